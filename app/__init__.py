@@ -1,0 +1,20 @@
+"""One gateway that hosts every environment, hands out tasks, scores answers and keeps what happened.
+
+Read in this order:
+
+    errors      what can go wrong, drawn as a tree
+    domain      the words: Task, Completion, Score, Criterion, Judgement, Run …
+    ports       the seams between the core and everything that touches the world
+    rewards     how parts become a reward; the statistics of a group
+    prompts     templates and digests        sheets      character sheets
+    service     the verbs: next_batch, step, score
+    envs        one file per environment     judges      who reads a group, and how a panel decides
+    sources     where data sets come from    rag         what is retrieved into a prompt
+    store       tables, queries, the writer  telemetry   metrics and logs
+    web         what every door shares       api, viewer the doors: for programs, for people
+    settings    the one reader of the process environment
+    main        the one place where concrete classes meet
+    cli         the command line
+
+Imports point down this list's layers only; `pyproject.toml` holds the contract and the tests check it.
+"""

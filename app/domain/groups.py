@@ -1,0 +1,121 @@
+"""What is stored of scoring: groups, their rollouts, and the listings that pages and programs read."""
+
+from datetime import datetime
+
+from app.domain.judging import Judgement
+from app.domain.runs import Policy, Purpose
+from app.domain.scores import Outcome, Score
+from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
+from app.domain.values import FiniteJson, FiniteNumber, Frozen
+
+
+class Prompt(Frozen):
+    """The public face of a task, stored once by its digest."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_turns: int = 1
+    metadata: dict[str, FiniteJson] = {}
+
+
+class TaskRecord(Frozen):
+    """A task as stored: enough to make it again, and its prompt for when that is no longer possible."""
+
+    task_id: str
+    key: TaskKey
+    prompt: Prompt
+
+
+class Rollout(Frozen):
+    rollout_id: str
+    completion: Completion
+    score: Score
+
+
+class Group(Frozen):
+    """Completions for one task that were scored together."""
+
+    group_id: str
+    task_id: str
+    environment: str
+    run: str | None
+    lease_id: str | None
+    policy: Policy | None
+    purpose: Purpose
+    outcome: Outcome
+    """`pending` while any rollout is, else `unscored` if any rollout is, else `scored`."""
+    flags: tuple[str, ...] = ()
+    rollouts: tuple[Rollout, ...]
+    created_at: datetime
+
+
+class GroupDetail(Frozen):
+    """A group with everything that explains it."""
+
+    group: Group
+    task: TaskRecord
+    judgements: tuple[Judgement, ...]
+
+
+class GroupSummary(Frozen):
+    """One line of a listing. `sequence` is the keyset cursor: later groups have larger ones."""
+
+    sequence: int
+    group_id: str
+    task_id: str
+    environment: str
+    run: str | None
+    policy: Policy | None
+    purpose: Purpose
+    outcome: Outcome
+    flags: tuple[str, ...]
+    size: int
+    mean: FiniteNumber | None
+    std: FiniteNumber | None
+    title: str
+    """The last line of the prompt, shortened."""
+    created_at: datetime
+
+
+class GroupFilter(Frozen):
+    """Which groups a listing holds; every field narrows it. `before` is a `sequence`."""
+
+    environment: str | None = None
+    run: str | None = None
+    outcome: Outcome | None = None
+    purpose: Purpose | None = None
+    task_id: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class CriterionMean(Frozen):
+    name: str
+    mean: FiniteNumber
+    count: int
+
+
+class StatisticsRow(Frozen):
+    """Rollouts of one environment, run and policy step. `mean_absolute` is over gate x absolute of scored ones."""
+
+    environment: str
+    run: str | None
+    step: int | None
+    groups: int
+    scored: int
+    unscored: int
+    pending: int
+    mean_reward: FiniteNumber | None
+    mean_absolute: FiniteNumber | None
+    criteria: tuple[CriterionMean, ...] = ()
+
+
+class RunActivity(Frozen):
+    """What a run has done in one environment."""
+
+    environment: str
+    handed_out: int
+    outstanding: int
+    groups: int
+    scored: int
+    unscored: int

@@ -1,0 +1,163 @@
+"""What a judge is shown and what it answers; what the deterministic gates know of a character."""
+
+from typing import Literal
+
+from pydantic import JsonValue
+
+from app.domain.scores import Score
+from app.domain.values import FiniteNumber, Frozen, Unit
+
+Mode = Literal["listwise"]
+"""How a panel puts a group before a judge."""
+
+
+class Requirement(Frozen):
+    criterion: str
+    at_least: Unit
+
+
+class RubricCriterion(Frozen):
+    """One thing to judge on an anchored scale of 0 to 4 (`anchors`: what such a reply is like, by level)."""
+
+    name: str
+    weight: Unit
+    description: str
+    anchors: dict[int, str]
+    requires: Requirement | None = None
+    """The criterion counts as 0 unless the named one reaches this value."""
+
+
+class DefectRule(Frozen):
+    """A fault the judge may report. `cap` bounds the final reward of a completion that has it."""
+
+    code: str
+    description: str
+    cap: Unit | None = None
+
+
+class Rubric(Frozen):
+    name: str
+    version: str
+    instructions: str
+    criteria: tuple[RubricCriterion, ...]
+    defects: tuple[DefectRule, ...] = ()
+
+
+class Candidate(Frozen):
+    """One completion under an opaque id."""
+
+    id: str
+    text: str
+
+
+class Probes(Frozen):
+    """References of one task, for judges only: they see what the reply should and should not contain."""
+
+    must_mention: tuple[str, ...] = ()
+    must_not_mention: tuple[str, ...] = ()
+    voice: tuple[str, ...] = ()
+    """Words and turns of phrase typical of the speaker."""
+    facts: tuple[str, ...] = ()
+    """True statements that the reply may draw on."""
+    notes: str = ""
+    """What this line of the player is meant to test."""
+
+
+class JudgeRequest(Frozen):
+    """One reading of one group: `candidates` in the order in which the judge is to see them."""
+
+    rubric: Rubric
+    document: dict[str, JsonValue]
+    """Everything the judge may know but the candidates: sheet, scene, conversation, passages. Data, never orders."""
+    probes: Probes
+    candidates: tuple[Candidate, ...]
+    mode: Mode = "listwise"
+
+
+class Defect(Frozen):
+    code: str
+    quote: str = ""
+    """Verbatim from the candidate; empty when the fault is an omission."""
+
+
+class Verdict(Frozen):
+    """What the judge says of one candidate. `scores`: criterion name to [0, 1], null where it does not apply."""
+
+    candidate: str
+    evidence: tuple[str, ...] = ()
+    defects: tuple[Defect, ...] = ()
+    scores: dict[str, Unit | None]
+    note: str = ""
+
+
+class Judgement(Frozen):
+    """One judge's answer to one request, as stored. `error` is set, and verdicts empty, when it could not be used."""
+
+    judge: str
+    model: str
+    order: tuple[str, ...]
+    """Candidate ids as presented."""
+    verdicts: tuple[Verdict, ...] = ()
+    ranking: tuple[tuple[str, ...], ...] = ()
+    """Best first; ids in one tuple are tied."""
+    prompt: str = ""
+    prompt_digest: str = ""
+    raw: str = ""
+    error: str | None = None
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: FiniteNumber | None = None
+    """Null when no price is configured."""
+    latency_seconds: FiniteNumber = 0.0
+    calls: int = 0
+    """Requests sent to the model, corrective retry included; 0 for a judge without a model."""
+
+
+class Secret(Frozen):
+    id: str
+    terms: tuple[str, ...]
+    """Any of these in a reply gives the secret away, unless the player said it first."""
+
+
+class GateFacts(Frozen):
+    """What the gates need to know of the speaker and the moment."""
+
+    speaker: str
+    aliases: tuple[str, ...] = ()
+    others: tuple[str, ...] = ("Player", "User")
+    """Names under which the reply must not speak or act."""
+    is_machine: bool = False
+    """The character really is a machine and may say so."""
+    secrets: tuple[Secret, ...] = ()
+    withheld_terms: tuple[str, ...] = ()
+    """Terms of events that this character cannot know of."""
+    forbidden_words: tuple[str, ...] = ()
+    prompt: str = ""
+    """The system prompt, to notice replies that recite it."""
+    player_said: str = ""
+    history: tuple[str, ...] = ()
+    """The speaker's own earlier lines."""
+    examples: tuple[str, ...] = ()
+    """The sheet's example lines: to be imitated, not copied."""
+    max_words: int = 200
+    language: str = "en"
+    disabled: tuple[str, ...] = ()
+    """Gates this sheet switches off, by flag."""
+
+
+class Case(Frozen):
+    """A group put before a panel. `key` seeds presentation orders and ids, so equal cases are read alike."""
+
+    key: str
+    rubric: Rubric
+    document: dict[str, JsonValue]
+    probes: Probes = Probes()
+    gates: GateFacts | None = None
+    candidates: tuple[str, ...]
+
+
+class PanelResult(Frozen):
+    """One score per candidate in request order, and every judgement made on the way, failed ones included."""
+
+    scores: tuple[Score, ...]
+    judgements: tuple[Judgement, ...] = ()

@@ -1,0 +1,142 @@
+"""What is handed out, and what comes back: messages, tools, tasks, completions, retrieved text."""
+
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, JsonValue, model_validator
+
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+
+def _absent(value: object) -> bool:
+    return value is None or value == ()
+
+
+class FunctionCall(Frozen):
+    name: str
+    arguments: str | dict[str, FiniteJson]
+    """A JSON string, as OpenAI sends it, or the object itself, as chat templates hold it."""
+
+
+class ToolCall(Frozen):
+    id: Annotated[str | None, Field(exclude_if=_absent)] = None
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Message(Frozen):
+    """One message in OpenAI's chat format. Absent parts are left out, since chat templates trip over nulls."""
+
+    role: Role
+    content: str | None = None
+    name: Annotated[str | None, Field(exclude_if=_absent)] = None
+    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_absent)] = ()
+    tool_call_id: Annotated[str | None, Field(exclude_if=_absent)] = None
+
+
+class FunctionSpec(Frozen):
+    name: str
+    description: str = ""
+    parameters: dict[str, FiniteJson] = {}
+    """JSON Schema of the arguments."""
+
+
+class ToolSpec(Frozen):
+    type: Literal["function"] = "function"
+    function: FunctionSpec
+
+
+class Passage(Frozen):
+    """A piece of retrieved text with its source."""
+
+    id: str
+    text: str
+    source: str
+    time: datetime | None = None
+
+
+class Withheld(Frozen):
+    id: str
+    reason: str
+
+
+class ContextQuery(Frozen):
+    """What an environment wants retrieved for a task. `as_of` is game time; None means the newest event."""
+
+    text: str
+    character: str
+    world: str
+    as_of: datetime | None = None
+
+
+class Context(Frozen):
+    """What was retrieved, in prompt order, and what was held back: the latter is for the judge and the log only."""
+
+    passages: tuple[Passage, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+
+class TaskKey(Frozen):
+    """Everything a task is made from. Equal keys are the same task under the same rule, for ever."""
+
+    environment: str
+    version: str
+    data_digest: str
+    split: Split
+    index: int
+    params: dict[str, JsonValue]
+    context: Context | None = None
+
+
+class Task(Frozen):
+    """One thing to do, as an environment makes it. `reference` is hidden: no reply, page or log shows it."""
+
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...] = ()
+    max_turns: int = 1
+    metadata: dict[str, JsonValue] = {}
+    reference: JsonValue = None
+
+
+class Turn(Frozen):
+    """The environment's answer to one step: what the model sees next, or that the episode is over."""
+
+    messages: tuple[Message, ...]
+    done: bool
+
+
+class Completion(Frozen):
+    """What the trainer's model produced: `text`, or for multi-turn and tool calls `messages` (all that followed
+    the prompt, observations included)."""
+
+    text: str | None = None
+    messages: tuple[Message, ...] | None = None
+    finish_reason: str | None = None
+    """As the inference server said it; `length` marks a truncated completion."""
+    token_ids: tuple[WholeNumber, ...] | None = None
+    logprobs: tuple[FiniteNumber, ...] | None = None
+    """One per token of `token_ids`, in nats."""
+    extra: dict[str, FiniteJson] = {}
+    """Anything the trainer wants kept beside the rollout; never read by a scorer."""
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        if (self.text is None) == (self.messages is None):
+            raise ValueError("give exactly one of text and messages")
+        if self.logprobs is not None and len(self.logprobs) != len(self.token_ids or ()):
+            raise ValueError("logprobs must have one entry per token of token_ids")
+        return self
+
+    @property
+    def truncated(self) -> bool:
+        return self.finish_reason == "length"
+
+    @property
+    def answer(self) -> str:
+        """The text that is scored: `text`, or the content of the last assistant message."""
+        if self.text is not None:
+            return self.text
+        spoken = [message.content or "" for message in self.messages or () if message.role == "assistant"]
+        return spoken[-1] if spoken else ""

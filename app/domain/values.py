@@ -1,0 +1,58 @@
+"""The ground that every model stands on: frozen, nothing unknown accepted, numbers finite, text encodable."""
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+
+Split = Literal["train", "test"]
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
+"""An identifier that is safe in a path, a URL and a label."""
+
+Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
+WholeNumber = Annotated[int, Field(strict=True)]
+"""An integer that `true`, `1.0` and `"1"` are not."""
+
+MAX_JSON_DEPTH = 32
+
+
+def _checked(value: JsonValue, depth: int, path: str) -> None:
+    if depth > MAX_JSON_DEPTH:
+        raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels at {path or 'the root'}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"not a finite number at {path or 'the root'}")
+    if isinstance(value, str):
+        require_encodable(value)
+    elif isinstance(value, list):
+        for position, item in enumerate(value):
+            _checked(item, depth + 1, f"{path}[{position}]")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            require_encodable(key)
+            _checked(item, depth + 1, f"{path}.{key}")
+
+
+def require_encodable(text: str) -> str:
+    """`text` itself; ValueError for lone surrogates, which no UTF-8 reply or database could hold."""
+    if any("\ud800" <= character <= "\udfff" for character in text) if not text.isascii() else False:
+        raise ValueError("a lone surrogate is not text")
+    return text
+
+
+def _finite(value: JsonValue) -> JsonValue:
+    _checked(value, 0, "")
+    return value
+
+
+FiniteJson = Annotated[JsonValue, AfterValidator(_finite)]
+"""JSON without NaN, infinities, lone surrogates or depth beyond MAX_JSON_DEPTH."""
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NoParams(Frozen):
+    """The environment takes no parameters."""

@@ -1,0 +1,1 @@
+"""Environments contributed from outside, under the same contract suite."""

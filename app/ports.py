@@ -1,0 +1,257 @@
+"""The seams. The core speaks only to these; `main` chooses what stands behind each."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, Protocol, Self, TypeVar
+
+from pydantic import BaseModel
+
+from app.domain.groups import (
+    Group,
+    GroupDetail,
+    GroupFilter,
+    GroupSummary,
+    RunActivity,
+    StatisticsRow,
+    TaskRecord,
+)
+from app.domain.judging import Case, Judgement, JudgeRequest, PanelResult, Rubric
+from app.domain.runs import HeldLease, Lease, Pin, Run, ScoringOptions, Slot, Stream
+from app.domain.scores import Score
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Context, ContextQuery, Message, Task, Turn
+from app.domain.values import NoParams, Split
+
+RowT = TypeVar("RowT", bound=BaseModel)
+
+
+class Datasets(Protocol):
+    """Data sets by environment name, as configured."""
+
+    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
+        """None where nothing is configured under `name`. Blocking. EnvironmentUnavailable with the reason when what
+        is configured cannot be read or a row does not validate. `config` is the hub's configuration name."""
+
+
+class Judge(Protocol):
+    """Something that reads a group and says how good each completion is."""
+
+    name: str
+    model: str
+    digest: str
+    """Of everything of this judge that could change a verdict: model, parameters, templates, code version."""
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        """Never raises for a judge's failure: the judgement then has `error` set, with what the attempt cost."""
+
+
+class Panel(Protocol):
+    """One or more judges under one set of options."""
+
+    judges: tuple[str, ...]
+    models: tuple[str, ...]
+    digest: str
+
+    async def judge(self, case: Case) -> PanelResult:
+        """One score per candidate, in order. Gated candidates are 0 even when every judge fails; the rest are then
+        `unscored`."""
+
+
+class Panels(Protocol):
+    def panel(self, environment: str, options: ScoringOptions) -> Panel:
+        """InvalidRequest naming `options.judges` when a judge is not configured."""
+
+    def refuses_self_judging(self, judge: str) -> bool:
+        """Whether `judge` must not score a policy that is its own model."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """All that an environment gets from the outside while scoring."""
+
+    panel: Panel
+
+
+class Environment(Protocol):
+    """A family of tasks and the rule that scores answers to them. Inherit from it: most methods have a default.
+
+    Nothing here may depend on time, process or request order: the same index gives the same bytes everywhere.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[str]
+    Params: ClassVar[type[BaseModel]] = NoParams
+    rubric: ClassVar[Rubric | None] = None
+    multi_turn: ClassVar[bool] = False
+
+    @property
+    def origin(self) -> str:
+        """Where tasks come from: a data set's name, or `generated` / `built-in`."""
+        return "generated"
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """By name, of everything but code that tasks and scores rest on: data set, sheets, scenes, rubric."""
+        return {}
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        """Blocking, once, at start. EnvironmentUnavailable when a configured source cannot be read."""
+        return cls()
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        """Tasks per epoch; None for endless."""
+        return None
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        """Pure. `index` is in [0, size), or any non-negative integer below 2**53 when endless."""
+        ...
+
+    def query(self, task: Task) -> ContextQuery | None:
+        """What to retrieve before the task is handed out."""
+        return None
+
+    def place(self, task: Task, context: Context) -> Task:
+        """Pure: the same task with the passages in its prompt."""
+        return task
+
+    def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
+        """Pure: replays the episode from `messages` (all after the prompt). InvalidRequest for forged observations."""
+        raise NotImplementedError
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        """One score per completion, in order. Truncated completions are already taken out when the run says so."""
+        ...
+
+    def gold(self, task: Task) -> Completion | None:
+        """A completion that must score 1.0; None where no sure win exists."""
+        return None
+
+    def equivalent(self, one: Task, other: Task) -> bool:
+        """Whether a right answer to one is a right answer to the other."""
+        return one.reference == other.reference
+
+
+class Retriever(Protocol):
+    async def retrieve(self, query: ContextQuery) -> Context:
+        """RetrieverFailed when it cannot answer; an empty context means that there is nothing to tell."""
+
+
+Place = tuple[int, int]
+"""(epoch, index) within a stream."""
+
+Locate = Callable[[int], Slot | None]
+"""Pure: the slot at a position of a stream; None past the end of a one-epoch stream."""
+
+
+@dataclass(frozen=True)
+class Leased:
+    """`outstanding` counts live leases of the stream after this hand-out; `drained` that no position is left."""
+
+    leases: tuple[Lease, ...]
+    outstanding: int
+    drained: bool
+
+
+class Tasks(Protocol):
+    """Tasks that were handed out, and the leases on them."""
+
+    async def put(self, records: Sequence[TaskRecord]) -> None:
+        """Durable on return; a known id is left as it is."""
+
+    async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]: ...
+
+    async def freeze(
+        self, stream: Stream, contexts: Mapping[tuple[int, int], Context]
+    ) -> dict[tuple[int, int], Context]:
+        """Keeps the first context of each place of a stream and returns what is kept."""
+
+    async def frozen(self, stream: Stream, places: Sequence[Place]) -> dict[Place, Context]: ...
+
+    async def lease(self, stream: Stream, count: int, seconds: float, locate: Locate) -> Leased:
+        """Expired leases first, then new positions; a task that is live in this run is never leased a second time."""
+
+    async def reserve(self, stream: Stream, count: int) -> int:
+        """Advances the stream by `count` positions and returns the first of them (mixtures draw from these)."""
+
+    async def leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+        """What each lease was given for, whatever has become of it since."""
+
+
+@dataclass(frozen=True)
+class GroupToStore:
+    """A group on its way into the store, with the judgements made for it since it was last written."""
+
+    group: Group
+    judgements: tuple[Judgement, ...] = ()
+
+
+@dataclass(frozen=True)
+class IdempotencyKey:
+    key: str
+    body_digest: str
+
+
+class Groups(Protocol):
+    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]: ...
+
+    async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
+        """All in one transaction, durable on return. A group that exists is returned as stored, untouched. A live
+        lease on the same run and task is completed; otherwise the group gets the flag `late`. InvalidRequest when
+        `key` was used with another body."""
+
+    async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
+        """Writes scores of rollouts that are still pending or unscored; scored ones never change."""
+
+    async def unfinished(self, limit: int) -> list[Group]:
+        """Pending groups, oldest first: accepted work that a restart interrupted."""
+
+    async def check_key(self, key: IdempotencyKey) -> None:
+        """InvalidRequest when the key was used with another body."""
+
+
+class Runs(Protocol):
+    async def get(self, name: str) -> Run | None: ...
+
+    async def create(self, run: Run) -> Run:
+        """The run as stored: another's, when the name was taken first."""
+
+    async def pin(self, name: str, pin: Pin) -> Run:
+        """Adds the pin unless the run has one for that environment."""
+
+    async def list(self, limit: int, after: str | None) -> list[Run]: ...
+
+    async def activity(self, name: str) -> tuple[RunActivity, ...]: ...
+
+
+class Views(Protocol):
+    """What people and dashboards look at."""
+
+    async def groups(self, where: GroupFilter) -> list[GroupSummary]: ...
+
+    async def group(self, group_id: str) -> GroupDetail | None: ...
+
+    async def statistics(self, environment: str | None, run: str | None) -> list[StatisticsRow]:
+        """Training rollouts only: `eval` ones are left out."""
+
+
+class Health(Protocol):
+    async def check(self) -> None:
+        """Writes and reads through the working path; StoreUnavailable when that fails."""
+
+
+class Observer(Protocol):
+    """Where the service tells what happened, for metrics and logs. Never raises, never blocks."""
+
+    def handed_out(self, environment: str, tasks: int) -> None: ...
+
+    def scored(self, environment: str, scores: Sequence[Score], seconds: float) -> None: ...
+
+    def judged(self, judgements: Sequence[Judgement]) -> None: ...
+
+    def refused(self, environment: str, code: str) -> None: ...
+
+
+Clock = Callable[[], datetime]
+"""The present, in UTC with its zone."""

@@ -1,0 +1,47 @@
+"""Prompt templates, rendered strictly in a sandbox, and the digests by which everything is recognised."""
+
+import hashlib
+import json
+from pathlib import Path
+
+from jinja2 import StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel, JsonValue
+
+_jinja = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
+)
+
+
+class Template:
+    """A template file of ours beside its owner. What players and models wrote only ever enters as a value."""
+
+    def __init__(self, source: str) -> None:
+        self._template = _jinja.from_string(source)
+        self.digest = digest_of_text(source)
+
+    @classmethod
+    def read(cls, path: Path) -> "Template":
+        return cls(path.read_text(encoding="utf-8"))
+
+    def render(self, **values: object) -> str:
+        """jinja2.UndefinedError when the template names a value that is not given."""
+        return self._template.render(**values)
+
+
+def canonical_json(value: JsonValue) -> str:
+    """One text per value: sorted keys, no spaces, ASCII only."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def digest_of_text(text: str) -> str:
+    """32 hexadecimal digits of SHA-256."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def digest(value: JsonValue) -> str:
+    return digest_of_text(canonical_json(value))
+
+
+def digest_of_model(model: BaseModel) -> str:
+    return digest(model.model_dump(mode="json"))

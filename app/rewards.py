@@ -1,0 +1,62 @@
+"""How parts become a reward, and what a group of rewards amounts to."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from app.domain.judging import Rubric
+from app.domain.scores import Criterion, GroupStatistics, Score
+
+ADVANTAGE_EPSILON = 1e-4
+"""Added to the standard deviation, as TRL does (grpo_trainer, `scale_rewards="group"`)."""
+
+LOW_SIGNAL_STD = 0.01
+"""Below this standard deviation of rewards a group teaches nothing that is not noise."""
+
+
+def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:
+    """gate x min(cap, (1 - w) x absolute + w x relative)."""
+    return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)
+
+
+def criteria_of(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
+    """The rubric's criteria with their values. A criterion whose requirement is not met counts as 0; the weight of
+    those that do not apply is shared out in proportion."""
+    met = {
+        criterion.name: 0.0
+        if criterion.requires is not None
+        and values.get(criterion.name) is not None
+        and (values.get(criterion.requires.criterion) or 0.0) < criterion.requires.at_least
+        else values.get(criterion.name)
+        for criterion in rubric.criteria
+    }
+    applicable = math.fsum(c.weight for c in rubric.criteria if met[c.name] is not None)
+    return tuple(
+        Criterion(
+            name=criterion.name,
+            value=met[criterion.name],
+            weight=0.0 if met[criterion.name] is None or applicable == 0 else criterion.weight / applicable,
+        )
+        for criterion in rubric.criteria
+    )
+
+
+def absolute_of(criteria: Sequence[Criterion]) -> float:
+    """The weighted mean of the criteria that apply; 0 where none does."""
+    return min(1.0, math.fsum(c.weight * c.value for c in criteria if c.value is not None))
+
+
+def group_statistics(scores: Sequence[Score]) -> GroupStatistics:
+    """Mean, sample standard deviation and advantages over non-null rewards; null for null, all null below two."""
+    rewards = [score.reward for score in scores if score.reward is not None]
+    if len(rewards) < 2:
+        return GroupStatistics(mean=None, std=None, advantages=(None,) * len(scores), low_signal=True)
+    mean = math.fsum(rewards) / len(rewards)
+    std = math.sqrt(math.fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1))
+    return GroupStatistics(
+        mean=mean,
+        std=std,
+        advantages=tuple(
+            None if score.reward is None else (score.reward - mean) / (std + ADVANTAGE_EPSILON) for score in scores
+        ),
+        low_signal=std < LOW_SIGNAL_STD or any("low_signal" in score.flags for score in scores),
+    )

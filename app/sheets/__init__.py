@@ -1,0 +1,1 @@
+"""Character sheets: their schema, and reading them from YAML."""

@@ -1,0 +1,1 @@
+"""Where data sets come from: a hub id or a folder."""

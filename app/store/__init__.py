@@ -1,0 +1,1 @@
+"""Tables, queries and the one writer. SQL lives here and nowhere else."""

@@ -1,0 +1,1 @@
+"""What every door shares: problem+json, limits, keys, request ids."""
