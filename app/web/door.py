@@ -1,0 +1,37 @@
+"""Everything that stands between the socket and a route, in its one right order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+
+from app.web.keys import ALWAYS_OPEN, ApiKeys, KeyRing
+from app.web.limits import DEFAULT_MAX_BYTES, BodyLimits
+from app.web.measurements import Measurements
+from app.web.openapi import install_openapi
+from app.web.problems import install_problems
+from app.web.request_ids import RequestIds
+from app.web.security_headers import SecurityHeaders
+
+
+def _unobserved(route: str, method: str, status: int, seconds: float) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Door:
+    keys: KeyRing
+    open_paths: frozenset[str] = ALWAYS_OPEN
+    max_body_bytes: int = DEFAULT_MAX_BYTES
+    observe: Callable[[str, str, int, float], None] = _unobserved
+
+
+def install_door(app: FastAPI, door: Door) -> None:
+    """The last one added is the outermost: a request gets its id first, and every answer carries id and headers."""
+    install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
+    install_problems(app)
+    app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes)
+    app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
+    app.add_middleware(Measurements, observe=door.observe)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(RequestIds)

@@ -1,0 +1,40 @@
+"""One id per request: the caller's or our own, on every response and on every log line."""
+
+import re
+import secrets
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
+
+HEADER = "X-Request-ID"
+_ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+
+
+def request_id_of(scope: Scope) -> str:
+    """The id of the request that `scope` belongs to; empty outside of `RequestIds`."""
+    return str(scope.get("state", {}).get("request_id", ""))
+
+
+class RequestIds:
+    """Takes over `X-Request-ID` where it is 1 to 128 characters of `[A-Za-z0-9._-]`, else makes one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(HEADER, "")
+        request_id = given if _ACCEPTED.match(given) else secrets.token_hex(8)
+        scope.setdefault("state", {})["request_id"] = request_id
+        header = (HEADER.lower().encode(), request_id.encode())
+
+        async def echo(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), header]
+            await send(message)
+
+        with bound_contextvars(request_id=request_id):
+            await self._app(scope, receive, echo)
