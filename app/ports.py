@@ -37,10 +37,15 @@ class Datasets(Protocol):
 class Judge(Protocol):
     """Something that reads a group and says how good each completion is."""
 
-    name: str
-    model: str
-    digest: str
-    """Of everything of this judge that could change a verdict: model, parameters, templates, code version."""
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """Of everything of this judge that could change a verdict: model, parameters, templates, code version."""
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         """Never raises for a judge's failure: the judgement then has `error` set, with what the attempt cost."""
@@ -49,9 +54,16 @@ class Judge(Protocol):
 class Panel(Protocol):
     """One or more judges under one set of options."""
 
-    judges: tuple[str, ...]
-    models: tuple[str, ...]
-    digest: str
+    @property
+    def judges(self) -> tuple[str, ...]: ...
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """One per judge, in the same order."""
+
+    @property
+    def digest(self) -> str:
+        """Of all that turns its judges' answers into scores."""
 
     async def judge(self, case: Case) -> PanelResult:
         """One score per candidate, in order. Gated candidates are 0 even when every judge fails; the rest are then

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 _jinja = ImmutableSandboxedEnvironment(
     undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
@@ -29,8 +29,8 @@ class Template:
         return self._template.render(**values)
 
 
-def canonical_json(value: JsonValue) -> str:
-    """One text per value: sorted keys, no spaces, ASCII only."""
+def canonical_json(value: object) -> str:
+    """One text per JSON value: sorted keys, no spaces, ASCII only. TypeError or ValueError for what is not JSON."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -39,7 +39,7 @@ def digest_of_text(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def digest(value: JsonValue) -> str:
+def digest(value: object) -> str:
     return digest_of_text(canonical_json(value))
 
 

@@ -1,0 +1,108 @@
+"""Whether a group can be scored at all, and as what it will then be stored."""
+
+from dataclasses import dataclass
+
+from app.domain.groups import Group, Rollout, TaskRecord
+from app.domain.runs import HeldLease, Pin, ScoringOptions
+from app.domain.scores import Score
+from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.ports import Clock, Panels
+from app.service.catalogue import Catalogue
+from app.service.identity import group_id
+from app.service.requests import GroupToScore, ScoreRequest
+from app.service.runs import RunBook
+from app.service.scales import panel_for, require_same_scoring
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """A group that will be scored: how it will be stored, the task it is for and the options it is under."""
+
+    group: Group
+    record: TaskRecord
+    options: ScoringOptions
+
+
+class Acceptance:
+    def __init__(self, *, catalogue: Catalogue, runs: RunBook, panels: Panels, clock: Clock) -> None:
+        self._catalogue = catalogue
+        self._runs = runs
+        self._panels = panels
+        self._clock = clock
+
+    async def accept(
+        self,
+        request: ScoreRequest,
+        asked: GroupToScore,
+        records: dict[str, TaskRecord],
+        leases: dict[str, HeldLease],
+        environment: str | None,
+    ) -> Accepted:
+        record = _record_of(asked, records, environment)
+        lease = _lease_of(asked, leases, record, request.run)
+        name = request.run or (lease.run if lease is not None else None)
+        run = await self._runs.ensure(name) if name is not None else None
+        options = run.options if run is not None else ScoringOptions()
+        flags: tuple[str, ...] = ()
+        if run is not None and (pin := self._pin(record, options)) is not None:
+            same = await self._runs.pinned(run, pin)
+            require_same_scoring(run, same, pin)
+            flags = () if same else ("scoring_changed",)
+        holder = asked.lease_id or name or ""
+        identity = group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
+        group = Group(
+            group_id=identity,
+            task_id=asked.task_id,
+            environment=record.key.environment,
+            run=name,
+            lease_id=asked.lease_id,
+            policy=request.policy,
+            purpose=request.purpose,
+            outcome="pending",
+            flags=flags,
+            rollouts=tuple(
+                Rollout(rollout_id=f"{identity}-{place}", completion=completion, score=Score.pending())
+                for place, completion in enumerate(asked.completions)
+            ),
+            created_at=self._clock(),
+        )
+        return Accepted(group, record, options_for(options, group))
+
+    def _pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
+        """None while the environment cannot serve: its groups are stored unscored and pin nothing."""
+        try:
+            hosted = self._catalogue.hosted(record.key.environment)
+        except (EnvironmentUnavailable, NotFound):
+            return None
+        return hosted.pin(options, panel_for(self._panels, hosted, options))
+
+
+def options_for(options: ScoringOptions, group: Group) -> ScoringOptions:
+    """An evaluation is scored on `absolute` alone, since standings do not compare across groups."""
+    return options.model_copy(update={"relative_weight": 0.0}) if group.purpose == "eval" else options
+
+
+def _record_of(asked: GroupToScore, records: dict[str, TaskRecord], environment: str | None) -> TaskRecord:
+    record = records.get(asked.task_id)
+    if record is None:
+        raise NotFound(f"{asked.task_id} was never handed out here", field="task_id")
+    if environment is not None and record.key.environment != environment:
+        raise InvalidRequest(f"the task is of {record.key.environment}, not of {environment}", field="task_id")
+    return record
+
+
+def _lease_of(
+    asked: GroupToScore, leases: dict[str, HeldLease], record: TaskRecord, run: str | None
+) -> HeldLease | None:
+    if asked.lease_id is None:
+        return None
+    lease = leases.get(asked.lease_id)
+    if lease is None:
+        raise NotFound(f"{asked.lease_id} was never given here", field="lease_id")
+    key = record.key
+    leased = (lease.environment, lease.split, lease.index, lease.params)
+    if leased != (key.environment, key.split, key.index, key.params):
+        raise InvalidRequest("the lease is on another task", field="lease_id")
+    if run is not None and run != lease.run:
+        raise InvalidRequest(f"the lease is of run {lease.run!r}, the request of {run!r}", field="lease_id")
+    return lease

@@ -1,0 +1,84 @@
+"""The environments that are served, each with what it became when its data was opened."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ValidationError
+
+from app.domain.runs import Pin, ScoringOptions
+from app.domain.values import FiniteJson
+from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.ports import Datasets, Environment, Panel
+from app.prompts import digest
+
+
+@dataclass(frozen=True)
+class Hosted:
+    """An environment that can serve. `data_digest` covers everything but code that its tasks rest on."""
+
+    environment: Environment
+    data_digest: str
+
+    @classmethod
+    def of(cls, environment: Environment) -> "Hosted":
+        return cls(environment, digest(dict(sorted(environment.digests.items()))))
+
+    @property
+    def name(self) -> str:
+        return self.environment.name
+
+    def params(self, given: Mapping[str, FiniteJson]) -> BaseModel:
+        """InvalidRequest naming `params.<field>`."""
+        try:
+            return self.environment.Params.model_validate(given)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            field = ".".join(["params", *(str(part) for part in first["loc"])])
+            raise InvalidRequest(first["msg"], field=field) from error
+
+    def pin(self, options: ScoringOptions, panel: Panel | None) -> Pin:
+        """What decides about this environment's rewards at this moment."""
+        parts = {
+            **{f"data.{name}": value for name, value in self.environment.digests.items()},
+            "options": digest(options.model_dump(mode="json")),
+        }
+        if panel is not None:
+            parts["panel"] = panel.digest
+        scoring = digest([self.environment.name, self.environment.version, dict(sorted(parts.items()))])
+        return Pin(
+            environment=self.environment.name,
+            version=self.environment.version,
+            scoring_digest=scoring,
+            parts=parts,
+        )
+
+
+class Catalogue:
+    """Environment classes by name; `open` turns each into something that serves, or into the reason why it cannot."""
+
+    def __init__(self, classes: Mapping[str, type[Environment]]) -> None:
+        self.classes = dict(sorted(classes.items()))
+        self._hosted: dict[str, Hosted] = {}
+        self._reasons = dict.fromkeys(self.classes, "its data is still being read")
+        self.opened = False
+
+    def open(self, datasets: Datasets) -> None:
+        """Blocking: reads every configured data source once."""
+        for name, environment in self.classes.items():
+            try:
+                self._hosted[name] = Hosted.of(environment.open(datasets))
+            except EnvironmentUnavailable as error:
+                self._reasons[name] = error.detail
+        self.opened = True
+
+    def hosted(self, name: str) -> Hosted:
+        """NotFound for an unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
+        if name in self._hosted:
+            return self._hosted[name]
+        if name in self.classes:
+            raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
+        raise NotFound(f"there is no environment {name!r}; GET /envs lists them")
+
+    def reason(self, name: str) -> str | None:
+        """Why the environment cannot serve, or None when it can."""
+        return None if name in self._hosted else self._reasons[name]

@@ -1,0 +1,260 @@
+"""Handing out tasks: by lease, by cursor, or for a look; from one environment or a mixture of several."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from pydantic import BaseModel, JsonValue
+
+from app.domain.groups import Prompt, TaskRecord
+from app.domain.runs import Lease, Run, Slot, Stream
+from app.domain.tasks import Context, Task, TaskKey
+from app.domain.values import Split
+from app.errors import InvalidRequest
+from app.ports import Locate, Observer, Panels, Place, Retriever, Tasks
+from app.service.catalogue import Catalogue, Hosted
+from app.service.identity import stream_of, task_id
+from app.service.mixture import Draw, draw, drawn_before, mix_stream
+from app.service.order import locator
+from app.service.requests import Batch, HandedOut, NextBatch, NextMixedBatch
+from app.service.runs import RunBook
+from app.service.scales import panel_for, require_same_scoring
+
+KNOWN_TASKS = 100_000
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A slot of a stream with the lease on it, if it was leased."""
+
+    slot: Slot
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One environment under one choice of split, params and selection, as a batch draws from it."""
+
+    hosted: Hosted
+    params: BaseModel
+    stream: Stream
+    locate: Locate
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        tasks: Tasks,
+        runs: RunBook,
+        retriever: Retriever,
+        panels: Panels,
+        observer: Observer,
+    ) -> None:
+        self._catalogue = catalogue
+        self._tasks = tasks
+        self._runs = runs
+        self._retriever = retriever
+        self._panels = panels
+        self._observer = observer
+        self._stored: set[str] = set()
+
+    async def next_batch(self, environment: str, request: NextBatch) -> Batch:
+        hosted = self._catalogue.hosted(environment)
+        _refuse_leased_evaluation(request)
+        run = await self._run(request.run, [hosted])
+        source = _source(hosted, run, request)
+        if run is not None and request.cursor is None:
+            leased = await self._tasks.lease(source.stream, request.batch_size, request.lease_seconds, source.locate)
+            dealt = [Dealt(lease.slot, lease) for lease in leased.leases]
+            exhausted = leased.drained and leased.outstanding == 0
+            return Batch(tasks=await self._hand_out(source, dealt), next_cursor=None, exhausted=exhausted)
+        first = request.cursor or 0
+        ahead = first + request.batch_size
+        slots = [slot for position in range(first, ahead) if (slot := source.locate(position)) is not None]
+        tasks = await self._hand_out(source, [Dealt(slot) for slot in slots])
+        return Batch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
+
+    async def next_mixed_batch(self, request: NextMixedBatch) -> Batch:
+        _refuse_leased_evaluation(request)
+        members = [self._catalogue.hosted(member.env) for member in request.mix]
+        run = await self._run(request.run, members)
+        asked = [NextBatch(split=m.split, params=m.params, run=request.run) for m in request.mix]
+        sources = [_source(hosted, run, member) for hosted, member in zip(members, asked, strict=True)]
+        seed = run.seed if run is not None else 0
+        if run is not None and request.cursor is None:
+            first = await self._tasks.reserve(mix_stream(run.name, request.mix), request.batch_size)
+            return await self._lease_mixture(request, sources, draw(request.mix, seed, first, request.batch_size))
+        return await self._look_at_mixture(request, sources, seed)
+
+    async def _lease_mixture(self, request: NextMixedBatch, sources: Sequence[Source], drawn: Sequence[Draw]) -> Batch:
+        """Leases what was drawn; what an exhausted member cannot give is taken from the others."""
+        wanted = [sum(one.member == member for one in drawn) for member in range(len(sources))]
+        dealt: list[list[Dealt]] = [[] for _ in sources]
+        spent = [False] * len(sources)
+        finished = [False] * len(sources)
+        while any(wanted):
+            for member, source in enumerate(sources):
+                leased = await self._tasks.lease(source.stream, wanted[member], request.lease_seconds, source.locate)
+                dealt[member] += [Dealt(lease.slot, lease) for lease in leased.leases]
+                spent[member] = spent[member] or len(leased.leases) < wanted[member]
+                finished[member] = leased.drained and leased.outstanding == 0
+            missing = request.batch_size - sum(map(len, dealt))
+            able = [member for member, dry in enumerate(spent) if not dry]
+            wanted = [0] * len(sources)
+            for turn in range(missing if able else 0):
+                wanted[able[turn % len(able)]] += 1
+        tasks = await self._hand_out_mixture(sources, dealt, drawn)
+        return Batch(tasks=tasks, next_cursor=None, exhausted=all(finished))
+
+    async def _look_at_mixture(self, request: NextMixedBatch, sources: Sequence[Source], seed: int) -> Batch:
+        first = request.cursor or 0
+        ahead = first + request.batch_size
+        drawn = draw(request.mix, seed, first, request.batch_size)
+        dealt: list[list[Dealt]] = [[] for _ in sources]
+        for one in drawn:
+            slot = sources[one.member].locate(one.position)
+            if slot is not None:
+                dealt[one.member].append(Dealt(slot))
+        following = drawn_before(request.mix, seed, ahead)
+        return Batch(
+            tasks=await self._hand_out_mixture(sources, dealt, drawn),
+            next_cursor=ahead,
+            exhausted=all(s.locate(place) is None for s, place in zip(sources, following, strict=True)),
+        )
+
+    async def _hand_out_mixture(
+        self, sources: Sequence[Source], dealt: Sequence[Sequence[Dealt]], drawn: Sequence[Draw]
+    ) -> tuple[HandedOut, ...]:
+        """In the order in which they were drawn; what was leased beyond that follows."""
+        ready = [list(await self._hand_out(source, some)) for source, some in zip(sources, dealt, strict=True)]
+        ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
+        return tuple([*ordered, *(task for rest in ready for task in rest)])
+
+    async def _run(self, name: str | None, members: Sequence[Hosted]) -> Run | None:
+        if name is None:
+            return None
+        run = await self._runs.ensure(name)
+        for hosted in members:
+            pin = hosted.pin(run.options, panel_for(self._panels, hosted, run.options))
+            require_same_scoring(run, await self._runs.pinned(run, pin), pin)
+        return run
+
+    async def _hand_out(self, source: Source, dealt: Sequence[Dealt]) -> tuple[HandedOut, ...]:
+        environment = source.hosted.environment
+        split = source.stream.split
+        bare = [environment.task(split, one.slot.index, source.params) for one in dealt]
+        contexts = await self._contexts(source, dealt, bare)
+        records = []
+        for one, task, context in zip(dealt, bare, contexts, strict=True):
+            placed = task if context is None else environment.place(task, context)
+            records.append(_record(source, one.slot.index, placed, context))
+        await self._store(records)
+        self._observer.handed_out(environment.name, len(records))
+        return tuple(_handed_out(record, one.lease) for record, one in zip(records, dealt, strict=True))
+
+    async def _contexts(self, source: Source, dealt: Sequence[Dealt], bare: Sequence[Task]) -> list[Context | None]:
+        """What is retrieved for each task; the first retrieval of a run is the one that counts."""
+        queries = [source.hosted.environment.query(task) for task in bare]
+        places: list[Place] = [(one.slot.epoch, one.slot.index) for one in dealt]
+        asked = [place for place, query in zip(places, queries, strict=True) if query is not None]
+        if not asked:
+            return [None] * len(bare)
+        kept = await self._tasks.frozen(source.stream, asked) if source.stream.run else {}
+        missing = {
+            place: query
+            for place, query in zip(places, queries, strict=True)
+            if query is not None and place not in kept
+        }
+        found = await asyncio.gather(*(self._retriever.retrieve(query) for query in missing.values()))
+        fresh = dict(zip(missing, found, strict=True))
+        if source.stream.run and fresh:
+            fresh = await self._tasks.freeze(source.stream, fresh)
+        contexts = {**kept, **fresh}
+        return [contexts.get(place) for place in places]
+
+    async def _store(self, records: Sequence[TaskRecord]) -> None:
+        unknown = [record for record in records if record.task_id not in self._stored]
+        if not unknown:
+            return
+        await self._tasks.put(unknown)
+        if len(self._stored) > KNOWN_TASKS:
+            self._stored.clear()
+        self._stored.update(record.task_id for record in unknown)
+
+
+def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:
+    if request.purpose == "eval" and request.cursor is None:
+        raise InvalidRequest("an evaluation takes its tasks by cursor; start with 0", field="cursor")
+
+
+def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
+    params = hosted.params(request.params)
+    size = hosted.environment.size(request.split, params)
+    chosen = _chosen(hosted, request, params, size) if request.select else None
+    return Source(
+        hosted=hosted,
+        params=params,
+        stream=stream_of(
+            run.name if run is not None else "",
+            hosted.name,
+            request.split,
+            params.model_dump(mode="json"),
+            request.select,
+        ),
+        locate=locator(size, run.seed if run is not None else None, one_epoch=request.split == "test", chosen=chosen),
+    )
+
+
+def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
+    if size is None:
+        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
+    wanted = tuple(sorted((key, tuple(map(repr, values))) for key, values in request.select.items()))
+    chosen = _matching(hosted, request.split, params.model_dump_json(), wanted, size)
+    if not chosen:
+        raise InvalidRequest("no task of this environment has these values in its metadata", field="select")
+    return chosen
+
+
+@lru_cache(maxsize=128)
+def _matching(
+    hosted: Hosted, split: Split, params_json: str, wanted: tuple[tuple[str, tuple[str, ...]], ...], size: int
+) -> tuple[int, ...]:
+    """Indexes whose public metadata has one of the wanted values under every wanted key."""
+    environment = hosted.environment
+    params = environment.Params.model_validate_json(params_json)
+
+    def matches(metadata: dict[str, JsonValue]) -> bool:
+        return all(key in metadata and repr(metadata[key]) in values for key, values in wanted)
+
+    return tuple(index for index in range(size) if matches(environment.task(split, index, params).metadata))
+
+
+def _record(source: Source, index: int, task: Task, context: Context | None) -> TaskRecord:
+    environment = source.hosted.environment
+    key = TaskKey(
+        environment=environment.name,
+        version=environment.version,
+        data_digest=source.hosted.data_digest,
+        split=source.stream.split,
+        index=index,
+        params=source.stream.params,
+        context=context,
+    )
+    prompt = Prompt(messages=task.messages, tools=task.tools, max_turns=task.max_turns, metadata=task.metadata)
+    return TaskRecord(task_id=task_id(key), key=key, prompt=prompt)
+
+
+def _handed_out(record: TaskRecord, lease: Lease | None) -> HandedOut:
+    return HandedOut(
+        task_id=record.task_id,
+        lease_id=None if lease is None else lease.lease_id,
+        environment=record.key.environment,
+        messages=record.prompt.messages,
+        tools=record.prompt.tools,
+        max_turns=record.prompt.max_turns,
+        metadata=record.prompt.metadata,
+        lease_expires_at=None if lease is None else lease.expires_at,
+    )

@@ -1,0 +1,24 @@
+"""Everything a door needs, in one hand: the verbs and the views."""
+
+from dataclasses import dataclass
+
+from app.ports import Groups, Health, Panels, Tasks, Views
+from app.service.catalogue import Catalogue
+from app.service.dispatch import Dispatcher
+from app.service.runs import RunBook
+from app.service.scoring import ScoreDesk
+from app.service.stepping import Stepper
+
+
+@dataclass(frozen=True)
+class Gateway:
+    catalogue: Catalogue
+    dispatcher: Dispatcher
+    stepper: Stepper
+    desk: ScoreDesk
+    runs: RunBook
+    tasks: Tasks
+    groups: Groups
+    panels: Panels
+    views: Views
+    health: Health

@@ -1,0 +1,45 @@
+"""How tasks, groups, streams and scorings are recognised: digests of exactly what makes them what they are."""
+
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from app.domain.runs import Policy, Purpose, Stream
+from app.domain.tasks import Completion, TaskKey
+from app.domain.values import Split
+from app.prompts import digest
+
+
+def task_id(key: TaskKey) -> str:
+    return "task_" + digest(key.model_dump(mode="json"))
+
+
+def stream_of(
+    run: str,
+    environment: str,
+    split: Split,
+    params: dict[str, JsonValue],
+    select: Mapping[str, tuple[JsonValue, ...]],
+) -> Stream:
+    chosen = {key: list(values) for key, values in select.items()}
+    return Stream(
+        run=run,
+        environment=environment,
+        split=split,
+        params=params,
+        select=dict(select),
+        digest=digest([environment, split, params, chosen]),
+    )
+
+
+def group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]) -> str:
+    """The retry identity. `holder` is the lease, else the run, else empty."""
+    trained = None if policy is None else [policy.model, policy.step]
+    return "group_" + digest([task, holder, trained, purpose, [_said(completion) for completion in completions]])
+
+
+def _said(completion: Completion) -> list[object]:
+    if completion.text is not None:
+        return [completion.text, completion.finish_reason]
+    messages = [message.model_dump(mode="json") for message in completion.messages or ()]
+    return [messages, completion.finish_reason]

@@ -1,0 +1,38 @@
+"""In which order a stream visits an environment's tasks: pure arithmetic, the same in every process."""
+
+import random
+from collections.abc import Sequence
+from functools import lru_cache
+
+from app.domain.runs import Slot
+from app.ports import Locate
+from app.prompts import digest_of_text
+
+ENDLESS_OFFSETS = 2**40
+
+
+@lru_cache(maxsize=64)
+def _permutation(seed: int, epoch: int, size: int) -> Sequence[int]:
+    return random.Random(f"{seed}:{epoch}").sample(range(size), size)  # noqa: S311  # order, not secrecy
+
+
+def seed_of(name: str) -> int:
+    """The seed of a run that did not choose one."""
+    return int(digest_of_text(name)[:12], 16)
+
+
+def locator(size: int | None, seed: int | None, *, one_epoch: bool, chosen: tuple[int, ...] | None = None) -> Locate:
+    """`size` None is endless; `seed` None is natural order; `chosen` narrows a finite set to these indexes."""
+    if size is None:
+        start = 0 if seed is None else random.Random(seed).randrange(ENDLESS_OFFSETS)  # noqa: S311
+        return lambda position: Slot(position=position, epoch=0, index=start + position)
+    visible = len(chosen) if chosen is not None else size
+
+    def locate(position: int) -> Slot | None:
+        epoch, place = divmod(position, visible) if visible else (1, 0)
+        if visible == 0 or (one_epoch and epoch > 0):
+            return None
+        shuffled = place if seed is None else _permutation(seed, epoch, visible)[place]
+        return Slot(position=position, epoch=epoch, index=shuffled if chosen is None else chosen[shuffled])
+
+    return locate

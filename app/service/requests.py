@@ -1,0 +1,134 @@
+"""What callers ask of the service and what it answers, the same over every door."""
+
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from app.domain.runs import Policy, Purpose
+from app.domain.scores import Outcome, Score
+from app.domain.tasks import Completion, Message, ToolSpec
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
+
+BatchSize = Annotated[WholeNumber, Field(ge=1, le=1024, description="How many tasks to hand out.")]
+Cursor = Annotated[
+    WholeNumber,
+    Field(ge=0, le=2**40, description="Start here instead of leasing: the same request gives the same tasks."),
+]
+LeaseSeconds = Annotated[
+    FiniteNumber,
+    Field(ge=1, le=86_400, description="How long a task is held for you before it is handed to another holder."),
+]
+TaskId = Annotated[str, Field(pattern=r"^task_[0-9a-f]{32}$")]
+LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-f]{32}$")]
+GroupId = Annotated[str, Field(pattern=r"^group_[0-9a-f]{32}$")]
+Select = dict[str, tuple[FiniteJson, ...]]
+
+
+class BatchOptions(Frozen):
+    """What every hand-out may ask for."""
+
+    batch_size: BatchSize = 8
+    run: Annotated[Name | None, Field(description="Your job's name. Without it this is a look: nothing is leased.")] = (
+        None
+    )
+    lease_seconds: LeaseSeconds = 600.0
+    purpose: Annotated[
+        Purpose, Field(description="`eval` is cursor-only, scored on `absolute`, and kept out of training figures.")
+    ] = "train"
+    cursor: Cursor | None = None
+
+
+class NextBatch(BatchOptions):
+    split: Split = "train"
+    params: dict[str, FiniteJson] = {}
+    """Of the environment; see its entry in the catalogue."""
+    select: Annotated[
+        Select, Field(description="Only tasks whose public metadata has one of these values, by key.")
+    ] = {}
+
+
+class MixMember(Frozen):
+    env: Name
+    weight: Annotated[FiniteNumber, Field(gt=0, le=1e6)] = 1.0
+    split: Split = "train"
+    params: dict[str, FiniteJson] = {}
+
+
+class NextMixedBatch(BatchOptions):
+    mix: Annotated[tuple[MixMember, ...], Field(min_length=1, max_length=64)]
+
+
+class HandedOut(Frozen):
+    """One task in a trainer's hands. Never holds the answer."""
+
+    task_id: str
+    lease_id: str | None
+    environment: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    max_turns: int
+    metadata: dict[str, JsonValue]
+    lease_expires_at: datetime | None
+
+
+class Batch(Frozen):
+    tasks: tuple[HandedOut, ...]
+    next_cursor: int | None
+    """Where to go on; null when tasks were leased."""
+    exhausted: bool
+    """Nothing is left and nothing is outstanding. Fewer tasks than asked for, or none, with `exhausted: false` means
+    that the rest is leased to others: ask again later."""
+
+
+class GroupToScore(Frozen):
+    task_id: TaskId
+    lease_id: LeaseId | None = None
+    completions: Annotated[tuple[Completion, ...], Field(min_length=1, max_length=256)]
+
+
+class ScoreRequest(Frozen):
+    groups: Annotated[tuple[GroupToScore, ...], Field(min_length=1, max_length=256)]
+    run: Name | None = None
+    policy: Policy | None = None
+    purpose: Purpose = "train"
+    wait_seconds: Annotated[
+        Annotated[FiniteNumber, Field(ge=0, le=600)] | None,
+        Field(description="Answer after this time at the latest; what is not finished comes back `pending`."),
+    ] = None
+
+
+class GroupReply(Frozen):
+    """One scored group. `rewards`, `scores` and `advantages` are in the order of its completions."""
+
+    group_id: str
+    task_id: str
+    outcome: Outcome
+    rewards: tuple[Unit | None, ...]
+    scores: tuple[Score, ...]
+    mean: FiniteNumber | None
+    std: FiniteNumber | None
+    """Sample standard deviation (n - 1)."""
+    advantages: tuple[FiniteNumber | None, ...]
+    """(reward - mean) / (std + 1e-4)."""
+    low_signal: bool
+    flags: tuple[str, ...]
+
+
+class GroupProblem(Frozen):
+    """What is wrong with one group; the others of its request are not affected."""
+
+    task_id: str
+    code: str
+    detail: str
+    field: str | None = None
+
+
+class Scored(Frozen):
+    groups: tuple[GroupReply | GroupProblem, ...]
+
+
+class StepRequest(Frozen):
+    task_id: TaskId
+    messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1000)]
+    """Everything after the prompt so far, observations included; the last one is the model's."""

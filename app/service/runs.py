@@ -1,0 +1,79 @@
+"""Runs: made at first use, pinned to what they first met, told when that has changed."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from app.domain.groups import RunActivity
+from app.domain.runs import Pin, Run, ScoringOptions
+from app.domain.values import Frozen, Name, WholeNumber
+from app.errors import Conflict, NotFound
+from app.ports import Clock, Runs
+from app.service.order import seed_of
+
+REMEMBERED_RUNS = 10_000
+
+
+class RunSettings(Frozen):
+    """What a trainer may fix for its run before its first use."""
+
+    seed: Annotated[WholeNumber, Field(ge=0, lt=2**53)] | None = None
+    """Derived from the run's name when left out."""
+    strict: bool = False
+    """Refuse (409) instead of flagging `scoring_changed`."""
+    options: ScoringOptions = ScoringOptions()
+
+
+class RunReport(Frozen):
+    run: Run
+    activity: tuple[RunActivity, ...]
+
+
+class RunBook:
+    def __init__(self, runs: Runs, clock: Clock) -> None:
+        self._runs = runs
+        self._clock = clock
+        self._known: dict[str, Run] = {}
+
+    async def put(self, name: Name, settings: RunSettings) -> Run:
+        """Conflict naming the field when the run exists with other settings."""
+        wanted = self._new(name, settings)
+        run = await self._runs.create(wanted)
+        for field in ("seed", "strict", "options"):
+            if getattr(run, field) != getattr(wanted, field):
+                raise Conflict(f"run {name!r} already exists with another {field}", field=field)
+        return self._remember(run)
+
+    async def ensure(self, name: Name) -> Run:
+        """The run; made with default settings when this is its first use."""
+        if name in self._known:
+            return self._known[name]
+        stored = await self._runs.get(name)
+        return self._remember(stored or await self._runs.create(self._new(name, RunSettings())))
+
+    async def pinned(self, run: Run, current: Pin) -> bool:
+        """Whether the run was pinned to `current`, pinning it when this is its first use of the environment."""
+        pin = next((pin for pin in run.pins if pin.environment == current.environment), None)
+        if pin is None:
+            stored = self._remember(await self._runs.pin(run.name, current))
+            pin = next(pin for pin in stored.pins if pin.environment == current.environment)
+        return pin.scoring_digest == current.scoring_digest
+
+    async def report(self, name: str) -> RunReport:
+        run = await self._runs.get(name)
+        if run is None:
+            raise NotFound(f"there is no run {name!r}")
+        return RunReport(run=run, activity=await self._runs.activity(name))
+
+    async def listing(self, limit: int, after: str | None) -> list[Run]:
+        return await self._runs.list(limit, after)
+
+    def _new(self, name: Name, settings: RunSettings) -> Run:
+        seed = seed_of(name) if settings.seed is None else settings.seed
+        return Run(name=name, seed=seed, strict=settings.strict, options=settings.options, created_at=self._clock())
+
+    def _remember(self, run: Run) -> Run:
+        if len(self._known) >= REMEMBERED_RUNS:
+            self._known.clear()
+        self._known[run.name] = run
+        return run

@@ -1,0 +1,245 @@
+"""Scoring requests: retry identity, shared flights, durable before the reply, pending when time is up."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from app.domain.groups import Group, Rollout
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Outcome, Score
+from app.errors import Conflict, GatewayError, StoreUnavailable
+from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Tasks
+from app.rewards import group_statistics
+from app.service.acceptance import Acceptance, Accepted, options_for
+from app.service.catalogue import Catalogue
+from app.service.judging import Scorer
+from app.service.requests import GroupProblem, GroupReply, Scored, ScoreRequest
+from app.service.runs import RunBook
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.2
+RESUMED_AT_ONCE = 64
+STORE_RETRY_SECONDS = (0.2, 1.0, 5.0)
+
+
+class ScoreDesk:
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        tasks: Tasks,
+        groups: Groups,
+        runs: RunBook,
+        panels: Panels,
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        self._catalogue = catalogue
+        self._tasks = tasks
+        self._groups = groups
+        self._runs = runs
+        self._observer = observer
+        self._acceptance = Acceptance(catalogue=catalogue, runs=runs, panels=panels, clock=clock)
+        self._scorer = Scorer(catalogue, panels)
+        self._flights: dict[str, asyncio.Future[dict[str, Group]]] = {}
+
+    async def score(
+        self, request: ScoreRequest, environment: str | None = None, key: IdempotencyKey | None = None
+    ) -> Scored:
+        """Groups or problems in request order; what is in the reply as scored is committed."""
+        if environment is not None:
+            self._catalogue.hosted(environment)
+        if key is not None:
+            await self._groups.check_key(key)
+        if request.run is not None:
+            await self._runs.ensure(request.run)
+        accepted = await self._accepted(request, environment)
+        stored = await self._stored([one for one in accepted if isinstance(one, Accepted)], request, key)
+        return Scored(
+            groups=tuple(
+                one if isinstance(one, GroupProblem) else reply_of(stored[one.group.group_id]) for one in accepted
+            )
+        )
+
+    async def collect(self, identities: Sequence[str], wait_seconds: float) -> dict[str, Group]:
+        """Groups by id as they are stored, after waiting for those that are still pending."""
+        end = asyncio.get_running_loop().time() + wait_seconds
+        while True:
+            groups = await self._groups.find(identities)
+            left = end - asyncio.get_running_loop().time()
+            pending = [identity for identity, group in groups.items() if group.outcome == "pending"]
+            if not pending or left <= 0:
+                return groups
+            flights = {self._flights[identity] for identity in pending if identity in self._flights}
+            if flights:
+                await asyncio.wait(flights, timeout=left)
+            else:
+                await asyncio.sleep(min(left, POLL_SECONDS))
+
+    async def resume(self) -> None:
+        """Takes up accepted work that a restart interrupted, a few groups at a time."""
+        while groups := await self._groups.unfinished(RESUMED_AT_ONCE):
+            records = await self._tasks.get([group.task_id for group in groups])
+            started = []
+            for group in groups:
+                if group.group_id in self._flights:
+                    continue
+                run = await self._runs.ensure(group.run) if group.run is not None else None
+                options = run.options if run is not None else ScoringOptions()
+                one = Accepted(group, records[group.task_id], options_for(options, group))
+                self._finish_behind(one, asyncio.ensure_future(self._judged(one)))
+                started.append(self._flights[group.group_id])
+            if not started:
+                return
+            await asyncio.wait(started)
+
+    async def close(self) -> None:
+        """Lets go of what is still being scored: it is in the store as pending and taken up at the next start."""
+        flights = set(self._flights.values())
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+    async def _accepted(self, request: ScoreRequest, environment: str | None) -> list[Accepted | GroupProblem]:
+        records = await self._tasks.get(list({group.task_id for group in request.groups}))
+        lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
+        leases = await self._tasks.leases(lease_ids) if lease_ids else {}
+        accepted: list[Accepted | GroupProblem] = []
+        for position, asked in enumerate(request.groups):
+            try:
+                accepted.append(await self._acceptance.accept(request, asked, records, leases, environment))
+            except GatewayError as error:
+                if isinstance(error, Conflict):
+                    raise
+                self._observer.refused(environment or "mix", error.code)
+                field = None if error.field is None else f"groups[{position}].{error.field}"
+                accepted.append(GroupProblem(task_id=asked.task_id, code=error.code, detail=error.detail, field=field))
+        return accepted
+
+    async def _stored(
+        self, accepted: Sequence[Accepted], request: ScoreRequest, key: IdempotencyKey | None
+    ) -> dict[str, Group]:
+        """Every accepted group as it is in the store when the reply is due."""
+        unique = {one.group.group_id: one for one in accepted}
+        known = await self._groups.find(list(unique))
+        stored = {identity: group for identity, group in known.items() if group.outcome == "scored"}
+        joined = {identity: self._flights[identity] for identity in unique if identity in self._flights}
+        own = [one for identity, one in unique.items() if identity not in stored and identity not in joined]
+        if own or key is not None:
+            landing = asyncio.ensure_future(self._land(own, known, request.wait_seconds, key))
+            self._fly([one.group.group_id for one in own], landing)
+            stored |= await asyncio.shield(landing)
+        if joined:
+            await asyncio.wait(joined.values(), timeout=request.wait_seconds)
+            stored |= {name: flight.result()[name] for name, flight in joined.items() if flight.done()}
+            waiting = [GroupToStore(unique[name].group) for name in joined if name not in stored]
+            stored |= {group.group_id: group for group in await self._groups.add(waiting)} if waiting else {}
+        return stored
+
+    async def _land(
+        self,
+        own: Sequence[Accepted],
+        known: dict[str, Group],
+        wait_seconds: float | None,
+        key: IdempotencyKey | None,
+    ) -> dict[str, Group]:
+        """Scores what nobody else is scoring and writes it in one transaction; what takes longer goes on behind."""
+        own = [Accepted(known.get(one.group.group_id, one.group), one.record, one.options) for one in own]
+        judging = [asyncio.ensure_future(self._judged(one)) for one in own]
+        if judging:
+            await asyncio.wait(judging, timeout=wait_seconds)
+        results = [
+            future.result() if future.done() else GroupToStore(one.group)
+            for one, future in zip(own, judging, strict=True)
+        ]
+        fresh = [result for result in results if result.group.group_id not in known]
+        added = await self._groups.add(fresh, key) if fresh or key is not None else []
+        stored = known | {group.group_id: group for group in added}
+        stored |= await self._finished(results, stored)
+        for one, future in zip(own, judging, strict=True):
+            if not future.done():
+                self._finish_behind(one, future)
+        return stored
+
+    async def _finished(self, results: Sequence[GroupToStore], stored: dict[str, Group]) -> dict[str, Group]:
+        """Completes groups that the store holds without the scores we now have: retries, and those that another
+        request put there as pending meanwhile."""
+        ahead = [
+            result
+            for result in results
+            if result.group.outcome != "pending" and _scores(stored[result.group.group_id]) != _scores(result.group)
+        ]
+        return {group.group_id: group for group in await self._groups.finish(ahead)} if ahead else {}
+
+    def _finish_behind(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> None:
+        self._fly([one.group.group_id], asyncio.ensure_future(self._finish(one, judging)))
+
+    async def _finish(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> dict[str, Group]:
+        result = await judging
+        for pause in STORE_RETRY_SECONDS:
+            try:
+                return {one.group.group_id: (await self._groups.finish([result]))[0]}
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+        log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
+        return {one.group.group_id: one.group}
+
+    def _fly(self, identities: Sequence[str], flight: asyncio.Future[dict[str, Group]]) -> None:
+        """Until it is done, repeats of these groups join this flight."""
+        self._flights.update(dict.fromkeys(identities, flight))
+
+        def landed(done: asyncio.Future[dict[str, Group]]) -> None:
+            for identity in identities:
+                if self._flights.get(identity) is done:
+                    del self._flights[identity]
+            if not done.cancelled():
+                done.exception()
+
+        flight.add_done_callback(landed)
+
+    async def _judged(self, one: Accepted) -> GroupToStore:
+        """Scores the rollouts that have no score yet."""
+        began = asyncio.get_running_loop().time()
+        group = one.group
+        unscored = [rollout for rollout in group.rollouts if rollout.score.outcome != "scored"]
+        judged = await self._scorer.judged(
+            one.record, [rollout.completion for rollout in unscored], one.options, group.policy
+        )
+        self._observer.judged(judged.judgements)
+        self._observer.scored(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
+        scores = dict(zip((rollout.rollout_id for rollout in unscored), judged.scores, strict=True))
+        rollouts = tuple(
+            rollout
+            if rollout.rollout_id not in scores
+            else Rollout(rollout_id=rollout.rollout_id, completion=rollout.completion, score=scores[rollout.rollout_id])
+            for rollout in group.rollouts
+        )
+        outcome = _outcome([rollout.score for rollout in rollouts])
+        return GroupToStore(group.model_copy(update={"rollouts": rollouts, "outcome": outcome}), judged.judgements)
+
+
+def reply_of(group: Group) -> GroupReply:
+    scores = tuple(rollout.score for rollout in group.rollouts)
+    statistics = group_statistics(scores)
+    return GroupReply(
+        group_id=group.group_id,
+        task_id=group.task_id,
+        outcome=group.outcome,
+        rewards=tuple(score.reward for score in scores),
+        scores=scores,
+        mean=statistics.mean,
+        std=statistics.std,
+        advantages=statistics.advantages,
+        low_signal=statistics.low_signal,
+        flags=group.flags,
+    )
+
+
+def _scores(group: Group) -> list[Score]:
+    return [rollout.score for rollout in group.rollouts]
+
+
+def _outcome(scores: Sequence[Score]) -> Outcome:
+    outcomes = {score.outcome for score in scores}
+    return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
