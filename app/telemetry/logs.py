@@ -1,0 +1,84 @@
+"""Logs: one JSON object a line on stderr, or coloured lines where a person is looking."""
+
+import logging
+import sys
+from typing import Literal, TextIO
+
+import structlog
+from structlog.types import Processor
+
+from app.telemetry.redaction import redact
+
+Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+
+HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
+
+_TALKATIVE = ("openai", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", "datasets", "filelock")
+"""Libraries whose debug lines quote requests, headers included."""
+
+
+def configure_logging(level: Level = "INFO", stream: TextIO | None = None) -> None:
+    """Once, at start. Standard-library loggers (uvicorn's too: start it with `log_config=None`) take the same way."""
+    out = stream or sys.stderr
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.ExtraAdder(allow=("client", "method", "path", "status")),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    renderer: Processor = (
+        structlog.dev.ConsoleRenderer(timestamp_key="time") if out.isatty() else structlog.processors.JSONRenderer()
+    )
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                redact,
+                renderer,
+            ],
+        )
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    _route_standard_logging(handler, level)
+
+
+def _route_standard_logging(handler: logging.Handler, level: Level) -> None:
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level)
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
+        logger = logging.getLogger(name)
+        logger.handlers = []
+        logger.propagate = True
+        logger.setLevel(logging.NOTSET)
+    access = logging.getLogger("uvicorn.access")
+    access.filters = [_AccessLines(logging.getLevelNamesMapping()[level])]
+    for name in _TALKATIVE:
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _AccessLines(logging.Filter):
+    """Turns uvicorn's access lines into fields, and those of health checks into debug lines."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__()
+        self._level = level
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not isinstance(record.args, tuple) or len(record.args) != 5:
+            return True
+        client, method, path, _, status = record.args
+        record.msg, record.args = "request", ()
+        record.__dict__.update(client=client, method=method, path=path, status=status)
+        if str(path).partition("?")[0] in HEALTH_PATHS:
+            record.levelno, record.levelname = logging.DEBUG, "DEBUG"
+        return record.levelno >= self._level

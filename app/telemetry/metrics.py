@@ -1,0 +1,131 @@
+"""Prometheus metrics. A label never holds an id, a character or anything else that a caller can make up."""
+
+from collections.abc import Callable, Sequence
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from app.domain.judging import Judgement
+from app.domain.scores import Score
+from app.rewards import group_statistics
+
+PREFIX = "atropos_envs"
+
+_UNIT_BUCKETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_STD_BUCKETS = (0.0, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
+_FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0)
+_JUDGE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
+
+_MAX_ENVIRONMENTS = 256
+"""A request for an environment that does not exist must not grow the registry for ever."""
+
+
+class PrometheusObserver:
+    """The port `Observer`, and what the store and the web layer have to tell, in a registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+        PlatformCollector(registry=self.registry)
+        self._environments: set[str] = set()
+        self._handed_out = self._counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
+        self._rollouts = self._counter(
+            "rollouts", "Completions by what became of scoring them.", "env", "outcome", "reason"
+        )
+        self._reward = self._histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
+        self._criterion = self._histogram(
+            "criterion", "Criteria of scored completions.", _UNIT_BUCKETS, "env", "criterion"
+        )
+        self._std = self._histogram(
+            "group_reward_std", "Sample standard deviation of a group's rewards.", _STD_BUCKETS, "env"
+        )
+        self._scoring = self._histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
+        self._refused = self._counter("groups_refused", "Groups answered with a problem.", "env", "code")
+        self._judgements = self._counter(
+            "judgements", "Readings of a group by a judge: usable or failed.", "judge", "model", "outcome"
+        )
+        self._judge_requests = self._counter(
+            "judge_requests", "Requests sent to a judge's model, retries included.", "judge", "model"
+        )
+        self._judge_seconds = self._histogram(
+            "judge_seconds", "Time from a judge's request to its judgement.", _JUDGE_SECONDS, "judge", "model"
+        )
+        self._judge_tokens = self._counter(
+            "judge_tokens", "Tokens read and written by judges.", "judge", "model", "type"
+        )
+        self._judge_cost = self._counter("judge_cost_usd", "What judges cost, by configured prices.", "judge", "model")
+        self._commit = self._histogram("db_commit_seconds", "Time of a transaction of the writer.", _FAST_SECONDS)
+        self._queue = Gauge("db_write_queue", "Units waiting for the writer.", namespace=PREFIX, registry=self.registry)
+        self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
+        self._http_seconds = self._histogram(
+            "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
+        )
+
+    def handed_out(self, environment: str, tasks: int) -> None:
+        self._handed_out.labels(self._known(environment)).inc(tasks)
+
+    def scored(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
+        """`scores` are of one group; `seconds` what scoring it took."""
+        env = self._known(environment)
+        self._scoring.labels(env).observe(seconds)
+        std = group_statistics(scores).std
+        if std is not None:
+            self._std.labels(env).observe(std)
+        for score in scores:
+            self._rollouts.labels(env, score.outcome, score.reason or "").inc()
+            if score.reward is not None:
+                self._reward.labels(env).observe(score.reward)
+            for criterion in score.criteria:
+                if criterion.value is not None:
+                    self._criterion.labels(env, criterion.name).observe(criterion.value)
+
+    def judged(self, judgements: Sequence[Judgement]) -> None:
+        for judgement in judgements:
+            who = (judgement.judge, judgement.model)
+            self._judgements.labels(*who, "usable" if judgement.error is None else "failed").inc()
+            self._judge_requests.labels(*who).inc(judgement.calls)
+            self._judge_seconds.labels(*who).observe(judgement.latency_seconds)
+            self._judge_tokens.labels(*who, "input").inc(judgement.input_tokens)
+            self._judge_tokens.labels(*who, "output").inc(judgement.output_tokens)
+            if judgement.cost_usd is not None:
+                self._judge_cost.labels(*who).inc(max(0.0, judgement.cost_usd))
+
+    def refused(self, environment: str, code: str) -> None:
+        self._refused.labels(self._known(environment), code).inc()
+
+    def committed(self, seconds: float) -> None:
+        self._commit.observe(seconds)
+
+    def watch_write_queue(self, length: Callable[[], int]) -> None:
+        """`length` is asked at every scrape, from another thread."""
+        self._queue.set_function(lambda: float(length()))
+
+    def requested(self, route: str, method: str, status: int, seconds: float) -> None:
+        """`route` is a template such as `/envs/{env}/score`."""
+        self._http.labels(route, method, str(status)).inc()
+        self._http_seconds.labels(route, method).observe(seconds)
+
+    def exposition(self) -> tuple[bytes, str]:
+        """What /metrics answers, and its content type."""
+        return generate_latest(self.registry), CONTENT_TYPE_LATEST
+
+    def _known(self, environment: str) -> str:
+        if environment not in self._environments:
+            if len(self._environments) >= _MAX_ENVIRONMENTS:
+                return "other"
+            self._environments.add(environment)
+        return environment
+
+    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+        return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
+
+    def _histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
+        return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)

@@ -1,0 +1,22 @@
+"""An observer that tells nobody."""
+
+from collections.abc import Sequence
+
+from app.domain.judging import Judgement
+from app.domain.scores import Score
+
+
+class SilentObserver:
+    """For tests and for commands that nothing scrapes."""
+
+    def handed_out(self, environment: str, tasks: int) -> None:
+        pass
+
+    def scored(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
+        pass
+
+    def judged(self, judgements: Sequence[Judgement]) -> None:
+        pass
+
+    def refused(self, environment: str, code: str) -> None:
+        pass
