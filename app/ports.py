@@ -94,6 +94,7 @@ class Environment(Protocol):
     name: ClassVar[str]
     version: ClassVar[str]
     Params: ClassVar[type[BaseModel]] = NoParams
+    """Only what changes prompt or reference; every field has a default."""
     rubric: ClassVar[Rubric | None] = None
     multi_turn: ClassVar[bool] = False
 

@@ -71,13 +71,17 @@ class Catalogue:
                 self._reasons[name] = error.detail
         self.opened = True
 
+    def require(self, name: str) -> None:
+        """NotFound for an unknown name."""
+        if name not in self.classes:
+            raise NotFound(f"there is no environment {name!r}; GET /envs lists them")
+
     def hosted(self, name: str) -> Hosted:
         """NotFound for an unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
-        if name in self._hosted:
-            return self._hosted[name]
-        if name in self.classes:
+        self.require(name)
+        if name not in self._hosted:
             raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
-        raise NotFound(f"there is no environment {name!r}; GET /envs lists them")
+        return self._hosted[name]
 
     def reason(self, name: str) -> str | None:
         """Why the environment cannot serve, or None when it can."""

@@ -1,0 +1,55 @@
+# One command for each thing one wants to do. `make help` lists them.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+
+.DEFAULT_GOAL := help
+.PHONY: help run demo test check format lock bench clean
+
+help: ## list these commands
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite and the offline judge
+	$(BIN)/atropos-envs serve
+
+demo: $(VENV)/.installed ## send a scripted policy through every environment of the running gateway
+	$(BIN)/atropos-envs demo
+
+test: $(VENV)/.installed-dev ## install what the tests need and run all of them
+	$(BIN)/python -m pytest -n auto --dist loadgroup -ra
+
+check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m docs.generate --check
+
+format: $(VENV)/.installed-dev ## format and mend what can be mended; write the generated docs
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	$(BIN)/python -m docs.generate
+
+bench: $(VENV)/.installed-dev ## print throughput as ratios against named limits
+	$(BIN)/python -m benchmarks
+
+lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
+	$(PIP) install uv
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
+
+clean: ## remove what these commands made, but for databases
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
+	$(PIP) install --require-hashes -r requirements.lock
+	$(PIP) install --no-deps -e .
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
+	$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@

@@ -1,0 +1,84 @@
+"""What there is: environments, characters, judges."""
+
+import inspect
+from collections.abc import Callable, Sequence
+
+from fastapi import APIRouter
+
+from app.api.models import (
+    CharacterList,
+    CriterionInfo,
+    EnvironmentInfo,
+    EnvironmentList,
+    JudgeInfo,
+    JudgeList,
+    SplitInfo,
+)
+from app.domain.runs import ScoringOptions
+from app.domain.values import Split
+from app.ports import Environment
+from app.service.catalogue import Catalogue
+from app.service.gateway import Gateway
+from app.sheets.schema import CharacterCard
+from app.web.problems import problem_responses
+
+SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+def catalogue_router(
+    gateway: Gateway, judges: Sequence[JudgeInfo], characters: Callable[[], tuple[CharacterCard, ...]]
+) -> APIRouter:
+    router = APIRouter(tags=["catalogue"])
+
+    @router.get("/envs", summary="Every environment", responses=problem_responses(401))
+    async def environments() -> EnvironmentList:
+        return EnvironmentList(environments=tuple(_info(gateway, name) for name in gateway.catalogue.classes))
+
+    @router.get("/envs/{env}", summary="One environment", responses=problem_responses(401, 404))
+    async def environment(env: str) -> EnvironmentInfo:
+        gateway.catalogue.require(env)
+        return _info(gateway, env)
+
+    @router.get("/characters", summary="The character sheets, in short", responses=problem_responses(401))
+    async def character_list() -> CharacterList:
+        return CharacterList(characters=characters())
+
+    @router.get("/judges", summary="Who judges", responses=problem_responses(401))
+    async def judge_list() -> JudgeList:
+        return JudgeList(judges=tuple(judges))
+
+    return router
+
+
+def _info(gateway: Gateway, name: str) -> EnvironmentInfo:
+    environment = gateway.catalogue.classes[name]
+    reason = gateway.catalogue.reason(name)
+    return EnvironmentInfo(
+        name=name,
+        version=environment.version,
+        description=description_of(environment),
+        available=reason is None,
+        reason=reason,
+        origin=None if reason is not None else gateway.catalogue.hosted(name).environment.origin,
+        splits=() if reason is not None else _splits(gateway.catalogue, name),
+        multi_turn=environment.multi_turn,
+        criteria=tuple(
+            CriterionInfo(name=criterion.name, weight=criterion.weight, description=criterion.description)
+            for criterion in (environment.rubric.criteria if environment.rubric is not None else ())
+        ),
+        judges=() if environment.rubric is None else gateway.panels.panel(name, ScoringOptions()).judges,
+        params_schema=environment.Params.model_json_schema(),
+    )
+
+
+def _splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
+    hosted = catalogue.hosted(name)
+    defaults = hosted.params({})
+    return tuple(SplitInfo(name=split, size=hosted.environment.size(split, defaults)) for split in SPLITS)
+
+
+def description_of(environment: type[Environment]) -> str:
+    """The first paragraph of the environment's module, without its line breaks."""
+    module = inspect.getmodule(environment)
+    text = inspect.cleandoc((module.__doc__ if module is not None else None) or "")
+    return " ".join(text.split("\n\n")[0].split())

@@ -1,0 +1,149 @@
+"""Replies of the native surface that are not the service's own words already."""
+
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from app.domain.groups import Group, GroupDetail, GroupSummary, StatisticsRow, TaskRecord
+from app.domain.judging import Judgement
+from app.domain.runs import Run
+from app.domain.tasks import Message, Passage, ToolSpec
+from app.domain.values import Frozen, Split, Unit
+from app.service.requests import GroupReply
+from app.service.scoring import reply_of
+from app.sheets.schema import CharacterCard
+
+
+class CriterionInfo(Frozen):
+    name: str
+    weight: Unit
+    description: str
+
+
+class SplitInfo(Frozen):
+    name: Split
+    size: int | None
+    """Tasks per epoch; null is endless."""
+
+
+class EnvironmentInfo(Frozen):
+    """One entry of the catalogue."""
+
+    name: str
+    version: str
+    description: str
+    available: bool
+    reason: str | None
+    """Why it is not available."""
+    origin: str | None
+    """Where its tasks come from."""
+    splits: tuple[SplitInfo, ...]
+    """Sizes with default params; empty while the environment is not available."""
+    multi_turn: bool
+    criteria: tuple[CriterionInfo, ...]
+    judges: tuple[str, ...]
+    """Who judges by default; empty where a verifier decides."""
+    params_schema: dict[str, JsonValue]
+    """JSON Schema of `params`."""
+
+
+class EnvironmentList(Frozen):
+    environments: tuple[EnvironmentInfo, ...]
+
+
+class TaskView(Frozen):
+    """A task as it was handed out. Never holds the reference."""
+
+    task_id: str
+    environment: str
+    version: str
+    split: Split
+    index: int
+    params: dict[str, JsonValue]
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    max_turns: int
+    metadata: dict[str, JsonValue]
+    passages: tuple[Passage, ...]
+
+    @classmethod
+    def of(cls, record: TaskRecord) -> "TaskView":
+        key, prompt = record.key, record.prompt
+        return cls(
+            task_id=record.task_id,
+            environment=key.environment,
+            version=key.version,
+            split=key.split,
+            index=key.index,
+            params=key.params,
+            messages=prompt.messages,
+            tools=prompt.tools,
+            max_turns=prompt.max_turns,
+            metadata=prompt.metadata,
+            passages=() if key.context is None else key.context.passages,
+        )
+
+
+class GroupView(Frozen):
+    """A group with its task, its statistics and every judgement that was made for it."""
+
+    group: Group
+    reply: GroupReply
+    task: TaskView
+    judgements: tuple[Judgement, ...]
+
+    @classmethod
+    def of(cls, detail: GroupDetail) -> "GroupView":
+        return cls(
+            group=detail.group,
+            reply=reply_of(detail.group),
+            task=TaskView.of(detail.task),
+            judgements=detail.judgements,
+        )
+
+
+class GroupPage(Frozen):
+    """Newest first. `next_before` goes into `before` for the page that follows; null on the last one."""
+
+    groups: tuple[GroupSummary, ...]
+    next_before: int | None
+
+
+class GroupReplies(Frozen):
+    """The groups that were asked for by id, in that order."""
+
+    groups: tuple[GroupReply, ...]
+
+
+class RunPage(Frozen):
+    runs: tuple[Run, ...]
+    next_after: str | None
+
+
+class StatisticsView(Frozen):
+    """Training rollouts by environment, run and policy step; evaluations are left out."""
+
+    rows: tuple[StatisticsRow, ...]
+
+
+class CharacterList(Frozen):
+    characters: tuple[CharacterCard, ...]
+
+
+class JudgeInfo(Frozen):
+    name: str
+    model: str
+    environments: tuple[str, ...]
+    """Which environments it scores by default."""
+    for_training: bool
+    """False for the offline judge: good enough to try the system, not to train on."""
+
+
+class JudgeList(Frozen):
+    judges: tuple[JudgeInfo, ...]
+
+
+class Health(Frozen):
+    status: str
+    version: str
+    time: datetime

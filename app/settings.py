@@ -1,0 +1,107 @@
+"""Every setting, read once: `ATROPOS_ENVS_*` variables over one YAML file. Nothing else reads the environment."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    YamlConfigSettingsSource,
+)
+
+from app.domain.values import Name
+
+PREFIX = "ATROPOS_ENVS_"
+DEFAULT_FILE = "gateway.yaml"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class JudgeSettings(_Section):
+    base_url: str
+    """Of an OpenAI-compatible API, ending in `/v1` for most servers."""
+    model: str
+    api_key_env: str | None = None
+    """The variable that holds the key; none for servers that need no key."""
+    deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
+    """For one reading of a group, every retry included."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    max_output_tokens: Annotated[int, Field(ge=64)] = 4096
+    json_mode: bool = True
+    """Ask the server for `response_format: json_object`."""
+    input_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """US dollars per million prompt tokens."""
+    output_price_per_million: Annotated[float, Field(ge=0)] | None = None
+    """US dollars per million completion tokens."""
+    allow_self_judge: bool = False
+    """Let this judge score a policy that is its own model."""
+
+
+class EnvironmentSettings(_Section):
+    judges: tuple[Name, ...] = ()
+    """Names of judges from `judges`; the offline judge when empty."""
+
+
+class Settings(BaseSettings):
+    """Frozen after start."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, extra="forbid", env_ignore_empty=True
+    )
+
+    host: str = "127.0.0.1"
+    """Address to listen on."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 8000
+    """Port to listen on; 0 takes a free one."""
+    api_key: SecretStr | None = None
+    """Bearer token, or password of HTTP Basic. On a host other than loopback one is made when none is set."""
+    anonymous: bool = False
+    """Serve without a key on a host other than loopback."""
+    open_metrics: bool = False
+    """Let `/metrics` be read without a key."""
+    database_url: str = "sqlite:///atropos_envs.db"
+    """`sqlite:///file` for one replica, `postgresql://user:password@host/database` for more."""
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
+    """A larger request body is refused with 413."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Least severe log line that is written."""
+    log_format: Literal["auto", "json", "console"] = "auto"
+    """One JSON object a line, or lines for people; `auto` chooses the latter on a terminal."""
+    cache_dir: Path | None = None
+    """Where data sets are cached; the user's cache directory by default."""
+    datasets: dict[Name, str] = {}
+    """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
+    judges: dict[Name, JudgeSettings] = {}
+    """Judge models by name."""
+    environments: dict[Name, EnvironmentSettings] = {}
+    """Per environment: which judges score it."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        file = Path(os.environ.get(PREFIX + "SETTINGS", DEFAULT_FILE))
+        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=file)
+
+    def secret(self, variable: str) -> str | None:
+        """The value of a variable that the settings name, such as `judges.*.api_key_env`."""
+        return os.environ.get(variable)
+
+
+def read_settings() -> Settings:
+    """ValueError when the file that ATROPOS_ENVS_SETTINGS names is not there; pydantic.ValidationError naming each
+    setting that is wrong."""
+    named = os.environ.get(PREFIX + "SETTINGS")
+    if named and not Path(named).is_file():
+        raise ValueError(f"{PREFIX}SETTINGS names {named}, which is not a file")
+    return Settings()
