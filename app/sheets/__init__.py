@@ -1,1 +1,1 @@
-"""Character sheets: their schema, and reading them from YAML."""
+"""Character sheets: what one NPC is, knows and hides, and the scenes it is put into. Pure but for reading files."""

@@ -1,0 +1,154 @@
+"""NPC Arena: stay one character of a world, in one scene, whatever the player says; judged against the sheet."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
+
+from app.domain.judging import Case, Rubric
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Withheld
+from app.domain.values import Frozen, Name, Split, WholeNumber, require_encodable
+from app.errors import EnvironmentUnavailable, GatewayError
+from app.ports import Datasets, Environment, Tools
+from app.prompts import Template, digest, digest_of_model
+from app.sheets.casting import Cast, case_document, cast_all, conversation, gate_facts, prompt_values, scene_probes
+from app.sheets.loading import parse_model, read_scenes, read_sheets
+from app.sheets.packaged import sheets_folder
+from app.sheets.scenes import SceneSet
+from app.sheets.schema import CharacterSheet
+
+_FOLDER = Path(__file__).with_suffix("")
+_PROMPT = Template.read(_FOLDER / "prompt.j2")
+_RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
+
+
+def _spoken_name(name: str) -> str:
+    if not all(character.isalpha() or character in " '’-." for character in require_encodable(name)):
+        raise ValueError("a name has letters, spaces, apostrophes, hyphens and full stops only")
+    return " ".join(name.split())
+
+
+class Params(Frozen):
+    """What changes the prompt. `world` and `as_of` say whose events are retrieved, and up to which game time."""
+
+    reply_words: Annotated[WholeNumber, Field(ge=20, le=400)] = 120
+    """The prompt asks for at most this many words, or fewer where the sheet does."""
+    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_spoken_name)] | None = None
+    """None: the characters do not know the player's name."""
+    world: Name | None = None
+    as_of: AwareDatetime | None = None
+
+
+class Reference(Frozen):
+    """What a task was made from. Hidden, since scenes hold what the character must not know."""
+
+    character: str
+    scene: str
+    params: Params
+    passages: tuple[Passage, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+
+
+class NpcArena(Environment):
+    name: ClassVar[str] = "npc_arena"
+    version: ClassVar[str] = "1"
+    Params: ClassVar[type[BaseModel]] = Params
+    rubric: ClassVar[Rubric | None] = _RUBRIC
+
+    def __init__(self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
+        self.sheets = tuple(sheets)
+        # by digest, so that neighbours are different characters also for who does not shuffle
+        casts = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
+        self._casts: dict[Split, tuple[Cast, ...]] = {
+            "train": tuple(cast for cast in casts if cast.scene.split == "train"),
+            "test": tuple(cast for cast in casts if cast.scene.split == "test"),
+        }
+        self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
+        self._digests = {
+            "sheets": digest([sheet.digest for sheet in self.sheets]),
+            "scenes": digest([digest_of_model(scenes) for scenes in scene_sets]),
+            "rubric": digest_of_model(_RUBRIC),
+            "prompt": _PROMPT.digest,
+        }
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        return cls.read(sheets_folder())
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """With the sheets of that folder. EnvironmentUnavailable naming file and field of the first broken one."""
+        try:
+            return cls(read_sheets(folder), read_scenes(_FOLDER / "scenes"))
+        except (GatewayError, OSError) as error:
+            raise EnvironmentUnavailable(f"npc_arena: {error}") from error
+
+    @property
+    def origin(self) -> str:
+        return "character_sheets"
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return self._digests
+
+    def size(self, split: Split, params: BaseModel) -> int:
+        return len(self._casts[split])
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        cast = self._casts[split][index]
+        return self._made(
+            Reference(character=cast.sheet.id, scene=cast.scene.id, params=Params.model_validate(params)), cast
+        )
+
+    def query(self, task: Task) -> ContextQuery | None:
+        reference = Reference.model_validate(task.reference)
+        if reference.params.world is None:
+            return None
+        text = task.messages[-1].content or ""
+        return ContextQuery(
+            text=text, character=reference.character, world=reference.params.world, as_of=reference.params.as_of
+        )
+
+    def place(self, task: Task, context: Context) -> Task:
+        reference = Reference.model_validate(task.reference)
+        placed = reference.model_copy(update={"passages": context.passages, "withheld": context.withheld})
+        return self._made(placed, self._by_ids[reference.character, reference.scene])
+
+    def cast(self, task: Task) -> Cast | None:
+        """The character and scene of a task of ours; None when they are no longer there."""
+        reference = Reference.model_validate(task.reference)
+        return self._by_ids.get((reference.character, reference.scene))
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        reference = Reference.model_validate(task.reference)
+        cast = self.cast(task)
+        if cast is None:
+            return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
+        player_name = reference.params.player_name
+        case = Case(
+            key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
+            rubric=_RUBRIC,
+            document=case_document(cast, reference.passages, reference.withheld, player_name),
+            probes=scene_probes(cast),
+            gates=gate_facts(cast, task.messages[0].content or "", reference.params.reply_words, player_name),
+            candidates=tuple(completion.answer for completion in group),
+        )
+        return list((await tools.panel.judge(case)).scores)
+
+    def _made(self, reference: Reference, cast: Cast) -> Task:
+        params, sheet, scene = reference.params, cast.sheet, cast.scene
+        prompt = _PROMPT.render(**prompt_values(cast, reference.passages, params.reply_words, params.player_name))
+        return Task(
+            messages=(Message(role="system", content=prompt), *conversation(cast)),
+            metadata={
+                "character": sheet.id,
+                "character_name": sheet.identity.name,
+                "genre": sheet.meta.genre,
+                "language": sheet.voice.language,
+                "scene": scene.id,
+                "scene_kind": scene.kind,
+            },
+            reference=reference.model_dump(mode="json"),
+        )

@@ -1,0 +1,166 @@
+"""A character in a scene: what goes into the prompt, what judges are told, what the gates know."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from app.domain.judging import GateFacts, Probes, Secret
+from app.domain.tasks import Message, Passage, Withheld
+from app.domain.values import Frozen
+from app.sheets.scenes import Scene, SceneSet
+from app.sheets.schema import CharacterSheet
+from app.sheets.views import judge_view, policy_view
+
+_LANGUAGES = {"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"}
+
+
+@dataclass(frozen=True)
+class Cast:
+    """One character in one scene."""
+
+    sheet: CharacterSheet
+    scene: Scene
+
+    @property
+    def location(self) -> str:
+        return self.scene.location or self.sheet.scenario.location
+
+    @property
+    def situation(self) -> str:
+        return self.scene.situation or self.sheet.scenario.situation
+
+    @property
+    def exemplar(self) -> str | None:
+        """The sheet's exemplary reply to this line, for tests of judges; None where there is none."""
+        return next(
+            (exemplar.reply for exemplar in self.sheet.probes.exemplars if exemplar.player == self.scene.player), None
+        )
+
+    def word_limit(self, reply_words: int) -> int:
+        return min(reply_words, self.sheet.output.max_words)
+
+
+class Known(Frozen):
+    """An event as the prompt tells it; `time` is empty when nothing says when it was."""
+
+    time: str
+    text: str
+
+
+def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> tuple[Cast, ...]:
+    """Every character in every scene that suits it, in the order given."""
+    return tuple(
+        Cast(sheet, scene)
+        for sheet in sheets
+        for scenes in scene_sets
+        for scene in scenes.scenes
+        if scenes.suits(scene, sheet)
+    )
+
+
+def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
+    """The scene's own events, then what was retrieved, each on one line."""
+    own = tuple(Known(time=event.time, text=event.text) for event in cast.scene.visible)
+    return own + tuple(
+        Known(
+            time="" if passage.time is None else passage.time.strftime("%Y-%m-%d %H:%M"),
+            text=" ".join(passage.text.split()),
+        )
+        for passage in passages
+    )
+
+
+def prompt_values(
+    cast: Cast, passages: Sequence[Passage], reply_words: int, player_name: str | None
+) -> dict[str, object]:
+    """What the prompt template may use, by name: nothing judge-only."""
+    return {
+        "c": policy_view(cast.sheet),
+        "location": cast.location,
+        "time": cast.scene.time,
+        "situation": cast.situation,
+        "history": bool(cast.scene.history),
+        "events": known_events(cast, passages),
+        "player_name": player_name,
+        "language": _LANGUAGES.get(cast.sheet.voice.language, cast.sheet.voice.language),
+        "words": cast.word_limit(reply_words),
+    }
+
+
+def conversation(cast: Cast) -> tuple[Message, ...]:
+    """What has been said, ending with the line to answer."""
+    said = tuple(
+        Message(role="user" if line.speaker == "player" else "assistant", content=line.text)
+        for line in cast.scene.history
+    )
+    return (*said, Message(role="user", content=cast.scene.player))
+
+
+def case_document(
+    cast: Cast, passages: Sequence[Passage], withheld: Sequence[Withheld], player_name: str | None
+) -> dict[str, JsonValue]:
+    """All that a judge may know, the same part first for every scene of one character."""
+    scene = cast.scene
+    return {
+        "character_sheet": judge_view(cast.sheet),
+        "scene": {
+            "id": scene.id,
+            "tests": scene.kind,
+            "location": cast.location,
+            "time": scene.time,
+            "situation": cast.situation,
+            "player": player_name or cast.sheet.scenario.player,
+            "secrets_that_may_be_told": list(scene.may_reveal),
+        },
+        "visible_events": [event.model_dump(mode="json") for event in known_events(cast, passages)],
+        "withheld_events": [
+            *(event.model_dump(mode="json") for event in scene.withheld),
+            *(item.model_dump(mode="json") for item in withheld),
+        ],
+        "conversation": [
+            *(line.model_dump(mode="json") for line in scene.history),
+            {"speaker": "player", "text": scene.player},
+        ],
+    }
+
+
+def scene_probes(cast: Cast) -> Probes:
+    """The scene's probes, filled up with what the sheet says of voice and facts."""
+    sheet, probes = cast.sheet, cast.scene.probes
+    return Probes(
+        must_mention=probes.must_mention,
+        must_not_mention=_distinct(probes.must_not_mention, sheet.probes.must_not_mention),
+        voice=_distinct(probes.voice, sheet.voice.markers, [phrase.text for phrase in sheet.voice.catchphrases]),
+        facts=_distinct(probes.facts, sheet.probes.gold_facts),
+        notes=probes.notes,
+    )
+
+
+def gate_facts(cast: Cast, prompt: str, reply_words: int, player_name: str | None) -> GateFacts:
+    sheet, scene = cast.sheet, cast.scene
+    player_lines = [line.text for line in scene.history if line.speaker == "player"]
+    return GateFacts(
+        speaker=sheet.identity.name,
+        aliases=sheet.identity.aliases,
+        others=_distinct([player_name] if player_name else [], ("Player", "User")),
+        is_machine=sheet.identity.is_machine,
+        secrets=tuple(
+            Secret(id=secret.id, terms=secret.leak_terms)
+            for secret in sheet.secrets
+            if secret.id not in scene.may_reveal
+        ),
+        withheld_terms=tuple(term for event in scene.withheld for term in event.leak_terms),
+        forbidden_words=sheet.voice.forbidden_words,
+        prompt=prompt,
+        player_said="\n".join([*player_lines, scene.player]),
+        history=tuple(line.text for line in scene.history if line.speaker == "npc"),
+        examples=tuple(example.reply for example in sheet.voice.examples),
+        max_words=cast.word_limit(reply_words),
+        language=sheet.voice.language,
+        disabled=sheet.gates.disabled,
+    )
+
+
+def _distinct(*texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for some in texts for text in some))

@@ -1,0 +1,248 @@
+"""The character sheet. Each field says who may see it: the policy (through its prompt) or judges alone."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Literal, Self
+
+from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
+
+from app.domain.values import FiniteJson, Frozen, Name, WholeNumber
+
+POLICY = Field(json_schema_extra={"audience": "policy"})
+"""The policy's prompt may show this."""
+
+JUDGE = Field(json_schema_extra={"audience": "judge"})
+"""Judges and gates see this; no prompt, task or listing shows it."""
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]
+Word = Annotated[str, StringConstraints(min_length=1, max_length=120, strip_whitespace=True)]
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
+"""ISO 639-1."""
+
+Texts = tuple[Text, ...]
+Words = tuple[Word, ...]
+
+
+class SheetPart(Frozen):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Meta(SheetPart):
+    schema_version: Annotated[Literal[1], POLICY]
+    id: Annotated[Name, POLICY]
+    """The file's name without its ending."""
+    version: Annotated[Word, POLICY] = "1"
+    """The author's own count of revisions."""
+    licence: Annotated[Word, POLICY]
+    source: Annotated[Word, POLICY] = "original"
+    genre: Annotated[Word, POLICY]
+    world: Annotated[Name, POLICY]
+    """Characters with the same word live in the same world."""
+    summary: Annotated[Text, POLICY]
+    """One sentence for listings; holds no secret."""
+    tags: Annotated[Words, POLICY] = ()
+    notes: Annotated[str, JUDGE] = ""
+    """From the author to judges: what this character is there to test."""
+    extensions: Annotated[dict[str, FiniteJson], JUDGE] = {}
+    """Kept through import and export, read by nothing here."""
+
+
+class Identity(SheetPart):
+    name: Annotated[Word, POLICY]
+    aliases: Annotated[Words, POLICY] = ()
+    """Other names for the same person: first name, title, nickname."""
+    role: Annotated[Text, POLICY]
+    faction: Annotated[Word | None, POLICY] = None
+    species: Annotated[Word, POLICY]
+    age: Annotated[Word, POLICY]
+    pronouns: Annotated[Word, POLICY]
+    appearance: Annotated[Text, POLICY]
+    is_machine: Annotated[bool, POLICY] = False
+    """The character really is a machine and may say so."""
+
+
+class Core(SheetPart):
+    stance: Annotated[Literal["good", "ambivalent", "villain"], POLICY]
+    """Where the character stands; a villain stays one, and malice that fits the sheet is not a fault."""
+    traits: Annotated[Texts, POLICY]
+    principles: Annotated[Texts, POLICY]
+    contradictions: Annotated[Texts, POLICY]
+    """What keeps the character from being a caricature."""
+    goals: Annotated[Texts, POLICY]
+    fears: Annotated[Texts, POLICY]
+    flaws: Annotated[Texts, POLICY]
+    backstory: Annotated[Text, POLICY]
+
+
+class Catchphrase(SheetPart):
+    text: Annotated[Text, POLICY]
+    once_in: Annotated[WholeNumber, Field(ge=1, le=100), POLICY]
+    """At most one reply in this many has it."""
+
+
+class VoiceExample(SheetPart):
+    player: Annotated[Text, POLICY]
+    reply: Annotated[Text, POLICY]
+
+
+class CounterExample(SheetPart):
+    """What the character would never say, and why."""
+
+    reply: Annotated[Text, JUDGE]
+    why: Annotated[Text, JUDGE]
+
+
+class Voice(SheetPart):
+    language: Annotated[Language, POLICY] = "en"
+    style: Annotated[Text, POLICY]
+    """Register and manner."""
+    dialect: Annotated[Text | None, POLICY] = None
+    sentence_length: Annotated[Text, POLICY]
+    markers: Annotated[Words, POLICY]
+    """Words and turns of phrase that give the speaker away."""
+    catchphrases: Annotated[tuple[Catchphrase, ...], POLICY] = ()
+    forbidden_words: Annotated[Words, POLICY] = ()
+    """Words that the character would never use."""
+    examples: Annotated[tuple[VoiceExample, ...], POLICY]
+    """To be imitated, not copied."""
+    counter_examples: Annotated[tuple[CounterExample, ...], JUDGE] = ()
+
+
+class Misconception(SheetPart):
+    belief: Annotated[Text, POLICY]
+    """What the character holds to be true."""
+    truth: Annotated[Text, JUDGE]
+
+
+class Knowledge(SheetPart):
+    as_of: Annotated[Text, POLICY]
+    """The moment, in the world's own words, after which the character knows nothing."""
+    tech_era: Annotated[Text, POLICY]
+    knows: Annotated[Texts, POLICY]
+    does_not_know: Annotated[Texts, POLICY]
+    """Subjects on which the character is ignorant, without the answers."""
+    misconceptions: Annotated[tuple[Misconception, ...], POLICY] = ()
+
+
+class SheetSecret(SheetPart):
+    """The character knows its secret, so the policy does too; what counts as giving it away is for the gates."""
+
+    id: Annotated[Name, POLICY]
+    text: Annotated[Text, POLICY]
+    reveal_if: Annotated[Text, POLICY]
+    leak_terms: Annotated[Words, JUDGE]
+    """Any of these in a reply gives the secret away, unless the player said it first."""
+
+
+class Relationship(SheetPart):
+    target: Annotated[Word, POLICY]
+    target_id: Annotated[Name | None, POLICY] = None
+    """The other's sheet, where there is one."""
+    type: Annotated[Text, POLICY]
+    attitude: Annotated[Text, POLICY]
+    trust: Annotated[WholeNumber, Field(ge=-5, le=5), POLICY]
+
+
+class LoreFact(SheetPart):
+    """Something true in the world, in a form that a lorebook can use. `known: false` keeps it from the policy."""
+
+    id: Annotated[Name, POLICY]
+    text: Annotated[Text, POLICY]
+    known: Annotated[bool, POLICY] = True
+    keys: Annotated[Words, POLICY] = ()
+    importance: Annotated[WholeNumber, Field(ge=0, le=10), POLICY] = 5
+    valid_from: Annotated[AwareDatetime | None, POLICY] = None
+    valid_to: Annotated[AwareDatetime | None, POLICY] = None
+
+    def holds_at(self, moment: datetime | None) -> bool:
+        """A fact without limits always holds; without a moment only open-ended facts do."""
+        if moment is None:
+            return self.valid_to is None
+        return (self.valid_from is None or self.valid_from <= moment) and (
+            self.valid_to is None or moment < self.valid_to
+        )
+
+
+class Boundaries(SheetPart):
+    forbidden_topics: Annotated[Texts, POLICY] = ()
+    refusal_style: Annotated[Text, POLICY]
+    """How the character declines without leaving its role."""
+    content_rating: Annotated[Literal["everyone", "teen", "mature"], POLICY]
+
+
+class Output(SheetPart):
+    max_words: Annotated[WholeNumber, Field(ge=10, le=400), POLICY]
+    narration: Annotated[Literal["none", "short_actions"], POLICY] = "short_actions"
+    """Whether the character's own actions may stand between asterisks."""
+    speak_only_as_self: Annotated[bool, POLICY] = True
+
+
+class Scenario(SheetPart):
+    location: Annotated[Text, POLICY]
+    situation: Annotated[Text, POLICY]
+    player: Annotated[Text, POLICY]
+    """Who the player is to this character when nothing else is said."""
+    greeting: Annotated[Text, POLICY]
+
+
+class Exemplar(SheetPart):
+    """A very good reply to one line of the player: what a judge under test must prefer to spoilt ones."""
+
+    player: Annotated[Text, JUDGE]
+    reply: Annotated[Text, JUDGE]
+
+
+class SheetProbes(SheetPart):
+    gold_facts: Annotated[Texts, JUDGE]
+    must_not_mention: Annotated[Words, JUDGE] = ()
+    distractors: Annotated[Texts, JUDGE]
+    """Fluent replies of another persona, for tests of judges."""
+    exemplars: Annotated[tuple[Exemplar, ...], JUDGE]
+
+
+class GateOverrides(SheetPart):
+    disabled: Annotated[Words, JUDGE] = ()
+    """Gates that make no sense for this character, by flag."""
+
+
+class CharacterSheet(SheetPart):
+    """One NPC, complete."""
+
+    meta: Annotated[Meta, POLICY]
+    identity: Annotated[Identity, POLICY]
+    core: Annotated[Core, POLICY]
+    voice: Annotated[Voice, POLICY]
+    knowledge: Annotated[Knowledge, POLICY]
+    secrets: Annotated[tuple[SheetSecret, ...], POLICY] = ()
+    relationships: Annotated[tuple[Relationship, ...], POLICY] = ()
+    lore_facts: Annotated[tuple[LoreFact, ...], POLICY] = ()
+    boundaries: Annotated[Boundaries, POLICY]
+    output: Annotated[Output, POLICY]
+    scenario: Annotated[Scenario, POLICY]
+    probes: Annotated[SheetProbes, JUDGE]
+    gates: Annotated[GateOverrides, JUDGE] = GateOverrides()
+
+    @model_validator(mode="after")
+    def _unique(self) -> Self:
+        _require_unique("secrets", (secret.id for secret in self.secrets))
+        _require_unique("lore_facts", (fact.id for fact in self.lore_facts))
+        return self
+
+    @property
+    def id(self) -> str:
+        return self.meta.id
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits over every field, judge-only ones included."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _require_unique(where: str, ids: Iterable[str]) -> None:
+    repeated = [name for name, count in Counter(ids).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{where}: the id {repeated[0]!r} occurs more than once")

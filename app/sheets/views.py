@@ -1,0 +1,80 @@
+"""What of a sheet each reader sees: the policy, judges, a public listing."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from pydantic import BaseModel, JsonValue
+from pydantic.fields import FieldInfo
+
+from app.domain.values import Frozen
+from app.sheets.schema import CharacterSheet, LoreFact
+
+
+class CharacterCard(Frozen):
+    """One line of a listing of characters; nothing judge-only and no secret."""
+
+    id: str
+    name: str
+    genre: str
+    world: str
+    language: str
+    role: str
+    stance: str
+    summary: str
+    digest: str
+
+
+def character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCard, ...]:
+    return tuple(
+        CharacterCard(
+            id=sheet.id,
+            name=sheet.identity.name,
+            genre=sheet.meta.genre,
+            world=sheet.meta.world,
+            language=sheet.voice.language,
+            role=sheet.identity.role,
+            stance=sheet.core.stance,
+            summary=sheet.meta.summary,
+            digest=sheet.digest,
+        )
+        for sheet in sheets
+    )
+
+
+def policy_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
+    """The fields that the policy's prompt may show, without lore that the character does not know."""
+    return _visible(sheet)
+
+
+def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
+    """Everything but what only tests of judges use: exemplary replies and another persona's lines."""
+    return sheet.model_dump(
+        mode="json", exclude={"probes": {"exemplars", "distractors"}, "gates": True, "meta": {"extensions"}}
+    )
+
+
+def audience(field: FieldInfo) -> str | None:
+    """`policy` or `judge`; None for a field that was not marked."""
+    extra = field.json_schema_extra
+    marked = extra.get("audience") if isinstance(extra, dict) else None
+    return marked if isinstance(marked, str) else None
+
+
+def _visible(part: BaseModel) -> dict[str, JsonValue]:
+    return {
+        name: _plain(getattr(part, name))
+        for name, field in type(part).model_fields.items()
+        if audience(field) == "policy"
+    }
+
+
+def _plain(value: object) -> JsonValue:
+    if isinstance(value, BaseModel):
+        return _visible(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value if not (isinstance(item, LoreFact) and not item.known)]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise TypeError(f"a sheet cannot show {type(value).__name__}")
