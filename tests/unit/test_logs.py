@@ -1,0 +1,181 @@
+"""What is in the logs, and what must never be."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from app.telemetry.logs import configure_logging
+from app.telemetry.redaction import redact_text
+
+SECRETS = {
+    "authorization header": "Authorization: Bearer {}",
+    "basic header": "authorization: Basic {}",
+    "database url": "postgresql+psycopg://gateway:{}@db.example:5432/gateway",
+    "url with a user only": "https://{}@git.example/x",
+    "query": "GET /metrics?api_key={}&x=1",
+    "json": '{{"api_key": "{}", "model": "m"}}',
+    "assignment": "password={}",
+    "python repr": "{{'secret': '{}'}}",
+}
+SECRET = "hunter2-hunter2-hunter2"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Logging as the service configures it, into memory; everything as before afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    out = io.StringIO()
+    configure_logging(stream=out)
+    yield out
+    root.handlers = handlers
+    root.setLevel(level)
+    logging.getLogger("uvicorn.access").filters = []
+    structlog.reset_defaults()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def without_time(line: dict[str, object]) -> dict[str, object]:
+    assert str(line.pop("time")).endswith("Z")
+    return line
+
+
+def test_a_line_is_one_json_object_with_what_is_bound(stream: io.StringIO) -> None:
+    with structlog.contextvars.bound_contextvars(request_id="r1"):
+        structlog.get_logger("app.service").info("scored", env="gsm8k", rewards=[0.0, 1.0], text="two\nlines \ud800")
+    assert [without_time(line) for line in lines(stream)] == [
+        {
+            "event": "scored",
+            "logger": "app.service",
+            "level": "info",
+            "request_id": "r1",
+            "env": "gsm8k",
+            "rewards": [0.0, 1.0],
+            "text": "two\nlines \ud800",
+        }
+    ]
+
+
+def test_the_standard_library_takes_the_same_way(stream: io.StringIO) -> None:
+    with structlog.contextvars.bound_contextvars(request_id="r1"):
+        logging.getLogger("uvicorn.error").warning("took %d seconds", 3)
+    assert [without_time(line) for line in lines(stream)] == [
+        {"event": "took 3 seconds", "logger": "uvicorn.error", "level": "warning", "request_id": "r1"}
+    ]
+
+
+def test_a_traceback_stays_on_its_line(stream: io.StringIO) -> None:
+    try:
+        raise ValueError("on purpose")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    (line,) = lines(stream)
+    assert str(line["exception"]).endswith("ValueError: on purpose")
+
+
+@pytest.mark.parametrize("template", SECRETS.values(), ids=SECRETS.keys())
+def test_no_secret_reaches_the_log(stream: io.StringIO, template: str) -> None:
+    text = template.format(SECRET)
+    log = structlog.get_logger("app")
+    log.info(text)
+    log.info("event", value=text, nested={"list": [text, (text, {"deep": text})]}, error=ValueError(text))
+    logging.getLogger("sqlalchemy").warning("connecting to %s", text)
+    try:
+        raise RuntimeError(text)
+    except RuntimeError:
+        log.exception("failed")
+        logging.getLogger("uvicorn.error").exception("failed")
+    assert (len(lines(stream)), SECRET in stream.getvalue()) == (5, False)
+
+
+@pytest.mark.parametrize("name", ["authorization", "Authorization", "api_key", "API-KEY", "password", "set-cookie"])
+def test_values_under_a_secret_name_are_never_shown(stream: io.StringIO, name: str) -> None:
+    structlog.get_logger().info("request", headers={name: "short", "accept": "*/*"}, **{name: SECRET})
+    (line,) = lines(stream)
+    assert (line[name], line["headers"]) == ("[redacted]", {name: "[redacted]", "accept": "*/*"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "input_tokens=812 output_tokens=40",
+        "a basic understanding of the bearer of bad news",
+        "https://example.org/a@b",
+        "he kept the secret well",
+        "mail me at a@b.example",
+    ],
+)
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert redact_text(text) == text
+
+
+def test_keys_are_known_by_their_looks() -> None:
+    assert redact_text(f"got gw_{'a' * 43} and sk-proj-{'b' * 40}!") == "got [redacted] and [redacted]!"
+
+
+@pytest.mark.parametrize("unit", ["://", "bearer ", "basic\t", "secret=", "gw_", "sk-", "password: ", " "])
+def test_redaction_is_linear(unit: str) -> None:
+    redact_text(unit * 200_000)
+
+
+def access_line(path: str) -> None:
+    logging.getLogger("uvicorn.access").info('%s - "%s %s HTTP/%s" %d', "10.0.0.1:5000", "GET", path, "1.1", 200)
+
+
+def test_requests_are_fields_and_health_checks_are_silent(stream: io.StringIO) -> None:
+    for path in ("/livez", "/readyz?x=1", "/metrics", "/envs"):
+        access_line(path)
+    assert [without_time(line) for line in lines(stream)] == [
+        {
+            "event": "request",
+            "logger": "uvicorn.access",
+            "level": "info",
+            "client": "10.0.0.1:5000",
+            "method": "GET",
+            "path": "/envs",
+            "status": 200,
+        }
+    ]
+
+
+def test_health_checks_can_be_seen_when_debugging(stream: io.StringIO) -> None:
+    configure_logging("DEBUG", stream)
+    access_line("/livez")
+    assert [(line["path"], line["level"]) for line in lines(stream)] == [("/livez", "debug")]
+
+
+def test_clients_do_not_log_requests_even_when_debugging(stream: io.StringIO) -> None:
+    configure_logging("DEBUG", stream)
+    for name in ("openai._base_client", "httpx", "httpcore.http11"):
+        logging.getLogger(name).debug("request headers")
+        logging.getLogger(name).info("HTTP Request: POST")
+    assert lines(stream) == []
+
+
+def test_a_person_gets_lines_to_read() -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    out = Terminal()
+    root = logging.getLogger()
+    handlers, level = root.handlers, root.level
+    try:
+        configure_logging(stream=out)
+        structlog.get_logger("app").warning("look here", url="https://a:b@c")
+    finally:
+        root.handlers = handlers
+        root.setLevel(level)
+        structlog.reset_defaults()
+    assert ("look here" in out.getvalue(), "a:b" in out.getvalue(), out.getvalue().startswith("{")) == (
+        True,
+        False,
+        False,
+    )

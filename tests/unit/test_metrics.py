@@ -1,0 +1,147 @@
+"""What Prometheus is told."""
+
+import re
+
+import pytest
+
+from app.domain.judging import Judgement
+from app.domain.scores import Criterion, Score
+from app.ports import Observer
+from app.telemetry.metrics import PrometheusObserver
+from app.telemetry.silent import SilentObserver
+
+SCORED = Score(
+    outcome="scored",
+    reward=0.25,
+    gate=1.0,
+    absolute=0.25,
+    criteria=(Criterion(name="voice", value=0.5, weight=1.0), Criterion(name="lore", value=None, weight=0.0)),
+)
+JUDGEMENT = Judgement(
+    judge="main",
+    model="judge-1",
+    order=("a",),
+    input_tokens=100,
+    output_tokens=20,
+    cost_usd=0.5,
+    latency_seconds=3.0,
+    calls=2,
+)
+
+
+def samples(observer: PrometheusObserver) -> dict[str, float]:
+    """Every sample of ours but empty buckets and creation times."""
+    text = observer.exposition()[0].decode()
+    lines = (line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("atropos_envs_"))
+    return {
+        name.removeprefix("atropos_envs_"): float(value)
+        for name, value in lines
+        if "_bucket" not in name and "_created" not in name and float(value) != 0
+    }
+
+
+def test_the_ports_of_the_core_are_filled() -> None:
+    observers: list[Observer] = [PrometheusObserver(), SilentObserver()]
+    for observer in observers:
+        observer.handed_out("gsm8k", 1)
+        observer.scored("gsm8k", [SCORED], 0.1)
+        observer.judged([JUDGEMENT])
+        observer.refused("gsm8k", "not_found")
+
+
+def test_tasks_and_refused_groups_are_counted() -> None:
+    observer = PrometheusObserver()
+    observer.handed_out("gsm8k", 8)
+    observer.handed_out("gsm8k", 4)
+    observer.refused("gsm8k", "not_found")
+    assert samples(observer) == {
+        'tasks_handed_out_total{env="gsm8k"}': 12,
+        'groups_refused_total{code="not_found",env="gsm8k"}': 1,
+    }
+
+
+def test_a_group_is_told_by_outcome_reward_and_criterion() -> None:
+    observer = PrometheusObserver()
+    other = SCORED.model_copy(update={"reward": 0.75, "criteria": ()})
+    observer.scored("npc_arena", [SCORED, other, Score.unscored("judge_failed"), Score.pending()], 2.0)
+    assert samples(observer) == pytest.approx(
+        {
+            'rollouts_total{env="npc_arena",outcome="scored",reason=""}': 2,
+            'rollouts_total{env="npc_arena",outcome="unscored",reason="judge_failed"}': 1,
+            'rollouts_total{env="npc_arena",outcome="pending",reason=""}': 1,
+            'reward_count{env="npc_arena"}': 2,
+            'reward_sum{env="npc_arena"}': 1.0,
+            'criterion_count{criterion="voice",env="npc_arena"}': 1,
+            'criterion_sum{criterion="voice",env="npc_arena"}': 0.5,
+            'group_reward_std_count{env="npc_arena"}': 1,
+            'group_reward_std_sum{env="npc_arena"}': 0.5 / 2**0.5,
+            'group_scoring_seconds_count{env="npc_arena"}': 1,
+            'group_scoring_seconds_sum{env="npc_arena"}': 2.0,
+        }
+    )
+
+
+def test_no_reward_is_not_a_reward_of_zero() -> None:
+    observer = PrometheusObserver()
+    observer.scored("npc_arena", [Score.unscored("budget")], 0.0)
+    assert [name for name in samples(observer) if name.startswith(("reward", "criterion", "group_reward"))] == []
+
+
+def test_a_judgement_is_told_with_what_it_cost() -> None:
+    observer = PrometheusObserver()
+    failed = JUDGEMENT.model_copy(update={"error": "time-out", "cost_usd": None, "output_tokens": 0, "calls": 1})
+    observer.judged([JUDGEMENT, failed])
+    who = 'judge="main",model="judge-1"'
+    assert samples(observer) == {
+        f'judgements_total{{{who},outcome="usable"}}': 1,
+        f'judgements_total{{{who},outcome="failed"}}': 1,
+        f"judge_requests_total{{{who}}}": 3,
+        f"judge_seconds_count{{{who}}}": 2,
+        f"judge_seconds_sum{{{who}}}": 6.0,
+        f'judge_tokens_total{{{who},type="input"}}': 200,
+        f'judge_tokens_total{{{who},type="output"}}': 20,
+        f"judge_cost_usd_total{{{who}}}": 0.5,
+    }
+
+
+def test_the_store_and_the_doors_are_told_of() -> None:
+    observer = PrometheusObserver()
+    waiting = [1, 2, 3]
+    observer.watch_write_queue(lambda: len(waiting))
+    observer.committed(0.5)
+    observer.requested("/envs/{env}/score", "POST", 200, 0.25)
+    before = samples(observer)
+    waiting.pop()
+    assert (before, samples(observer)["db_write_queue"]) == (
+        {
+            "db_write_queue": 3,
+            "db_commit_seconds_count": 1,
+            "db_commit_seconds_sum": 0.5,
+            'http_requests_total{method="POST",route="/envs/{env}/score",status="200"}': 1,
+            'http_request_seconds_count{method="POST",route="/envs/{env}/score"}': 1,
+            'http_request_seconds_sum{method="POST",route="/envs/{env}/score"}': 0.25,
+        },
+        2,
+    )
+
+
+def test_invented_environments_do_not_grow_the_registry_for_ever() -> None:
+    observer = PrometheusObserver()
+    for number in range(1000):
+        observer.refused(f"invented_{number}", "not_found")
+    counted = samples(observer)
+    assert (len(counted), counted['groups_refused_total{code="not_found",env="other"}']) == (257, 744)
+
+
+def test_two_observers_share_nothing() -> None:
+    one, other = PrometheusObserver(), PrometheusObserver()
+    one.handed_out("gsm8k", 1)
+    assert samples(other) == {}
+
+
+def test_names_follow_the_conventions() -> None:
+    text, content_type = PrometheusObserver().exposition()
+    types = re.findall(r"# TYPE (atropos_envs_\w+) (\w+)", text.decode())
+    counters = [name for name, kind in types if kind == "counter"]
+    assert (content_type.startswith("text/plain"), len(counters) >= 8) == (True, True)
+    assert [name for name in counters if not name.endswith("_total")] == []
