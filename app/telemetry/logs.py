@@ -9,7 +9,9 @@ from structlog.types import Processor
 
 from app.telemetry.redaction import redact
 
-Level = Literal["DEBUG", "INFO", "WARNING", "ERROR"]
+Level = Literal["debug", "info", "warning", "error"]
+Form = Literal["auto", "json", "console"]
+"""`auto` is lines for people on a terminal, else JSON."""
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
@@ -17,9 +19,10 @@ _TALKATIVE = ("openai", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "
 """Libraries whose debug lines quote requests, headers included."""
 
 
-def configure_logging(level: Level = "INFO", stream: TextIO | None = None) -> None:
+def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO | None = None) -> None:
     """Once, at start. Standard-library loggers (uvicorn's too: start it with `log_config=None`) take the same way."""
     out = stream or sys.stderr
+    threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -27,8 +30,9 @@ def configure_logging(level: Level = "INFO", stream: TextIO | None = None) -> No
         structlog.stdlib.ExtraAdder(allow=("client", "method", "path", "status")),
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
+    for_people = form == "console" or (form == "auto" and out.isatty())
     renderer: Processor = (
-        structlog.dev.ConsoleRenderer(timestamp_key="time") if out.isatty() else structlog.processors.JSONRenderer()
+        structlog.dev.ConsoleRenderer(timestamp_key="time") if for_people else structlog.processors.JSONRenderer()
     )
     handler = logging.StreamHandler(out)
     handler.setFormatter(
@@ -44,14 +48,14 @@ def configure_logging(level: Level = "INFO", stream: TextIO | None = None) -> No
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level]),
+        wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
-    _route_standard_logging(handler, level)
+    _route_standard_logging(handler, threshold)
 
 
-def _route_standard_logging(handler: logging.Handler, level: Level) -> None:
+def _route_standard_logging(handler: logging.Handler, level: int) -> None:
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
@@ -61,7 +65,7 @@ def _route_standard_logging(handler: logging.Handler, level: Level) -> None:
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
     access = logging.getLogger("uvicorn.access")
-    access.filters = [_AccessLines(logging.getLevelNamesMapping()[level])]
+    access.filters = [_AccessLines(level)]
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
 

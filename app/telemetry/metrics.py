@@ -104,7 +104,7 @@ class PrometheusObserver:
     def committed(self, seconds: float) -> None:
         self._commit.observe(seconds)
 
-    def watch_write_queue(self, length: Callable[[], int]) -> None:
+    def watch_queue(self, length: Callable[[], int]) -> None:
         """`length` is asked at every scrape, from another thread."""
         self._queue.set_function(lambda: float(length()))
 

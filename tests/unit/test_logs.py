@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from app.telemetry.logs import configure_logging
+from app.telemetry.logs import Form, configure_logging
 from app.telemetry.redaction import redact_text
 
 SECRETS = {
@@ -146,36 +146,42 @@ def test_requests_are_fields_and_health_checks_are_silent(stream: io.StringIO) -
 
 
 def test_health_checks_can_be_seen_when_debugging(stream: io.StringIO) -> None:
-    configure_logging("DEBUG", stream)
+    configure_logging("debug", stream=stream)
     access_line("/livez")
     assert [(line["path"], line["level"]) for line in lines(stream)] == [("/livez", "debug")]
 
 
 def test_clients_do_not_log_requests_even_when_debugging(stream: io.StringIO) -> None:
-    configure_logging("DEBUG", stream)
+    configure_logging("debug", stream=stream)
     for name in ("openai._base_client", "httpx", "httpcore.http11"):
         logging.getLogger(name).debug("request headers")
         logging.getLogger(name).info("HTTP Request: POST")
     assert lines(stream) == []
 
 
-def test_a_person_gets_lines_to_read() -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
-    out = Terminal()
+
+@pytest.mark.parametrize(
+    ("form", "out", "json_expected"),
+    [
+        ("auto", Terminal(), False),
+        ("auto", io.StringIO(), True),
+        ("json", Terminal(), True),
+        ("console", io.StringIO(), False),
+    ],
+)
+def test_a_person_gets_lines_to_read(form: Form, out: io.StringIO, json_expected: bool) -> None:
     root = logging.getLogger()
     handlers, level = root.handlers, root.level
     try:
-        configure_logging(stream=out)
+        configure_logging(form=form, stream=out)
         structlog.get_logger("app").warning("look here", url="https://a:b@c")
     finally:
         root.handlers = handlers
         root.setLevel(level)
         structlog.reset_defaults()
-    assert ("look here" in out.getvalue(), "a:b" in out.getvalue(), out.getvalue().startswith("{")) == (
-        True,
-        False,
-        False,
-    )
+    written = out.getvalue()
+    assert ("look here" in written, "a:b" in written, written.startswith("{")) == (True, False, json_expected)
