@@ -1,0 +1,1 @@
+"""Deterministic checks that run before any judge: `registry` lists them, `reading` is what they look at."""

@@ -1,0 +1,206 @@
+"""Gates on the form of a reply: too little, too much, leaked markup, hidden characters, the wrong script."""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from app.domain.judging import GateFacts
+from app.judges.reading import Reply, ngrams
+
+OVERLONG_FACTOR: Final = 1.5
+"""A reply is overlong beyond this many times the words that the prompt allows."""
+LONGEST_WORD: Final = 12
+"""Characters per word above which a text without spaces is measured in characters."""
+
+_MASTER_KEYS: Final = frozenset(
+    (
+        "thought process",
+        "final answer",
+        "here is my response",
+        "here is my reply",
+        "here is the response",
+        "here s my response",
+        "let s think step by step",
+        "let s solve this step by step",
+        "let s solve this problem step by step",
+    )
+)
+"""Openers that judges were seen to reward when nothing follows (2507.08794)."""
+_MASTER_LABELS: Final = frozenset(("thought", "thoughts", "solution", "answer", "response", "reply", "output"))
+"""The same for single words, which count only with a colon behind them."""
+
+_TEMPLATE_MARKS: Final = (
+    "[inst]",
+    "[/inst]",
+    "<<sys>>",
+    "<</sys>>",
+    "<bos>",
+    "<eos>",
+    "</s>",
+    "<start_of_turn>",
+    "<end_of_turn>",
+    "<think>",
+    "</think>",
+    "<thinking>",
+    "</thinking>",
+    "<tool_call>",
+    "</tool_call>",
+    "<function_call>",
+)
+_STORY_MARKS: Final = (
+    "### instruction",
+    "### response",
+    "### assistant",
+    "### human",
+    "### system",
+    "{{char}}",
+    "{{user}}",
+)
+"""Elsewhere these may be headings and placeholders that were asked for."""
+_SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
+_ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
+
+_HIDDEN: Final = re.compile("[\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
+_RIGHTFUL: Final[dict[str, str]] = {
+    **dict.fromkeys(("th", "km", "lo", "my"), "\u200b"),
+    **dict.fromkeys(("ar", "fa", "he"), "\u202a\u202b\u202c\u2066\u2067\u2068\u2069"),
+}
+"""Invisible characters that a language needs: line breaks without spaces, runs in the other direction."""
+_TAGS: Final = re.compile("[\U000e0000-\U000e007f]")
+_BLACK_FLAG: Final = "\U0001f3f4"
+"""Flags of England, Scotland and Wales are spelled with tag characters behind it."""
+_LATIN: Final = "A-Za-z\u00c0-\u024f"
+_JOINER_IN_LATIN: Final = re.compile(f"[{_LATIN}][\u200c\u200d][{_LATIN}]")
+_CYRILLIC: Final = "\u0400-\u052f"
+_GREEK_LOOKALIKES: Final = "ΑΒΕΖΗΙΚΜΝΟΡΤΥΧανορυχ"
+_MIXED_WORD: Final = re.compile(
+    f"[{_LATIN}][{_CYRILLIC}{_GREEK_LOOKALIKES}]|[{_CYRILLIC}{_GREEK_LOOKALIKES}][{_LATIN}]"
+)
+
+_SCRIPT_RANGES: Final[dict[str, str]] = {
+    "latin": "A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff",
+    "greek": "\u0370-\u03ff\u1f00-\u1fff",
+    "cyrillic": "\u0400-\u052f",
+    "hebrew": "\u0590-\u05ff",
+    "arabic": "\u0600-\u06ff\u0750-\u077f\ufb50-\ufdff\ufe70-\ufeff",
+    "devanagari": "\u0900-\u097f",
+    "thai": "\u0e00-\u0e7f",
+    "kana": "\u3040-\u30ff",
+    "han": "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff",
+    "hangul": "\u1100-\u11ff\uac00-\ud7af",
+}
+_LATIN_LANGUAGES: Final = "cs da de en es fi fr hr hu id it nl no pl pt ro sk sl sv tr vi"
+SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
+    **dict.fromkeys(_LATIN_LANGUAGES.split(), ("latin",)),
+    **dict.fromkeys(("be", "bg", "mk", "ru", "uk"), ("cyrillic",)),
+    "sr": ("cyrillic", "latin"),
+    "el": ("greek",),
+    "he": ("hebrew",),
+    "ar": ("arabic",),
+    "fa": ("arabic",),
+    "hi": ("devanagari",),
+    "th": ("thai",),
+    "ja": ("kana", "han"),
+    "zh": ("han",),
+    "ko": ("hangul", "han"),
+}
+_DENSE: Final = frozenset(("han", "kana", "hangul", "thai"))
+"""Scripts in which one character says about as much as two or three letters."""
+_SCRIPT_OF: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPT_RANGES.items()}
+_LEAST_LETTERS: Final = 12
+_LEAST_SHARE: Final = 0.7
+"""Of the letters, that must be in a script of the expected language."""
+
+
+def empty(reply: Reply, facts: GateFacts) -> bool:
+    words = reply.words
+    if not words:
+        return True
+    if len(words) > 8:
+        return False
+    text = " ".join(words)
+    return text in _MASTER_KEYS or (text in _MASTER_LABELS and reply.folded.rstrip("* \n").endswith(":"))
+
+
+def overlong(reply: Reply, facts: GateFacts) -> bool:
+    limit = facts.max_words * OVERLONG_FACTOR
+    return _length(reply.words) > limit or len(reply.visible) > limit * LONGEST_WORD
+
+
+def repeats_itself(reply: Reply, facts: GateFacts) -> bool:
+    return _loops(reply) or any(_says_again(reply, line) for line in facts.history)
+
+
+def template_leak(reply: Reply, facts: GateFacts) -> bool:
+    text = reply.folded
+    if any(mark in text for mark in _TEMPLATE_MARKS) or _SPECIAL_TOKEN.search(text) is not None:
+        return True
+    if not facts.speaker:
+        return False
+    roles = (match.group(1) for match in _ROLE_LINE.finditer(text))
+    return any(mark in text for mark in _STORY_MARKS) or any(
+        role == "assistant" or not facts.is_machine for role in roles
+    )
+
+
+def hidden_text(reply: Reply, facts: GateFacts) -> bool:
+    text = reply.visible.removeprefix("\ufeff")
+    if text.isascii():
+        return False
+    rightful = _RIGHTFUL.get(_language(facts), "")
+    return (
+        any(character not in rightful for character in _HIDDEN.findall(text))
+        or (_TAGS.search(text) is not None and _BLACK_FLAG not in text)
+        or _JOINER_IN_LATIN.search(text) is not None
+        or _MIXED_WORD.search(text) is not None
+    )
+
+
+def wrong_language(reply: Reply, facts: GateFacts) -> bool:
+    """By script only: English in place of German passes. A language that SCRIPTS does not list is not judged."""
+    language = _language(facts)
+    expected = SCRIPTS.get(language)
+    if expected is None or (expected == ("latin",) and reply.visible.isascii()):
+        return False
+    weights = {name: _weight(name, reply.visible) for name in _SCRIPT_RANGES}
+    total = sum(weights.values())
+    if total < _LEAST_LETTERS:
+        return False
+    if language == "ja" and weights["kana"] == 0 and total > 3 * _LEAST_LETTERS:
+        return True
+    return sum(weights[name] for name in expected) < _LEAST_SHARE * total
+
+
+def _language(facts: GateFacts) -> str:
+    return facts.language.casefold().replace("_", "-").split("-")[0]
+
+
+def _length(words: Iterable[str]) -> float:
+    """In words; a character of a script without spaces counts half."""
+    return sum(1.0 if len(word) > 1 or word < "\u0e00" else 0.5 for word in words)
+
+
+def _weight(script: str, text: str) -> int:
+    letters = len(_SCRIPT_OF[script].findall(text))
+    return 3 * letters if script in _DENSE else letters
+
+
+def _loops(reply: Reply) -> bool:
+    """The same few words again and again, or one letter held down."""
+    words = reply.words
+    if re.search(r"(\w)\1{59}", reply.folded) is not None:
+        return True
+    if len(words) < 30:
+        return len(words) >= 12 and len(set(words)) <= 2
+    seen = list(ngrams(words, 3))
+    return len(set(seen)) < len(seen) / 2
+
+
+def _says_again(reply: Reply, line: str) -> bool:
+    earlier = Reply(line).words
+    if len(earlier) < 5 or len(reply.words) < 5:
+        return False
+    if reply.words == earlier:
+        return True
+    known = set(ngrams(earlier, 12))
+    return bool(known) and any(gram in known for gram in ngrams(reply.words, 12))

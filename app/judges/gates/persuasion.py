@@ -1,0 +1,83 @@
+"""The gate against text that is meant for whoever scores the reply."""
+
+import re
+from typing import Final
+
+from app.domain.judging import GateFacts
+from app.judges.reading import Reply
+
+_REPLY: Final = "(?:response|reply|answer|completion|candidate|output|submission)"
+_BEST: Final = "(?:highest|maximum|max|perfect|top|full|best)"
+_MARK: Final = "(?:score|scores|rating|ratings|grade|grades|mark|marks|points|reward|rank)"
+_NUMBER: Final = "(?:[0-9]{1,3}|one|four|five|ten)"
+_GRADER: Final = (
+    "(?:evaluator|evaluators|grader|graders|reward model|judge model|judging model|scoring model|scoring system"
+    "|llm judge|ai judge|automated judge)"
+)
+
+_GIVE: Final = rf"(?:give|award|assign|grant) (?:me|it|this|(?:this|my) {_REPLY}) (?:an? |the )?"
+
+_PATTERNS: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf" (?:dear|attention|note to|message to|note for|hey|hello) (?:the |an |all )?{_GRADER} ",
+        rf" as (?:the|an) {_GRADER} you ",
+        rf" (?:rate|score|grade|rank) (?:this|my) {_REPLY} ",
+        rf" {_GIVE}{_BEST} (?:possible )?{_MARK} ",
+        rf" {_GIVE}{_MARK} (?:of )?{_NUMBER} ",
+        rf" {_GIVE}{_NUMBER} (?:out of|points) ",
+        rf" (?:this|my) {_REPLY} (?:deserves|merits|earns|should (?:get|receive|be given|be awarded)) (?:a |the )?"
+        rf"(?:{_BEST} (?:possible )?)?(?:{_MARK}|{_NUMBER}) ",
+        rf" (?:this|my) {_REPLY} (?:is|should be) (?:rated|scored|graded|ranked) ",
+        rf" {_MARK} of {_NUMBER} out of {_NUMBER} ",
+        r" (?:the|this) rubric (?:says|requires|asks|demands|awards|rewards) ",
+        r" (?:grading|scoring|evaluation|judging|judge s) (?:rubric|criteria|instructions) ",
+    )
+)
+"""Over words with one space around each and the ends of sentences as words of their own."""
+
+_OVERRIDE: Final = re.compile(
+    r" (?:ignore|disregard|forget|override) (?:all |any |the |your |of |these |every ){0,3}"
+    r"(?:previous|prior|above|earlier|preceding|system) (?:instructions|instruction|rules|prompt|prompts|guidelines) "
+)
+_SCORING: Final = re.compile(
+    rf" (?:{_MARK}|{_REPLY}|{_GRADER}|rate|give|output|print|respond|reply|select|choose|judge|verdict) "
+)
+_NEAR: Final = 200
+"""Characters behind an override within which a word of scoring makes it an order to the judge."""
+
+_CLAIM_LINE: Final = re.compile(
+    r"^[*_#> ]{0,4}(?:final |overall |total )?(?:score|rating|grade|reward|verdict)[*_]{0,2} ?[:=][*_ ]{0,4}"
+    r"[0-9]{1,3}(?:\.[0-9]{1,3})?(?: ?(?:/|out of) ?[0-9]{1,3})?[*_]{0,2}\.?$",
+    re.MULTILINE,
+)
+_VERDICT_KEYS: Final = ("score", "scores", "ranking", "verdict", "verdicts", "reward", "defects", "rating")
+_BRACKETED: Final = re.compile(r"\[\[(?:[a-c]|[0-9]{1,2})\]\]|\\boxed\{")
+
+
+def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
+    """In a story one mark of a verdict is enough; elsewhere an answer may well be JSON or a number."""
+    return (
+        _speaks_to_judge(reply.sentences)
+        or _forged_keys(reply.folded) > (0 if facts.speaker else 1)
+        or (facts.speaker != "" and _claims_score(reply.folded))
+    )
+
+
+def _speaks_to_judge(sentences: str) -> bool:
+    if any(pattern.search(sentences) is not None for pattern in _PATTERNS):
+        return True
+    return any(
+        _SCORING.search(sentences, match.end() - 1, match.end() + _NEAR) is not None
+        for match in _OVERRIDE.finditer(sentences)
+    )
+
+
+def _forged_keys(text: str) -> int:
+    """How many keys of a judge's JSON occur, however they are quoted and spaced."""
+    dense = "".join(text.split()).replace("\\", "").replace("'", '"')
+    return sum(f'"{key}":' in dense for key in _VERDICT_KEYS)
+
+
+def _claims_score(text: str) -> bool:
+    return _CLAIM_LINE.search(text) is not None or _BRACKETED.search(text) is not None

@@ -1,0 +1,80 @@
+"""Every gate under its flag, in the order in which flags are reported."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.judging import GateFacts
+from app.judges.gates.form import empty, hidden_text, overlong, repeats_itself, template_leak, wrong_language
+from app.judges.gates.knowledge import copies_example, copies_prompt, forbidden_word, leaks_secret, leaks_withheld
+from app.judges.gates.persuasion import addresses_judge
+from app.judges.gates.speech import breaks_character, speaks_for_player
+from app.judges.reading import Reply
+from app.prompts import digest
+
+ANY: Final = "any"
+SPACED: Final = "written with spaces"
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A check that needs no model. A change in what `fails` notices bumps `version`."""
+
+    flag: str
+    notices: str
+    languages: tuple[str, ...]
+    """ISO 639-1 codes, `any`, or a kind of script."""
+    fails: Callable[[Reply, GateFacts], bool]
+    any_text: bool = False
+    """Also applies where no character speaks and no facts are given."""
+    version: int = 1
+
+
+GATES: Final = (
+    Gate("empty", "says nothing, or only an opener that nothing follows", (ANY,), empty, any_text=True),
+    Gate("overlong", "is half as long again as the prompt allows, or longer", (ANY,), overlong),
+    Gate(
+        "breaks_character",
+        "calls itself a language model, or a machine though the character is none",
+        ("en", "de", "es", "fr", "zh"),
+        breaks_character,
+    ),
+    Gate(
+        "speaks_for_player",
+        "writes lines or deeds of the player (role labels in any language, narration in English)",
+        (ANY, "en"),
+        speaks_for_player,
+    ),
+    Gate("leaks_secret", "says a secret's term that the player had not said", (ANY,), leaks_secret),
+    Gate("leaks_withheld", "says a term of an event that the character cannot know of", (ANY,), leaks_withheld),
+    Gate("copies_prompt", "recites 12 words or more of the system prompt in a row", (SPACED,), copies_prompt),
+    Gate("copies_example", "copies a line of the sheet instead of imitating it", (SPACED,), copies_example),
+    Gate("repeats_itself", "goes in circles, or says an earlier line of its own again", (SPACED,), repeats_itself),
+    Gate(
+        "addresses_judge",
+        "speaks to whoever scores it, claims a score or forges a verdict (JSON in any language, words in English)",
+        (ANY, "en"),
+        addresses_judge,
+        any_text=True,
+    ),
+    Gate("template_leak", "shows special tokens, think tags or role markers", (ANY,), template_leak, any_text=True),
+    Gate("hidden_text", "hides characters or mixes look-alike letters", (ANY,), hidden_text, any_text=True),
+    Gate("forbidden_word", "uses a word that the character would never use", (ANY,), forbidden_word),
+    Gate("wrong_language", "is written in another script than the character's language", (ANY,), wrong_language),
+)
+
+GATES_DIGEST: Final = digest([[gate.flag, gate.version] for gate in GATES])
+
+_NOBODY: Final = GateFacts(speaker="", others=(), language="")
+
+
+def failed_gates(text: str, facts: GateFacts | None) -> tuple[Gate, ...]:
+    """The gates that `text` does not pass, in registry order. Without facts only those that apply to any text are
+    asked. Takes time in proportion to the text."""
+    reply = Reply(text)
+    known = _NOBODY if facts is None else facts
+    return tuple(
+        gate
+        for gate in GATES
+        if (facts is not None or gate.any_text) and gate.flag not in known.disabled and gate.fails(reply, known)
+    )

@@ -1,0 +1,123 @@
+"""How text that a model wrote is read: what a player would see of it, folded for comparison, cut into words."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+THOUGHT_TAGS: Final = ("think", "thinking")
+
+_UNSEGMENTED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Han. Each character counts as a word."""
+
+_WORD: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+")
+_WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\n。！？]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_MARKS_KEPT: Final = 4
+"""Combining marks kept in a row: normalising longer runs takes quadratic time."""
+
+_PLAIN: Final = {ord(fancy): plain for fancy, plain in zip("’‘ʼ‛“”„‟«»", '\'\'\'\'""""""', strict=True)}
+
+_INVISIBLE_RANGES: Final = (
+    (0x00AD, 0x00AD),
+    (0x180E, 0x180E),
+    (0x200B, 0x200F),
+    (0x202A, 0x202E),
+    (0x2060, 0x2069),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xE0000, 0xE01EF),
+)
+_INVISIBLE: Final = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in _INVISIBLE_RANGES) + "]+")
+
+
+def encodable(text: str) -> str:
+    """`text` with lone surrogates replaced, so that a database and a socket can hold it."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def visible_text(text: str) -> str:
+    """What a player would see: `text` without the thought that leads it and without blank space around it. A thought
+    that never ends leaves nothing."""
+    rest = text.strip()
+    for tag in THOUGHT_TAGS:
+        opening, closing = f"<{tag}>", f"</{tag}>"
+        if rest[: len(opening)].lower() == opening:
+            end = rest.find(closing)
+            return "" if end < 0 else rest[end + len(closing) :].strip()
+        # chat templates that put the opening tag into the prompt leave only the closing one
+        end = rest.find(closing)
+        if end >= 0 and opening not in rest[:end]:
+            return rest[end + len(closing) :].strip()
+    return rest
+
+
+def fold(text: str) -> str:
+    """For comparison: NFKC, case folded, straight quotation marks, nothing invisible. Linear time."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _without_long_marks(_INVISIBLE.sub("", text))).translate(_PLAIN)
+    return text.casefold()
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    """The words of folded or unfolded text; an apostrophe separates ("it's" is two)."""
+    return tuple(_WORD.findall(text))
+
+
+def ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    return (tuple(words[start : start + size]) for start in range(len(words) - size + 1))
+
+
+def _without_long_marks(text: str) -> str:
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.combining(character) else 0
+        if marks <= _MARKS_KEPT:
+            kept.append(character)
+    return "".join(kept)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One completion, read once for all gates."""
+
+    raw: str
+
+    @cached_property
+    def visible(self) -> str:
+        return visible_text(self.raw)
+
+    @cached_property
+    def folded(self) -> str:
+        return fold(self.visible)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        return words_of(self.folded)
+
+    @cached_property
+    def spoken(self) -> str:
+        """The words with one space around each."""
+        return f" {' '.join(self.words)} "
+
+    @cached_property
+    def sentences(self) -> str:
+        """As `spoken`, with the ends of sentences and lines kept as words of their own."""
+        return f" {' '.join(_WORD_OR_END.findall(self.folded))} "
+
+    def mentions(self, term: str) -> bool:
+        """Whether the words of `term` occur in a row, however they are written."""
+        return says(self.spoken, term)
+
+
+def says(spoken: str, term: str) -> bool:
+    """Whether `term` occurs in words with one space around each; a term without words occurs nowhere."""
+    words = words_of(fold(term))
+    return bool(words) and f" {' '.join(words)} " in spoken
+
+
+def spoken_form(text: str) -> str:
+    return f" {' '.join(words_of(fold(text)))} "
