@@ -69,7 +69,7 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     """A larger request body is refused with 413."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least severe log line that is written."""
+    """Least severe log line that is written; `debug` has a line for every request."""
     log_format: Literal["auto", "json", "console"] = "auto"
     """One JSON object a line, or lines for people; `auto` chooses the latter on a terminal."""
     cache_dir: Path | None = None

@@ -1,0 +1,72 @@
+"""Working examples in the OpenAPI document: what Swagger UI sends when one only presses Execute."""
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from pydantic import JsonValue
+
+from app.domain.tasks import Completion
+from app.ports import Environment
+from app.service.gateway import Gateway
+from app.service.judging import task_of
+from app.service.requests import NextBatch
+
+Document = dict[str, JsonValue]
+
+RUN = "first-run"
+UNSURE = Completion(text="I am not sure.")
+
+
+class Examples:
+    """Bodies by path. They name a real task of each environment, so they exist once its data is open."""
+
+    def __init__(self) -> None:
+        self._bodies: dict[str, JsonValue] = {}
+
+    async def prepare(self, gateway: Gateway) -> None:
+        members: list[JsonValue] = []
+        for name in gateway.catalogue.classes:
+            if gateway.catalogue.reason(name) is None:
+                score = await _score_body(gateway, name)
+                self._bodies[f"/envs/{name}/next-batch"] = {"batch_size": 2, "split": "train", "run": RUN}
+                self._bodies[f"/envs/{name}/score"] = score
+                self._bodies["/score"] = score
+                members.append({"env": name, "weight": 1.0})
+        if members:
+            self._bodies["/next-batch"] = {"batch_size": 4, "run": RUN, "mix": members}
+
+    def install(self, app: FastAPI) -> None:
+        original: Callable[[], Document] = app.openapi
+
+        def with_examples() -> Document:
+            document = original()
+            for path, body in self._bodies.items():
+                _put(document, path, body)
+            return document
+
+        # The documented way to extend the document is to replace this method.
+        app.openapi = with_examples  # type: ignore[method-assign]
+
+
+async def _score_body(gateway: Gateway, name: str) -> JsonValue:
+    """The first training task with a right answer, where there is one, beside an evasive one."""
+    batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
+    task_id = batch.tasks[0].task_id
+    record = (await gateway.tasks.get([task_id]))[task_id]
+    hosted = gateway.catalogue.hosted(name)
+    environment: Environment = hosted.environment
+    gold = environment.gold(task_of(hosted, record)) or Completion(text="Well met. What brings you to me today?")
+    completions: list[JsonValue] = [_public(completion) for completion in (gold, UNSURE)]
+    return {"groups": [{"task_id": task_id, "completions": completions}]}
+
+
+def _public(completion: Completion) -> JsonValue:
+    return completion.model_dump(mode="json", exclude_defaults=True)
+
+
+def _put(document: Document, path: str, body: JsonValue) -> None:
+    node: JsonValue = document
+    for key in ("paths", path, "post", "requestBody", "content", "application/json"):
+        node = node.get(key) if isinstance(node, dict) else None
+    if isinstance(node, dict):
+        node["example"] = body

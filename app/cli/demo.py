@@ -1,0 +1,152 @@
+"""`atropos-envs demo`: a scripted policy that gets better by the step, to give pages and figures something to show."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import httpx
+import typer
+import yaml
+from pydantic import TypeAdapter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from app.api.models import EnvironmentList, TaskView
+from app.domain.tasks import Completion
+from app.domain.values import Frozen
+from app.errors import GatewayError
+from app.main import discover
+from app.service.catalogue import Catalogue
+from app.service.requests import Batch, GroupReply, HandedOut, Scored
+from app.settings import read_settings
+from app.sources.configured import ConfiguredDatasets
+
+console = Console()
+
+WRONG = Completion(text="I would rather not commit myself to an answer.")
+CUT = Completion(text="Let us go through this slowly and", finish_reason="length")
+
+
+class Lines(Frozen):
+    poor: tuple[str, ...]
+    plain: tuple[str, ...]
+    good: tuple[str, ...]
+
+
+LINES = TypeAdapter(Lines).validate_python(
+    yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    steps: int
+    batch_size: int
+    group_size: int
+    run: str
+    seed: int
+
+
+def demo(
+    url: Annotated[str, typer.Option(help="Of a running gateway.")] = "http://127.0.0.1:8000",
+    steps: Annotated[int, typer.Option(min=1, max=1000, help="Policy steps per environment.")] = 6,
+    batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks a step.")] = 8,
+    group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions a task.")] = 6,
+    run: Annotated[str, typer.Option(help="Name of the run.")] = "demo",
+    seed: Annotated[int, typer.Option(help="Of the policy's luck.")] = 0,
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+) -> None:
+    """Send a scripted policy of mixed quality through every environment of a running gateway."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        asyncio.run(_play(url, headers, Plan(steps, batch_size, group_size, run, seed)))
+    except httpx.HTTPStatusError as error:
+        console.print(f"{error.request.url}: {error.response.text[:500]}", style="red", highlight=False, markup=False)
+        raise typer.Exit(1) from None
+    except httpx.HTTPError as error:
+        console.print(f"no gateway answers at {url}: {error or type(error).__name__}", style="red", markup=False)
+        raise typer.Exit(1) from None
+
+
+async def _play(url: str, headers: dict[str, str], plan: Plan) -> None:
+    solver = await asyncio.to_thread(_solver)
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        listed = EnvironmentList.model_validate((await _checked(client.get("/envs"))).json())
+        served = [environment.name for environment in listed.environments if environment.available]
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        means: dict[str, list[float]] = {}
+        with Progress(*columns, TextColumn("{task.fields[reward]}"), console=console) as progress:
+            for name in served:
+                bar = progress.add_task(name, total=plan.steps, reward="")
+                means[name] = []
+                for step in range(plan.steps):
+                    replies = await _step(client, solver, plan, name, step)
+                    rewards = [reward for reply in replies for reward in reply.rewards if reward is not None]
+                    means[name].append(sum(rewards) / len(rewards) if rewards else 0.0)
+                    progress.update(bar, advance=1, reward=f"mean reward {means[name][-1]:.2f}")
+    console.print(_summary(means))
+    console.print(f"Look at {url}/ and {url}/stats", highlight=False)
+
+
+async def _step(
+    client: httpx.AsyncClient, solver: Catalogue, plan: Plan, environment: str, step: int
+) -> Sequence[GroupReply]:
+    ask = {"run": plan.run, "batch_size": plan.batch_size}
+    handed = await _checked(client.post(f"/envs/{environment}/next-batch", json=ask))
+    luck = random.Random(f"{plan.seed}:{environment}:{step}")  # noqa: S311  # a toy policy
+    skill = 0.15 + 0.7 * step / max(1, plan.steps - 1)
+    groups = []
+    for task in Batch.model_validate(handed.json()).tasks:
+        gold = await _gold(client, solver, task)
+        answers = [_answer(luck, skill, task, gold) for _ in range(plan.group_size)]
+        completions = [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
+        groups.append({"task_id": task.task_id, "lease_id": task.lease_id, "completions": completions})
+    if not groups:
+        return ()
+    body = {"groups": groups, "run": plan.run, "policy": {"model": "scripted", "step": step}}
+    scored = await _checked(client.post(f"/envs/{environment}/score", json=body))
+    return [reply for reply in Scored.model_validate(scored.json()).groups if isinstance(reply, GroupReply)]
+
+
+async def _gold(client: httpx.AsyncClient, solver: Catalogue, task: HandedOut) -> Completion | None:
+    """A right answer, made here from the same code: the gateway never tells one."""
+    view = TaskView.model_validate((await _checked(client.get(f"/tasks/{task.task_id}"))).json())
+    try:
+        environment = solver.hosted(view.environment).environment
+        made = environment.task(view.split, view.index, environment.Params.model_validate(view.params))
+    except (GatewayError, LookupError, ValueError):
+        return None
+    return environment.gold(made) if made.messages == view.messages else None
+
+
+def _answer(luck: random.Random, skill: float, task: HandedOut, gold: Completion | None) -> Completion:
+    if luck.random() < 0.05:
+        return CUT
+    if gold is not None:
+        return gold if luck.random() < skill else WRONG
+    chosen = LINES.good if luck.random() < skill else LINES.plain if luck.random() < skill else LINES.poor
+    line = (task.messages[-1].content or "")[:60]
+    return Completion(text=luck.choice(chosen).replace("{line}", line))
+
+
+def _solver() -> Catalogue:
+    """The environments as this machine's own settings open them."""
+    settings = read_settings()
+    catalogue = Catalogue(discover())
+    catalogue.open(ConfiguredDatasets(settings.datasets, settings.cache_dir))
+    return catalogue
+
+
+async def _checked(request: Awaitable[httpx.Response]) -> httpx.Response:
+    return (await request).raise_for_status()
+
+
+def _summary(means: dict[str, list[float]]) -> Table:
+    table = Table("environment", "first step", "last step", title="mean reward")
+    for name, values in means.items():
+        table.add_row(name, f"{values[0]:.3f}", f"{values[-1]:.3f}")
+    return table

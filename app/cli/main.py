@@ -1,0 +1,100 @@
+"""`atropos-envs`: serve the gateway, or try it."""
+
+import sys
+from typing import Annotated, NoReturn
+
+import typer
+import uvicorn
+from pydantic import ValidationError
+from rich.console import Console
+
+from app.cli.demo import demo
+from app.errors import GatewayError
+from app.main import VERSION, create_app, is_loopback
+from app.packaged import packaged_folder
+from app.settings import PREFIX, Settings, read_settings
+from app.store.migration import migrate as migrate_database
+from app.telemetry.logs import configure_logging
+
+cli = typer.Typer(
+    name="atropos-envs",
+    help="Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+cli.command()(demo)
+errors = Console(stderr=True)
+
+
+@cli.command()
+def serve(
+    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+) -> None:
+    """Migrate the database and serve until stopped. Settings: ATROPOS_ENVS_* variables over gateway.yaml."""
+    settings = _settings()
+    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    settings = settings.model_copy(update=given)
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        app = create_app(settings, announce=_announce)
+    except (GatewayError, ValueError) as error:
+        _stop(str(error))
+    _greet(settings)
+    uvicorn.run(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=settings.log_level == "debug",
+        server_header=False,
+        timeout_graceful_shutdown=20,
+    )
+
+
+@cli.command()
+def migrate() -> None:
+    """Bring the database to the newest schema and stop. `serve` does it too."""
+    settings = _settings()
+    try:
+        migrate_database(settings.database_url, packaged_folder("migrations"))
+    except (GatewayError, ValueError) as error:
+        _stop(str(error))
+
+
+@cli.command()
+def version() -> None:
+    """Print the version."""
+    typer.echo(VERSION)
+
+
+def _settings() -> Settings:
+    try:
+        return read_settings()
+    except ValidationError as error:
+        for item in error.errors(include_url=False, include_input=False):
+            name = "__".join(str(part) for part in item["loc"])
+            errors.print(f"{PREFIX}{name.upper()}: {item['msg']}", style="red", highlight=False)
+        raise typer.Exit(2) from None
+    except ValueError as error:
+        _stop(str(error))
+
+
+def _stop(message: str) -> NoReturn:
+    errors.print(message, style="red", highlight=False)
+    raise typer.Exit(2)
+
+
+def _announce(key: str) -> None:
+    """On the terminal only, once: the log may be kept by others."""
+    errors.print(f"API key, shown this once: {key}", style="bold", highlight=False)
+
+
+def _greet(settings: Settings) -> None:
+    address = f"http://{'127.0.0.1' if is_loopback(settings.host) else settings.host}:{settings.port}"
+    errors.print(f"Atropos Environments {VERSION}: {address}/ to look, {address}/docs to try", highlight=False)
+
+
+def run() -> None:
+    """The entry point of the `atropos-envs` command."""
+    sys.exit(cli())

@@ -1,0 +1,259 @@
+"""create_app(settings): the only place where concrete classes meet."""
+
+import asyncio
+import contextlib
+import importlib
+import logging
+import pkgutil
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import entry_points, version
+from ipaddress import ip_address
+from types import ModuleType
+
+from fastapi import FastAPI
+
+import app.envs
+import app.envs.community
+from app.api.catalogue import catalogue_router
+from app.api.environments import environment_router
+from app.api.examples import Examples
+from app.api.health import health_router
+from app.api.models import JudgeInfo
+from app.api.records import mixture_router, records_router, runs_router
+from app.envs.npc_arena import NpcArena
+from app.judges.chat import ChatJudge, ChatJudgeConfig
+from app.judges.offline import OfflineJudge
+from app.judges.panels import ConfiguredPanels
+from app.packaged import packaged_folder
+from app.ports import Clock, Environment, Judge, Panels
+from app.rag.nothing import NoWorlds
+from app.service.catalogue import Catalogue
+from app.service.dispatch import Dispatcher
+from app.service.gateway import Gateway
+from app.service.runs import RunBook
+from app.service.scoring import ScoreDesk
+from app.service.stepping import Stepper
+from app.settings import JudgeSettings, Settings
+from app.sheets.schema import CharacterCard
+from app.sources.configured import ConfiguredDatasets
+from app.store.store import Store
+from app.telemetry.metrics import PrometheusObserver
+from app.viewer.pages import viewer_router
+from app.web.docs_page import install_docs
+from app.web.door import Door, install_door
+from app.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
+
+log = logging.getLogger(__name__)
+
+VERSION = version("atropos-environments")
+DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept."
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def discover() -> dict[str, type[Environment]]:
+    """Every environment in `app.envs`, `app.envs.community` and the entry-point group, by name."""
+    modules = [*_modules_in(app.envs), *_modules_in(app.envs.community)]
+    classes = [found for module in modules for found in _environments_in(module)]
+    classes += [point.load() for point in entry_points(group="atropos_environments.envs")]
+    named: dict[str, type[Environment]] = {}
+    for environment in classes:
+        if environment.name in named:
+            raise ValueError(f"two environments are called {environment.name!r}")
+        named[environment.name] = environment
+    return named
+
+
+def _modules_in(package: ModuleType) -> list[ModuleType]:
+    found = pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+    return [importlib.import_module(module.name) for module in found if not module.ispkg]
+
+
+def _environments_in(module: ModuleType) -> list[type[Environment]]:
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and Environment in value.__mro__[1:] and value.__module__ == module.__name__
+    ]
+
+
+def judges_of(settings: Settings) -> dict[str, Judge]:
+    """The configured judges, and the offline one beside them."""
+    offline = OfflineJudge()
+    chats = {name: ChatJudge(_judge_config(settings, name, judge)) for name, judge in settings.judges.items()}
+    return {offline.name: offline, **chats}
+
+
+def _judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
+    key = settings.secret(judge.api_key_env) if judge.api_key_env is not None else ""
+    if key is None:
+        raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
+    return ChatJudgeConfig(
+        name=name,
+        base_url=judge.base_url,
+        model=judge.model,
+        api_key=key,
+        deadline_seconds=judge.deadline_seconds,
+        temperature=judge.temperature,
+        max_output_tokens=judge.max_output_tokens,
+        json_mode=judge.json_mode,
+        input_price_per_million=judge.input_price_per_million,
+        output_price_per_million=judge.output_price_per_million,
+        allow_self_judge=judge.allow_self_judge,
+    )
+
+
+def panels_of(settings: Settings) -> ConfiguredPanels:
+    chosen = {name: environment.judges for name, environment in settings.environments.items() if environment.judges}
+    return ConfiguredPanels(judges_of(settings), chosen)
+
+
+def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
+    """Who may call. On a host other than loopback there is a key unless the settings say `anonymous`; one that was
+    made here is announced once, then only its digest is known."""
+    if settings.api_key is not None:
+        return KeyRing([key_digest(settings.api_key.get_secret_value())], anonymous=False)
+    if settings.anonymous or is_loopback(settings.host):
+        return KeyRing([], anonymous=True)
+    digests = store.keys.digests()
+    if not digests:
+        key = new_key()
+        store.keys.add(key_digest(key))
+        announce(key)
+        digests = (key_digest(key),)
+    return KeyRing(digests, anonymous=False)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def gateway_of(
+    classes: Mapping[str, type[Environment]], store: Store, panels: Panels, observer: PrometheusObserver, clock: Clock
+) -> Gateway:
+    catalogue = Catalogue(classes)
+    runs = RunBook(store.runs, clock)
+    return Gateway(
+        catalogue=catalogue,
+        dispatcher=Dispatcher(
+            catalogue=catalogue,
+            tasks=store.tasks,
+            runs=runs,
+            retriever=NoWorlds(),
+            panels=panels,
+            observer=observer,
+        ),
+        stepper=Stepper(catalogue, store.tasks),
+        desk=ScoreDesk(
+            catalogue=catalogue,
+            tasks=store.tasks,
+            groups=store.groups,
+            runs=runs,
+            panels=panels,
+            observer=observer,
+            clock=clock,
+        ),
+        runs=runs,
+        tasks=store.tasks,
+        groups=store.groups,
+        panels=panels,
+        views=store.views,
+        health=store.health,
+    )
+
+
+def create_app(
+    settings: Settings,
+    *,
+    environments: Mapping[str, type[Environment]] | None = None,
+    panels: Panels | None = None,
+    announce: Callable[[str], None] = log.warning,
+) -> FastAPI:
+    """Opens and migrates the store at once, the environments' data behind the first requests. `environments` and
+    `panels` replace what would be discovered and configured; `announce` is told a key that was made."""
+    observer = PrometheusObserver()
+    store = Store.open(settings.database_url, packaged_folder("migrations"), committed=observer.committed)
+    observer.watch_queue(lambda: store.depth)
+    panels = panels or panels_of(settings)
+    gateway = gateway_of(environments if environments is not None else discover(), store, panels, observer, _now)
+    examples = Examples()
+    service = FastAPI(
+        title="Atropos Environments",
+        version=VERSION,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan(settings, gateway, store, examples),
+    )
+    service.include_router(viewer_router(gateway.views))
+    for environment in gateway.catalogue.classes.values():
+        service.include_router(environment_router(environment, gateway))
+    service.include_router(catalogue_router(gateway, judge_list(settings, gateway), lambda: characters_of(gateway)))
+    service.include_router(mixture_router(gateway))
+    service.include_router(records_router(gateway))
+    service.include_router(runs_router(gateway))
+    service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
+    install_docs(service)
+    ring = key_ring(settings, store, announce)
+    open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
+    install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested))
+    examples.install(service)
+    return service
+
+
+def _lifespan(
+    settings: Settings, gateway: Gateway, store: Store, examples: Examples
+) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        opening = asyncio.create_task(_open(settings, gateway, examples))
+        yield
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        await gateway.desk.close()
+        await store.close()
+
+    return lifespan
+
+
+async def _open(settings: Settings, gateway: Gateway, examples: Examples) -> None:
+    """Reads the data, then takes up what a restart interrupted."""
+    try:
+        datasets = ConfiguredDatasets(settings.datasets, settings.cache_dir)
+        await asyncio.to_thread(gateway.catalogue.open, datasets)
+        await examples.prepare(gateway)
+        await gateway.desk.resume()
+    except Exception:
+        log.exception("start-up work failed")
+
+
+def judge_list(settings: Settings, gateway: Gateway) -> tuple[JudgeInfo, ...]:
+    models = {"offline": OfflineJudge().model, **{name: judge.model for name, judge in settings.judges.items()}}
+    judged = {name: kind for name, kind in gateway.catalogue.classes.items() if kind.rubric is not None}
+    return tuple(
+        JudgeInfo(
+            name=name,
+            model=model,
+            environments=tuple(
+                environment
+                for environment in judged
+                if name in (settings.environments[environment].judges if environment in settings.environments else ())
+            ),
+            for_training=name != "offline",
+        )
+        for name, model in models.items()
+    )
+
+
+def characters_of(gateway: Gateway) -> tuple[CharacterCard, ...]:
+    """Of NPC Arena, when it is served."""
+    if gateway.catalogue.reason(NpcArena.name) is not None:
+        return ()
+    arena = gateway.catalogue.hosted(NpcArena.name).environment
+    return tuple(sheet.card for sheet in arena.sheets) if isinstance(arena, NpcArena) else ()
