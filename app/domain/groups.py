@@ -72,6 +72,8 @@ class GroupSummary(Frozen):
     size: int
     mean: FiniteNumber | None
     std: FiniteNumber | None
+    rewards: tuple[FiniteNumber | None, ...] = ()
+    """In request order; null where there is none."""
     title: str
     """The last line of the prompt, shortened."""
     created_at: datetime
