@@ -1,0 +1,28 @@
+"""What a database's errors mean to a caller."""
+
+from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
+
+from app.errors import GatewayError, InvalidRequest, StoreUnavailable
+
+_TRANSIENT = {"40001", "40P01"}
+"""PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""
+
+
+def is_transient(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _TRANSIENT
+
+
+def is_disconnect(error: Exception) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def as_gateway_error(error: Exception) -> Exception:
+    """The error to show for `error`: values that no database holds are the caller's fault, an absent or broken
+    database is ours and passing, and anything else is a defect and stays as it is."""
+    if isinstance(error, GatewayError):
+        return error
+    if isinstance(error, DataError | UnicodeEncodeError | OverflowError):
+        return InvalidRequest("a value does not fit into the store")
+    if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
+        return StoreUnavailable("the store cannot be reached or written at present")
+    return error

@@ -1,0 +1,180 @@
+"""Groups as rows, and rows as groups."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, select
+
+from app.domain.groups import Group, Rollout
+from app.domain.judging import Judgement
+from app.domain.runs import Policy
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.domain.values import Frozen
+from app.prompts import digest_of_text
+from app.rewards import group_statistics
+from app.store.payloads import decode, encode, encode_json, from_micros, to_micros
+from app.store.tables import groups, rollouts
+
+Rows = list[dict[str, str | int | float | None]]
+
+
+class Head(Frozen):
+    """What a group row holds as JSON, because a client chose it."""
+
+    policy: Policy | None = None
+    lease_id: str | None = None
+    flags: tuple[str, ...] = ()
+
+
+def head_of(group: Group) -> str:
+    return encode(Head(policy=group.policy, lease_id=group.lease_id, flags=group.flags))
+
+
+def tallies(scores: Sequence[Score]) -> dict[str, int | float | None]:
+    """The columns of a group that are counted or summed over its rollouts."""
+    scored = [score for score in scores if score.outcome == "scored"]
+    absolutes = [
+        (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
+    ]
+    statistics = group_statistics(scores)
+    return {
+        "size": len(scores),
+        "scored": len(scored),
+        "unscored": sum(score.outcome == "unscored" for score in scores),
+        "mean": statistics.mean,
+        "std": statistics.std,
+        "reward_sum": math.fsum(score.reward for score in scored if score.reward is not None),
+        "absolute_sum": math.fsum(absolutes),
+        "absolute_count": len(absolutes),
+    }
+
+
+def group_row(group: Group) -> dict[str, str | int | float | None]:
+    return {
+        "group_id": group.group_id,
+        "task_id": group.task_id,
+        "environment": group.environment,
+        "run": group.run,
+        "step": group.policy.step if group.policy else None,
+        "purpose": group.purpose,
+        "outcome": group.outcome,
+        "head": head_of(group),
+        "created_at": to_micros(group.created_at),
+        **tallies([rollout.score for rollout in group.rollouts]),
+    }
+
+
+def rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[str, str | int | float | None]:
+    return {
+        "group_sequence": sequence,
+        "position": position,
+        "rollout_id": rollout.rollout_id,
+        "completion": encode(rollout.completion),
+        **score_columns(rollout.score),
+    }
+
+
+def score_columns(score: Score) -> dict[str, str | int | float | None]:
+    """The columns of a rollout that finishing it changes."""
+    return {
+        "outcome": score.outcome,
+        "reason": score.reason,
+        "reward": score.reward,
+        "gate": score.gate,
+        "absolute": score.absolute,
+        "relative": score.relative,
+        "score": encode(score),
+    }
+
+
+def criterion_rows(sequence: int, position: int, score: Score) -> Rows:
+    if score.outcome != "scored":
+        return []
+    return [
+        {
+            "group_sequence": sequence,
+            "position": position,
+            "ordinal": ordinal,
+            "name": criterion.name,
+            "value": criterion.value,
+            "weight": criterion.weight,
+        }
+        for ordinal, criterion in enumerate(score.criteria)
+    ]
+
+
+@dataclass(frozen=True)
+class JudgementRows:
+    prompts: Rows
+    judgements: Rows
+
+
+def judgement_rows(judgements: Sequence[tuple[int, Judgement]], stamp: int) -> JudgementRows:
+    """Of judgements with the sequences of their groups. Judges read the same prompt again and again, so its text is
+    stored once."""
+    bodies: dict[str, str] = {}
+    rows: Rows = []
+    for sequence, judgement in judgements:
+        prompt_digest = None
+        if judgement.prompt:
+            body = encode_json(judgement.prompt)
+            prompt_digest = digest_of_text(body)
+            bodies[prompt_digest] = body
+        rows.append(_judgement_row(sequence, judgement, prompt_digest, stamp))
+    return JudgementRows([{"digest": one, "body": bodies[one]} for one in sorted(bodies)], rows)
+
+
+def _judgement_row(
+    sequence: int, judgement: Judgement, prompt_digest: str | None, stamp: int
+) -> dict[str, str | int | float | None]:
+    return {
+        "group_sequence": sequence,
+        "judge": judgement.judge,
+        "failed": judgement.error is not None,
+        "prompt_digest": prompt_digest,
+        "answer": encode(judgement, exclude={"prompt"}),
+        "input_tokens": judgement.input_tokens,
+        "output_tokens": judgement.output_tokens,
+        "calls": judgement.calls,
+        "cost_usd": judgement.cost_usd,
+        "latency_seconds": judgement.latency_seconds,
+        "created_at": stamp,
+    }
+
+
+def load_groups(connection: Connection, statement_filter: ColumnElement[bool], limit: int | None = None) -> list[Group]:
+    """Oldest first."""
+    statement = select(groups).where(statement_filter).order_by(groups.c.sequence).limit(limit)
+    heads = connection.execute(statement).mappings().all()
+    by_group: defaultdict[int, list[Rollout]] = defaultdict(list)
+    if heads:
+        members = (
+            select(rollouts.c.group_sequence, rollouts.c.rollout_id, rollouts.c.completion, rollouts.c.score)
+            .where(rollouts.c.group_sequence.in_([row["sequence"] for row in heads]))
+            .order_by(rollouts.c.group_sequence, rollouts.c.position)
+        )
+        for sequence, rollout_id, completion, score in connection.execute(members):
+            by_group[sequence].append(
+                Rollout(rollout_id=rollout_id, completion=decode(Completion, completion), score=decode(Score, score))
+            )
+    return [_group(row, by_group[row["sequence"]]) for row in heads]
+
+
+def _group(row: RowMapping, members: Sequence[Rollout]) -> Group:
+    head = decode(Head, row["head"])
+    return Group(
+        group_id=row["group_id"],
+        task_id=row["task_id"],
+        environment=row["environment"],
+        run=row["run"],
+        lease_id=head.lease_id,
+        policy=head.policy,
+        purpose=row["purpose"],
+        outcome=row["outcome"],
+        flags=head.flags,
+        rollouts=tuple(members),
+        created_at=from_micros(row["created_at"]),
+    )

@@ -1,0 +1,255 @@
+"""Handing out places of a stream: expired leases first, then what was kept back, then new positions."""
+
+import hashlib
+import secrets
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, exists, func, insert, literal_column, select, update
+
+from app.domain.runs import HeldLease, Lease, Slot, Stream
+from app.ports import Leased, Locate
+from app.prompts import canonical_json, digest
+from app.store.database import Database
+from app.store.payloads import decode_json, from_micros
+from app.store.tables import leases, streams
+
+MOST_DEFERRED = 256
+"""Places kept back per stream. A stream with more waits for holders to answer or to run out of time."""
+
+# As literals, so that SQLite sees that the partial indexes apply.
+_LIVE = leases.c.state == literal_column("'live'")
+_DEFERRED = leases.c.state == literal_column("'deferred'")
+
+LeaseRow = dict[str, str | int | None]
+
+
+def hand_out(
+    connection: Connection, database: Database, stream: Stream, count: int, seconds: float, locate: Locate
+) -> Leased:
+    """Everything `Tasks.lease` promises, in the transaction of `connection`."""
+    if database.postgres:
+        _lock_run(connection, stream)
+    now = database.now(connection)
+    position = _open_stream(connection, database, stream, now)
+    hand = _HandOut(connection, stream, digest(stream.params), now, now + round(seconds * 1_000_000), count)
+    hand.take_expired()
+    hand.take_deferred()
+    position = hand.take_new(position, locate)
+    hand.write(position)
+    return Leased(
+        leases=tuple(
+            Lease(lease_id=lease_id, slot=slot, expires_at=from_micros(hand.expires_at))
+            for lease_id, slot in hand.given
+        ),
+        outstanding=_count(connection, stream),
+        drained=locate(position) is None,
+    )
+
+
+def reserve(connection: Connection, database: Database, stream: Stream, count: int) -> int:
+    first = _open_stream(connection, database, stream, database.stamp())
+    connection.execute(update(streams).where(*_is(stream)).values(position=first + count))
+    return first
+
+
+def held(connection: Connection, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+    statement = select(leases, streams.c.params).join_from(leases, streams).where(leases.c.lease_id.in_(lease_ids))
+    return {
+        row["lease_id"]: HeldLease.model_validate(
+            {name: row[name] for name in ("lease_id", "run", "environment", "split", "index")}
+            | {"params": decode_json(row["params"])}
+        )
+        for row in connection.execute(statement).mappings()
+    }
+
+
+@dataclass
+class _HandOut:
+    connection: Connection
+    stream: Stream
+    params_digest: str
+    now: int
+    expires_at: int
+    count: int
+    given: list[tuple[str, Slot]] = field(default_factory=list)
+    rows: list[LeaseRow] = field(default_factory=list)
+    taken: set[int] = field(default_factory=set)
+    """Tasks given in this hand-out."""
+
+    @property
+    def wanted(self) -> int:
+        return self.count - len(self.given)
+
+    def take_expired(self) -> None:
+        """Every expired lease met is superseded; its place goes to a new lease or, while another holds the task, is
+        kept back."""
+        statement = (
+            select(leases.c.lease_id, leases.c.generation, leases.c.position, leases.c.epoch, leases.c.index)
+            .where(*self._of_stream(), _LIVE, leases.c.expires_at <= self.now)
+            .order_by(leases.c.expires_at, leases.c.position)
+            .with_for_update(skip_locked=True)
+        )
+        while self.wanted > 0 and (found := self._rows(statement.limit(self.wanted))):
+            superseded = leases.c.lease_id.in_([row["lease_id"] for row in found])
+            self.connection.execute(update(leases).where(superseded).values(state="superseded"))
+            busy = self._busy([_slot(row).index for row in found])
+            for row in found:
+                self._place(_slot(row), busy, row["generation"] + 1)
+
+    def take_deferred(self) -> None:
+        if self.wanted <= 0:
+            return
+        other = leases.alias()
+        is_out = exists().where(
+            *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
+            other.c.state == literal_column("'live'"),
+            other.c.expires_at > self.now,
+        )
+        statement = (
+            select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
+            .where(*self._of_stream(), _DEFERRED, ~is_out)
+            .order_by(leases.c.position)
+            .limit(self.wanted)
+        )
+        free = []
+        for row in self._rows(statement):
+            slot = _slot(row)
+            if slot.index not in self.taken:
+                self._give(row["lease_id"], slot)
+                free.append(row["lease_id"])
+        if free:
+            self.connection.execute(
+                update(leases)
+                .where(leases.c.lease_id.in_(free))
+                .values(state="live", expires_at=self.expires_at, created_at=self.now)
+            )
+
+    def take_new(self, position: int, locate: Locate) -> int:
+        """The stream's next position afterwards."""
+        room = MOST_DEFERRED - _count(self.connection, self.stream, _DEFERRED)
+        while self.wanted > 0:
+            slots = _located(position, self.wanted, locate)
+            if not slots:
+                break
+            busy = self._busy([slot.index for slot in slots])
+            for slot in slots:
+                if not self._is_free(slot, busy):
+                    if room <= 0:
+                        return position
+                    room -= 1
+                self._place(slot, busy, 1)
+                position = slot.position + 1
+        return position
+
+    def write(self, position: int) -> None:
+        if self.rows:
+            self.connection.execute(insert(leases), self.rows)
+        self.connection.execute(
+            update(streams)
+            .where(*_is(self.stream))
+            .values(position=position, handed_out=streams.c.handed_out + len(self.given))
+        )
+
+    def _is_free(self, slot: Slot, busy: Collection[int]) -> bool:
+        return slot.index not in busy and slot.index not in self.taken
+
+    def _place(self, slot: Slot, busy: Collection[int], generation: int) -> None:
+        lease_id = f"lease_{secrets.token_hex(16)}"
+        free = self._is_free(slot, busy)
+        if free:
+            self._give(lease_id, slot)
+        self.rows.append(
+            {
+                "lease_id": lease_id,
+                "run": self.stream.run,
+                "stream": self.stream.digest,
+                "environment": self.stream.environment,
+                "split": self.stream.split,
+                "params_digest": self.params_digest,
+                "index": slot.index,
+                "epoch": slot.epoch,
+                "position": slot.position,
+                "generation": generation,
+                "state": "live" if free else "deferred",
+                "expires_at": self.expires_at,
+                "created_at": self.now,
+                "group_id": None,
+            }
+        )
+
+    def _give(self, lease_id: str, slot: Slot) -> None:
+        self.given.append((lease_id, slot))
+        self.taken.add(slot.index)
+
+    def _busy(self, indexes: Sequence[int]) -> set[int]:
+        """Those whose task somebody in this run holds, whichever stream it came from."""
+        statement = select(leases.c.index).where(
+            leases.c.run == self.stream.run,
+            leases.c.environment == self.stream.environment,
+            leases.c.split == self.stream.split,
+            leases.c.params_digest == self.params_digest,
+            leases.c.index.in_(indexes),
+            _LIVE,
+            leases.c.expires_at > self.now,
+        )
+        return set(self.connection.execute(statement).scalars())
+
+    def _rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
+        return self.connection.execute(statement).mappings().all()
+
+    def _of_stream(self) -> tuple[Any, ...]:
+        return leases.c.run == self.stream.run, leases.c.stream == self.stream.digest
+
+
+def _is(stream: Stream) -> tuple[Any, ...]:
+    return streams.c.run == stream.run, streams.c.digest == stream.digest
+
+
+def _slot(row: RowMapping) -> Slot:
+    return Slot(position=row["position"], epoch=row["epoch"], index=row["index"])
+
+
+def _located(position: int, count: int, locate: Locate) -> list[Slot]:
+    slots: list[Slot] = []
+    while len(slots) < count and (slot := locate(position + len(slots))) is not None:
+        slots.append(slot)
+    return slots
+
+
+def _count(connection: Connection, stream: Stream, *states: Any) -> int:
+    """Leases of the stream that are out or kept back; an expired one is still out until somebody else holds it."""
+    here = leases.c.run == stream.run, leases.c.stream == stream.digest
+    return sum(
+        connection.execute(select(func.count()).select_from(leases).where(*here, state)).scalar_one()
+        for state in states or (_LIVE, _DEFERRED)
+    )
+
+
+def _open_stream(connection: Connection, database: Database, stream: Stream, now: int) -> int:
+    """The stream's next position; the row is locked where rows can be."""
+    mine = select(streams.c.position).where(*_is(stream)).with_for_update()
+    position: int | None = connection.execute(mine).scalar()
+    if position is not None:
+        return position
+    row = {
+        "run": stream.run,
+        "digest": stream.digest,
+        "environment": stream.environment,
+        "split": stream.split,
+        "params": canonical_json(stream.params),
+        "params_digest": digest(stream.params),
+        "select": canonical_json({name: list(values) for name, values in stream.select.items()}),
+        "position": 0,
+        "handed_out": 0,
+        "created_at": now,
+    }
+    connection.execute(database.insert_new(streams), row)
+    return int(connection.execute(mine).scalar_one())
+
+
+def _lock_run(connection: Connection, stream: Stream) -> None:
+    """Two streams of one run may meet at the same task, so replicas hand out one after the other."""
+    key = hashlib.sha256(f"{stream.run}/{stream.environment}".encode()).digest()[:8]
+    connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(key, "big", signed=True))))

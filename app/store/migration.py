@@ -1,0 +1,56 @@
+"""Bringing a database to the newest schema, at once when it is there already."""
+
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
+
+from app.errors import StoreUnavailable
+from app.store.engine import is_postgres, open_for_migration
+
+_LOCK = 7_305_811_962_046
+"""An arbitrary constant: the PostgreSQL advisory lock that lets one replica migrate at a time."""
+
+
+def newest_revision(migrations: Path) -> str:
+    """Revisions are numbered: `versions/0007_what_changed.py` is revision 0007."""
+    return max(path.name.partition("_")[0] for path in (migrations / "versions").glob("[0-9]*_*.py"))
+
+
+def migrate(url: str, migrations: Path) -> None:
+    """Blocking. StoreUnavailable when the database cannot be reached, ValueError for a URL that is none."""
+    engine = open_for_migration(url)
+    newest = newest_revision(migrations)
+    try:
+        if _current(engine) != newest:
+            _upgrade(engine, migrations, newest)
+    except DBAPIError as error:
+        raise StoreUnavailable("the database cannot be reached or migrated") from error
+    finally:
+        engine.dispose()
+
+
+def _current(engine: Engine) -> str | None:
+    with engine.connect() as connection:
+        return _revision(connection)
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
+
+
+def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
+    # Alembic takes long to import and most starts need none of it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    with engine.begin() as connection:
+        if is_postgres(engine):
+            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+        if _revision(connection) != newest:
+            config.attributes["connection"] = connection
+            command.upgrade(config, "head")

@@ -1,0 +1,60 @@
+"""How values are written into columns: JSON texts, and moments as whole microseconds."""
+
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic_core import PydanticSerializationError
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+def encode(value: BaseModel, exclude: set[str] | None = None) -> str:
+    """JSON without the fields that have their default. NUL is always escaped, lone surrogates where there are any."""
+    try:
+        return value.__pydantic_serializer__.to_json(value, exclude=exclude, exclude_defaults=True).decode()
+    except PydanticSerializationError:  # a lone surrogate, which UTF-8 cannot hold but an ASCII escape can
+        return json.dumps(value.model_dump(mode="json", exclude=exclude, exclude_defaults=True))
+
+
+def decode(model: type[ModelT], text: str) -> ModelT:
+    try:
+        return model.model_validate_json(text)
+    except ValidationError:
+        return model.model_validate(json.loads(text))  # Python's parser alone accepts escaped lone surrogates
+
+
+def encode_json(value: JsonValue) -> str:
+    """Keys keep their order."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def decode_json(text: str) -> JsonValue:
+    value: JsonValue = json.loads(text)
+    return value
+
+
+def to_micros(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def findable(identifiers: Iterable[str]) -> list[str]:
+    """Those, once each, that a text column could hold; any other names nothing."""
+    return [given for given in dict.fromkeys(identifiers) if "\x00" not in given and _encodable(given)]
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

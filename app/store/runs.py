@@ -1,0 +1,137 @@
+"""Runs, what they pinned, and what they have done."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, RowMapping, func, literal_column, select
+
+from app.domain.groups import RunActivity
+from app.domain.runs import Pin, Run, ScoringOptions
+from app.errors import NotFound
+from app.ports import Runs
+from app.prompts import canonical_json
+from app.store.database import Database
+from app.store.payloads import decode, decode_json, encode, findable, from_micros, to_micros
+from app.store.tables import groups, leases, pins, runs, streams
+
+_NOTHING = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}
+
+
+class StoredRuns(Runs):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def get(self, name: str) -> Run | None:
+        if not findable([name]):
+            return None
+        return await self._database.read(lambda connection: _load(connection, [name]).get(name))
+
+    async def create(self, run: Run) -> Run:
+        return await self._database.write(lambda connection: _create(connection, self._database, run), "runs")
+
+    async def pin(self, name: str, pin: Pin) -> Run:
+        """NotFound when there is no such run."""
+        return await self._database.write(lambda connection: _pin(connection, self._database, name, pin), "runs")
+
+    async def list(self, limit: int, after: str | None) -> list[Run]:
+        """In the order of their names; `after` is one."""
+        return await self._database.read(lambda connection: _list(connection, limit, after))
+
+    async def activity(self, name: str) -> tuple[RunActivity, ...]:
+        """Groups of every purpose; `scored` and `unscored` count rollouts."""
+        return await self._database.read(lambda connection: _activity(connection, self._database, name))
+
+
+def _create(connection: Connection, database: Database, run: Run) -> Run:
+    row = {
+        "name": run.name,
+        "seed": run.seed,
+        "strict": run.strict,
+        "options": encode(run.options),
+        "created_at": to_micros(run.created_at),
+    }
+    added = connection.execute(database.insert_new(runs).returning(runs.c.name), row).first()
+    if added is not None:
+        for pin in run.pins:
+            _add_pin(connection, database, run.name, pin)
+    return _load(connection, [run.name])[run.name]
+
+
+def _pin(connection: Connection, database: Database, name: str, pin: Pin) -> Run:
+    if name not in _load(connection, [name]):
+        raise NotFound(f"there is no run {name}")
+    _add_pin(connection, database, name, pin)
+    return _load(connection, [name])[name]
+
+
+def _add_pin(connection: Connection, database: Database, name: str, pin: Pin) -> None:
+    row = {
+        "run": name,
+        "environment": pin.environment,
+        "version": pin.version,
+        "scoring_digest": pin.scoring_digest,
+        "parts": canonical_json(dict(pin.parts)),
+        "created_at": database.stamp(),
+    }
+    connection.execute(database.insert_new(pins), row)
+
+
+def _list(connection: Connection, limit: int, after: str | None) -> list[Run]:
+    statement = select(runs.c.name).order_by(runs.c.name).limit(limit)
+    if after is not None:
+        statement = statement.where(runs.c.name > after)
+    names = connection.execute(statement).scalars().all()
+    found = _load(connection, names)
+    return [found[name] for name in names]
+
+
+def _load(connection: Connection, names: Sequence[str]) -> dict[str, Run]:
+    pinned: defaultdict[str, list[Pin]] = defaultdict(list)
+    ordered = select(pins).where(pins.c.run.in_(names)).order_by(pins.c.created_at, pins.c.environment)
+    for row in connection.execute(ordered).mappings():
+        pinned[row["run"]].append(_pin_of(row))
+    return {
+        row["name"]: Run(
+            name=row["name"],
+            seed=row["seed"],
+            strict=row["strict"],
+            options=decode(ScoringOptions, row["options"]),
+            pins=tuple(pinned[row["name"]]),
+            created_at=from_micros(row["created_at"]),
+        )
+        for row in connection.execute(select(runs).where(runs.c.name.in_(names))).mappings()
+    }
+
+
+def _pin_of(row: RowMapping) -> Pin:
+    values = {name: row[name] for name in ("environment", "version", "scoring_digest")}
+    return Pin.model_validate(values | {"parts": decode_json(row["parts"])})
+
+
+def _activity(connection: Connection, database: Database, name: str) -> tuple[RunActivity, ...]:
+    now = database.now(connection)
+    given = (
+        select(streams.c.environment, func.sum(streams.c.handed_out).label("handed_out"))
+        .where(streams.c.run == name)
+        .group_by(streams.c.environment)
+    )
+    held = (
+        select(leases.c.environment, func.count().label("outstanding"))
+        .where(leases.c.run == name, leases.c.state == literal_column("'live'"), leases.c.expires_at > now)
+        .group_by(leases.c.environment)
+    )
+    done = (
+        select(
+            groups.c.environment,
+            func.count().label("groups"),
+            func.sum(groups.c.scored).label("scored"),
+            func.sum(groups.c.unscored).label("unscored"),
+        )
+        .where(groups.c.run == name)
+        .group_by(groups.c.environment)
+    )
+    counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NOTHING))
+    for statement in (given, held, done):
+        for row in connection.execute(statement).mappings():
+            counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
+    return tuple(RunActivity(environment=name, **counts[name]) for name in sorted(counts))

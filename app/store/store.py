@@ -1,0 +1,76 @@
+"""The store as one object that `main` opens and closes."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from sqlalchemy import Connection, select, text
+
+from app.errors import StoreUnavailable
+from app.ports import Clock, Health
+from app.store.database import Database
+from app.store.groups import StoredGroups
+from app.store.keys import StoredKeys
+from app.store.migration import migrate
+from app.store.runs import StoredRuns
+from app.store.tables import runs
+from app.store.tasks import StoredTasks
+from app.store.views import StoredViews
+
+HEALTH_SECONDS = 5.0
+
+
+class StoredHealth(Health):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def check(self) -> None:
+        try:
+            async with asyncio.timeout(HEALTH_SECONDS):
+                await self._database.write(_touch)
+                await self._database.read(lambda connection: connection.execute(select(runs.c.name).limit(1)).all())
+        except TimeoutError as error:
+            raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
+
+
+def _touch(connection: Connection) -> None:
+    """A real write, so that a full disk or a read-only replica shows; it changes nothing."""
+    connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+
+
+class Store:
+    """Every port of the store over one database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.tasks = StoredTasks(database)
+        self.groups = StoredGroups(database)
+        self.runs = StoredRuns(database)
+        self.views = StoredViews(database)
+        self.keys = StoredKeys(database)
+        self.health = StoredHealth(database)
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        migrations: Path,
+        *,
+        clock: Clock | None = None,
+        committed: Callable[[float], None] | None = None,
+        readers: int = 4,
+    ) -> Self:
+        """Blocking: brings the schema up to date first. `committed` is told the seconds of every commit, from a thread
+        of the store. StoreUnavailable when there is no database, ValueError for a URL that is none."""
+        migrate(url, migrations)
+        return cls(Database(url, readers=readers, clock=clock, committed=committed))
+
+    @property
+    def queue_depth(self) -> int:
+        """Writes that wait to be committed."""
+        return self._database.writer.depth
+
+    async def close(self) -> None:
+        """What was accepted is committed first; later calls get StoreUnavailable."""
+        await self._database.close()

@@ -1,0 +1,251 @@
+"""Table classes. They never leave the store.
+
+Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a player's words are JSON texts with NUL
+and lone surrogates escaped, which both databases accept; everything else is an identifier of ours.
+"""
+
+from typing import ClassVar
+
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, MetaData, Table, Text, text
+from sqlmodel import Field, SQLModel
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+
+class Record(SQLModel):
+    metadata: ClassVar[MetaData] = metadata
+
+
+def _sequence(name: str = "sequence") -> "Column[int]":
+    return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _partial(name: str, *columns: str, where: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+class PromptTable(Record, table=True):
+    """What was shown to a policy or a judge, once by the digest of `body`."""
+
+    __tablename__ = "prompts"
+    digest: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+
+
+class TaskTable(Record, table=True):
+    __tablename__ = "tasks"
+    task_id: str = Field(primary_key=True)
+    environment: str
+    version: str
+    data_digest: str
+    split: str
+    index: int = Field(sa_type=BigInteger)
+    params: str = Field(sa_type=Text)
+    params_digest: str
+    context: str | None = Field(default=None, sa_type=Text)
+    prompt_digest: str = Field(foreign_key="prompts.digest")
+    title: str = Field(sa_type=Text)
+    """JSON string: the last thing the user says in the prompt, shortened."""
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class ContextTable(Record, table=True):
+    """What was retrieved for a place of a stream, frozen by its first hand-out."""
+
+    __tablename__ = "contexts"
+    run: str = Field(primary_key=True)
+    stream: str = Field(primary_key=True)
+    epoch: int = Field(primary_key=True, sa_type=BigInteger)
+    index: int = Field(primary_key=True, sa_type=BigInteger)
+    body: str = Field(sa_type=Text)
+
+
+class StreamTable(Record, table=True):
+    """`position` is the next one to hand out; `handed_out` counts leases given, repeats included."""
+
+    __tablename__ = "streams"
+    run: str = Field(primary_key=True)
+    digest: str = Field(primary_key=True)
+    environment: str
+    split: str
+    params: str = Field(sa_type=Text)
+    params_digest: str
+    select: str = Field(sa_type=Text)
+    position: int = Field(sa_type=BigInteger)
+    handed_out: int = Field(sa_type=BigInteger)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class LeaseTable(Record, table=True):
+    """One hand-out. `state` is live, done, superseded, or deferred: a place kept back because its task is out."""
+
+    __tablename__ = "leases"
+    __table_args__ = (
+        ForeignKeyConstraint(["run", "stream"], ["streams.run", "streams.digest"]),
+        _partial("ix_leases_live_expiry", "run", "stream", "expires_at", where="state = 'live'"),
+        _partial(
+            "ix_leases_live_task", "run", "environment", "split", "params_digest", "index", where="state = 'live'"
+        ),
+        _partial("ix_leases_deferred", "run", "stream", "position", where="state = 'deferred'"),
+    )
+    lease_id: str = Field(primary_key=True)
+    run: str
+    stream: str
+    environment: str
+    split: str
+    params_digest: str
+    index: int = Field(sa_type=BigInteger)
+    epoch: int = Field(sa_type=BigInteger)
+    position: int = Field(sa_type=BigInteger)
+    generation: int
+    state: str
+    expires_at: int = Field(sa_type=BigInteger)
+    created_at: int = Field(sa_type=BigInteger)
+    group_id: str | None = None
+
+
+class RunTable(Record, table=True):
+    __tablename__ = "runs"
+    name: str = Field(primary_key=True)
+    seed: int = Field(sa_type=BigInteger)
+    strict: bool
+    options: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class PinTable(Record, table=True):
+    __tablename__ = "pins"
+    run: str = Field(primary_key=True, foreign_key="runs.name")
+    environment: str = Field(primary_key=True)
+    version: str
+    scoring_digest: str
+    parts: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class GroupTable(Record, table=True):
+    """Counts and sums over the group's rollouts stand here, so that curves need not read them."""
+
+    __tablename__ = "groups"
+    __table_args__ = (
+        Index("ix_groups_environment", "environment", "sequence"),
+        Index("ix_groups_run", "run", "sequence"),
+        Index("ix_groups_task", "task_id", "sequence"),
+        _partial("ix_groups_open", "outcome", "sequence", where="outcome <> 'scored'"),
+        _partial("ix_groups_eval", "sequence", where="purpose = 'eval'"),
+        {"sqlite_autoincrement": True},
+    )
+    sequence: int = Field(sa_column=_sequence())
+    group_id: str = Field(unique=True)
+    task_id: str = Field(foreign_key="tasks.task_id")
+    environment: str
+    run: str | None
+    step: int | None = Field(sa_type=BigInteger)
+    purpose: str
+    outcome: str
+    size: int
+    scored: int
+    unscored: int
+    mean: float | None
+    std: float | None
+    reward_sum: float
+    """Over scored rollouts."""
+    absolute_sum: float
+    """Of gate x absolute, over the `absolute_count` scored rollouts that have an absolute part."""
+    absolute_count: int
+    head: str = Field(sa_type=Text)
+    """Policy, lease id and flags."""
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class RolloutTable(Record, table=True):
+    __tablename__ = "rollouts"
+    group_sequence: int = Field(primary_key=True, foreign_key="groups.sequence", sa_type=BigInteger)
+    position: int = Field(primary_key=True)
+    rollout_id: str
+    outcome: str
+    reason: str | None
+    reward: float | None
+    gate: float | None
+    absolute: float | None
+    relative: float | None
+    score: str = Field(sa_type=Text)
+    completion: str = Field(sa_type=Text)
+
+
+class ScoreTable(Record, table=True):
+    """One criterion of one scored rollout, for means; the whole score is in `rollouts.score`."""
+
+    __tablename__ = "scores"
+    __table_args__ = (
+        ForeignKeyConstraint(["group_sequence", "position"], ["rollouts.group_sequence", "rollouts.position"]),
+        {"sqlite_with_rowid": False},
+    )
+    group_sequence: int = Field(primary_key=True, sa_type=BigInteger)
+    position: int = Field(primary_key=True)
+    ordinal: int = Field(primary_key=True)
+    name: str
+    value: float | None
+    weight: float
+
+
+class JudgementTable(Record, table=True):
+    """`answer` is the judgement without its prompt, which is in `prompts`."""
+
+    __tablename__ = "judgements"
+    sequence: int = Field(sa_column=_sequence())
+    group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
+    judge: str
+    failed: bool
+    prompt_digest: str | None = Field(foreign_key="prompts.digest")
+    answer: str = Field(sa_type=Text)
+    input_tokens: int
+    output_tokens: int
+    calls: int
+    cost_usd: float | None
+    latency_seconds: float
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class IdempotencyKeyTable(Record, table=True):
+    """`key_digest` because a client chose the key."""
+
+    __tablename__ = "idempotency_keys"
+    key_digest: str = Field(primary_key=True)
+    body_digest: str
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class ApiKeyTable(Record, table=True):
+    """`digest` is the SHA-256 of the secret; the secret itself is nowhere."""
+
+    __tablename__ = "api_keys"
+    key_id: int = Field(sa_column=_sequence("key_id"))
+    digest: str = Field(unique=True)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+def _table(record: type[Record]) -> Table:
+    return metadata.tables[str(record.__tablename__)]
+
+
+prompts = _table(PromptTable)
+tasks = _table(TaskTable)
+contexts = _table(ContextTable)
+streams = _table(StreamTable)
+leases = _table(LeaseTable)
+runs = _table(RunTable)
+pins = _table(PinTable)
+groups = _table(GroupTable)
+rollouts = _table(RolloutTable)
+scores = _table(ScoreTable)
+judgements = _table(JudgementTable)
+idempotency_keys = _table(IdempotencyKeyTable)
+api_keys = _table(ApiKeyTable)

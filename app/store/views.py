@@ -1,0 +1,144 @@
+"""What pages and dashboards read: listings, one group with all that explains it, rewards over time."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
+
+from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsRow
+from app.domain.judging import Judgement
+from app.ports import Views
+from app.store.database import Database
+from app.store.group_rows import Head, load_groups
+from app.store.payloads import decode, decode_json, findable, from_micros
+from app.store.tables import groups, judgements, prompts, scores, tasks
+from app.store.tasks import load_tasks
+
+
+class StoredViews(Views):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def groups(self, where: GroupFilter) -> list[GroupSummary]:
+        """Newest first."""
+        return await self._database.read(lambda connection: _groups(connection, where))
+
+    async def group(self, group_id: str) -> GroupDetail | None:
+        if not findable([group_id]):
+            return None
+        return await self._database.read(lambda connection: _group(connection, group_id))
+
+    async def statistics(self, environment: str | None, run: str | None) -> list[StatisticsRow]:
+        return await self._database.read(lambda connection: _statistics(connection, environment, run))
+
+
+def conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
+    for name in ("environment", "run", "task_id", "outcome", "purpose"):
+        value: str | None = getattr(where, name)
+        if value is not None:
+            yield groups.c[name] == value
+    # These repeat the partial indexes' own terms, without which SQLite does not see that they apply.
+    if where.outcome in {"pending", "unscored"}:
+        yield groups.c.outcome != literal_column("'scored'")
+    if where.purpose == "eval":
+        yield groups.c.purpose == literal_column("'eval'")
+    if where.before is not None:
+        yield groups.c.sequence < where.before
+
+
+def _groups(connection: Connection, where: GroupFilter) -> list[GroupSummary]:
+    newest = select(groups).where(*conditions(where)).order_by(groups.c.sequence.desc()).limit(where.limit)
+    rows = connection.execute(newest).mappings().all()
+    titles = select(tasks.c.task_id, tasks.c.title).where(tasks.c.task_id.in_({row["task_id"] for row in rows}))
+    title_of = {task_id: str(decode_json(title)) for task_id, title in connection.execute(titles)}
+    return [_summary(row, title_of[row["task_id"]]) for row in rows]
+
+
+def _summary(row: RowMapping, title: str) -> GroupSummary:
+    head = decode(Head, row["head"])
+    plain = ("sequence", "group_id", "task_id", "environment", "run", "purpose", "outcome", "size", "mean", "std")
+    return GroupSummary.model_validate(
+        {name: row[name] for name in plain}
+        | {
+            "policy": head.policy,
+            "flags": head.flags,
+            "title": title,
+            "created_at": from_micros(row["created_at"]),
+        }
+    )
+
+
+def _group(connection: Connection, group_id: str) -> GroupDetail | None:
+    found = load_groups(connection, groups.c.group_id == group_id)
+    if not found:
+        return None
+    made = (
+        select(judgements.c.answer, prompts.c.body)
+        .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
+        .join(prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
+        .where(groups.c.group_id == group_id)
+        .order_by(judgements.c.sequence)
+    )
+    return GroupDetail(
+        group=found[0],
+        task=load_tasks(connection, [found[0].task_id])[found[0].task_id],
+        judgements=tuple(_judgement(answer, prompt) for answer, prompt in connection.execute(made)),
+    )
+
+
+def _judgement(answer: str, prompt: str | None) -> Judgement:
+    judgement = decode(Judgement, answer)
+    return judgement if prompt is None else judgement.model_copy(update={"prompt": decode_json(prompt)})
+
+
+def _statistics(connection: Connection, environment: str | None, run: str | None) -> list[StatisticsRow]:
+    wanted: list[ColumnElement[bool]] = [groups.c.purpose == "train"]
+    if environment is not None:
+        wanted.append(groups.c.environment == environment)
+    if run is not None:
+        wanted.append(groups.c.run == run)
+    key = (groups.c.environment, groups.c.run, groups.c.step)
+    means = (
+        select(*key, scores.c.name, func.avg(scores.c.value).label("mean"), func.count(scores.c.value).label("count"))
+        .join_from(groups, scores, scores.c.group_sequence == groups.c.sequence)
+        .where(*wanted, scores.c.value.is_not(None))
+        .group_by(*key, scores.c.name)
+        .order_by(func.min(scores.c.ordinal), scores.c.name)
+    )
+    criteria: defaultdict[tuple[str, str | None, int | None], list[CriterionMean]] = defaultdict(list)
+    for row in connection.execute(means).mappings():
+        criteria[row["environment"], row["run"], row["step"]].append(
+            CriterionMean(name=row["name"], mean=row["mean"], count=row["count"])
+        )
+    totals = (
+        select(
+            *key,
+            func.count().label("groups"),
+            *(func.sum(groups.c[name]).label(name) for name in _SUMMED),
+        )
+        .where(*wanted)
+        .group_by(*key)
+        .order_by(groups.c.environment, groups.c.run.nulls_first(), groups.c.step.nulls_first())
+    )
+    return [
+        _statistics_row(row, tuple(criteria[row["environment"], row["run"], row["step"]]))
+        for row in connection.execute(totals).mappings()
+    ]
+
+
+_SUMMED = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count")
+
+
+def _statistics_row(row: RowMapping, criteria: tuple[CriterionMean, ...]) -> StatisticsRow:
+    return StatisticsRow(
+        environment=row["environment"],
+        run=row["run"],
+        step=row["step"],
+        groups=row["groups"],
+        scored=row["scored"],
+        unscored=row["unscored"],
+        pending=row["size"] - row["scored"] - row["unscored"],
+        mean_reward=row["reward_sum"] / row["scored"] if row["scored"] else None,
+        mean_absolute=row["absolute_sum"] / row["absolute_count"] if row["absolute_count"] else None,
+        criteria=criteria,
+    )

@@ -1,0 +1,197 @@
+"""The one writer: a thread that commits many callers' work in one transaction and answers each after the commit."""
+
+import asyncio
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import DBAPIError
+
+from app.errors import StoreUnavailable
+from app.store.failures import as_gateway_error, is_disconnect, is_transient
+
+T = TypeVar("T")
+Unit = Callable[[Connection], T]
+"""One caller's work. It may run several times, each time in a transaction of which the earlier runs left nothing."""
+
+CAPACITY = 1000
+BATCH = 100
+ATTEMPTS = 5
+
+
+@dataclass
+class _Job(Generic[T]):
+    unit: Unit[T]
+    order: str
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[T]
+    result: tuple[T] | tuple[()] = ()
+    error: Exception | None = None
+
+    def resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(*self.result)
+
+
+@dataclass
+class _Queue:
+    """Everything that the callers' threads and the writer share, under one lock."""
+
+    jobs: deque[_Job[Any]] = field(default_factory=deque)
+    waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = field(default_factory=deque)
+    closing: bool = False
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+
+class Writer:
+    """`committed` is told the seconds of every commit, from the writer's thread."""
+
+    def __init__(self, engine: Engine, committed: Callable[[float], None] | None = None) -> None:
+        self._engine = engine
+        self._committed = committed
+        self._queue = _Queue()
+        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread.start()
+
+    @property
+    def depth(self) -> int:
+        """Units that wait for the writer."""
+        return len(self._queue.jobs)
+
+    @property
+    def closed(self) -> bool:
+        return self._queue.closing
+
+    async def run(self, unit: Unit[T], order: str = "") -> T:
+        """The unit's result after it is committed. Waits while the queue is full. Units of one batch run in `order`,
+        so that replicas take their locks alike."""
+        loop = asyncio.get_running_loop()
+        job = _Job(unit, order, loop, loop.create_future())
+        while (room := self._enqueue(job)) is not None:
+            await room
+        result: T = await job.future
+        return result
+
+    def _enqueue(self, job: _Job[T]) -> asyncio.Future[None] | None:
+        """None when the job is queued, else what to wait for before the next attempt."""
+        queue = self._queue
+        with queue.changed:
+            if queue.closing:
+                raise StoreUnavailable("the store is closed")
+            if len(queue.jobs) >= CAPACITY:
+                room: asyncio.Future[None] = job.loop.create_future()
+                queue.waiting.append((job.loop, room))
+                return room
+            queue.jobs.append(job)
+            queue.changed.notify()
+        return None
+
+    def close(self) -> None:
+        """Blocks until everything queued is committed; later units are refused."""
+        with self._queue.changed:
+            self._queue.closing = True
+            self._queue.changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while batch := self._take():
+            _run_batch(self._engine, batch, self._committed)
+            _wake(batch)
+
+    def _take(self) -> list[_Job[Any]]:
+        """What is queued, up to a batch; empty only when the store closes."""
+        queue = self._queue
+        with queue.changed:
+            while not queue.jobs and not queue.closing:
+                queue.changed.wait()
+            batch = [queue.jobs.popleft() for _ in range(min(BATCH, len(queue.jobs)))]
+            room = len(queue.waiting) if queue.closing else CAPACITY - len(queue.jobs)
+            woken = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
+        for loop, waiter in woken:
+            _call(loop, partial(_release, waiter))
+        return sorted(batch, key=lambda job: job.order)
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:  # the caller's loop is closed: nobody is waiting any more
+        return
+
+
+def _wake(batch: Sequence[_Job[Any]]) -> None:
+    """One wake-up per event loop and batch."""
+
+    for loop in {job.loop for job in batch}:
+        _call(loop, partial(_resolve, [job for job in batch if job.loop is loop]))
+
+
+def _resolve(jobs: Sequence[_Job[Any]]) -> None:
+    for job in jobs:
+        job.resolve()
+
+
+def _release(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+def _run_batch(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
+    """Fills in every job's result or error."""
+    try:
+        _run_with_retries(engine, batch, committed)
+    except Exception as error:
+        if len(batch) == 1 or isinstance(error, StoreUnavailable):
+            for job in batch:
+                job.error = as_gateway_error(error)
+            return
+        for job in batch:
+            _run_batch(engine, [job], committed)
+
+
+def _run_with_retries(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return _run_once(engine, batch, committed)
+        except DBAPIError as error:
+            if attempt == ATTEMPTS or not (is_transient(error) or is_disconnect(error)):
+                raise
+        time.sleep(random.uniform(0.005, 0.01) * 2**attempt)  # noqa: S311  # spreads replicas that met
+
+
+def _run_once(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
+    """One transaction. StoreUnavailable where trying the units one by one would not help either."""
+    try:
+        connection = engine.connect()
+    except DBAPIError as error:
+        raise StoreUnavailable("the store cannot be reached at present") from error
+    with connection:
+        try:
+            connection.begin()
+        except DBAPIError as error:
+            raise StoreUnavailable("the store is locked by another process") from error
+        for job in batch:
+            job.result = (job.unit(connection),)
+        _commit(connection, committed)
+
+
+def _commit(connection: Connection, committed: Callable[[float], None] | None) -> None:
+    started = time.perf_counter()
+    try:
+        connection.commit()
+    except DBAPIError as error:
+        if is_disconnect(error):
+            raise StoreUnavailable("the store went away during a commit; it may or may not have happened") from error
+        raise
+    if committed is not None:
+        committed(time.perf_counter() - started)
