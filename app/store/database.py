@@ -42,16 +42,24 @@ class Database:
         """What `query` sees of one moment of the database. It cannot write."""
         loop = asyncio.get_running_loop()
         try:
-            return await loop.run_in_executor(self._threads, self._read, query)
+            return await loop.run_in_executor(self._threads, self.read_blocking, query)
         except RuntimeError as error:
             if self.writer.closed:
                 raise StoreUnavailable("the store is closed") from error
             raise
 
-    def _read(self, query: Callable[[Connection], T]) -> T:
+    def read_blocking(self, query: Callable[[Connection], T]) -> T:
         try:
             with self._reading.connect() as connection:
                 return query(connection)
+        except Exception as error:
+            raise as_gateway_error(error) from error
+
+    def write_blocking(self, unit: Unit[T]) -> T:
+        """A transaction of its own, beside the writer's: for what is written before there is an event loop."""
+        try:
+            with self._writing.begin() as connection:
+                return unit(connection)
         except Exception as error:
             raise as_gateway_error(error) from error
 

@@ -7,17 +7,18 @@ from app.store.tables import api_keys
 
 
 class StoredKeys:
+    """Blocking: these are asked for at start, before there is an event loop."""
+
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def api_key_digests(self) -> frozenset[str]:
-        return await self._database.read(
-            lambda connection: frozenset(connection.execute(select(api_keys.c.digest)).scalars())
-        )
+    def digests(self) -> tuple[str, ...]:
+        """Oldest first."""
+        statement = select(api_keys.c.digest).order_by(api_keys.c.key_id)
+        return self._database.read_blocking(lambda connection: tuple(connection.execute(statement).scalars()))
 
-    async def add_api_key(self, digest: str) -> None:
+    def add(self, digest: str) -> None:
         """`digest` is the hexadecimal SHA-256 of the secret. A known one is left as it is."""
         row = {"digest": digest, "created_at": self._database.stamp()}
-        await self._database.write(
-            lambda connection: connection.execute(self._database.insert_new(api_keys), row), "api_keys"
-        )
+        statement = self._database.insert_new(api_keys)
+        self._database.write_blocking(lambda connection: connection.execute(statement, row))

@@ -112,7 +112,7 @@ def _activity(connection: Connection, database: Database, name: str) -> tuple[Ru
     now = database.now(connection)
     given = (
         select(streams.c.environment, func.sum(streams.c.handed_out).label("handed_out"))
-        .where(streams.c.run == name)
+        .where(streams.c.run == name, streams.c.handed_out > 0)
         .group_by(streams.c.environment)
     )
     held = (

@@ -67,7 +67,7 @@ class Store:
         return cls(Database(url, readers=readers, clock=clock, committed=committed))
 
     @property
-    def queue_depth(self) -> int:
+    def depth(self) -> int:
         """Writes that wait to be committed."""
         return self._database.writer.depth
 

@@ -1,7 +1,7 @@
 """What pages and dashboards read: listings, one group with all that explains it, rewards over time."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
 
@@ -11,7 +11,7 @@ from app.ports import Views
 from app.store.database import Database
 from app.store.group_rows import Head, load_groups
 from app.store.payloads import decode, decode_json, findable, from_micros
-from app.store.tables import groups, judgements, prompts, scores, tasks
+from app.store.tables import groups, judgements, prompts, rollouts, scores, tasks
 from app.store.tasks import load_tasks
 
 
@@ -51,10 +51,18 @@ def _groups(connection: Connection, where: GroupFilter) -> list[GroupSummary]:
     rows = connection.execute(newest).mappings().all()
     titles = select(tasks.c.task_id, tasks.c.title).where(tasks.c.task_id.in_({row["task_id"] for row in rows}))
     title_of = {task_id: str(decode_json(title)) for task_id, title in connection.execute(titles)}
-    return [_summary(row, title_of[row["task_id"]]) for row in rows]
+    rewards: defaultdict[int, list[float | None]] = defaultdict(list)
+    members = (
+        select(rollouts.c.group_sequence, rollouts.c.reward)
+        .where(rollouts.c.group_sequence.in_([row["sequence"] for row in rows]))
+        .order_by(rollouts.c.group_sequence, rollouts.c.position)
+    )
+    for sequence, reward in connection.execute(members):
+        rewards[sequence].append(reward)
+    return [_summary(row, title_of[row["task_id"]], rewards[row["sequence"]]) for row in rows]
 
 
-def _summary(row: RowMapping, title: str) -> GroupSummary:
+def _summary(row: RowMapping, title: str, rewards: Sequence[float | None]) -> GroupSummary:
     head = decode(Head, row["head"])
     plain = ("sequence", "group_id", "task_id", "environment", "run", "purpose", "outcome", "size", "mean", "std")
     return GroupSummary.model_validate(
@@ -62,6 +70,7 @@ def _summary(row: RowMapping, title: str) -> GroupSummary:
         | {
             "policy": head.policy,
             "flags": head.flags,
+            "rewards": tuple(rewards),
             "title": title,
             "created_at": from_micros(row["created_at"]),
         }
