@@ -19,19 +19,22 @@ DEFAULT_FILE = "gateway.yaml"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class JudgeSettings(_Section):
     base_url: str
     """Of an OpenAI-compatible API, ending in `/v1` for most servers."""
     model: str
+    """As that API names it."""
     api_key_env: str | None = None
     """The variable that holds the key; none for servers that need no key."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """For one reading of a group, every retry included."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """0 for verdicts that repeat as far as the server allows."""
     max_output_tokens: Annotated[int, Field(ge=64)] = 4096
+    """A verdict that is cut off there counts as a failed one."""
     json_mode: bool = True
     """Ask the server for `response_format: json_object`."""
     input_price_per_million: Annotated[float, Field(ge=0)] | None = None
@@ -51,7 +54,12 @@ class Settings(BaseSettings):
     """Frozen after start."""
 
     model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter="__", frozen=True, extra="forbid", env_ignore_empty=True
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        frozen=True,
+        extra="forbid",
+        env_ignore_empty=True,
+        use_attribute_docstrings=True,
     )
 
     host: str = "127.0.0.1"

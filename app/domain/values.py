@@ -51,7 +51,7 @@ FiniteJson = Annotated[JsonValue, AfterValidator(_finite)]
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
 class NoParams(Frozen):
