@@ -1,5 +1,6 @@
 """Seeded mixtures: which member each position of a mixed stream belongs to, exact in every block of 1,000."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,11 +69,15 @@ def _block(weights: tuple[float, ...], seed: int, number: int) -> Block:
 
 
 def _quotas(weights: tuple[float, ...]) -> tuple[int, ...]:
-    """Whole shares of a block by largest remainder; every member gets at least one place."""
-    total = sum(weights)
-    exact = [weight / total * (BLOCK - len(weights)) for weight in weights]
-    shares = [1 + int(share) for share in exact]
-    by_remainder = sorted(range(len(weights)), key=lambda member: (int(exact[member]) - exact[member], member))
+    """Whole shares of a block by largest remainder. A member too light for a place gets one of the heaviest's."""
+    total = math.fsum(weights)
+    exact = [weight / total * BLOCK for weight in weights]
+    shares = [int(share) for share in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda member: (shares[member] - exact[member], member))
     for member in by_remainder[: BLOCK - sum(shares)]:
         shares[member] += 1
+    for member, share in enumerate(shares):
+        if share == 0:
+            shares[shares.index(max(shares))] -= 1
+            shares[member] = 1
     return tuple(shares)
