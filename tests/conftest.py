@@ -1,0 +1,46 @@
+"""Databases that several suites share."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from app.store.migration import migrate
+from tests.databases import MIGRATIONS, Postgres, running_postgres
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as url:
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ALTER SYSTEM SET fsync = off")  # the tests kill clients, never the machine
+            connection.execute("SELECT pg_reload_conf()")
+        yield Postgres(url)
+
+
+@pytest.fixture(scope="session")
+def migrated_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("template") / "store.db"
+    migrate(f"sqlite:///{path}", MIGRATIONS)
+    return path
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Of a database without tables."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    postgres: Postgres = request.getfixturevalue("postgres")
+    return postgres.empty()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path, migrated_file: Path) -> str:
+    """Of a database with the newest schema and no rows."""
+    if request.param == "sqlite":
+        path = tmp_path / "store.db"
+        path.write_bytes(migrated_file.read_bytes())
+        return f"sqlite:///{path}"
+    postgres: Postgres = request.getfixturevalue("postgres")
+    return postgres.migrated()
