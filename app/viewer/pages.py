@@ -1,0 +1,123 @@
+"""Pages for people: the newest groups, one group side by side, statistics."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, get_args
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.groups import GroupFilter, GroupSummary
+from app.domain.scores import Outcome
+from app.ports import Views
+from app.rewards import group_statistics
+from app.service.requests import GroupId
+from app.viewer.assets import assets_router
+from app.viewer.cards import cards_of, lines_of, reading_of
+from app.viewer.figures import bar_chart
+from app.viewer.rendering import Renderer
+from app.viewer.text import as_json, excerpt, visible
+
+PAGE_SIZE = 50
+_NEAR = 200
+"""How far, in sequence numbers, a newer neighbour is looked for."""
+
+_FOLDER = Path(__file__).parent
+_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_GROUP_ID = TypeAdapter(GroupId)
+
+Word = Annotated[str, Query(max_length=100)]
+Sequence53 = Annotated[int | None, Query(ge=0, lt=2**53)]
+
+
+def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
+    """Pages at `/` and under `/view`. `environments` are offered as a filter; the first is named in the first steps
+    that an empty store shows."""
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+    assets = assets_router(_FOLDER / "static")
+    renderer = Renderer(_FOLDER / "templates", assets.version)
+    router.include_router(assets.router)
+
+    @router.get("/")
+    async def newest(
+        request: Request, environment: Word = "", run: Word = "", outcome: Word = "", before: Sequence53 = None
+    ) -> Response:
+        where = _filter(environment, run, outcome, before)
+        page = await views.groups(where)
+        return renderer.page(
+            request,
+            "groups.html",
+            rows=[(summary, bar_chart(summary.rewards), visible(summary.title)) for summary in page],
+            where=where,
+            filtered=bool(where.environment or where.run or where.outcome),
+            outcomes=_OUTCOMES,
+            environments=environments,
+            older=page[-1].sequence if len(page) == where.limit else None,
+        )
+
+    @router.get("/view/groups/{group_id}")
+    async def group(
+        request: Request,
+        group_id: str,
+        environment: Word = "",
+        run: Word = "",
+        outcome: Word = "",
+        at: Sequence53 = None,
+    ) -> Response:
+        detail = await views.group(group_id) if _is_group_id(group_id) else None
+        if detail is None:
+            return renderer.page(request, "missing.html", status=404, wanted=visible(group_id[:100]))
+        where = _filter(environment, run, outcome, None)
+        newer, older = (None, None) if at is None else await _neighbours(views, where, at)
+        return renderer.page(
+            request,
+            "group.html",
+            group=detail.group,
+            statistics=group_statistics([rollout.score for rollout in detail.group.rollouts]),
+            chart=bar_chart([rollout.score.reward for rollout in detail.group.rollouts]),
+            cards=cards_of(detail.group),
+            prompt=lines_of(detail.task.prompt.messages),
+            tools=[(tool.function, as_json(tool.function.parameters)) for tool in detail.task.prompt.tools],
+            metadata=excerpt(as_json(detail.task.prompt.metadata), 4000),
+            key=detail.task.key,
+            readings=tuple(map(reading_of, detail.judgements)),
+            where=where,
+            newer=newer,
+            older=older,
+        )
+
+    @router.get("/view/stats")
+    async def statistics(request: Request, environment: Word = "", run: Word = "") -> Response:
+        where = _filter(environment, run, "", None)
+        rows = await views.statistics(where.environment, where.run)
+        return renderer.page(request, "statistics.html", rows=rows, where=where, environments=environments)
+
+    return router
+
+
+def _filter(environment: str, run: str, outcome: str, before: int | None) -> GroupFilter:
+    """A form sends empty fields; what is not an outcome filters nothing."""
+    chosen = next((known for known in _OUTCOMES if known == outcome), None)
+    return GroupFilter(environment=_plain(environment), run=_plain(run), outcome=chosen, before=before, limit=PAGE_SIZE)
+
+
+def _plain(word: str) -> str | None:
+    """Nothing in the store is named with a NUL, and PostgreSQL would not take the question."""
+    return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
+
+
+def _is_group_id(text: str) -> bool:
+    try:
+        _GROUP_ID.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+async def _neighbours(views: Views, where: GroupFilter, at: int) -> tuple[GroupSummary | None, GroupSummary | None]:
+    """The groups just after and just before sequence `at` in the same listing."""
+    older = await views.groups(where.model_copy(update={"before": at, "limit": 1}))
+    near = await views.groups(where.model_copy(update={"before": at + _NEAR + 1, "limit": _NEAR}))
+    newer = [summary for summary in near if summary.sequence > at]
+    return (newer[-1] if newer else None), (older[0] if older else None)

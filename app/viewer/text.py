@@ -1,0 +1,54 @@
+"""Text that somebody else wrote, made ready to be looked at. Escaping is the templates' part."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+SHOWN_AT_ONCE = 1_500
+SHOWN_AT_ALL = 200_000
+"""Characters; the JSON of a group has the rest."""
+
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u200e\u200f\u2028\u2029\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff\ud800-\udfff]"
+)
+"""Control characters, direction overrides, lone surrogates and the like. Joiners (U+200C, U+200D) are left alone:
+scripts and emoji need them."""
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """`head` is shown at once, `rest` on demand. `length` is of the original; `more` and `omitted` count what of it is
+    in `rest`, and in neither."""
+
+    head: str
+    rest: str
+    length: int
+    more: int
+    omitted: int
+
+
+def visible(text: str) -> str:
+    """The same text with everything that would not show spelled out, such as `⟨U+202E⟩`."""
+    return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
+
+
+def excerpt(text: str, at_once: int = SHOWN_AT_ONCE) -> Excerpt:
+    """Cuts at the end of a line or word where there is one near."""
+    kept = text[:SHOWN_AT_ALL]
+    cut = len(kept) if len(kept) <= at_once + at_once // 4 else _cut(kept, at_once)
+    return Excerpt(visible(kept[:cut]), visible(kept[cut:]), len(text), len(kept) - cut, len(text) - len(kept))
+
+
+def _cut(text: str, limit: int) -> int:
+    for separator in ("\n", " "):
+        place = text.rfind(separator, limit // 2, limit)
+        if place > 0:
+            return place + 1
+    return limit
+
+
+def as_json(value: Mapping[str, JsonValue] | JsonValue) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)

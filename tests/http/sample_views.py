@@ -1,0 +1,330 @@
+"""Groups to look at, behind an in-memory `Views`."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from fastapi import FastAPI
+
+from app.domain.groups import (
+    CriterionMean,
+    Group,
+    GroupDetail,
+    GroupFilter,
+    GroupSummary,
+    Prompt,
+    Rollout,
+    StatisticsRow,
+    TaskRecord,
+)
+from app.domain.judging import Defect, Judgement, Verdict
+from app.domain.runs import Policy
+from app.domain.scores import Criterion, Outcome, Score
+from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
+from app.rewards import group_statistics
+from app.viewer.pages import viewer_router
+from app.web.docs_page import install_docs
+from app.web.door import Door, install_door
+from app.web.keys import KeyRing
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+SHEET = """You are Mirela Voss, keeper of the Lantern & Eel, a tavern under the sea wall of Karsk.
+
+Born on the wrong side of the harbour chain, she bought the house with her brother's prize money and has run it for \
+nineteen years. She is dry, quick and unsentimental; she calls strangers "love" and means nothing by it. She owes the \
+harbour master forty crowns and would rather nobody knew.
+
+She knows every captain by the way he coughs. She never says where a guest sleeps. She believes the sea takes who it \
+is owed, and that the new lighthouse is bad luck, which is why the herring left.
+
+Answer as Mirela, in at most three sentences. Do not narrate, do not speak for the player."""
+
+HOSTILE = """<script>document.title = "owned"; fetch("/owned")</script>
+<img src=x onerror="document.title='owned'"><svg onload=alert(1)></svg>
+</pre></details></article></main><a href="javascript:alert(1)">click</a>
+{{ 7 * 7 }} {% include "/etc/passwd" %} &lt;b&gt;not bold&lt;/b&gt; <style>body{display:none}</style>
+\u202eright to left\u202c zero\u200bwidth nul\x00 bell\x07 half\ud800"""
+HOSTILE_JSON = HOSTILE.replace("\ud800", "")
+
+
+def criterion(name: str, value: float | None, weight: float) -> Criterion:
+    return Criterion(name=name, value=value, weight=weight, note="on an anchored scale of 0 to 4")
+
+
+def judged(reward: float, absolute: float, relative: float, values: tuple[float | None, ...], why: str) -> Score:
+    names = (("in_character", 0.35), ("lore", 0.25), ("relevance", 0.2), ("voice", 0.2))
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=absolute,
+        relative=relative,
+        criteria=tuple(criterion(name, value, weight) for (name, weight), value in zip(names, values, strict=True)),
+        rationale=why,
+        judges=("careful",),
+    )
+
+
+def group_of(
+    number: int,
+    environment: str,
+    prompt: Prompt,
+    rollouts: Sequence[tuple[Completion, Score]],
+    *,
+    judgements: tuple[Judgement, ...] = (),
+    run: str | None = "night-watch",
+    outcome: Outcome = "scored",
+    flags: tuple[str, ...] = (),
+) -> GroupDetail:
+    group = Group(
+        group_id=f"group_{number:032x}",
+        task_id=f"task_{number:032x}",
+        environment=environment,
+        run=run,
+        lease_id=f"lease_{number:032x}",
+        policy=Policy(model="qwen3-8b", step=120 + number),
+        purpose="train",
+        outcome=outcome,
+        flags=flags,
+        rollouts=tuple(
+            Rollout(rollout_id=f"rollout_{number:028x}{slot:04x}", completion=completion, score=score)
+            for slot, (completion, score) in enumerate(rollouts)
+        ),
+        created_at=NOON + timedelta(minutes=7 * number),
+    )
+    key = TaskKey(environment=environment, version="1", data_digest="d" * 32, split="train", index=number, params={})
+    return GroupDetail(
+        group=group, task=TaskRecord(task_id=group.task_id, key=key, prompt=prompt), judgements=judgements
+    )
+
+
+def npc_group(number: int) -> GroupDetail:
+    prompt = Prompt(
+        messages=(
+            Message(role="system", content=SHEET),
+            Message(
+                role="user", content="They say a man came in off the *Grey Widow* last night. Which room is he in?"
+            ),
+        ),
+        metadata={"character": "mirela_voss", "scene": "sea_wall", "passages": [{"id": "event_12", "source": "world"}]},
+    )
+    rollouts = [
+        (
+            Completion(text="Room three, second door on the left. He asked not to be disturbed.", finish_reason="stop"),
+            judged(0.18, 0.25, 0.0, (0.25, 0.5, 0.75, 0.25), "Gives away where a guest sleeps, which she never does."),
+        ),
+        (
+            Completion(
+                text="Love, I've forty beds and no memory. If a man off the Widow wanted finding, he'd be at the bar "
+                "where the light is. Buy something, and I may forget you asked.",
+                finish_reason="stop",
+                token_ids=tuple(range(44)),
+            ),
+            judged(
+                0.94,
+                0.91,
+                1.0,
+                (1.0, 0.75, 1.0, 1.0),
+                "Deflects in her own voice and keeps the guest's secret; the turn to trade is exactly hers.",
+            ),
+        ),
+        (
+            Completion(
+                text="As an AI language model, I cannot share personal information about guests.", finish_reason="stop"
+            ),
+            Score.gated("breaks_character", rationale="Speaks as an assistant."),
+        ),
+        (
+            Completion(text="I could not say, sir. Many people come and go here.", finish_reason="stop"),
+            judged(0.47, 0.55, 0.33, (0.5, 0.75, 0.75, None), "Keeps the secret, but anybody could have said it."),
+        ),
+        (Completion(text="The sea takes who it is owed, lo", finish_reason="length"), Score.unscored("judge_failed")),
+    ]
+    first = Judgement(
+        judge="careful",
+        model="judge-70b",
+        order=("K7", "Q2", "M4"),
+        verdicts=(
+            Verdict(
+                candidate="K7",
+                evidence=("I've forty beds and no memory",),
+                scores={"in_character": 1.0, "lore": 0.75, "relevance": 1.0, "voice": 1.0},
+                note="The dryness and the trade are hers.",
+            ),
+            Verdict(
+                candidate="Q2",
+                defects=(Defect(code="leaks_secret", quote="Room three, second door on the left"),),
+                scores={"in_character": 0.25, "lore": 0.5, "relevance": 0.75, "voice": None},
+            ),
+        ),
+        ranking=(("K7",), ("M4", "Q2")),
+        prompt="You compare replies of a non-player character to one line of a player. " * 80,
+        prompt_digest="ab" * 16,
+        raw='{"verdicts": [{"candidate": "K7", "evidence": ["I\'ve forty beds and no memory"]}]}',
+        input_tokens=3120,
+        output_tokens=412,
+        cost_usd=0.0148,
+        latency_seconds=2.41,
+        calls=1,
+    )
+    second = first.model_copy(
+        update={
+            "order": ("M4", "Q2", "K7"),
+            "verdicts": (),
+            "ranking": (),
+            "error": "the answer was not JSON, twice",
+            "calls": 2,
+            "latency_seconds": 6.02,
+        }
+    )
+    return group_of(number, "npc_arena", prompt, rollouts, judgements=(first, second), flags=("partial_group",))
+
+
+def gsm8k_group(number: int) -> GroupDetail:
+    question = "Natalia sold clips to 48 friends in April, and half as many in May. How many did she sell altogether?"
+    prompt = Prompt(messages=(Message(role="user", content=question),))
+    texts = ["48 / 2 = 24 and 48 + 24 = 72. #### 72", "48 + 48 = 96. #### 96", "#### 72", "I think it is 72"]
+    rollouts = [
+        (Completion(text=text, finish_reason="stop"), Score.exact("#### 72" in text, rationale="final answer"))
+        for text in texts
+    ]
+    return group_of(number, "gsm8k", prompt, rollouts, run="sums")
+
+
+def hostile_group(number: int) -> GroupDetail:
+    tool = ToolSpec(function=FunctionSpec(name="<b>look</b>", description=HOSTILE, parameters={"x": HOSTILE_JSON}))
+    call = ToolCall(id="1", function=FunctionCall(name="<i>f</i>", arguments='{"q": "</pre><script>1</script>"}'))
+    prompt = Prompt(
+        messages=(Message(role="user", content=HOSTILE, name="<u>x</u>"),),
+        tools=(tool,),
+        metadata={"<k>": HOSTILE_JSON},
+    )
+    spoken = (Message(role="assistant", content=HOSTILE, tool_calls=(call,)), Message(role="tool", content=HOSTILE))
+    score = Score(
+        outcome="scored",
+        reward=0.5,
+        criteria=(Criterion(name="<em>c</em>", value=0.5, weight=1.0, note='" onmouseover="alert(1)'),),
+        flags=("<s>flag</s>",),
+        rationale=HOSTILE,
+        judges=("offline",),
+    )
+    judgement = Judgement(
+        judge="offline",
+        model="<b>model</b>",
+        order=("<a>",),
+        verdicts=(
+            Verdict(
+                candidate="<a>",
+                evidence=(HOSTILE,),
+                defects=(Defect(code="<x>", quote=HOSTILE),),
+                scores={"<em>c</em>": 0.5},
+                note=HOSTILE,
+            ),
+        ),
+        ranking=(("<a>",),),
+        prompt=HOSTILE,
+        raw=HOSTILE,
+        error=HOSTILE,
+    )
+    rollouts = [
+        (Completion(text=HOSTILE, finish_reason="<stop>"), score),
+        (Completion(messages=spoken), score.model_copy(update={"reward": 0.75})),
+        (Completion(text="lost in the middle " * 5_500), Score.gated("repeats")),
+        (Completion(text=""), Score.pending()),
+    ]
+    return group_of(number, "npc_arena", prompt, rollouts, judgements=(judgement,), outcome="pending", flags=("<f>",))
+
+
+def pending_group(number: int) -> GroupDetail:
+    prompt = Prompt(messages=(Message(role="user", content="Which of the two would you rather read?"),))
+    rollouts = [(Completion(text=text), Score.pending()) for text in ("this", "that")]
+    return group_of(number, "rlaif", prompt, rollouts, run=None, outcome="pending")
+
+
+def unscored_group(number: int) -> GroupDetail:
+    prompt = Prompt(messages=(Message(role="user", content="Book a table for two at eight."),))
+    rollouts = [
+        (Completion(text="done"), Score.unscored("budget")),
+        (Completion(text="Booked."), Score.unscored("judge_failed")),
+    ]
+    return group_of(number, "rlaif", prompt, rollouts, outcome="unscored", flags=("late", "scoring_changed"))
+
+
+def sample_groups() -> list[GroupDetail]:
+    return [npc_group(1), gsm8k_group(2), pending_group(3), unscored_group(4), hostile_group(5), npc_group(6)]
+
+
+def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
+    group = detail.group
+    scores = [rollout.score for rollout in group.rollouts]
+    statistics = group_statistics(scores)
+    return GroupSummary(
+        sequence=sequence,
+        group_id=group.group_id,
+        task_id=group.task_id,
+        environment=group.environment,
+        run=group.run,
+        policy=group.policy,
+        purpose=group.purpose,
+        outcome=group.outcome,
+        flags=group.flags,
+        size=len(scores),
+        mean=statistics.mean,
+        std=statistics.std,
+        rewards=tuple(score.reward for score in scores),
+        title=(detail.task.prompt.messages[-1].content or "")[:160],
+        created_at=group.created_at,
+    )
+
+
+class MemoryViews:
+    """The port `Views` over a list; sequences are places in it, counted from 1."""
+
+    def __init__(self, details: Sequence[GroupDetail]) -> None:
+        self._details = {detail.group.group_id: detail for detail in details}
+        self._summaries = [summary_of(place, detail) for place, detail in enumerate(details, start=1)]
+
+    async def groups(self, where: GroupFilter) -> list[GroupSummary]:
+        found = [
+            summary
+            for summary in reversed(self._summaries)
+            if where.environment in (None, summary.environment)
+            and where.run in (None, summary.run)
+            and where.outcome in (None, summary.outcome)
+            and (where.before is None or summary.sequence < where.before)
+        ]
+        return found[: where.limit]
+
+    async def group(self, group_id: str) -> GroupDetail | None:
+        return self._details.get(group_id)
+
+    async def statistics(self, environment: str | None, run: str | None) -> list[StatisticsRow]:
+        row = StatisticsRow(
+            environment="npc_arena",
+            run="night-watch",
+            step=121,
+            groups=1200,
+            scored=9300,
+            unscored=3,
+            pending=0,
+            mean_reward=0.53,
+            mean_absolute=0.57,
+            criteria=(
+                CriterionMean(name="in_character", mean=0.58, count=9300),
+                CriterionMean(name="voice", mean=0.24, count=9120),
+            ),
+        )
+        other = row.model_copy(
+            update={"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
+        )
+        return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
+
+
+def viewer_app(
+    details: Sequence[GroupDetail], environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif")
+) -> FastAPI:
+    app = FastAPI(docs_url=None, redoc_url=None)
+    app.include_router(viewer_router(MemoryViews(details), environments))
+    install_docs(app)
+    install_door(app, Door(KeyRing((), anonymous=True)))
+    return app
