@@ -9,11 +9,12 @@ from typing import TypeVar
 
 from sqlalchemy import Connection, Insert, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DBAPIError
 
 from app.errors import StoreUnavailable
 from app.ports import Clock
 from app.store.engine import is_postgres, open_reader, open_writer
-from app.store.failures import as_gateway_error
+from app.store.failures import as_gateway_error, is_disconnect
 from app.store.payloads import to_micros
 from app.store.writer import Unit, Writer
 
@@ -50,10 +51,18 @@ class Database:
 
     def read_blocking(self, query: Callable[[Connection], T]) -> T:
         try:
-            with self._reading.connect() as connection:
-                return query(connection)
+            try:
+                return self._read_once(query)
+            except DBAPIError as error:
+                if not is_disconnect(error):
+                    raise
+                return self._read_once(query)  # on a fresh connection: the pool has let go of the old ones
         except Exception as error:
             raise as_gateway_error(error) from error
+
+    def _read_once(self, query: Callable[[Connection], T]) -> T:
+        with self._reading.connect() as connection:
+            return query(connection)
 
     def write_blocking(self, unit: Unit[T]) -> T:
         """A transaction of its own, beside the writer's: for what is written before there is an event loop."""

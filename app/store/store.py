@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 from sqlalchemy import Connection, select, text
+from sqlalchemy.exc import SQLAlchemyError
 
 from app.errors import StoreUnavailable
 from app.ports import Clock, Health
@@ -30,6 +31,8 @@ class StoredHealth(Health):
             async with asyncio.timeout(HEALTH_SECONDS):
                 await self._database.write(_touch)
                 await self._database.read(lambda connection: connection.execute(select(runs.c.name).limit(1)).all())
+        except SQLAlchemyError as error:
+            raise StoreUnavailable("the store's tables are not as they should be") from error
         except TimeoutError as error:
             raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
 
