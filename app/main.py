@@ -19,14 +19,13 @@ from app.api.catalogue import catalogue_router
 from app.api.environments import environment_router
 from app.api.examples import Examples
 from app.api.health import health_router
-from app.api.models import JudgeInfo
 from app.api.records import mixture_router, records_router, runs_router
 from app.envs.npc_arena import NpcArena
 from app.judges.chat import ChatJudge, ChatJudgeConfig
-from app.judges.offline import OfflineJudge
+from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.packaged import packaged_folder
-from app.ports import Clock, Environment, Judge, Panels
+from app.ports import Clock, Environment, Panels
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
@@ -35,7 +34,7 @@ from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
 from app.service.stepping import Stepper
 from app.settings import JudgeSettings, Settings
-from app.sheets.schema import CharacterCard
+from app.sheets.views import CharacterCard, character_cards
 from app.sources.configured import ConfiguredDatasets
 from app.store.store import Store
 from app.telemetry.metrics import PrometheusObserver
@@ -80,13 +79,6 @@ def _environments_in(module: ModuleType) -> list[type[Environment]]:
     ]
 
 
-def judges_of(settings: Settings) -> dict[str, Judge]:
-    """The configured judges, and the offline one beside them."""
-    offline = OfflineJudge()
-    chats = {name: ChatJudge(_judge_config(settings, name, judge)) for name, judge in settings.judges.items()}
-    return {offline.name: offline, **chats}
-
-
 def _judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
     key = settings.secret(judge.api_key_env) if judge.api_key_env is not None else ""
     if key is None:
@@ -102,13 +94,16 @@ def _judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJu
         json_mode=judge.json_mode,
         input_price_per_million=judge.input_price_per_million,
         output_price_per_million=judge.output_price_per_million,
-        allow_self_judge=judge.allow_self_judge,
     )
 
 
 def panels_of(settings: Settings) -> ConfiguredPanels:
-    chosen = {name: environment.judges for name, environment in settings.environments.items() if environment.judges}
-    return ConfiguredPanels(judges_of(settings), chosen)
+    """The configured judges over the environments that name them; ValueError for a name that no judge has."""
+    return ConfiguredPanels(
+        {name: ChatJudge(_judge_config(settings, name, judge)) for name, judge in settings.judges.items()},
+        {name: environment.judges for name, environment in settings.environments.items()},
+        self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
+    )
 
 
 def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
@@ -191,10 +186,10 @@ def create_app(
         redoc_url=None,
         lifespan=_lifespan(settings, gateway, store, examples),
     )
-    service.include_router(viewer_router(gateway.views))
+    service.include_router(viewer_router(gateway.views, tuple(gateway.catalogue.classes)))
     for environment in gateway.catalogue.classes.values():
         service.include_router(environment_router(environment, gateway))
-    service.include_router(catalogue_router(gateway, judge_list(settings, gateway), lambda: characters_of(gateway)))
+    service.include_router(catalogue_router(gateway, lambda: characters_of(gateway), not_for_training={OFFLINE}))
     service.include_router(mixture_router(gateway))
     service.include_router(records_router(gateway))
     service.include_router(runs_router(gateway))
@@ -233,27 +228,9 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples) -> Non
         log.exception("start-up work failed")
 
 
-def judge_list(settings: Settings, gateway: Gateway) -> tuple[JudgeInfo, ...]:
-    models = {"offline": OfflineJudge().model, **{name: judge.model for name, judge in settings.judges.items()}}
-    judged = {name: kind for name, kind in gateway.catalogue.classes.items() if kind.rubric is not None}
-    return tuple(
-        JudgeInfo(
-            name=name,
-            model=model,
-            environments=tuple(
-                environment
-                for environment in judged
-                if name in (settings.environments[environment].judges if environment in settings.environments else ())
-            ),
-            for_training=name != "offline",
-        )
-        for name, model in models.items()
-    )
-
-
 def characters_of(gateway: Gateway) -> tuple[CharacterCard, ...]:
     """Of NPC Arena, when it is served."""
     if gateway.catalogue.reason(NpcArena.name) is not None:
         return ()
     arena = gateway.catalogue.hosted(NpcArena.name).environment
-    return tuple(sheet.card for sheet in arena.sheets) if isinstance(arena, NpcArena) else ()
+    return character_cards(arena.sheets) if isinstance(arena, NpcArena) else ()

@@ -71,6 +71,10 @@ class Panel(Protocol):
 
 
 class Panels(Protocol):
+    @property
+    def judges(self) -> Mapping[str, Judge]:
+        """Every judge there is, by name."""
+
     def panel(self, environment: str, options: ScoringOptions) -> Panel:
         """InvalidRequest naming `options.judges` when a judge is not configured."""
 

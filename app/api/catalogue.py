@@ -1,7 +1,7 @@
 """What there is: environments, characters, judges."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 
 from fastapi import APIRouter
 
@@ -19,15 +19,16 @@ from app.domain.values import Split
 from app.ports import Environment
 from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
-from app.sheets.schema import CharacterCard
+from app.sheets.views import CharacterCard
 from app.web.problems import problem_responses
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def catalogue_router(
-    gateway: Gateway, judges: Sequence[JudgeInfo], characters: Callable[[], tuple[CharacterCard, ...]]
+    gateway: Gateway, characters: Callable[[], tuple[CharacterCard, ...]], *, not_for_training: Collection[str] = ()
 ) -> APIRouter:
+    """`not_for_training` names judges that are good enough to try the system and no more."""
     router = APIRouter(tags=["catalogue"])
 
     @router.get("/envs", summary="Every environment", responses=problem_responses(401))
@@ -45,7 +46,7 @@ def catalogue_router(
 
     @router.get("/judges", summary="Who judges", responses=problem_responses(401))
     async def judge_list() -> JudgeList:
-        return JudgeList(judges=tuple(judges))
+        return JudgeList(judges=_judges(gateway, not_for_training))
 
     return router
 
@@ -75,6 +76,20 @@ def _splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
     hosted = catalogue.hosted(name)
     defaults = hosted.params({})
     return tuple(SplitInfo(name=split, size=hosted.environment.size(split, defaults)) for split in SPLITS)
+
+
+def _judges(gateway: Gateway, not_for_training: Collection[str]) -> tuple[JudgeInfo, ...]:
+    judged = [name for name, kind in gateway.catalogue.classes.items() if kind.rubric is not None]
+    serving = {name: gateway.panels.panel(name, ScoringOptions()).judges for name in judged}
+    return tuple(
+        JudgeInfo(
+            name=name,
+            model=judge.model,
+            environments=tuple(environment for environment in judged if name in serving[environment]),
+            for_training=name not in not_for_training,
+        )
+        for name, judge in gateway.panels.judges.items()
+    )
 
 
 def description_of(environment: type[Environment]) -> str:

@@ -11,7 +11,7 @@ from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
 from app.service.requests import GroupReply
 from app.service.scoring import reply_of
-from app.sheets.schema import CharacterCard
+from app.sheets.views import CharacterCard
 
 
 class CriterionInfo(Frozen):
