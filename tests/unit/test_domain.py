@@ -1,0 +1,156 @@
+"""Completions, messages and scores: what they refuse, and what is read from them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from app.domain.scores import Criterion, Outcome, Reason, Score
+from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+
+SAID = Message(role="assistant", content="42")
+
+
+@pytest.mark.parametrize(
+    ("given_", "complaint"),
+    [
+        ({}, "exactly one of text and messages"),
+        ({"text": "a", "messages": [{"role": "assistant"}]}, "exactly one of text and messages"),
+        ({"text": None, "messages": None}, "exactly one of text and messages"),
+        ({"text": "a", "logprobs": [-0.1]}, "one entry per token"),
+        ({"text": "a", "token_ids": [1, 2], "logprobs": [-0.1]}, "one entry per token"),
+        ({"text": "a", "token_ids": [1], "logprobs": []}, "one entry per token"),
+        ({"text": "a", "token_ids": [1.0]}, "valid integer"),
+        ({"text": "a", "token_ids": [True]}, "valid integer"),
+        ({"text": "a", "token_ids": [1], "logprobs": [float("-inf")]}, "finite number"),
+        ({"text": "a", "extra": {"x": float("nan")}}, "not a finite number"),
+        ({"text": 1}, "valid string"),
+        ({"text": "a", "reward": 1}, "Extra inputs"),
+        ({"messages": [{"role": "player", "content": "hi"}]}, "'system', 'user', 'assistant' or 'tool'"),
+        ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "valid string"),
+    ],
+)
+def test_a_completion_that_is_none(given_: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        Completion.model_validate(given_)
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [
+        {"text": ""},
+        {"messages": []},
+        {"text": "a", "token_ids": [1, 2]},
+        {"text": "a", "token_ids": [1, 2], "logprobs": [-0.5, 0.0]},
+        {"text": "a", "token_ids": [], "logprobs": []},
+        {"text": "a", "finish_reason": "length", "extra": {"sampler": {"top_p": 0.9}}},
+        {"messages": [{"role": "assistant", "content": None, "tool_calls": []}]},
+    ],
+)
+def test_a_completion_says_the_same_again(given_: dict[str, object]) -> None:
+    completion = Completion.model_validate(given_)
+    assert Completion.model_validate_json(completion.model_dump_json()) == completion
+
+
+@pytest.mark.parametrize(
+    ("completion", "answer"),
+    [
+        (Completion(text="the text"), "the text"),
+        (Completion(text=""), ""),
+        (Completion(messages=()), ""),
+        (Completion(messages=(SAID,)), "42"),
+        (Completion(messages=(Message(role="assistant", content="first"), SAID)), "42"),
+        (Completion(messages=(SAID, Message(role="tool", content="43", tool_call_id="c"))), "42"),
+        (Completion(messages=(SAID, Message(role="user", content="and?"))), "42"),
+        (Completion(messages=(SAID, Message(role="assistant", content=None))), ""),
+        (Completion(messages=(Message(role="user", content="42"),)), ""),
+    ],
+)
+def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: str) -> None:
+    assert completion.answer == answer
+
+
+@pytest.mark.parametrize(
+    ("finish_reason", "truncated"), [("length", True), ("stop", False), (None, False), ("LENGTH", False)]
+)
+def test_only_length_marks_a_truncated_completion(finish_reason: str | None, truncated: bool) -> None:
+    assert Completion(text="a", finish_reason=finish_reason).truncated is truncated
+
+
+def test_absent_parts_of_a_message_are_left_out() -> None:
+    assert SAID.model_dump() == {"role": "assistant", "content": "42"}
+    calling = Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name="f", arguments={"a": 1})),))
+    assert calling.model_dump(mode="json") == {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"type": "function", "function": {"name": "f", "arguments": {"a": 1}}}],
+    }
+
+
+@given(
+    outcome=st.sampled_from(["scored", "pending", "unscored"]),
+    reason=st.none() | st.sampled_from(["judge_failed", "internal"]),
+    reward=st.none() | st.floats(0, 1),
+)
+def test_a_score_has_a_reward_or_a_reason_or_is_pending(
+    outcome: Outcome, reason: Reason | None, reward: float | None
+) -> None:
+    consistent = {
+        "scored": reward is not None and reason is None,
+        "unscored": reward is None and reason is not None,
+        "pending": reward is None and reason is None,
+    }[outcome]
+    if consistent:
+        assert Score(outcome=outcome, reason=reason, reward=reward).reward == reward
+    else:
+        with pytest.raises(ValidationError, match="exactly when its outcome is"):
+            Score(outcome=outcome, reason=reason, reward=reward)
+
+
+@pytest.mark.parametrize("reward", [-0.1, 1.1, float("nan"), float("inf")])
+def test_a_reward_is_between_nothing_and_one(reward: float) -> None:
+    with pytest.raises(ValidationError):
+        Score(outcome="scored", reward=reward)
+
+
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        (
+            Score.exact(True, "right", "as expected"),
+            Score(
+                outcome="scored",
+                reward=1.0,
+                gate=1.0,
+                absolute=1.0,
+                criteria=(Criterion(name="right", value=1.0, weight=1.0),),
+                rationale="as expected",
+            ),
+        ),
+        (
+            Score.exact(False),
+            Score(
+                outcome="scored",
+                reward=0.0,
+                gate=1.0,
+                absolute=0.0,
+                criteria=(Criterion(name="correct", value=0.0, weight=1.0),),
+            ),
+        ),
+        (
+            Score.gated("truncated", "repeats", rationale="cut off"),
+            Score(
+                outcome="scored",
+                reward=0.0,
+                gate=0.0,
+                absolute=0.0,
+                flags=("truncated", "repeats"),
+                rationale="cut off",
+            ),
+        ),
+        (Score.unscored("budget", "spent"), Score(outcome="unscored", reason="budget", rationale="spent")),
+        (Score.pending(), Score(outcome="pending")),
+    ],
+)
+def test_the_usual_scores(score: Score, expected: Score) -> None:
+    assert score == expected

@@ -1,0 +1,131 @@
+"""What makes a task, a group or a stream the same one, and what does not."""
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from app.domain.runs import Policy
+from app.domain.tasks import Completion, Context, FunctionCall, Message, Passage, TaskKey, ToolCall, Withheld
+from app.domain.values import Split
+from app.service.identity import group_id, stream_of, task_id
+
+KEY = TaskKey(environment="toy", version="1", data_digest="d", split="train", index=3, params={"a": 1, "b": [2]})
+PASSAGE = Passage(id="e1", text="The bridge is out.", source="event", time=datetime(2024, 5, 1, tzinfo=UTC))
+CONTEXT = Context(passages=(PASSAGE,))
+TASK = "task_" + "0" * 32
+TEXTS = st.lists(st.text(max_size=8), min_size=1, max_size=5)
+SAID = tuple(Completion(text=text) for text in ("one", "two"))
+
+
+def test_a_task_keeps_its_id_for_ever() -> None:
+    assert task_id(KEY) == "task_5fbce08731ec39365fd4ee2118317142"
+    assert task_id(KEY.model_copy(update={"context": CONTEXT})) == "task_7f952a8502834e5802c36b74cf7d6295"
+
+
+def test_the_order_of_params_is_no_part_of_a_task() -> None:
+    assert task_id(KEY.model_copy(update={"params": {"b": [2], "a": 1}})) == task_id(KEY)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"environment": "toy2"},
+        {"version": "2"},
+        {"data_digest": "e"},
+        {"split": "test"},
+        {"index": 4},
+        {"params": {"a": 1, "b": [3]}},
+        {"params": {"a": True, "b": [2]}},
+        {"params": {"a": "1", "b": [2]}},
+        {"params": {}},
+        {"context": Context()},
+        {"context": CONTEXT},
+        {"context": Context(withheld=(Withheld(id="e1", reason="too late"),))},
+        {"context": Context(passages=(PASSAGE.model_copy(update={"time": None}),))},
+    ],
+    ids=str,
+)
+def test_whatever_a_task_is_made_from_changes_its_id(change: dict[str, object]) -> None:
+    assert task_id(KEY.model_copy(update=change)) != task_id(KEY)
+
+
+def call(arguments: str | dict[str, JsonValue]) -> Completion:
+    said = Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name="look", arguments=arguments)),))
+    return Completion(messages=(said,))
+
+
+DIFFERENT_GROUPS: dict[str, str] = {
+    "base": group_id(TASK, "run", None, "train", SAID),
+    "task": group_id("task_" + "1" * 32, "run", None, "train", SAID),
+    "holder": group_id(TASK, "lease_" + "0" * 32, None, "train", SAID),
+    "no holder": group_id(TASK, "", None, "train", SAID),
+    "model": group_id(TASK, "run", Policy(model="m"), "train", SAID),
+    "other model": group_id(TASK, "run", Policy(model="n"), "train", SAID),
+    "step": group_id(TASK, "run", Policy(model="m", step=1), "train", SAID),
+    "step zero": group_id(TASK, "run", Policy(model="m", step=0), "train", SAID),
+    "purpose": group_id(TASK, "run", None, "eval", SAID),
+    "order": group_id(TASK, "run", None, "train", SAID[::-1]),
+    "fewer": group_id(TASK, "run", None, "train", SAID[:1]),
+    "more": group_id(TASK, "run", None, "train", (*SAID, SAID[0])),
+    "one text": group_id(TASK, "run", None, "train", (Completion(text="onetwo"),)),
+    "truncated": group_id(TASK, "run", None, "train", (Completion(text="one", finish_reason="length"), SAID[1])),
+    "stopped": group_id(TASK, "run", None, "train", (Completion(text="one", finish_reason="stop"), SAID[1])),
+    "messages": group_id(
+        TASK, "run", None, "train", (Completion(messages=(Message(role="assistant", content="one"),)), SAID[1])
+    ),
+    "tool call": group_id(TASK, "run", None, "train", (call({"at": 1}),)),
+    "other arguments": group_id(TASK, "run", None, "train", (call({"at": 2}),)),
+    "arguments as text": group_id(TASK, "run", None, "train", (call('{"at": 1}'),)),
+}
+
+
+def test_whatever_is_scored_makes_a_scoring_another_one() -> None:
+    assert len(set(DIFFERENT_GROUPS.values())) == len(DIFFERENT_GROUPS)
+
+
+def test_what_is_only_kept_beside_a_completion_does_not() -> None:
+    decorated = tuple(
+        completion.model_copy(update={"token_ids": (1, 2), "logprobs": (-0.1, -0.2), "extra": {"seed": 7}})
+        for completion in SAID
+    )
+    assert group_id(TASK, "run", None, "train", decorated) == group_id(TASK, "run", None, "train", SAID)
+
+
+@given(one=TEXTS, other=TEXTS)
+def test_scorings_are_the_same_exactly_when_the_ordered_texts_are(one: list[str], other: list[str]) -> None:
+    identities = [
+        group_id(TASK, "run", None, "train", [Completion(text=text) for text in texts]) for texts in (one, other)
+    ]
+    assert (identities[0] == identities[1]) == (one == other)
+
+
+@given(text=st.text(st.characters(codec=None), max_size=20))
+def test_any_text_has_an_identity(text: str) -> None:
+    assert len(group_id(TASK, "", None, "train", [Completion(text=text)])) == len("group_") + 32
+
+
+def stream(
+    environment: str = "toy",
+    split: Split = "train",
+    params: dict[str, JsonValue] | None = None,
+    select: dict[str, tuple[JsonValue, ...]] | None = None,
+) -> str:
+    return stream_of("run", environment, split, params or {}, select or {}).digest
+
+
+def test_streams_differ_by_environment_split_params_and_selection_only() -> None:
+    different = [
+        stream(),
+        stream(environment="slow"),
+        stream(split="test"),
+        stream(params={"a": 1}),
+        stream(select={"level": ("hard",)}),
+        stream(select={"level": ("hard", "easy")}),
+        stream(select={"kind": ("hard",)}),
+    ]
+    assert len(set(different)) == len(different)
+    assert stream(params={"a": 1, "b": 2}) == stream(params={"b": 2, "a": 1})
+    assert stream_of("run", "toy", "train", {}, {}).digest == stream_of("other", "toy", "train", {}, {}).digest

@@ -1,0 +1,111 @@
+"""Seeded mixtures: exact shares in every block, and positions that no member skips or repeats."""
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.service.mixture import BLOCK, Draw, draw, drawn_before, mix_stream
+from app.service.requests import MixMember
+
+SEEDS = st.integers(0, 2**53 - 1)
+WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8)
+MIXES = WEIGHTS.map(lambda weights: tuple(MixMember(env=f"env{n}", weight=w) for n, w in enumerate(weights)))
+
+
+def mix_of(*weights: float) -> tuple[MixMember, ...]:
+    return tuple(MixMember(env=f"env{number}", weight=weight) for number, weight in enumerate(weights))
+
+
+def shares(mix: tuple[MixMember, ...], seed: int, block: int) -> list[int]:
+    drawn = Counter(one.member for one in draw(mix, seed, block * BLOCK, BLOCK))
+    return [drawn[member] for member in range(len(mix))]
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"),
+    [
+        ((1.0,), [1000]),
+        ((3.0, 1.0), [750, 250]),
+        ((0.9, 0.1), [900, 100]),
+        ((0.999, 0.001), [999, 1]),
+        ((0.7, 0.2, 0.1), [700, 200, 100]),
+        ((1.0, 1.0, 1.0), [334, 333, 333]),
+        ((1e6, 1e-6), [999, 1]),
+        ((1e6, 1e-6, 1e-6), [998, 1, 1]),
+    ],
+)
+@pytest.mark.parametrize("block", [0, 7])
+def test_a_block_holds_the_exact_shares(weights: tuple[float, ...], expected: list[int], block: int) -> None:
+    assert shares(mix_of(*weights), 11, block) == expected
+
+
+@given(mix=MIXES, seed=SEEDS)
+def test_shares_are_whole_within_one_and_never_none(mix: tuple[MixMember, ...], seed: int) -> None:
+    total = sum(member.weight for member in mix)
+    found = shares(mix, seed, 0)
+    assert sum(found) == BLOCK
+    assert min(found) >= 1
+    light = sum(share == 1 for share in found)  # these may have their place from the heaviest
+    assert all(
+        abs(share - member.weight / total * BLOCK) <= 1 + light for share, member in zip(found, mix, strict=True)
+    )
+
+
+@given(mix=MIXES, seed=SEEDS, first=st.integers(0, 3 * BLOCK), count=st.integers(1, 300))
+def test_what_was_drawn_before_agrees_with_the_drawing(
+    mix: tuple[MixMember, ...], seed: int, first: int, count: int
+) -> None:
+    drawn = draw(mix, seed, first, count)
+    places = list(drawn_before(mix, seed, first))
+    for one in drawn:
+        assert one.position == places[one.member]
+        places[one.member] += 1
+    assert tuple(places) == drawn_before(mix, seed, first + count)
+
+
+@given(mix=MIXES, seed=SEEDS, first=st.integers(0, 2**40 - 600), cut=st.integers(0, 300))
+def test_a_drawing_is_the_same_in_one_batch_or_in_two(
+    mix: tuple[MixMember, ...], seed: int, first: int, cut: int
+) -> None:
+    whole = draw(mix, seed, first, 300)
+    assert draw(mix, seed, first, cut) + draw(mix, seed, first + cut, 300 - cut) == whole
+
+
+def test_the_order_follows_the_seed_and_changes_from_block_to_block() -> None:
+    mix = mix_of(1, 1)
+
+    def members(seed: int, block: int) -> tuple[int, ...]:
+        return tuple(one.member for one in draw(mix, seed, block * BLOCK, BLOCK))
+
+    assert members(1, 0) == members(1, 0)
+    assert len({members(1, 0), members(1, 1), members(2, 0)}) == 3
+
+
+def test_the_order_is_the_same_in_every_process_and_version_of_python() -> None:
+    members_and_positions = [(0, 0), (1, 0), (1, 1), (1, 2), (0, 1), (1, 3)]
+    assert draw(mix_of(2, 1), 5, 0, 6) == tuple(Draw(*drawn) for drawn in members_and_positions)
+
+
+MIX = (MixMember(env="toy", weight=2.0), MixMember(env="slow", split="test", params={"a": 1}))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        MIX[:1],
+        MIX[::-1],
+        (MIX[0].model_copy(update={"weight": 3.0}), MIX[1]),
+        (MIX[0], MIX[1].model_copy(update={"split": "train"})),
+        (MIX[0], MIX[1].model_copy(update={"params": {"a": 2}})),
+        (MIX[0].model_copy(update={"env": "gsm8k"}), MIX[1]),
+    ],
+)
+def test_another_mixture_counts_its_positions_apart(other: tuple[MixMember, ...]) -> None:
+    assert mix_stream("r", other).digest != mix_stream("r", MIX).digest
+
+
+def test_the_same_mixture_is_counted_on() -> None:
+    again = (MixMember(env="toy", weight=2.0), MixMember(env="slow", split="test", params={"a": 1}))
+    assert mix_stream("r", again) == mix_stream("r", MIX)
