@@ -22,6 +22,7 @@ from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Task, Turn
 from app.domain.values import NoParams, Split
+from app.errors import InvalidRequest
 
 RowT = TypeVar("RowT", bound=BaseModel)
 
@@ -135,7 +136,7 @@ class Environment(Protocol):
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         """Pure: replays the episode from `messages` (all after the prompt). InvalidRequest for forged observations."""
-        raise NotImplementedError
+        raise InvalidRequest(f"{self.name} is single-turn", field="messages")
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """One score per completion, in order. Truncated completions are already taken out when the run says so."""
