@@ -15,7 +15,8 @@ from app.web.problems import problem_response
 ALWAYS_OPEN = frozenset({"/livez", "/readyz"})
 """What an orchestrator probes without a key."""
 
-_CHALLENGE = 'Bearer, Basic realm="gateway", charset="UTF-8"'
+_CHALLENGES = ("Bearer", 'Basic realm="gateway", charset="UTF-8"')
+"""One header line each: Chromium overlooks Basic behind a bare Bearer on the same line."""
 
 
 def new_key() -> str:
@@ -74,7 +75,9 @@ class ApiKeys:
             await send({"type": "websocket.close", "code": 1008, "reason": "a key is needed"})
         else:
             detail = "A key is needed: `Authorization: Bearer <key>`, or HTTP Basic with the key as password."
-            response = problem_response(scope, 401, detail, headers={"WWW-Authenticate": _CHALLENGE})
+            response = problem_response(scope, 401, detail)
+            for challenge in _CHALLENGES:
+                response.headers.append("WWW-Authenticate", challenge)
             await response(scope, receive, send)
 
     def _admits(self, scope: Scope) -> bool:

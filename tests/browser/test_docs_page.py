@@ -1,0 +1,85 @@
+"""Swagger UI in a real browser: offline, under a strict policy, and its button works."""
+
+from collections.abc import Iterator
+
+import pytest
+from fastapi import APIRouter, FastAPI
+from playwright.sync_api import Browser, Page, expect
+from pydantic import Field
+
+from app.domain.values import FiniteNumber, Frozen
+from app.web.bodies import JsonRoute
+from app.web.docs_page import install_docs
+from app.web.door import Door, install_door
+from app.web.keys import KeyRing, key_digest
+from app.web.problems import problem_responses
+from tests.browser.chromium import served, strangers, violations, watched
+
+pytestmark = pytest.mark.browser
+
+KEY = "gw_for-this-test-only"
+
+
+class Answer(Frozen):
+    text: str = Field(examples=["Well met."])
+    weight: FiniteNumber | None = None
+
+
+def small_app(ring: KeyRing) -> FastAPI:
+    app = FastAPI(title="Small", docs_url=None, redoc_url=None)
+    router = APIRouter(route_class=JsonRoute, tags=["small"])
+
+    @router.post("/score", responses=problem_responses(401, 422), openapi_extra=EXAMPLE)
+    async def score(answer: Answer) -> Answer:
+        return answer
+
+    app.include_router(router)
+    install_docs(app)
+    install_door(app, Door(ring))
+    return app
+
+
+EXAMPLE = {"requestBody": {"content": {"application/json": {"example": {"text": "From the example.", "weight": 0.5}}}}}
+
+
+@pytest.fixture(scope="module", params=["open", "with a key"])
+def origin(request: pytest.FixtureRequest) -> Iterator[str]:
+    ring = KeyRing((), anonymous=True) if request.param == "open" else KeyRing([key_digest(KEY)], anonymous=False)
+    with served(small_app(ring)) as address:
+        yield address
+
+
+def execute(page: Page) -> None:
+    page.locator("#operations-small-score_score_post .opblock-summary-control").click()
+    page.get_by_role("button", name="Execute").click()
+
+
+def test_the_example_runs_with_one_press_and_nothing_leaves_the_machine(browser: Browser, origin: str) -> None:
+    with browser.new_context(http_credentials={"username": "anyone", "password": KEY}) as context:
+        page, watch = watched(context)
+        page.goto(f"{origin}/docs")
+        expect(page.locator(".info .title")).to_contain_text("Small")
+        execute(page)
+        live = page.locator(".live-responses-table .response")
+        expect(live.locator(".response-col_status")).to_contain_text("200")
+        expect(live.locator(".highlight-code").first).to_contain_text("From the example.")
+        page.get_by_text("application/problem+json").first.wait_for(state="attached")
+        assert (strangers(watch, origin), violations(page), watch.complaints) == ([], [], [])
+        assert {f"{origin}/openapi.json", f"{origin}/docs/assets/swagger-ui-bundle.js"} <= set(watch.requests)
+
+
+def test_the_policy_forbids_what_the_page_does_not_need(browser: Browser, origin: str) -> None:
+    with browser.new_context(http_credentials={"username": "anyone", "password": KEY}) as context:
+        page, _ = watched(context)
+        page.goto(f"{origin}/docs")
+        ran = page.evaluate(
+            """async () => {
+              const inline = document.createElement("script");
+              inline.textContent = "window.ran = true";
+              document.body.append(inline);
+              const elsewhere = await fetch("http://127.0.0.1:9/").then(() => true, () => false);
+              return [window.ran === true, elsewhere];
+            }"""
+        )
+        expected = [[False, False], ["script-src-elem inline", "connect-src http://127.0.0.1:9/"]]
+        assert [ran, violations(page)] == expected

@@ -1,0 +1,160 @@
+"""The pages in a real browser: nothing refused, nothing fetched from elsewhere, nothing a model wrote comes alive."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.chromium import Watch, served, strangers, violations, watched
+from tests.http.sample_views import sample_groups, viewer_app
+
+pytestmark = pytest.mark.browser
+
+GROUP = "/view/groups/group_{:032x}"
+PAGES = ["/", "/?environment=rlaif", "/view/stats", *(GROUP.format(number) for number in (1, 2, 4, 5))]
+
+
+@pytest.fixture(scope="module")
+def origin() -> Iterator[str]:
+    with served(viewer_app(sample_groups())) as address:
+        yield address
+
+
+@pytest.fixture
+def visit(browser: Browser) -> Iterator[tuple[Page, Watch]]:
+    with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        yield watched(context)
+
+
+def untroubled(page: Page, watch: Watch, origin: str) -> None:
+    assert (watch.complaints, strangers(watch, origin), violations(page)) == ([], [], [])
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_loads_without_a_complaint(visit: tuple[Page, Watch], origin: str, path: str) -> None:
+    page, watch = visit
+    response = page.goto(origin + path)
+    untroubled(page, watch, origin)
+    assert response is not None
+    assert (response.status, {f"{origin}{path}", f"{origin}/favicon.svg"} <= set(watch.requests)) == (200, True)
+    assert page.evaluate("getComputedStyle(document.querySelector('.top')).display") == "flex"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [320, 390, 768, 1920])
+@pytest.mark.parametrize("path", ["/", GROUP.format(1), GROUP.format(5), "/view/stats"])
+def test_nothing_is_wider_than_the_window(
+    browser: Browser, origin: str, path: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    with browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme) as context:
+        page = context.new_page()
+        page.goto(origin + path)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_light_and_dark_differ_and_can_be_read(browser: Browser, origin: str) -> None:
+    schemes: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+    for scheme in schemes:
+        with browser.new_context(color_scheme=scheme) as context:
+            page = context.new_page()
+            page.goto(origin + GROUP.format(1))
+            low = page.evaluate(LOWEST_CONTRAST)
+            assert (scheme, low["ratio"] >= 4.5) == (scheme, True), low
+
+
+LOWEST_CONTRAST = """() => {
+  const parse = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = ([r, g, b]) => [r, g, b].map((c) => c / 255)
+    .map((c) => c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = parse(getComputedStyle(at).backgroundColor);
+      if (color.length === 3 || color[3] > 0) return color;
+    }
+    return [255, 255, 255];
+  };
+  let lowest = { ratio: 99, text: "" };
+  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (walker.nextNode()) {
+    const element = walker.currentNode.parentElement, text = walker.currentNode.textContent.trim();
+    if (!text || !element.checkVisibility() || element.closest("svg")) continue;
+    const style = getComputedStyle(element), back = behind(element);
+    const front = parse(style.color).slice(0, 3).map((c, i) => c * style.opacity + back[i] * (1 - style.opacity));
+    const [a, b] = [light(front), light(back)].sort((x, y) => y - x);
+    const ratio = (a + 0.05) / (b + 0.05);
+    if (ratio < lowest.ratio) lowest = { ratio, text: text.slice(0, 40), class: element.className };
+  }
+  return lowest;
+}"""
+
+
+def test_what_a_model_wrote_does_not_come_alive(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + GROUP.format(5))
+    for summary in page.locator("summary").all():
+        summary.click()
+    page.wait_for_timeout(200)
+    untroubled(page, watch, origin)
+    assert ("owned" in page.title(), [url for url in watch.requests if "owned" in url]) == (False, [])
+    written = page.locator("main")
+    for selector in (
+        "script",
+        "style",
+        "img",
+        "iframe",
+        "a[href^=javascript]",
+        "[onerror]",
+        "[onmouseover]",
+        "em",
+        "u",
+    ):
+        assert (selector, written.locator(selector).count()) == (selector, 0)
+    assert "<script>document.title" in page.locator(".answer pre").first.inner_text()
+
+
+def test_the_prompt_and_answers_of_a_group_can_be_read(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + "/")
+    page.get_by_role("link", name="They say a man came in").first.click()
+    expect(page.get_by_role("heading", level=1)).to_contain_text("npc_arena")
+    rewards = page.locator(".card .reward").all_inner_texts()
+    assert rewards == ["0.940", "0.470", "0.180", "0.000"]
+    page.get_by_text("What the judge answered").first.click()
+    expect(page.get_by_text('{"verdicts"').first).to_be_visible()
+    untroubled(page, watch, origin)
+
+
+def test_arrow_keys_walk_through_the_listing(visit: tuple[Page, Watch], origin: str) -> None:
+    page, _ = visit
+    page.goto(f"{origin}{GROUP.format(3)}?at=3")
+    page.keyboard.press("ArrowRight")
+    page.wait_for_url(f"{origin}{GROUP.format(2)}?at=2")
+    page.keyboard.press("k")
+    page.wait_for_url(f"{origin}{GROUP.format(3)}?at=3")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_url(f"{origin}{GROUP.format(4)}?at=4")
+
+
+def test_the_filter_is_a_form_that_works_and_remembers(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + "/")
+    page.get_by_label("Environment").select_option("rlaif")
+    page.get_by_label("Outcome").select_option("unscored")
+    page.get_by_role("button", name="Filter").click()
+    page.wait_for_url(f"{origin}/?environment=rlaif&run=&outcome=unscored")
+    expect(page.locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_label("Outcome")).to_have_value("unscored")
+    untroubled(page, watch, origin)
+    page.get_by_role("link", name="clear").click()
+    expect(page.locator("tbody tr")).to_have_count(6)
+
+
+def test_without_javascript_everything_is_still_there(browser: Browser, origin: str) -> None:
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(origin + GROUP.format(1))
+        expect(page.locator(".card")).to_have_count(5)
+        page.get_by_text("What the judge was shown").first.click()
+        expect(page.get_by_text("You compare replies").first).to_be_visible()
