@@ -1,0 +1,116 @@
+"""The judge that serves when none is configured: deterministic, without a model, good enough to try the system."""
+
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Final
+
+from app.domain.judging import Candidate, Defect, Judgement, JudgeRequest, Rubric, Verdict
+from app.judges.lexical import Lexicon, Measures
+from app.prompts import digest
+from app.rewards import absolute_of, criteria_of
+
+NAME: Final = "offline"
+MODEL: Final = "offline-lexical-1"
+
+_BANNED_CODES: Final = ("future_knowledge", "secret_leak", "lore_contradiction")
+"""What a forbidden mention counts as: the first of these that the rubric knows."""
+_TIE: Final = 3
+"""Decimal places to which two standings must be equal for a tie."""
+
+
+class OfflineJudge:
+    """Knows words, not meaning: it prefers replies that use the voice, the facts and the line that sheet and scene
+    hold, and marks down what assistants say. Not to be trained on."""
+
+    name = NAME
+    model = MODEL
+    digest = digest([MODEL])
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        lexicon = Lexicon.of(request)
+        verdicts = tuple(_verdict(request.rubric, lexicon, candidate) for candidate in request.candidates)
+        return Judgement(
+            judge=self.name,
+            model=self.model,
+            order=tuple(candidate.id for candidate in request.candidates),
+            verdicts=verdicts,
+            ranking=ranked({verdict.candidate: standing(request.rubric, verdict.scores) for verdict in verdicts}),
+        )
+
+
+def standing(rubric: Rubric, scores: Mapping[str, float | None]) -> float:
+    return absolute_of(criteria_of(rubric, scores))
+
+
+def ranked(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
+    """Best first; what is equal after rounding is tied."""
+    rounded = sorted((-round(value, _TIE), candidate) for candidate, value in standings.items())
+    return tuple(tuple(candidate for _, candidate in tier) for _, tier in groupby(rounded, key=lambda pair: pair[0]))
+
+
+def _verdict(rubric: Rubric, lexicon: Lexicon, candidate: Candidate) -> Verdict:
+    measures = lexicon.measure(candidate.text)
+    scores: dict[str, float | None] = {
+        criterion.name: round(_MEASURED.get(criterion.name, _relevance)(measures), 4) for criterion in rubric.criteria
+    }
+    return Verdict(
+        candidate=candidate.id,
+        evidence=lexicon.quotes(candidate.text),
+        defects=_defects(rubric, measures),
+        scores=scores,
+        note=(
+            f"Words only, no model: voice {measures.voice:.2f}, facts {measures.facts:.2f}, "
+            f"on the subject {measures.focus:.2f}, takes up the line {measures.answers:.2f}."
+        ),
+    )
+
+
+def _defects(rubric: Rubric, measures: Measures) -> tuple[Defect, ...]:
+    known = {rule.code for rule in rubric.defects}
+    found: list[Defect] = []
+    banned = next((code for code in _BANNED_CODES if code in known), None)
+    if measures.banned and banned is not None:
+        found.append(Defect(code=banned))
+    if measures.assistant >= 0.5 and "assistant_tone" in known:
+        found.append(Defect(code="assistant_tone"))
+    if measures.repetition >= 0.5 and "repetition" in known:
+        found.append(Defect(code="repetition"))
+    return tuple(found)
+
+
+def _mean(*parts: tuple[float, float]) -> float:
+    return sum(weight * value for weight, value in parts)
+
+
+def _soundness(measures: Measures) -> float:
+    return (1.0 - 0.6 * measures.assistant) * (1.0 - 0.5 * measures.repetition)
+
+
+def _in_character(measures: Measures) -> float:
+    return _soundness(measures) * _mean((0.5, measures.voice), (0.5, measures.focus))
+
+
+def _accuracy(measures: Measures) -> float:
+    value = _mean((0.5, measures.facts), (0.5, measures.focus))
+    return value * (0.2 if measures.banned else 1.0)
+
+
+def _engaging(measures: Measures) -> float:
+    return _soundness(measures) * _mean((0.6, measures.hook), (0.4, measures.focus))
+
+
+def _responsive(measures: Measures) -> float:
+    return _mean((0.7, measures.answers), (0.3, measures.focus))
+
+
+def _relevance(measures: Measures) -> float:
+    """For a criterion that words cannot measure: is the reply about what it answers at all?"""
+    return _mean((0.6, measures.answers), (0.4, measures.focus)) * (1.0 - 0.5 * measures.repetition)
+
+
+_MEASURED: Final[Mapping[str, Callable[[Measures], float]]] = {
+    "in_character_consistency": _in_character,
+    "lore_accuracy": _accuracy,
+    "engagingness": _engaging,
+    "responsiveness": _responsive,
+}

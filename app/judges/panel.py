@@ -1,0 +1,160 @@
+"""A group before a panel: gates, then judges, then one score per candidate."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from app.domain.judging import Case, Defect, PanelResult
+from app.domain.scores import Score
+from app.judges.agreement import NEUTRAL, mean
+from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates
+from app.judges.reading import visible_text
+from app.judges.readings import Group, Report, View, mean_values, read_group
+from app.ports import Judge
+from app.prompts import digest
+from app.rewards import absolute_of, combine, criteria_of
+
+FAR_APART: Final = 0.35
+"""Difference between two judges' rewards of one candidate from which they are said to disagree."""
+VERSION: Final = 1
+"""Bumped when the same judgements would become other scores."""
+
+_AT_ONCE: Final = 50_000
+"""Characters of a group that are checked without leaving the event loop."""
+_LONGEST_RATIONALE: Final = 600
+
+
+class ListwisePanel:
+    """Every judge reads the whole group at once, in mirrored orders."""
+
+    def __init__(self, judges: Sequence[Judge], relative_weight: float) -> None:
+        self._judges = tuple(judges)
+        self._relative_weight = relative_weight
+        self.judges = tuple(judge.name for judge in judges)
+        self.models = tuple(judge.model for judge in judges)
+        self.digest = digest(
+            {
+                "mode": "listwise",
+                "version": VERSION,
+                "gates": GATES_DIGEST,
+                "judges": [[judge.name, judge.digest] for judge in judges],
+                "relative_weight": relative_weight,
+            }
+        )
+
+    async def judge(self, case: Case) -> PanelResult:
+        seen = tuple(visible_text(text) for text in case.candidates)
+        if sum(map(len, case.candidates)) > _AT_ONCE:
+            failed = await asyncio.to_thread(_failed, case)
+        else:
+            failed = _failed(case)
+        passed = [text for text, gates in zip(seen, failed, strict=True) if not gates]
+        reports: Sequence[Report] = ()
+        scores: Mapping[str, Score] = {}
+        if passed:
+            group = Group.of(case, passed)
+            reports = await asyncio.gather(*(read_group(judge, group) for judge in self._judges))
+            scores = self._scores(group, reports)
+        return PanelResult(
+            scores=tuple(_gated(gates) if gates else scores[text] for text, gates in zip(seen, failed, strict=True)),
+            judgements=tuple(judgement for report in reports for judgement in report.judgements),
+        )
+
+    def _scores(self, group: Group, reports: Sequence[Report]) -> Mapping[str, Score]:
+        views = [report.view for report in reports if report.view is not None]
+        if not views:
+            words = "; ".join(f"{report.judge}: {report.error}" for report in reports)
+            return dict.fromkeys(group.texts, Score.unscored("judge_failed", words[:_LONGEST_RATIONALE]))
+        flags = _group_flags(views, missing=len(views) < len(reports))
+        values = mean_values([view.values for view in views])
+        telling = [view.relative for view in views if view.agrees and view.relative is not None]
+        return {
+            text: self._score(
+                group,
+                views,
+                place,
+                values[place],
+                mean(relative[place] for relative in telling) if telling else NEUTRAL,
+                flags,
+            )
+            for place, text in enumerate(group.texts)
+        }
+
+    def _score(
+        self,
+        group: Group,
+        views: Sequence[View],
+        place: int,
+        values: Mapping[str, float | None],
+        standing: float,
+        flags: Sequence[str],
+    ) -> Score:
+        criteria = criteria_of(group.case.rubric, values)
+        absolute = absolute_of(criteria)
+        relative = absolute if len(group.texts) == 1 else standing
+        defects = _defects(views, place)
+        caps = {rule.code: rule.cap for rule in group.case.rubric.defects if rule.cap is not None}
+        cap = min((caps[code] for code in defects if code in caps), default=1.0)
+        own = ["judges_disagree"] if self._far_apart(views, place) else []
+        return Score(
+            outcome="scored",
+            reward=combine(1.0, absolute, relative, self._relative_weight, cap),
+            gate=1.0,
+            absolute=absolute,
+            relative=relative,
+            criteria=criteria,
+            flags=tuple(dict.fromkeys((*flags, *own, *defects))),
+            rationale=_rationale(views, place, defects),
+            judges=tuple(view.judge for view in views),
+        )
+
+    def _far_apart(self, views: Sequence[View], place: int) -> bool:
+        rewards = [
+            combine(
+                1.0,
+                view.absolutes[place],
+                view.absolutes[place] if view.relative is None else view.relative[place],
+                self._relative_weight,
+            )
+            for view in views
+        ]
+        return max(rewards) - min(rewards) >= FAR_APART
+
+
+def _failed(case: Case) -> tuple[tuple[Gate, ...], ...]:
+    return tuple(failed_gates(text, case.gates) for text in case.candidates)
+
+
+def _gated(gates: Sequence[Gate]) -> Score:
+    words = "; ".join(gate.notices for gate in gates)
+    return Score.gated(*(gate.flag for gate in gates), rationale=f"Not judged, because the reply {words}.")
+
+
+def _group_flags(views: Sequence[View], missing: bool) -> tuple[str, ...]:
+    flags = ["judge_missing"] if missing else []
+    if all(view.relative is None for view in views):
+        return (*flags, "no_comparison")
+    if any(view.follows_position for view in views):
+        flags.append("position_dominated")
+    if not any(view.agrees for view in views):
+        flags.append("low_signal")
+    return tuple(flags)
+
+
+def _defects(views: Sequence[View], place: int) -> Mapping[str, Defect]:
+    """By code, with the first quote, those that at least half of all readings report."""
+    readings = [reading.verdicts[place].defects for view in views for reading in view.readings]
+    counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
+    found: dict[str, Defect] = {}
+    for defect in (defect for defects in readings for defect in defects):
+        if 2 * counts[defect.code] >= len(readings):
+            found.setdefault(defect.code, defect)
+    return found
+
+
+def _rationale(views: Sequence[View], place: int, defects: Mapping[str, Defect]) -> str:
+    notes = [(view.judge, view.readings[0].verdicts[place].note) for view in views]
+    told = [note if len(views) == 1 else f"{judge}: {note}" for judge, note in notes if note]
+    faults = [f'{code}: "{defect.quote}"' if defect.quote else code for code, defect in defects.items()]
+    return " ".join(" — ".join((*told, *faults)).split())[:_LONGEST_RATIONALE]

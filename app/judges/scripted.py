@@ -1,0 +1,80 @@
+"""A judge that does as it is told: what tests and demonstrations put in a judge's place."""
+
+import random
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from app.domain.judging import Judgement, JudgeRequest, Verdict
+from app.judges.offline import ranked
+from app.prompts import digest, digest_of_text
+
+Script = Callable[[JudgeRequest, int], Mapping[str, float] | str]
+"""Of a request and the number of requests before it: a quality in [0, 1] per candidate id, or an error in words."""
+
+MODEL: Final = "scripted-1"
+
+
+class ScriptedJudge:
+    """Gives every criterion the quality that its script says, and ranks by it. `requests` keeps what it was asked."""
+
+    model = MODEL
+
+    def __init__(self, script: Script, name: str = "scripted") -> None:
+        self.name = name
+        self.digest = digest([MODEL, name])
+        self.requests: list[JudgeRequest] = []
+        self._script = script
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        said = self._script(request, len(self.requests))
+        self.requests.append(request)
+        order = tuple(candidate.id for candidate in request.candidates)
+        if isinstance(said, str):
+            return Judgement(judge=self.name, model=self.model, order=order, error=said)
+        return Judgement(
+            judge=self.name,
+            model=self.model,
+            order=order,
+            verdicts=tuple(
+                Verdict(candidate=name, scores={criterion.name: said[name] for criterion in request.rubric.criteria})
+                for name in order
+            ),
+            ranking=ranked({name: said[name] for name in order}),
+        )
+
+
+def by_text(qualities: Mapping[str, float], otherwise: float = 0.0) -> Script:
+    """The same quality for the same text, wherever it stands."""
+    return lambda request, _: {
+        candidate.id: qualities.get(candidate.text, otherwise) for candidate in request.candidates
+    }
+
+
+def by_position(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    """The first is the best, and so on: a judge that reads nothing."""
+    return {candidate.id: 1.0 / (slot + 1) for slot, candidate in enumerate(request.candidates)}
+
+
+def indifferent(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    return {candidate.id: 0.5 for candidate in request.candidates}
+
+
+def noisy(seed: int) -> Script:
+    """A quality that depends on nothing but chance; the same seed gives the same noise."""
+
+    def script(request: JudgeRequest, count: int) -> Mapping[str, float]:
+        order = "\n".join(candidate.text for candidate in request.candidates)
+        chance = random.Random(f"{seed} {count} {digest_of_text(order)}")  # noqa: S311
+        return {candidate.id: chance.random() for candidate in request.candidates}
+
+    return script
+
+
+def failing(words: str = "the judge is out", first: int | None = None) -> Script:
+    """Fails always, or only for its `first` requests and is indifferent then."""
+    return lambda request, count: words if first is None or count < first else indifferent(request, count)
+
+
+def failing_at(places: frozenset[int], otherwise: Script) -> Script:
+    """Fails at those requests, counted from 0."""
+    return lambda request, count: "the judge is out" if count in places else otherwise(request, count)

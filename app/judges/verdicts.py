@@ -1,0 +1,223 @@
+"""Reading a judge's answer: tolerant of what surrounds the JSON, strict about what it says."""
+
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
+from app.judges.reading import THOUGHT_TAGS, encodable, fold
+
+HIGHEST: Final = 4.0
+PARSER_VERSION: Final = 1
+"""Bumped when the same answer would be read differently."""
+
+_LONGEST_ANSWER: Final = 400_000
+"""Characters from the end that are read."""
+_WORK: Final = 8
+"""Characters that may be decoded in vain, as a multiple of the answer's length."""
+_TRIES: Final = 5_000
+_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
+_OBJECTS_WEIGHED: Final = 50
+_PROBLEMS_TOLD: Final = 6
+_QUOTES_READ: Final = 10
+_DEFECTS_READ: Final = 30
+_LONGEST_NOTE: Final = 600
+_LEAST_QUOTE: Final = 3
+"""Letters or digits that a quote must have to prove anything."""
+_DECODER: Final = json.JSONDecoder()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A usable answer. What was left out of it stands in the verdicts' notes."""
+
+    verdicts: tuple[Verdict, ...]
+    ranking: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class Unusable:
+    """Why an answer cannot be used, in words that the judge can act on."""
+
+    problems: tuple[str, ...]
+
+
+def read_answer(text: str, request: JudgeRequest) -> Answer | Unusable:
+    """The last JSON object in `text` that is a whole answer to `request`; else what is wrong with the last one that
+    tries to be. Never raises, and takes time in proportion to the text."""
+    failures: list[tuple[bool, Unusable]] = []
+    for part in _parts(text[-_LONGEST_ANSWER:]):
+        for found in reversed(deque(_objects(part), maxlen=_OBJECTS_WEIGHED)):
+            answer = _checked(found, request)
+            if isinstance(answer, Answer):
+                return answer
+            failures.append(("verdicts" in found, answer))
+    tries = [unusable for meant, unusable in failures if meant] or [unusable for _, unusable in failures]
+    return tries[0] if tries else Unusable(("there is no complete JSON object in the answer",))
+
+
+def _parts(text: str) -> Iterator[str]:
+    """Where to look: behind the judge's thought. When the tag that ends it may belong to a quotation, then everywhere
+    too."""
+    for tag in THOUGHT_TAGS:
+        _, closing, behind = text.partition(f"</{tag}>")
+        if text.lstrip().startswith(f"<{tag}>"):
+            yield behind
+            return
+        if closing:
+            yield behind
+    yield text
+
+
+def _objects(text: str) -> Iterator[dict[str, object]]:
+    """Every JSON object that stands by itself in `text`, in order."""
+    work = _WORK * len(text) + 1000
+    tries = 0
+    opening = _OPENING.search(text)
+    while opening is not None and work > 0 and tries < _TRIES:
+        tries += 1
+        start = opening.start()
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            work -= error.pos - start
+            end = start + 1
+        except (ValueError, RecursionError):
+            # a number with thousands of digits, or nesting beyond reason: neither is an answer
+            work -= len(text)
+            end = start + 1
+        else:
+            yield value
+        opening = _OPENING.search(text, end)
+
+
+def _checked(found: Mapping[str, object], request: JudgeRequest) -> Answer | Unusable:
+    texts = {candidate.id: candidate.text for candidate in request.candidates}
+    problems: list[str] = []
+    entries = _entries(found, tuple(texts), problems)
+    ranking = _ranking(found.get("ranking"), tuple(texts), problems)
+    verdicts = tuple(
+        _verdict(name, entries[name], texts[name], request.rubric, problems) for name in texts if name in entries
+    )
+    if problems:
+        return Unusable(tuple(encodable(problem) for problem in problems[:_PROBLEMS_TOLD]))
+    return Answer(verdicts, ranking)
+
+
+def _entries(found: Mapping[str, object], ids: Sequence[str], problems: list[str]) -> dict[str, Mapping[str, object]]:
+    listed = found.get("verdicts")
+    if not isinstance(listed, list):
+        problems.append('"verdicts" is missing or not a list')
+        return {}
+    entries: dict[str, Mapping[str, object]] = {}
+    for entry in listed:
+        name = entry.get("candidate") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(name, str):
+            problems.append('an item of "verdicts" has no "candidate"')
+        elif name not in ids:
+            problems.append(f"there is no candidate {_short(name)}")
+        elif name in entries:
+            problems.append(f'candidate {name} occurs more than once in "verdicts"')
+        else:
+            entries[name] = entry
+    problems += [f'candidate {name} is missing from "verdicts"' for name in ids if name not in entries]
+    return entries
+
+
+def _ranking(value: object, ids: Sequence[str], problems: list[str]) -> tuple[tuple[str, ...], ...]:
+    """Ids that stand alone count as a list of one."""
+    if not isinstance(value, list):
+        problems.append('"ranking" is missing or not a list')
+        return ()
+    tiers = [tier if isinstance(tier, list) else [tier] for tier in value]
+    placed = [name for tier in tiers for name in tier]
+    if any(not isinstance(name, str) or name not in ids for name in placed):
+        problems.append('"ranking" holds something that is not the id of a candidate')
+        return ()
+    counts = Counter(placed)
+    problems += [f'candidate {name} occurs {counts[name]} times in "ranking"' for name in ids if counts[name] != 1]
+    return tuple(tuple(tier) for tier in tiers if tier)
+
+
+def _verdict(name: str, entry: Mapping[str, object], text: str, rubric: Rubric, problems: list[str]) -> Verdict:
+    said = _plain(text)
+    dropped: list[str] = []
+    evidence = _evidence(entry.get("evidence"), said, dropped)
+    defects = _defects(entry.get("defects"), said, rubric, dropped)
+    note = entry.get("note")
+    remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
+    if dropped:
+        remarks.append(f"(Not counted: {'; '.join(dropped[:_PROBLEMS_TOLD])}.)")
+    return Verdict(
+        candidate=name,
+        evidence=evidence,
+        defects=defects,
+        scores=_scores(name, entry.get("scores"), rubric, problems),
+        note=encodable(" ".join(remarks)),
+    )
+
+
+def _scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> dict[str, float | None]:
+    names = [criterion.name for criterion in rubric.criteria]
+    if not isinstance(value, dict):
+        problems.append(f'candidate {name} has no "scores" object')
+        return {}
+    unknown = [key for key in value if key not in names]
+    problems += [f"candidate {name}: {_short(key)} is no criterion" for key in unknown[:2]]
+    scores: dict[str, float | None] = {}
+    for criterion in names:
+        if criterion not in value:
+            problems.append(f"candidate {name} has no score for {criterion}")
+            continue
+        score = value[criterion]
+        if score is None:
+            scores[criterion] = None
+        elif isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= HIGHEST:
+            problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
+        else:
+            scores[criterion] = float(score) / HIGHEST
+    if len(scores) == len(names) and all(score is None for score in scores.values()):
+        problems.append(f"candidate {name} has no score but null")
+    return scores
+
+
+def _evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:
+    listed = value[:_QUOTES_READ] if isinstance(value, list) else []
+    quotes = [quote for quote in listed if isinstance(quote, str)]
+    dropped += [f"the reply does not say {_short(quote)}" for quote in quotes if not _occurs(quote, said)]
+    return tuple(encodable(quote) for quote in quotes if _occurs(quote, said))
+
+
+def _defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
+    """A quote that does not occur takes its defect with it; an empty one stands for an omission."""
+    codes = {rule.code for rule in rubric.defects}
+    kept: list[Defect] = []
+    for item in value[:_DEFECTS_READ] if isinstance(value, list) else []:
+        code = item.get("code") if isinstance(item, dict) else item
+        quote = item.get("quote", "") if isinstance(item, dict) else ""
+        if not isinstance(code, str) or code not in codes:
+            dropped.append(f"the rubric has no defect {_short(code)}")
+        elif not isinstance(quote, str) or (quote.strip() and not _occurs(quote, said)):
+            dropped.append(f"{code}, since the reply does not say {_short(quote)}")
+        else:
+            kept.append(Defect(code=code, quote=encodable(quote.strip())))
+    return tuple(dict.fromkeys(kept))
+
+
+def _occurs(quote: str, said: str) -> bool:
+    plain = _plain(quote).strip("\"' …") if quote else ""
+    plain = plain.removesuffix("...").removeprefix("...").strip()
+    return sum(map(str.isalnum, plain)) >= _LEAST_QUOTE and plain in said
+
+
+def _plain(text: str) -> str:
+    """Blank space, quotation marks and case made alike: models copy no better than that."""
+    return " ".join(fold(text).split())
+
+
+def _short(value: object) -> str:
+    text = value if isinstance(value, str) else type(value).__name__
+    return json.dumps(text[:60])

@@ -1,0 +1,252 @@
+"""The offline judge: sensible, repeatable, and not to be bought with words."""
+
+import asyncio
+import time
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from app.domain.judging import (
+    Candidate,
+    Defect,
+    DefectRule,
+    Judgement,
+    JudgeRequest,
+    Probes,
+    Rubric,
+    RubricCriterion,
+)
+from app.judges.lexical import line_of, stem_of, texts
+from app.judges.offline import OfflineJudge, ranked, standing
+from app.sheets.casting import case_document, cast_all, scene_probes
+from app.sheets.loading import read_scenes, read_sheets
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")
+RUBRIC = Rubric(
+    name="npc",
+    version="1",
+    instructions="",
+    criteria=tuple(RubricCriterion(name=name, weight=0.25, description="", anchors={}) for name in NAMES),
+    defects=tuple(
+        DefectRule(code=code, description="") for code in ("future_knowledge", "assistant_tone", "repetition")
+    ),
+)
+PREFERENCE = Rubric(
+    name="preference",
+    version="1",
+    instructions="",
+    criteria=(RubricCriterion(name="kindness", weight=1.0, description="", anchors={}),),
+)
+DOCUMENT: dict[str, JsonValue] = {
+    "character_sheet": {
+        "name": "Mirela",
+        "role": "innkeeper of the Grey Heron on the marsh road",
+        "knows": ["the ferry sank at the fair", "the toll is two coppers", "eels sell well before the feast"],
+    },
+    "withheld_events": [{"text": "The duke is poisoned."}],
+    "conversation": [
+        {"speaker": "npc", "text": "Wipe your boots."},
+        {"speaker": "player", "text": "Is the ferry still crossing the marsh tonight?"},
+    ],
+}
+PROBES = Probes(
+    must_not_mention=("poison", "toll bridge"),
+    voice=("coin on the wood", "stranger"),
+    facts=("The ferry sank at the fair and took nine oxen.",),
+)
+IN_CHARACTER = (
+    "No ferry, stranger. She sank at the fair with nine oxen. *wipes a mug* Coin on the wood, or sleep in the marsh?"
+)
+ASSISTANT = (
+    "I'd be happy to help with the ferry! There are several things to consider. Let me know if you have any questions."
+)
+UNRELATED = "Chloroplasts convert sunlight into chemical energy. Mitochondria produce adenosine triphosphate."
+
+
+def request(*candidates: str, rubric: Rubric = RUBRIC, probes: Probes = PROBES) -> JudgeRequest:
+    return JudgeRequest(
+        rubric=rubric,
+        document=DOCUMENT,
+        probes=probes,
+        candidates=tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate(candidates)),
+    )
+
+
+def judged(*candidates: str, rubric: Rubric = RUBRIC, probes: Probes = PROBES) -> Judgement:
+    return asyncio.run(OfflineJudge().judge(request(*candidates, rubric=rubric, probes=probes)))
+
+
+def standings(*candidates: str, rubric: Rubric = RUBRIC) -> list[float]:
+    return [standing(rubric, verdict.scores) for verdict in judged(*candidates, rubric=rubric).verdicts]
+
+
+@pytest.mark.parametrize("rubric", [RUBRIC, PREFERENCE], ids=["npc", "preference"])
+def test_character_before_assistant_before_nonsense_before_nothing(rubric: Rubric) -> None:
+    judgement = judged(UNRELATED, "", ASSISTANT, IN_CHARACTER, rubric=rubric)
+    order = [name for tier in judgement.ranking for name in tier]
+    assert order[:2] == ["c3", "c2"]
+    assert standings("", rubric=rubric) == [0.0]
+
+
+def test_it_names_itself_and_costs_nothing() -> None:
+    judgement = judged(IN_CHARACTER)
+    assert (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd) == (
+        "offline",
+        "offline-lexical-1",
+        "",
+        0,
+        None,
+    )
+    assert judgement.verdicts[0].note.startswith("Words only, no model: ")
+
+
+def test_the_same_request_has_the_same_answer() -> None:
+    assert judged(IN_CHARACTER, ASSISTANT) == judged(IN_CHARACTER, ASSISTANT)
+
+
+def test_equal_replies_are_tied() -> None:
+    assert judged(ASSISTANT, IN_CHARACTER, ASSISTANT).ranking == (("c1",), ("c0", "c2"))
+
+
+def test_quotes_are_verbatim() -> None:
+    verdict = judged(IN_CHARACTER).verdicts[0]
+    assert len(verdict.evidence) == 2
+    assert all(quote in IN_CHARACTER for quote in verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "defects"),
+    [
+        (IN_CHARACTER, ()),
+        ("They say it was poison, stranger.", (Defect(code="future_knowledge"),)),
+        (ASSISTANT, (Defect(code="assistant_tone"),)),
+        ("The ferry sank, I say. " * 5, (Defect(code="repetition"),)),
+    ],
+)
+def test_defects(text: str, defects: tuple[Defect, ...]) -> None:
+    assert judged(text).verdicts[0].defects == defects
+
+
+def test_only_defects_of_the_rubric_are_reported() -> None:
+    assert judged("Poison! " + ASSISTANT, rubric=PREFERENCE).verdicts[0].defects == ()
+
+
+def test_what_must_be_mentioned_decides_about_the_facts() -> None:
+    probes = Probes(must_mention=("ferry", "oxen"))
+    values = [
+        verdict.scores["lore_accuracy"] or 0.0
+        for verdict in judged("Nothing crosses.", "The ferry? No.", "Ferry, oxen: sunk.", probes=probes).verdicts
+    ]
+    assert values == sorted(values)
+    assert len(set(values)) == 3
+
+
+def test_saying_the_line_back_is_no_answer() -> None:
+    echo, answer = judged("Is the ferry still crossing the marsh tonight?", "The ferry sank in the marsh.").verdicts
+    assert (echo.scores["responsiveness"] or 0.0) < (answer.scores["responsiveness"] or 0.0)
+
+
+FILLER = (
+    "I hope this helps.",
+    "Let me know if there is more that I can do for you!",
+    "It really is a very good thing to be here, is it not?",
+    "Honestly, frankly, truly, wonderful, marvellous splendour glows.",
+    "You and I, well, what can we say?",
+)
+
+
+@pytest.mark.parametrize("filler", FILLER)
+@pytest.mark.parametrize("text", [IN_CHARACTER, ASSISTANT, UNRELATED, "Aye.", "The toll is two coppers."])
+def test_padding_never_pays(text: str, filler: str) -> None:
+    plain, *padded = standings(text, f"{text}\n{filler}", f"{filler}\n{text}", f"{filler}\n{text}\n" + filler * 3)
+    assert max(padded) <= plain
+
+
+@given(st.lists(st.sampled_from(["zorp", "quux", "blarg", "you", "the", "i", "?", "!"]), max_size=40))
+def test_words_that_say_nothing_earn_nothing(noise: list[str]) -> None:
+    plain, padded = standings(IN_CHARACTER, IN_CHARACTER + "\n" + " ".join(noise))
+    assert padded <= plain
+
+
+@given(st.text(max_size=300))
+def test_any_text_has_a_score(text: str) -> None:
+    verdict = judged(text).verdicts[0]
+    assert set(verdict.scores) == set(NAMES)
+    assert all(quote in text for quote in verdict.evidence)
+
+
+@pytest.mark.parametrize("unit", ["a ", "ferry ", ".", "ferry? ", "1. x\n", "the ferry sank ", "鍵", "\u0301"])
+def test_long_texts_take_time_in_proportion(unit: str) -> None:
+    began = time.perf_counter()
+    judged(unit * (200_000 // len(unit)))
+    assert time.perf_counter() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        (DOCUMENT, "Is the ferry still crossing the marsh tonight?"),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, "Hi"),
+        ({"prompt": "Why?"}, "Why?"),
+        ({"conversation": []}, ""),
+        ({"conversation": [3]}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_line_that_is_answered(document: dict[str, JsonValue], line: str) -> None:
+    assert line_of(document) == line
+
+
+def test_withheld_texts_are_not_the_world() -> None:
+    assert "The duke is poisoned." not in set(texts(DOCUMENT))
+
+
+def test_stems() -> None:
+    assert [stem_of(word) for word in ("coppers", "ferries", "crossing", "boxes", "bus", "is")] == [
+        "copper",
+        "ferry",
+        "cross",
+        "box",
+        "bus",
+        "is",
+    ]
+
+
+def test_ranking_ties_what_rounds_alike() -> None:
+    assert ranked({"a": 0.5, "b": 0.50001, "c": 0.9}) == (("c",), ("a", "b"))
+
+
+def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> None:
+    """Over every scene that has an exemplary reply: the lexical measures know whose world they are in."""
+    casts = [
+        cast
+        for cast in cast_all(
+            read_sheets(ROOT / "character_sheets"), read_scenes(ROOT / "app" / "envs" / "npc_arena" / "scenes")
+        )
+        if cast.exemplar is not None
+    ]
+    assert casts
+    wins = list(
+        chain.from_iterable(
+            _wins(cast.exemplar or "", (*cast.sheet.probes.distractors, ASSISTANT, UNRELATED), asked)
+            for cast in casts
+            for asked in [
+                JudgeRequest(
+                    rubric=RUBRIC, document=case_document(cast, (), (), None), probes=scene_probes(cast), candidates=()
+                )
+            ]
+        )
+    )
+    assert sum(wins) / len(wins) >= 0.95
+
+
+def _wins(exemplar: str, others: tuple[str, ...], asked: JudgeRequest) -> list[bool]:
+    candidates = tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate((exemplar, *others)))
+    judgement = asyncio.run(OfflineJudge().judge(asked.model_copy(update={"candidates": candidates})))
+    best, *rest = (standing(RUBRIC, verdict.scores) for verdict in judgement.verdicts)
+    return [best > other for other in rest]
