@@ -220,7 +220,7 @@ def _lifespan(
 async def _open(settings: Settings, gateway: Gateway, examples: Examples) -> None:
     """Reads the data, then takes up what a restart interrupted."""
     try:
-        datasets = ConfiguredDatasets(settings.datasets, settings.cache_dir)
+        datasets = ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir)
         await asyncio.to_thread(gateway.catalogue.open, datasets)
         await examples.prepare(gateway)
         await gateway.desk.resume()

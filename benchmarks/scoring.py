@@ -67,7 +67,7 @@ def compare() -> Comparison:
 
 
 def _batches(url: str, count: int) -> Iterator[Batch]:
-    environment = Gsm8k.open(ConfiguredDatasets({}, None))
+    environment = Gsm8k.open(ConfiguredDatasets({}))
     asks: list[bytes] = [
         post(f"/envs/{ENV}/next-batch", {"batch_size": GROUPS_A_REQUEST, "cursor": GROUPS_A_REQUEST * number})
         for number in range(count)
@@ -126,7 +126,7 @@ def _rows_by_batch(gateway: Served, batches: Sequence[Batch]) -> list[dict[str, 
 def _limit(file: Path, batches: Sequence[Batch], rows: Sequence[dict[str, list[Row]]]) -> float:
     """Seconds to grade every completion and insert every ready-made row, a commit for each request's worth, with the
     gateway's pragmas."""
-    environment = Gsm8k.open(ConfiguredDatasets({}, None))
+    environment = Gsm8k.open(ConfiguredDatasets({}))
     connection = sqlite3.connect(file, isolation_level=None)
     for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")

@@ -137,7 +137,7 @@ def _solver() -> Catalogue:
     """The environments as this machine's own settings open them."""
     settings = read_settings()
     catalogue = Catalogue(discover())
-    catalogue.open(ConfiguredDatasets(settings.datasets, settings.cache_dir))
+    catalogue.open(ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir))
     return catalogue
 
 

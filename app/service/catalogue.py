@@ -1,5 +1,6 @@
 """The environments that are served, each with what it became when its data was opened."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from app.domain.values import FiniteJson
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.ports import Datasets, Environment, Panel
 from app.prompts import digest
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,12 +66,16 @@ class Catalogue:
         self.opened = False
 
     def open(self, datasets: Datasets) -> None:
-        """Blocking: reads every configured data source once."""
+        """Blocking: reads every configured data source once. One that breaks takes no other with it."""
         for name, environment in self.classes.items():
             try:
                 self._hosted[name] = Hosted.of(environment.open(datasets))
             except EnvironmentUnavailable as error:
+                log.error("environment unavailable: %s: %s", name, error.detail)
                 self._reasons[name] = error.detail
+            except Exception:
+                log.exception("environment unavailable: %s", name)
+                self._reasons[name] = "it could not be opened; the service's log says why"
         self.opened = True
 
     def require(self, name: str) -> None:

@@ -28,7 +28,7 @@ LOW = 0.35
 
 @lru_cache
 def _opened(name: str) -> Environment:
-    return CLASSES[name].open(ConfiguredDatasets({}, None))
+    return CLASSES[name].open(ConfiguredDatasets({}))
 
 
 def _tools(environment: Environment) -> Tools:
@@ -119,7 +119,7 @@ def test_hostile_text_is_scored_like_any_other(name: str) -> None:
 @every_environment
 @every_split
 def test_the_same_index_is_the_same_bytes(name: str, split: Split) -> None:
-    again = CLASSES[name].open(ConfiguredDatasets({}, None))
+    again = CLASSES[name].open(ConfiguredDatasets({}))
     made = [task.model_dump_json() for task in _tasks(_opened(name), split)]
     assert [task.model_dump_json() for task in _tasks(again, split)] == made
 
