@@ -25,7 +25,7 @@ from app.judges.chat import ChatJudge, ChatJudgeConfig
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.packaged import packaged_folder
-from app.ports import Clock, Environment, Panels
+from app.ports import Clock, Environment, Panels, Retriever
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
@@ -130,7 +130,12 @@ def is_loopback(host: str) -> bool:
 
 
 def gateway_of(
-    classes: Mapping[str, type[Environment]], store: Store, panels: Panels, observer: PrometheusObserver, clock: Clock
+    classes: Mapping[str, type[Environment]],
+    store: Store,
+    panels: Panels,
+    retriever: Retriever,
+    observer: PrometheusObserver,
+    clock: Clock,
 ) -> Gateway:
     catalogue = Catalogue(classes)
     runs = RunBook(store.runs, clock)
@@ -140,7 +145,7 @@ def gateway_of(
             catalogue=catalogue,
             tasks=store.tasks,
             runs=runs,
-            retriever=NoWorlds(),
+            retriever=retriever,
             panels=panels,
             observer=observer,
         ),
@@ -168,15 +173,19 @@ def create_app(
     *,
     environments: Mapping[str, type[Environment]] | None = None,
     panels: Panels | None = None,
+    retriever: Retriever | None = None,
+    clock: Clock | None = None,
     announce: Callable[[str], None] = log.warning,
 ) -> FastAPI:
-    """Opens and migrates the store at once, the environments' data behind the first requests. `environments` and
-    `panels` replace what would be discovered and configured; `announce` is told a key that was made."""
+    """Opens and migrates the store at once, the environments' data behind the first requests. `environments`,
+    `panels` and `retriever` replace what would be discovered and configured, `clock` the present in groups, runs and
+    leases; `announce` is told a key that was made."""
     observer = PrometheusObserver()
-    store = Store.open(settings.database_url, packaged_folder("migrations"), committed=observer.committed)
+    store = Store.open(settings.database_url, packaged_folder("migrations"), clock=clock, committed=observer.committed)
     observer.watch_queue(lambda: store.depth)
     panels = panels or panels_of(settings)
-    gateway = gateway_of(environments if environments is not None else discover(), store, panels, observer, _now)
+    classes = environments if environments is not None else discover()
+    gateway = gateway_of(classes, store, panels, retriever or NoWorlds(), observer, clock or _now)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
