@@ -1,8 +1,8 @@
 """Scores: a reward or the reason why there is none, and the parts it was made from."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from app.domain.values import FiniteNumber, Frozen, Unit
 
@@ -19,6 +19,10 @@ Reason = Literal[
     "internal",
 ]
 """Why a rollout is unscored. Each is the service's doing or setting, never a judgement of the completion."""
+
+
+def _empty(text: str) -> bool:
+    return not text
 
 
 class Criterion(Frozen):
@@ -47,6 +51,8 @@ class Score(Frozen):
     rationale: str = ""
     judges: tuple[str, ...] = ()
     """Who judged, by name; empty when the rule itself decides."""
+    candidate: Annotated[str, Field(exclude_if=_empty)] = ""
+    """The id under which judges saw this completion, as in their judgements; equal completions share it."""
     scoring_digest: str = ""
     """Of everything that decides about rewards: environment version, data, rubric, judges, templates, options."""
 

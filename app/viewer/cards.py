@@ -1,6 +1,6 @@
 """A stored group as the page shows it: pure values, ready for the template."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from app.domain.groups import Group, Rollout
@@ -49,6 +49,8 @@ class Card:
     rank: str
     slot: int
     rollout_id: str
+    candidate: str
+    """The id that judgements speak of; empty when no judge saw it."""
     outcome: str
     reason: str
     reward: str
@@ -70,15 +72,25 @@ class Card:
 
 
 @dataclass(frozen=True)
+class Seen:
+    """A candidate of a judgement, and which completions it was, as places in the request; none where that is not
+    known."""
+
+    id: str
+    slots: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Reading:
-    """One judge's answer to one presentation of the group."""
+    """One judge's answer to one presentation of the group. `ranking` is best first, ties together."""
 
     judgement: Judgement
     offline: bool
-    ranking: str
+    order: tuple[Seen, ...]
+    ranking: tuple[tuple[Seen, ...], ...]
     cost: str
     latency: str
-    verdicts: tuple[tuple[Verdict, tuple[Chip, ...]], ...]
+    verdicts: tuple[tuple[Seen, Verdict, tuple[Chip, ...]], ...]
     prompt: Excerpt | None
     raw: Excerpt | None
 
@@ -110,6 +122,7 @@ def _card(rollout: Rollout, slot: int, rank: str, advantage: float | None) -> Ca
         rank=rank,
         slot=slot + 1,
         rollout_id=rollout.rollout_id,
+        candidate=visible(score.candidate),
         outcome=score.outcome,
         reason=score.reason or "",
         reward=number(score.reward),
@@ -165,14 +178,26 @@ def _call(call: ToolCall) -> Call:
     )
 
 
-def reading_of(judgement: Judgement) -> Reading:
+def readings_of(judgements: Sequence[Judgement], group: Group) -> tuple[Reading, ...]:
+    slots: dict[str, list[int]] = {}
+    for place, rollout in enumerate(group.rollouts, start=1):
+        if rollout.score.candidate:
+            slots.setdefault(rollout.score.candidate, []).append(place)
+    return tuple(_reading(judgement, slots) for judgement in judgements)
+
+
+def _reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> Reading:
+    def seen(candidate: str) -> Seen:
+        return Seen(visible(candidate), tuple(slots.get(candidate, ())))
+
     return Reading(
         judgement=judgement,
         offline=judgement.judge == OFFLINE_JUDGE,
-        ranking=" > ".join(" = ".join(map(visible, tied)) for tied in judgement.ranking),
+        order=tuple(map(seen, judgement.order)),
+        ranking=tuple(tuple(map(seen, tied)) for tied in judgement.ranking),
         cost="" if judgement.cost_usd is None else f"${judgement.cost_usd:.4f}",
         latency=f"{judgement.latency_seconds:.2f} s",
-        verdicts=tuple((verdict, _verdict_chips(verdict)) for verdict in judgement.verdicts),
+        verdicts=tuple((seen(verdict.candidate), verdict, _verdict_chips(verdict)) for verdict in judgement.verdicts),
         prompt=excerpt(judgement.prompt, 4000) if judgement.prompt else None,
         raw=excerpt(judgement.raw, 4000) if judgement.raw else None,
     )

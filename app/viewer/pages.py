@@ -14,7 +14,7 @@ from app.ports import Views
 from app.rewards import group_statistics
 from app.service.requests import GroupId
 from app.viewer.assets import assets_router
-from app.viewer.cards import cards_of, lines_of, reading_of
+from app.viewer.cards import cards_of, lines_of, readings_of
 from app.viewer.figures import bar_chart
 from app.viewer.rendering import Renderer
 from app.viewer.text import as_json, excerpt, visible
@@ -81,7 +81,7 @@ def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
             tools=[(tool.function, excerpt(as_json(tool.function.parameters))) for tool in detail.task.prompt.tools],
             metadata=excerpt(as_json(detail.task.prompt.metadata), 4000),
             key=detail.task.key,
-            readings=tuple(map(reading_of, detail.judgements)),
+            readings=readings_of(detail.judgements, detail.group),
             where=where,
             newer=newer,
             older=older,

@@ -51,7 +51,9 @@ def criterion(name: str, value: float | None, weight: float) -> Criterion:
     return Criterion(name=name, value=value, weight=weight, note="on an anchored scale of 0 to 4")
 
 
-def judged(reward: float, absolute: float, relative: float, values: tuple[float | None, ...], why: str) -> Score:
+def judged(
+    candidate: str, reward: float, absolute: float, relative: float, values: tuple[float | None, ...], why: str
+) -> Score:
     names = (("in_character", 0.35), ("lore", 0.25), ("relevance", 0.2), ("voice", 0.2))
     return Score(
         outcome="scored",
@@ -62,6 +64,7 @@ def judged(reward: float, absolute: float, relative: float, values: tuple[float 
         criteria=tuple(criterion(name, value, weight) for (name, weight), value in zip(names, values, strict=True)),
         rationale=why,
         judges=("careful",),
+        candidate=candidate,
     )
 
 
@@ -111,7 +114,9 @@ def npc_group(number: int) -> GroupDetail:
     rollouts = [
         (
             Completion(text="Room three, second door on the left. He asked not to be disturbed.", finish_reason="stop"),
-            judged(0.18, 0.25, 0.0, (0.25, 0.5, 0.75, 0.25), "Gives away where a guest sleeps, which she never does."),
+            judged(
+                "Q2", 0.18, 0.25, 0.0, (0.25, 0.5, 0.75, 0.25), "Gives away where a guest sleeps, which she never does."
+            ),
         ),
         (
             Completion(
@@ -121,6 +126,7 @@ def npc_group(number: int) -> GroupDetail:
                 token_ids=tuple(range(44)),
             ),
             judged(
+                "K7",
                 0.94,
                 0.91,
                 1.0,
@@ -136,7 +142,9 @@ def npc_group(number: int) -> GroupDetail:
         ),
         (
             Completion(text="I could not say, sir. Many people come and go here.", finish_reason="stop"),
-            judged(0.47, 0.55, 0.33, (0.5, 0.75, 0.75, None), "Keeps the secret, but anybody could have said it."),
+            judged(
+                "M4", 0.47, 0.55, 0.33, (0.5, 0.75, 0.75, None), "Keeps the secret, but anybody could have said it."
+            ),
         ),
         (Completion(text="The sea takes who it is owed, lo", finish_reason="length"), Score.unscored("judge_failed")),
     ]

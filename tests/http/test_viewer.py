@@ -151,7 +151,7 @@ def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
     words = page(client.get(path_of(1))).words()
     for expected in (
         "Mirela Voss",
-        "0.940 +1.32 adv #1 · sent as 2",
+        "0.940 +1.32 adv #1 · sent as 2 · K7",
         "gate 1.00 absolute 0.91 relative 1.00",
         "in character 1.00 ×0.35",
         "voice n/a",
@@ -160,7 +160,7 @@ def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
         "Deflects in her own voice",
         "judged by careful",
         "3,120 + 412 tokens $0.0148",
-        "shown in the order K7 Q2 M4 ; ranked K7 > M4 = Q2",
+        "shown in the order K7 2 Q2 1 M4 4 · ranked K7 2 > M4 4 = Q2 1",
         "leaks secret",
         "Failed. the answer was not JSON, twice",
         "What the judge was shown",

@@ -7,7 +7,7 @@ import pytest
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.viewer.cards import cards_of, lines_of, reading_of
+from app.viewer.cards import Seen, cards_of, lines_of, readings_of
 from app.viewer.figures import MAX_BARS, Bar, bar_chart, heat, number, signed
 from app.viewer.text import SHOWN_AT_ALL, Excerpt, excerpt, visible
 from tests.http.sample_views import group_of, gsm8k_group, npc_group
@@ -119,7 +119,7 @@ def test_calls_are_shown_whichever_way_their_arguments_came() -> None:
     )
 
 
-def test_a_ranking_shows_its_ties_and_free_calls_cost_nothing() -> None:
+def test_a_ranking_keeps_its_ties_and_free_calls_cost_nothing() -> None:
     judgement = Judgement(
         judge="offline",
         model="none",
@@ -127,12 +127,17 @@ def test_a_ranking_shows_its_ties_and_free_calls_cost_nothing() -> None:
         verdicts=(Verdict(candidate="a", scores={"voice": None}),),
         ranking=(("b",), ("a", "c")),
     )
-    reading = reading_of(judgement)
-    chips = [(chip.name, chip.value, chip.heat) for _, chips in reading.verdicts for chip in chips]
-    assert (reading.ranking, reading.cost, reading.offline, reading.raw, chips) == (
-        "b > a = c",
+    prompt = npc_group(1).task.prompt
+    scores = [Score(outcome="scored", reward=0.5, candidate=candidate) for candidate in ("c", "a", "c", "")]
+    group = group_of(1, "npc_arena", prompt, [(Completion(text="x"), score) for score in scores]).group
+    a, b, c = Seen("a", (2,)), Seen("b", ()), Seen("c", (1, 3))
+    (reading,) = readings_of([judgement], group)
+    chips = [(seen, chip.name, chip.value, chip.heat) for seen, _, chips in reading.verdicts for chip in chips]
+    assert (reading.order, reading.ranking, reading.cost, reading.offline, reading.raw, chips) == (
+        (a, b, c),
+        ((b,), (a, c)),
         "",
         True,
         None,
-        [("voice", "n/a", None)],
+        [(a, "voice", "n/a", None)],
     )
