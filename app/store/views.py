@@ -49,6 +49,8 @@ def conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
 def _groups(connection: Connection, where: GroupFilter) -> list[GroupSummary]:
     newest = select(groups).where(*conditions(where)).order_by(groups.c.sequence.desc()).limit(where.limit)
     rows = connection.execute(newest).mappings().all()
+    if not rows:
+        return []
     titles = select(tasks.c.task_id, tasks.c.title).where(tasks.c.task_id.in_({row["task_id"] for row in rows}))
     title_of = {task_id: str(decode_json(title)) for task_id, title in connection.execute(titles)}
     rewards: defaultdict[int, list[float | None]] = defaultdict(list)
