@@ -9,6 +9,7 @@ from app.web.keys import ALWAYS_OPEN, ApiKeys, KeyRing
 from app.web.limits import DEFAULT_MAX_BYTES, BodyLimits
 from app.web.measurements import Measurements
 from app.web.openapi import install_openapi
+from app.web.origins import SameOrigin
 from app.web.problems import install_problems
 from app.web.request_ids import RequestIds
 from app.web.security_headers import SecurityHeaders
@@ -24,6 +25,8 @@ class Door:
     open_paths: frozenset[str] = ALWAYS_OPEN
     max_body_bytes: int = DEFAULT_MAX_BYTES
     observe: Callable[[str, str, int, float], None] = _unobserved
+    hosts: frozenset[str] | None = None
+    """`Host` headers that are answered; None for any."""
 
 
 def install_door(app: FastAPI, door: Door) -> None:
@@ -32,6 +35,7 @@ def install_door(app: FastAPI, door: Door) -> None:
     install_problems(app)
     app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes)
     app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
+    app.add_middleware(SameOrigin, hosts=door.hosts)
     app.add_middleware(Measurements, observe=door.observe)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(RequestIds)
