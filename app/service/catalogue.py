@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from pydantic import BaseModel, ValidationError
 
@@ -15,16 +16,19 @@ from app.prompts import digest
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hosted:
-    """An environment that can serve. `data_digest` covers everything but code that its tasks rest on."""
+    """An environment that can serve. `data_digest` covers everything but code that its tasks rest on; it is taken
+    once, since an environment's data does not change while it serves."""
 
     environment: Environment
+    digests: Mapping[str, str]
     data_digest: str
 
     @classmethod
     def of(cls, environment: Environment) -> "Hosted":
-        return cls(environment, digest(dict(sorted(environment.digests.items()))))
+        digests = dict(sorted(environment.digests.items()))
+        return cls(environment, digests, digest(digests))
 
     @property
     def name(self) -> str:
@@ -41,19 +45,22 @@ class Hosted:
 
     def pin(self, options: ScoringOptions, panel: Panel | None) -> Pin:
         """What decides about this environment's rewards at this moment."""
-        parts = {
-            **{f"data.{name}": value for name, value in self.environment.digests.items()},
-            "options": digest(options.model_dump(mode="json")),
-        }
-        if panel is not None:
-            parts["panel"] = panel.digest
-        scoring = digest([self.environment.name, self.environment.version, dict(sorted(parts.items()))])
-        return Pin(
-            environment=self.environment.name,
-            version=self.environment.version,
-            scoring_digest=scoring,
-            parts=parts,
-        )
+        return _pin(self, options, None if panel is None else panel.digest)
+
+
+@lru_cache(maxsize=1024)
+def _pin(hosted: Hosted, options: ScoringOptions, panel_digest: str | None) -> Pin:
+    environment = hosted.environment
+    parts = {f"data.{name}": value for name, value in hosted.digests.items()}
+    parts["options"] = digest(options.model_dump(mode="json"))
+    if panel_digest is not None:
+        parts["panel"] = panel_digest
+    return Pin(
+        environment=environment.name,
+        version=environment.version,
+        scoring_digest=digest([environment.name, environment.version, dict(sorted(parts.items()))]),
+        parts=parts,
+    )
 
 
 class Catalogue:
