@@ -31,6 +31,9 @@ def _constant(name: str) -> float:
     raise _NotFinite(name)
 
 
+_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
+
+
 def parse(body: bytes) -> JsonValue:
     """The value of a JSON text in UTF-8. RefusedBody with status 400 when it is none, and with 422 and the places when
     it holds NaN, an infinity (`1e999` too) or half a surrogate pair."""
@@ -53,7 +56,7 @@ def parse(body: bytes) -> JsonValue:
 
 def _loads(text: str) -> JsonValue:
     try:
-        value: JsonValue = json.loads(text, parse_float=_finite, parse_constant=_constant)
+        value: JsonValue = _STRICT.decode(text)
     except _NotFinite:
         raise _refusal(_faults_of(json.loads(text))) from None
     return value
