@@ -7,6 +7,7 @@ Read in this order:
     ports       the seams between the core and everything that touches the world
     rewards     how parts become a reward; the statistics of a group
     prompts     templates and digests        sheets      character sheets
+    grading     what a reply commits to          word_problems   arithmetic made from stories
     service     the verbs: next_batch, step, score
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
