@@ -3,12 +3,17 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from app.domain.judging import GateFacts, Secret
 from app.judges.gates.registry import GATES, GATES_DIGEST, failed_gates
 from app.judges.reading import fold, visible_text
+from app.sheets.casting import cast_all, gate_facts
+from app.sheets.loading import read_scenes, read_sheets
+
+ROOT = Path(__file__).parents[2]
 
 PROMPT = (
     "You are Mirela, innkeeper of the Grey Heron. You keep the only dry cellar on the marsh road and you trust nobody "
@@ -250,6 +255,21 @@ def test_the_leading_thought_is_not_part_of_the_reply(text: str, seen: str) -> N
 
 def test_folding() -> None:
     assert fold("Ｓｔｒａßｅ’s \u200bﬁn") == "strasse's fin"
+
+
+def test_what_the_packaged_characters_say_passes() -> None:
+    """Precision on fiction: exemplary replies, and the sheets' own lines but for being copies of themselves."""
+    casts = cast_all(
+        read_sheets(ROOT / "character_sheets"), read_scenes(ROOT / "app" / "envs" / "npc_arena" / "scenes")
+    )
+    caught = []
+    for cast in casts:
+        facts = gate_facts(cast, "", 120, None).model_copy(update={"max_words": 400})
+        lines = [cast.sheet.scenario.greeting, *(example.reply for example in cast.sheet.voice.examples)]
+        spoken = lines if cast.exemplar is None else [*lines, cast.exemplar]
+        found = {text: set(flags(text, facts)) - {"copies_example", "repeats_itself"} for text in spoken}
+        caught += [(cast.scene.id, text, names) for text, names in found.items() if names]
+    assert (len(casts) > 50, caught) == (True, [])
 
 
 def _spread(unit: str) -> Callable[[int], str]:

@@ -1,8 +1,11 @@
 """The panel: whatever the order, the failure or the trick, a reward follows its text."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -408,6 +411,17 @@ def test_kendall(one: Sequence[float], other: Sequence[float], tau: float) -> No
 )
 def test_top_is_close(readings: Sequence[Sequence[float]], close: bool) -> None:
     assert top_is_close(readings) is close
+
+
+def test_without_a_configured_judge_the_client_library_is_not_loaded() -> None:
+    """It takes a second to import."""
+    program = (
+        "import sys, pkgutil, importlib, app.judges as judges\n"
+        "names = {module.name for module in pkgutil.walk_packages(judges.__path__, 'app.judges.')}\n"
+        "[importlib.import_module(name) for name in names - {'app.judges.chat'}]\n"
+        "assert 'app.judges.panels' in names and 'openai' not in sys.modules, names"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
 
 
 class TestConfiguredPanels:

@@ -1,0 +1,90 @@
+"""What a chat server sends back, read without trust in its form."""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+from app.judges.reading import encodable
+
+_LONGEST_WORDS: Final = 200
+_MOST_TOKENS: Final = 10**9
+
+
+class NotAReply(Exception):
+    """Status 200 with something in it that is no chat completion."""
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """`text` is the refusal where the model refused. Token counts are 0 where the server does not count."""
+
+    text: str
+    cut_off: bool
+    input_tokens: int
+    output_tokens: int
+
+
+def read_reply(body: bytes) -> ChatReply:
+    """NotAReply when there is no message in `body`."""
+    try:
+        value: object = json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        raise NotAReply("the judge's server sent something that is not JSON") from None
+    choice = _first(_field(value, "choices"))
+    message = _field(choice, "message")
+    if not isinstance(message, dict):
+        raise NotAReply("the judge's server sent JSON without a message in it")
+    usage = _field(value, "usage")
+    return ChatReply(
+        text=encodable(_text(message.get("content")) or _text(message.get("refusal"))),
+        cut_off=_field(choice, "finish_reason") == "length",
+        input_tokens=_count(_field(usage, "prompt_tokens")),
+        output_tokens=_count(_field(usage, "completion_tokens")),
+    )
+
+
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds that the server asks to wait; 0 when it does not say, or says it in a way nobody understands."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            when = parsedate_to_datetime(value)
+        except ValueError:
+            return 0.0
+        moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
+        seconds = (moment - datetime.now(UTC)).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
+
+
+def told_by_server(status: int, body: object) -> str:
+    """What the server says of a refused request; nothing of one about keys, which such messages like to repeat."""
+    if status in (401, 403):
+        return ""
+    error = _field(body, "error")
+    words = _text(_field(error, "message")) or _text(error) or _text(_field(body, "message")) or _text(body)
+    return encodable(f": {' '.join(words.split())[:_LONGEST_WORDS]}") if words.strip() else ""
+
+
+def _field(value: object, name: str) -> object:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _first(value: object) -> object:
+    return value[0] if isinstance(value, list) and value else None
+
+
+def _text(value: object) -> str:
+    """Some servers send the content as a list of parts."""
+    if isinstance(value, list):
+        return "".join(_text(_field(part, "text")) for part in value if isinstance(part, dict))
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    return min(value, _MOST_TOKENS) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
