@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from sqlalchemy import Connection, and_, bindparam, insert, literal_column, select, update
+from sqlalchemy import Connection, and_, bindparam, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.groups import Group, Rollout
@@ -11,6 +11,7 @@ from app.domain.judging import Judgement
 from app.domain.scores import Outcome
 from app.errors import InvalidRequest, NotFound
 from app.ports import Groups, GroupToStore, IdempotencyKey
+from app.store.bulk import insert_rows
 from app.store.database import Database
 from app.store.group_rows import (
     criterion_rows,
@@ -137,13 +138,11 @@ def _insert_rollouts(connection: Connection, members: Sequence[tuple[int, Sequen
     numbered = [
         (sequence, position, rollout) for sequence, rollouts_ in members for position, rollout in enumerate(rollouts_)
     ]
-    if numbered:
-        connection.execute(insert(rollouts), [rollout_row(*one) for one in numbered])
+    insert_rows(connection, rollouts, [rollout_row(*one) for one in numbered])
     criteria = [
         row for sequence, position, rollout in numbered for row in criterion_rows(sequence, position, rollout.score)
     ]
-    if criteria:
-        connection.execute(insert(scores), criteria)
+    insert_rows(connection, scores, criteria)
 
 
 def _insert_judgements(connection: Connection, database: Database, made: Sequence[tuple[int, Judgement]]) -> None:
@@ -152,7 +151,7 @@ def _insert_judgements(connection: Connection, database: Database, made: Sequenc
     rows = judgement_rows(made, database.stamp())
     if rows.prompts:
         connection.execute(database.insert_new(prompts), rows.prompts)
-    connection.execute(insert(judgements), rows.judgements)
+    insert_rows(connection, judgements, rows.judgements)
 
 
 def _finish(connection: Connection, database: Database, items: Sequence[GroupToStore]) -> list[Group]:
@@ -207,8 +206,7 @@ def _update_group(connection: Connection, sequence: int, before: Group, after: G
         here = (rollouts.c.group_sequence == sequence, rollouts.c.position == position)
         connection.execute(update(rollouts).where(*here).values(score_columns(rollout.score)))
     criteria = [row for position, rollout in changed for row in criterion_rows(sequence, position, rollout.score)]
-    if criteria:
-        connection.execute(insert(scores), criteria)
+    insert_rows(connection, scores, criteria)
     values = {"outcome": after.outcome, "head": head_of(after), **tallies([one.score for one in after.rollouts])}
     connection.execute(update(groups).where(groups.c.sequence == sequence).values(values))
 
