@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
-from app.domain.groups import GroupFilter, GroupSummary
+from app.domain.groups import GroupDetail, GroupFilter, GroupSummary
 from app.domain.scores import Outcome
 from app.ports import Views
 from app.rewards import group_statistics
@@ -73,15 +73,7 @@ def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
         return renderer.page(
             request,
             "group.html",
-            group=detail.group,
-            statistics=group_statistics([rollout.score for rollout in detail.group.rollouts]),
-            chart=bar_chart([rollout.score.reward for rollout in detail.group.rollouts]),
-            cards=cards_of(detail.group),
-            prompt=lines_of(detail.task.prompt.messages),
-            tools=[(tool.function, excerpt(as_json(tool.function.parameters))) for tool in detail.task.prompt.tools],
-            metadata=excerpt(as_json(detail.task.prompt.metadata), 4000),
-            key=detail.task.key,
-            readings=readings_of(detail.judgements, detail.group),
+            **_explanation(detail),
             where=where,
             newer=newer,
             older=older,
@@ -94,6 +86,23 @@ def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
         return renderer.page(request, "statistics.html", rows=rows, where=where, environments=environments)
 
     return router
+
+
+def _explanation(detail: GroupDetail) -> dict[str, object]:
+    """What `group.html` shows of a group."""
+    group, prompt = detail.group, detail.task.prompt
+    scores = [rollout.score for rollout in group.rollouts]
+    return {
+        "group": group,
+        "key": detail.task.key,
+        "statistics": group_statistics(scores),
+        "chart": bar_chart([score.reward for score in scores]),
+        "cards": cards_of(group),
+        "prompt": lines_of(prompt.messages),
+        "tools": [(tool.function, excerpt(as_json(tool.function.parameters))) for tool in prompt.tools],
+        "metadata": excerpt(as_json(prompt.metadata), 4000),
+        "readings": readings_of(detail.judgements, group),
+    }
 
 
 def _filter(environment: str, run: str, outcome: str, before: int | None) -> GroupFilter:
