@@ -32,6 +32,7 @@ from app.service.dispatch import Dispatcher
 from app.service.gateway import Gateway
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
+from app.service.shelf import Shelf
 from app.service.stepping import Stepper
 from app.settings import JudgeSettings, Settings
 from app.sheets.views import CharacterCard, character_cards
@@ -80,8 +81,8 @@ def _environments_in(module: ModuleType) -> list[type[Environment]]:
 
 
 def _judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
-    key = settings.secret(judge.api_key_env) if judge.api_key_env is not None else ""
-    if key is None:
+    key = None if judge.api_key_env is None else settings.secret(judge.api_key_env)
+    if judge.api_key_env is not None and key is None:
         raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
     return ChatJudgeConfig(
         name=name,
@@ -139,20 +140,23 @@ def gateway_of(
 ) -> Gateway:
     catalogue = Catalogue(classes)
     runs = RunBook(store.runs, clock)
+    shelf = Shelf(store.tasks)
     return Gateway(
         catalogue=catalogue,
         dispatcher=Dispatcher(
             catalogue=catalogue,
             tasks=store.tasks,
+            shelf=shelf,
             runs=runs,
             retriever=retriever,
             panels=panels,
             observer=observer,
         ),
-        stepper=Stepper(catalogue, store.tasks),
+        stepper=Stepper(catalogue, shelf),
         desk=ScoreDesk(
             catalogue=catalogue,
             tasks=store.tasks,
+            shelf=shelf,
             groups=store.groups,
             runs=runs,
             panels=panels,
@@ -160,7 +164,7 @@ def gateway_of(
             clock=clock,
         ),
         runs=runs,
-        tasks=store.tasks,
+        shelf=shelf,
         groups=store.groups,
         panels=panels,
         views=store.views,

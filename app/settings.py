@@ -101,9 +101,10 @@ class Settings(BaseSettings):
         file = Path(os.environ.get(PREFIX + "SETTINGS", DEFAULT_FILE))
         return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=file)
 
-    def secret(self, variable: str) -> str | None:
-        """The value of a variable that the settings name, such as `judges.*.api_key_env`."""
-        return os.environ.get(variable)
+    def secret(self, variable: str) -> SecretStr | None:
+        """The value of a variable that the settings name, such as `judges.*.api_key_env`; None when it is not set."""
+        value = os.environ.get(variable)
+        return None if not value else SecretStr(value)
 
 
 def read_settings() -> Settings:

@@ -8,12 +8,12 @@ from pydantic import JsonValue
 from app.domain.tasks import Completion
 from app.ports import Environment
 from app.service.gateway import Gateway
-from app.service.judging import task_of
 from app.service.requests import NextBatch
 
 Document = dict[str, JsonValue]
 
 RUN = "first-run"
+GREETING = Completion(text="Well met. What brings you to me today?")
 UNSURE = Completion(text="I am not sure.")
 
 
@@ -52,10 +52,10 @@ async def _score_body(gateway: Gateway, name: str) -> JsonValue:
     """The first training task with a right answer, where there is one, beside an evasive one."""
     batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
     task_id = batch.tasks[0].task_id
-    record = (await gateway.tasks.get([task_id]))[task_id]
+    record = (await gateway.shelf.get([task_id]))[task_id]
     hosted = gateway.catalogue.hosted(name)
     environment: Environment = hosted.environment
-    gold = environment.gold(task_of(hosted, record)) or Completion(text="Well met. What brings you to me today?")
+    gold = environment.gold(gateway.shelf.task(hosted, record)) or GREETING
     completions: list[JsonValue] = [_public(completion) for completion in (gold, UNSURE)]
     return {"groups": [{"task_id": task_id, "completions": completions}]}
 

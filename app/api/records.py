@@ -44,7 +44,7 @@ def records_router(gateway: Gateway) -> APIRouter:
 
     @router.get("/tasks/{task_id}", summary="A task as it was handed out", responses=refusals)
     async def task(task_id: TaskId) -> TaskView:
-        record = (await gateway.tasks.get([task_id])).get(task_id)
+        record = (await gateway.shelf.get([task_id])).get(task_id)
         if record is None:
             raise NotFound(f"there is no task {task_id}")
         return TaskView.of(record)

@@ -20,8 +20,7 @@ from app.service.order import locator
 from app.service.requests import Batch, HandedOut, NextBatch, NextMixedBatch
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
-
-KNOWN_TASKS = 100_000
+from app.service.shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class Dispatcher:
         *,
         catalogue: Catalogue,
         tasks: Tasks,
+        shelf: Shelf,
         runs: RunBook,
         retriever: Retriever,
         panels: Panels,
@@ -55,11 +55,11 @@ class Dispatcher:
     ) -> None:
         self._catalogue = catalogue
         self._tasks = tasks
+        self._shelf = shelf
         self._runs = runs
         self._retriever = retriever
         self._panels = panels
         self._observer = observer
-        self._stored: set[str] = set()
 
     async def next_batch(self, environment: str, request: NextBatch) -> Batch:
         hosted = self._catalogue.hosted(environment)
@@ -147,11 +147,15 @@ class Dispatcher:
         split = source.stream.split
         bare = [environment.task(split, one.slot.index, source.params) for one in dealt]
         contexts = await self._contexts(source, dealt, bare)
-        records = []
-        for one, task, context in zip(dealt, bare, contexts, strict=True):
-            placed = task if context is None else environment.place(task, context)
-            records.append(_record(source, one.slot.index, placed, context))
-        await self._store(records)
+        placed = [
+            task if context is None else environment.place(task, context)
+            for task, context in zip(bare, contexts, strict=True)
+        ]
+        records = [
+            _record(source, one.slot.index, task, context)
+            for one, task, context in zip(dealt, placed, contexts, strict=True)
+        ]
+        await self._shelf.put(records, placed)
         self._observer.handed_out(environment.name, len(records))
         return tuple(_handed_out(record, one.lease) for record, one in zip(records, dealt, strict=True))
 
@@ -174,15 +178,6 @@ class Dispatcher:
             fresh = await self._tasks.freeze(source.stream, fresh)
         contexts = {**kept, **fresh}
         return [contexts.get(place) for place in places]
-
-    async def _store(self, records: Sequence[TaskRecord]) -> None:
-        unknown = [record for record in records if record.task_id not in self._stored]
-        if not unknown:
-            return
-        await self._tasks.put(unknown)
-        if len(self._stored) > KNOWN_TASKS:
-            self._stored.clear()
-        self._stored.update(record.task_id for record in unknown)
 
 
 def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 
-from app.ports import Groups, Health, Panels, Tasks, Views
+from app.ports import Groups, Health, Panels, Views
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
+from app.service.shelf import Shelf
 from app.service.stepping import Stepper
 
 
@@ -17,7 +18,7 @@ class Gateway:
     stepper: Stepper
     desk: ScoreDesk
     runs: RunBook
-    tasks: Tasks
+    shelf: Shelf
     groups: Groups
     panels: Panels
     views: Views

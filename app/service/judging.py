@@ -13,6 +13,7 @@ from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFa
 from app.ports import Panel, Panels, Tools
 from app.service.catalogue import Catalogue, Hosted
 from app.service.scales import panel_for
+from app.service.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -62,8 +63,9 @@ class NoPanel:
 class Scorer:
     """Turns completions into scores. Whatever goes wrong on our side becomes `unscored` here, with its reason."""
 
-    def __init__(self, catalogue: Catalogue, panels: Panels) -> None:
+    def __init__(self, catalogue: Catalogue, panels: Panels, shelf: Shelf) -> None:
         self._catalogue = catalogue
+        self._shelf = shelf
         self._panels = panels
 
     async def judged(
@@ -106,7 +108,9 @@ class Scorer:
         cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
         whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
         recorded = None if panel is None else RecordedPanel(panel)
-        scores = iter(await self._scores(hosted, task_of(hosted, record), whole, Tools(panel=recorded or NoPanel())))
+        scores = iter(
+            await self._scores(hosted, self._shelf.task(hosted, record), whole, Tools(panel=recorded or NoPanel()))
+        )
         merged = tuple(
             (Score.gated("truncated", rationale="cut off by the token limit") if out else next(scores)).model_copy(
                 update={"scoring_digest": digest}
@@ -130,14 +134,6 @@ class Scorer:
             if model.casefold() == policy.model.casefold() and self._panels.refuses_self_judging(judge):
                 return judge
         return None
-
-
-def task_of(hosted: Hosted, record: TaskRecord) -> Task:
-    """The task made again, reference included."""
-    environment = hosted.environment
-    params = hosted.params(record.key.params)
-    task = environment.task(record.key.split, record.key.index, params)
-    return task if record.key.context is None else environment.place(task, record.key.context)
 
 
 def _reason(error: ScoringFailed) -> Reason:

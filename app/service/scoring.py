@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from app.domain.groups import Group, Rollout
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Outcome, Score
-from app.errors import Conflict, GatewayError, StoreUnavailable
+from app.errors import Conflict, GatewayError, RequestRefused, StoreUnavailable
 from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Tasks
 from app.rewards import group_statistics
 from app.service.acceptance import Acceptance, Accepted, options_for
@@ -15,6 +15,7 @@ from app.service.catalogue import Catalogue
 from app.service.judging import Scorer
 from app.service.requests import GroupProblem, GroupReply, Scored, ScoreRequest
 from app.service.runs import RunBook
+from app.service.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
@@ -23,12 +24,17 @@ RESUMED_AT_ONCE = 64
 STORE_RETRY_SECONDS = (0.2, 1.0, 5.0)
 
 
+Flight = asyncio.Future[dict[str, Group]]
+"""A scoring under way: its groups as they are stored when it ends."""
+
+
 class ScoreDesk:
     def __init__(
         self,
         *,
         catalogue: Catalogue,
         tasks: Tasks,
+        shelf: Shelf,
         groups: Groups,
         runs: RunBook,
         panels: Panels,
@@ -37,12 +43,13 @@ class ScoreDesk:
     ) -> None:
         self._catalogue = catalogue
         self._tasks = tasks
+        self._shelf = shelf
         self._groups = groups
         self._runs = runs
         self._observer = observer
         self._acceptance = Acceptance(catalogue=catalogue, runs=runs, panels=panels, clock=clock)
-        self._scorer = Scorer(catalogue, panels)
-        self._flights: dict[str, asyncio.Future[dict[str, Group]]] = {}
+        self._scorer = Scorer(catalogue, panels, shelf)
+        self._flights: dict[str, Flight] = {}
 
     async def score(
         self, request: ScoreRequest, environment: str | None = None, key: IdempotencyKey | None = None
@@ -79,20 +86,26 @@ class ScoreDesk:
 
     async def resume(self) -> None:
         """Takes up accepted work that a restart interrupted, a few groups at a time."""
-        while groups := await self._groups.unfinished(RESUMED_AT_ONCE):
-            records = await self._tasks.get([group.task_id for group in groups])
+        met: set[str] = set()
+        while True:
+            met.update(self._flights)
+            unfinished = await self._groups.unfinished(RESUMED_AT_ONCE + len(met))
+            groups = [group for group in unfinished if group.group_id not in met]
+            if not groups:
+                return
+            met.update(group.group_id for group in groups)
+            records = await self._shelf.get([group.task_id for group in groups])
             started = []
             for group in groups:
+                run = await self._runs.ensure(group.run) if group.run is not None else None
                 if group.group_id in self._flights:
                     continue
-                run = await self._runs.ensure(group.run) if group.run is not None else None
                 options = run.options if run is not None else ScoringOptions()
                 one = Accepted(group, records[group.task_id], options_for(options, group))
                 self._finish_behind(one, asyncio.ensure_future(self._judged(one)))
                 started.append(self._flights[group.group_id])
-            if not started:
-                return
-            await asyncio.wait(started)
+            if started:
+                await asyncio.wait(started)
 
     async def close(self) -> None:
         """Lets go of what is still being scored: it is in the store as pending and taken up at the next start."""
@@ -102,16 +115,16 @@ class ScoreDesk:
         await asyncio.gather(*flights, return_exceptions=True)
 
     async def _accepted(self, request: ScoreRequest, environment: str | None) -> list[Accepted | GroupProblem]:
-        records = await self._tasks.get(list({group.task_id for group in request.groups}))
+        records = await self._shelf.get(list({group.task_id for group in request.groups}))
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.leases(lease_ids) if lease_ids else {}
         accepted: list[Accepted | GroupProblem] = []
         for position, asked in enumerate(request.groups):
             try:
                 accepted.append(await self._acceptance.accept(request, asked, records, leases, environment))
-            except GatewayError as error:
-                if isinstance(error, Conflict):
-                    raise
+            except Conflict:
+                raise
+            except RequestRefused as error:
                 self._observer.refused(environment or "mix", error.code)
                 field = None if error.field is None else f"groups[{position}].{error.field}"
                 accepted.append(GroupProblem(task_id=asked.task_id, code=error.code, detail=error.detail, field=field))
@@ -121,21 +134,40 @@ class ScoreDesk:
         self, accepted: Sequence[Accepted], request: ScoreRequest, key: IdempotencyKey | None
     ) -> dict[str, Group]:
         """Every accepted group as it is in the store when the reply is due."""
+        due = None if request.wait_seconds is None else asyncio.get_running_loop().time() + request.wait_seconds
         unique = {one.group.group_id: one for one in accepted}
+        # On both sides of the read, which may see nothing of a flight that lands meanwhile.
+        joined = self._flying(unique)
         known = await self._groups.find(list(unique))
+        joined |= self._flying(unique)
         stored = {identity: group for identity, group in known.items() if group.outcome == "scored"}
-        joined = {identity: self._flights[identity] for identity in unique if identity in self._flights}
         own = [one for identity, one in unique.items() if identity not in stored and identity not in joined]
         if own or key is not None:
             landing = asyncio.ensure_future(self._land(own, known, request.wait_seconds, key))
             self._fly([one.group.group_id for one in own], landing)
             stored |= await asyncio.shield(landing)
-        if joined:
-            await asyncio.wait(joined.values(), timeout=request.wait_seconds)
-            stored |= {name: flight.result()[name] for name, flight in joined.items() if flight.done()}
-            waiting = [GroupToStore(unique[name].group) for name in joined if name not in stored]
-            stored |= {group.group_id: group for group in await self._groups.add(waiting)} if waiting else {}
+        stored |= await self._joined(joined, due)
+        waiting = [GroupToStore(one.group) for identity, one in unique.items() if identity not in stored]
+        stored |= {group.group_id: group for group in await self._groups.add(waiting)} if waiting else {}
         return stored
+
+    def _flying(self, identities: Iterable[str]) -> dict[str, Flight]:
+        return {identity: self._flights[identity] for identity in identities if identity in self._flights}
+
+    async def _joined(self, flights: dict[str, Flight], due: float | None) -> dict[str, Group]:
+        """What other requests' flights brought until the loop's time is `due`. Whoever began a flight may have waited
+        for a shorter time, so a group that came back pending is followed to the flight that goes on behind."""
+        brought: dict[str, Group] = {}
+        while flights:
+            left = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
+            done, _ = await asyncio.wait(set(flights.values()), timeout=left)
+            if not done:
+                break
+            landed = {name: flight.result()[name] for name, flight in flights.items() if flight in done}
+            brought |= landed
+            pending = [name for name, group in landed.items() if group.outcome == "pending"]
+            flights = {name: flight for name, flight in flights.items() if flight not in done} | self._flying(pending)
+        return brought
 
     async def _land(
         self,
@@ -145,8 +177,23 @@ class ScoreDesk:
         key: IdempotencyKey | None,
     ) -> dict[str, Group]:
         """Scores what nobody else is scoring and writes it in one transaction; what takes longer goes on behind."""
-        own = [Accepted(known.get(one.group.group_id, one.group), one.record, one.options) for one in own]
+        own = [_taken_up(one, known) for one in own]
         judging = [asyncio.ensure_future(self._judged(one)) for one in own]
+        try:
+            return await self._landed(own, judging, known, wait_seconds, key)
+        except BaseException:
+            for future in judging:
+                future.cancel()
+            raise
+
+    async def _landed(
+        self,
+        own: Sequence[Accepted],
+        judging: Sequence[asyncio.Future[GroupToStore]],
+        known: dict[str, Group],
+        wait_seconds: float | None,
+        key: IdempotencyKey | None,
+    ) -> dict[str, Group]:
         if judging:
             await asyncio.wait(judging, timeout=wait_seconds)
         results = [
@@ -185,16 +232,17 @@ class ScoreDesk:
         log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
         return {one.group.group_id: one.group}
 
-    def _fly(self, identities: Sequence[str], flight: asyncio.Future[dict[str, Group]]) -> None:
+    def _fly(self, identities: Sequence[str], flight: Flight) -> None:
         """Until it is done, repeats of these groups join this flight."""
         self._flights.update(dict.fromkeys(identities, flight))
 
-        def landed(done: asyncio.Future[dict[str, Group]]) -> None:
+        def landed(done: Flight) -> None:
             for identity in identities:
                 if self._flights.get(identity) is done:
                     del self._flights[identity]
-            if not done.cancelled():
-                done.exception()
+            error = None if done.cancelled() else done.exception()
+            if error is not None and not isinstance(error, GatewayError):
+                log.error("groups could not be stored: %s", ", ".join(identities), exc_info=error)
 
         flight.add_done_callback(landed)
 
@@ -234,6 +282,15 @@ def reply_of(group: Group) -> GroupReply:
         low_signal=statistics.low_signal,
         flags=group.flags,
     )
+
+
+def _taken_up(one: Accepted, known: dict[str, Group]) -> Accepted:
+    """A retry goes on with the group as it is stored, under the flags of both."""
+    stored = known.get(one.group.group_id)
+    if stored is None:
+        return one
+    flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
+    return Accepted(stored.model_copy(update={"flags": flags}), one.record, one.options)
 
 
 def _scores(group: Group) -> list[Score]:
