@@ -48,12 +48,14 @@ def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
         return renderer.page(
             request,
             "groups.html",
-            rows=[(summary, bar_chart(summary.rewards), visible(summary.title)) for summary in page],
-            where=where,
-            filtered=bool(where.environment or where.run or where.outcome),
-            outcomes=_OUTCOMES,
-            environments=environments,
-            older=page[-1].sequence if len(page) == where.limit else None,
+            {
+                "rows": [(summary, bar_chart(summary.rewards), visible(summary.title)) for summary in page],
+                "where": where,
+                "filtered": bool(where.environment or where.run or where.outcome),
+                "outcomes": _OUTCOMES,
+                "environments": environments,
+                "older": page[-1].sequence if len(page) == where.limit else None,
+            },
         )
 
     @router.get("/view/groups/{group_id}")
@@ -67,23 +69,20 @@ def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
     ) -> Response:
         detail = await views.group(group_id) if _is_group_id(group_id) else None
         if detail is None:
-            return renderer.page(request, "missing.html", status=404, wanted=visible(group_id[:100]))
+            return renderer.page(request, "missing.html", {"wanted": visible(group_id[:100])}, status=404)
         where = _filter(environment, run, outcome, None)
         newer, older = (None, None) if at is None else await _neighbours(views, where, at)
         return renderer.page(
             request,
             "group.html",
-            **_explanation(detail),
-            where=where,
-            newer=newer,
-            older=older,
+            {**_explanation(detail), "where": where, "newer": newer, "older": older},
         )
 
     @router.get("/view/stats")
     async def statistics(request: Request, environment: Word = "", run: Word = "") -> Response:
         where = _filter(environment, run, "", None)
         rows = await views.statistics(where.environment, where.run)
-        return renderer.page(request, "statistics.html", rows=rows, where=where, environments=environments)
+        return renderer.page(request, "statistics.html", {"rows": rows, "where": where, "environments": environments})
 
     return router
 

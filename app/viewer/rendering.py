@@ -1,5 +1,6 @@
 """Templates to pages: everything escaped, nothing undefined, always encodable."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlencode
@@ -26,7 +27,7 @@ class Renderer:
         self._environment.globals.update(query=_query)
         self._assets = f"/view/assets/{assets_version}"
 
-    def page(self, request: Request, template: str, *, status: int = 200, **values: object) -> HTMLResponse:
+    def page(self, request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
         """`root` and `assets` in a template are prefixes of addresses: the service may live below a path."""
         root = str(request.scope.get("root_path", "")).rstrip("/")
         html = self._environment.get_template(template).render(
