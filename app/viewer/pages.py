@@ -32,8 +32,7 @@ Sequence53 = Annotated[int | None, Query(ge=0, lt=2**53)]
 
 
 def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
-    """Pages at `/` and under `/view`. `environments` are offered as a filter; the first is named in the first steps
-    that an empty store shows."""
+    """Pages at `/` and under `/view`. `environments` are offered as a filter; without any, it is a field to type in."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
     assets = assets_router(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
