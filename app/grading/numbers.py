@@ -10,6 +10,7 @@ of the turn count for nothing. A number that is merely mentioned, even alone, is
     `\\boxed{72}` … `#### 71`                                    72: the box wins
     `#### 71` … `#### 72`                                       72: the last one
     `#### Step 3: add`, `#### 1. Add`, `#### Conclusion`        headings, not commitments
+    `the answer is 72`, "the answer is right"                   72: a sentence without a digit commits to nothing
     `#### 71 or 72` … `the answer is 72`                        none: the line commits, but to no single number
 """
 
@@ -25,6 +26,10 @@ from app.grading.replies import spoken
 Place = Literal["box", "marker", "sentence"]
 
 _PLACES: dict[Place, str] = {"box": "the box", "marker": "the #### line", "sentence": "the answer sentence"}
+
+MOST_TRIED = 100
+"""Headings or sentences without a digit that are passed over on the way back to a commitment; ways of writing one value
+in boxes."""
 
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|\\[{}]|[{}]")
 _BLANK = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
@@ -97,10 +102,11 @@ def _from_boxes(text: str) -> Reading | None:
     if not filled:
         return None
     numeric = {content: None for content in filled if _DIGIT.search(content)}
-    readings = [_read(content, "box") for content in numeric or filled[:1]]
-    if len({reading.value for reading in readings}) > 1 or (len(readings) > 1 and readings[0].value is None):
-        return Reading(None, "box", ("conflicting_boxes",))
-    return readings[0]
+    readings = [_read(content, "box") for content in list(numeric or filled[:1])[: MOST_TRIED + 1]]
+    agree = len({reading.value for reading in readings}) == 1 and readings[0].value is not None
+    if len(readings) == 1 or (agree and len(readings) <= MOST_TRIED):
+        return readings[0]
+    return Reading(None, "box", ("conflicting_boxes",))
 
 
 def boxes(text: str) -> list[str]:
@@ -123,27 +129,35 @@ def boxes(text: str) -> list[str]:
 def _from_marker(text: str) -> Reading | None:
     """The last `####` that is followed by more than a heading."""
     end = len(text.rstrip("# \t\r\n"))
-    while True:
+    for _ in range(MOST_TRIED):
         start = text.rfind("####", 0, end)
         if start < 0:
-            return None
-        phrase = text[start + 4 : start + 4 + 2 * MAX_PHRASE].lstrip("# \t\r\n")
+            break
+        phrase = _after(text, start + 4).lstrip("# \t\r\n")
         title = _ANSWER_TITLE.match(phrase)
         if title is not None:
             phrase = phrase[title.end() :]
         if not _HEADING.match(phrase):
             return _read(_clause(phrase), "marker")
         end = start
+    return None
 
 
 def _from_sentence(text: str) -> Reading | None:
     if "nswer" not in text and "NSWER" not in text:
         return None
     ends = [sentence.end() for sentence in _SENTENCE.finditer(text)]
-    if not ends:
-        return None
-    phrase = text[ends[-1] : ends[-1] + 2 * MAX_PHRASE]
-    return _read(_clause(phrase), "sentence")
+    for end in reversed(ends[-MOST_TRIED:]):
+        phrase = _clause(_after(text, end))
+        if _DIGIT.search(phrase):
+            return _read(phrase, "sentence")
+    return None
+
+
+def _after(text: str, start: int) -> str:
+    """As much of `text` as matters; where it is cut off a mark makes sure that no number seems to end there."""
+    end = start + 2 * MAX_PHRASE
+    return text[start:] if end >= len(text) else f"{text[start:end]}…"
 
 
 def _clause(text: str) -> str:

@@ -30,10 +30,17 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r"\\!", ""),
+        (
+            r"\\(?:text)?color\s?\{[A-Za-z]{1,20}\}|\\text(?:dollar|euro)\b|\\(?:pounds|euro|large|Large|LARGE|huge|Huge)\b",
+            " ",
+        ),
         (r"\{,\}", ","),
         (r"\\[,;: ]", "\u2009"),
         (r"\^\s?\{?\s?\\(?:circ|degree)\b\s?\}?|\\degree\b|\\(?:left|right|displaystyle|q?quad)\b|\\[()\[\]{}$]", " "),
-        (r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|boxed|fbox|bf|rm|emph)\b\s?", " "),
+        (
+            r"\\(?:text|textbf|textit|textrm|texttt|mathrm|mathbf|mathit|mathsf|mbox|boxed|fbox|bf|rm|emph|underline)\b\s?",
+            " ",
+        ),
         (r"\\%", "%"),
         (r"\\(?:times|cdot)\b", "×"),
         (r"\\[dtc]?frac\s?\{\s?([-+]?[0-9,]{1,60})\s?\}\s?\{\s?([-+]?[0-9,]{1,60})\s?\}", r" \1/\2 "),
@@ -45,7 +52,7 @@ _DASH_BEFORE_NUMBER = re.compile(r"[\u2010-\u2015](?=[^\sA-Za-z])")
 _LOOSE_DASH = re.compile(r"[\u2010-\u2015]")
 _TILDE_AS_SPACE = re.compile(r"~(?!\s?[0-9.$-])")
 _CURRENCY = re.compile(r"(?:\b(?:US|AU?|CA?|HK|NZ|S|R))?\$|[€£¥₹₩₽₱₫₦₴₺¢]|\b(?:USD|EUR|GBP|INR|Rs\.?)(?![A-Za-z])")
-_MARKUP = re.compile(r"[{}()\[\]`_\"“”]|\*(?!\s?10\^)")
+_MARKUP = re.compile(r"</?answer>|[{}()\[\]`_\"“”]|\*(?!\s?10\^)")
 _UNIT_POWER = re.compile(r"(?<=[A-Za-z])(?:[²³]|\s{0,2}\^[23](?![0-9]))(?!\s{0,2}[=:])")
 
 _WHOLE = r"[0-9]{1,3}(?:[,'\u2009][0-9]{3})+|[0-9]+"
@@ -76,7 +83,7 @@ _UNSETTLING = frozenset(
 )
 """Words beside a number that make it another number, or none."""
 _WORDS = re.compile(r"[A-Za-z]+")
-_JOINED = re.compile(r"[xyznke](?![A-Za-z])|.*(?:\band an?\b|\.\.|=)", re.IGNORECASE | re.DOTALL)
+_JOINED = re.compile(r"(?:[xyznke]|(?-i:[MB]))(?![A-Za-z])|.*(?:\band an?\b|\.\.|=)", re.IGNORECASE | re.DOTALL)
 """A factor written against the number, a further part of a mixed number, digits left out, another side."""
 _EXPRESSION = re.compile(r"[+*^<>|~?!&@\\·…π]")
 

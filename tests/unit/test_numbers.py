@@ -70,8 +70,8 @@ OTHERWISE = [
     ("The answer is not 72", _unreadable("sentence")),
     ("The answer is 72 or 73", _unreadable("sentence")),
     ("The answer is 72?", _unreadable("sentence")),
-    ("The answer is 72. Or rather, the answer is unclear.", _unreadable("sentence")),
-    ("The answer is seventy-two", _unreadable("sentence")),
+    ("The answer is seventy-two", NOTHING),
+    ("The answer is 72. Let me check the answer: 48 + 24", _unreadable("sentence")),
     ("The answer is between 71 and 73", _unreadable("sentence")),
     ("#### -72", Reading(Fraction(-72), "marker")),
     ("#### - 72", Reading(Fraction(-72), "marker")),
@@ -127,6 +127,8 @@ ENDS = [
     "<eos>",
     "<end_of_turn>",
     "[EOS]",
+    "<pad>",
+    "[PAD]",
     "<\uff5cend\u2581of\u2581sentence\uff5c>",
 ]
 
@@ -239,6 +241,13 @@ def test_no_reply_raises(tokens: list[str]) -> None:
 @given(st.text(max_size=300))
 def test_no_text_raises(text: str) -> None:
     assert number(text) is None or any(character.isdecimal() for character in text)
+
+
+@pytest.mark.parametrize("lead", ["#### ", "####\n", "#### **", "The answer is ", "The answer is:\n", "\\boxed{"])
+@pytest.mark.parametrize("filler", [" ", "\n", "*", "_", "x = ", "("])
+def test_no_number_is_read_from_its_first_digits(lead: str, filler: str) -> None:
+    ends = [f"{lead}{filler * (length // len(filler))}72345 clips}}" for length in range(150, 450, 3)]
+    assert {read_number(f"{end}{'.' * 500}").value for end in ends} <= {None, Fraction(72345)}
 
 
 MEGABYTE = 1_000_000
