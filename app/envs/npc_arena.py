@@ -2,18 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import ClassVar, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, Field
+from pydantic import BaseModel
 
 from app.domain.judging import Case, Rubric
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Withheld
-from app.domain.values import Frozen, Name, Split, WholeNumber, require_encodable
+from app.domain.values import Frozen, Name, Split
 from app.errors import EnvironmentUnavailable, GatewayError
 from app.ports import Datasets, Environment, Tools
 from app.prompts import Template, digest, digest_of_model
-from app.sheets.casting import Cast, case_document, cast_all, conversation, gate_facts, prompt_values, scene_probes
+from app.sheets.casting import (
+    Cast,
+    Staging,
+    case_document,
+    cast_all,
+    conversation,
+    gate_facts,
+    prompt_values,
+    scene_probes,
+)
 from app.sheets.loading import parse_model, read_scenes, read_sheets
 from app.sheets.packaged import sheets_folder
 from app.sheets.scenes import SceneSet
@@ -24,21 +33,11 @@ _PROMPT = Template.read(_FOLDER / "prompt.j2")
 _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 
 
-def _spoken_name(name: str) -> str:
-    if not all(character.isalpha() or character in " '’-." for character in require_encodable(name)):
-        raise ValueError("a name has letters, spaces, apostrophes, hyphens and full stops only")
-    return " ".join(name.split())
+class Params(Staging):
+    """What changes the prompt."""
 
-
-class Params(Frozen):
-    """What changes the prompt. `world` and `as_of` say whose events are retrieved, and up to which game time."""
-
-    reply_words: Annotated[WholeNumber, Field(ge=20, le=400)] = 120
-    """The prompt asks for at most this many words, or fewer where the sheet does."""
-    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_spoken_name)] | None = None
-    """None: the characters do not know the player's name."""
     world: Name | None = None
-    as_of: AwareDatetime | None = None
+    """Whose events are retrieved; null: none."""
 
 
 class Reference(Frozen):
@@ -126,20 +125,19 @@ class NpcArena(Environment):
         cast = self.cast(task)
         if cast is None:
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
-        player_name = reference.params.player_name
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
             rubric=_RUBRIC,
-            document=case_document(cast, reference.passages, reference.withheld, player_name),
+            document=case_document(cast, reference.params, reference.passages, reference.withheld),
             probes=scene_probes(cast),
-            gates=gate_facts(cast, task.messages[0].content or "", reference.params.reply_words, player_name),
+            gates=gate_facts(cast, reference.params, task.messages[0].content or ""),
             candidates=tuple(completion.answer for completion in group),
         )
         return list((await tools.panel.judge(case)).scores)
 
     def _made(self, reference: Reference, cast: Cast) -> Task:
-        params, sheet, scene = reference.params, cast.sheet, cast.scene
-        prompt = _PROMPT.render(**prompt_values(cast, reference.passages, params.reply_words, params.player_name))
+        sheet, scene = cast.sheet, cast.scene
+        prompt = _PROMPT.render(**prompt_values(cast, reference.params, reference.passages))
         return Task(
             messages=(Message(role="system", content=prompt), *conversation(cast)),
             metadata={

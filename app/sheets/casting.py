@@ -1,18 +1,28 @@
 """A character in a scene: what goes into the prompt, what judges are told, what the gates know."""
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
-from pydantic import JsonValue
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, JsonValue
 
 from app.domain.judging import GateFacts, Probes, Secret
 from app.domain.tasks import Message, Passage, Withheld
-from app.domain.values import Frozen
+from app.domain.values import Frozen, WholeNumber, require_encodable
 from app.sheets.scenes import Scene, SceneSet
 from app.sheets.schema import CharacterSheet
 from app.sheets.views import judge_view, policy_view
 
 _LANGUAGES = {"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"}
+
+
+def _spoken_name(name: str) -> str:
+    name = " ".join(unicodedata.normalize("NFC", require_encodable(name)).split())
+    spoken = all(character in " '’-." or unicodedata.category(character)[0] in "LM" for character in name)
+    if not spoken or not any(character.isalpha() for character in name):
+        raise ValueError("a name has letters, spaces, apostrophes, hyphens and full stops only")
+    return name
 
 
 @dataclass(frozen=True)
@@ -37,8 +47,21 @@ class Cast:
             (exemplar.reply for exemplar in self.sheet.probes.exemplars if exemplar.player == self.scene.player), None
         )
 
-    def word_limit(self, reply_words: int) -> int:
-        return min(reply_words, self.sheet.output.max_words)
+    def word_limit(self, staging: "Staging") -> int:
+        return min(staging.reply_words, self.sheet.output.max_words)
+
+
+class Staging(Frozen):
+    """How a scene is put on: what a caller may choose that changes the prompt."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    reply_words: Annotated[WholeNumber, Field(ge=20, le=400)] = 120
+    """The prompt asks for at most this many words, or fewer where the sheet does."""
+    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_spoken_name)] | None = None
+    """Letters, spaces, apostrophes, hyphens and full stops. Null: the character does not know the player's name."""
+    as_of: AwareDatetime | None = None
+    """Game time: lore that does not hold then is left out, and events after it are not retrieved."""
 
 
 class Known(Frozen):
@@ -71,20 +94,18 @@ def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
     )
 
 
-def prompt_values(
-    cast: Cast, passages: Sequence[Passage], reply_words: int, player_name: str | None
-) -> dict[str, object]:
+def prompt_values(cast: Cast, staging: Staging, passages: Sequence[Passage]) -> dict[str, object]:
     """What the prompt template may use, by name: nothing judge-only."""
     return {
-        "c": policy_view(cast.sheet),
+        "c": policy_view(cast.sheet, staging.as_of),
         "location": cast.location,
         "time": cast.scene.time,
         "situation": cast.situation,
         "history": bool(cast.scene.history),
         "events": known_events(cast, passages),
-        "player_name": player_name,
+        "player_name": staging.player_name,
         "language": _LANGUAGES.get(cast.sheet.voice.language, cast.sheet.voice.language),
-        "words": cast.word_limit(reply_words),
+        "words": cast.word_limit(staging),
     }
 
 
@@ -98,7 +119,7 @@ def conversation(cast: Cast) -> tuple[Message, ...]:
 
 
 def case_document(
-    cast: Cast, passages: Sequence[Passage], withheld: Sequence[Withheld], player_name: str | None
+    cast: Cast, staging: Staging, passages: Sequence[Passage], withheld: Sequence[Withheld]
 ) -> dict[str, JsonValue]:
     """All that a judge may know, the same part first for every scene of one character."""
     scene = cast.scene
@@ -110,7 +131,8 @@ def case_document(
             "location": cast.location,
             "time": scene.time,
             "situation": cast.situation,
-            "player": player_name or cast.sheet.scenario.player,
+            "as_of": None if staging.as_of is None else staging.as_of.isoformat(),
+            "player": staging.player_name or cast.sheet.scenario.player,
             "secrets_that_may_be_told": list(scene.may_reveal),
         },
         "visible_events": [event.model_dump(mode="json") for event in known_events(cast, passages)],
@@ -137,13 +159,13 @@ def scene_probes(cast: Cast) -> Probes:
     )
 
 
-def gate_facts(cast: Cast, prompt: str, reply_words: int, player_name: str | None) -> GateFacts:
+def gate_facts(cast: Cast, staging: Staging, prompt: str) -> GateFacts:
     sheet, scene = cast.sheet, cast.scene
     player_lines = [line.text for line in scene.history if line.speaker == "player"]
     return GateFacts(
         speaker=sheet.identity.name,
         aliases=sheet.identity.aliases,
-        others=_distinct([player_name] if player_name else [], ("Player", "User")),
+        others=_distinct([staging.player_name] if staging.player_name else [], ("Player", "User")),
         is_machine=sheet.identity.is_machine,
         secrets=tuple(
             Secret(id=secret.id, terms=secret.leak_terms)
@@ -156,7 +178,7 @@ def gate_facts(cast: Cast, prompt: str, reply_words: int, player_name: str | Non
         player_said="\n".join([*player_lines, scene.player]),
         history=tuple(line.text for line in scene.history if line.speaker == "npc"),
         examples=tuple(example.reply for example in sheet.voice.examples),
-        max_words=cast.word_limit(reply_words),
+        max_words=cast.word_limit(staging),
         language=sheet.voice.language,
         disabled=sheet.gates.disabled,
     )

@@ -7,7 +7,7 @@ from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
 
 from app.domain.values import Frozen
-from app.sheets.schema import CharacterSheet, LoreFact
+from app.sheets.schema import CharacterSheet
 
 
 class CharacterCard(Frozen):
@@ -41,9 +41,10 @@ def character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCard, ..
     )
 
 
-def policy_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
-    """The fields that the policy's prompt may show, without lore that the character does not know."""
-    return _visible(sheet)
+def policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[str, JsonValue]:
+    """The fields that the policy's prompt may show, with the lore that the character knows and that holds then."""
+    told = tuple(fact for fact in sheet.lore_facts if fact.known and fact.holds_at(as_of))
+    return _visible(sheet.model_copy(update={"lore_facts": told}))
 
 
 def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
@@ -72,7 +73,7 @@ def _plain(value: object) -> JsonValue:
     if isinstance(value, BaseModel):
         return _visible(value)
     if isinstance(value, tuple):
-        return [_plain(item) for item in value if not (isinstance(item, LoreFact) and not item.known)]
+        return [_plain(item) for item in value]
     if isinstance(value, datetime):
         return value.isoformat()
     if value is None or isinstance(value, str | bool | int | float):

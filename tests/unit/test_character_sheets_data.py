@@ -204,7 +204,7 @@ def test_every_exemplar_answers_a_scene_and_passes_the_gates() -> None:
         (cast.scene.id, [gate.flag for gate in gates])
         for cast, task in tasks()
         if cast.exemplar is not None
-        and (gates := failed_gates(cast.exemplar, gate_facts(cast, task.messages[0].content or "", 120, None)))
+        and (gates := failed_gates(cast.exemplar, gate_facts(cast, Params(), task.messages[0].content or "")))
     ]
     assert (wanted - answered, failed) == (set(), [])
 

@@ -121,6 +121,21 @@ def test_parameters_change_the_prompt(params: Params, expected: list[str]) -> No
     assert [line for line in expected if line not in shown] == []
 
 
+def test_names_of_any_script_are_names() -> None:
+    names = ["Zoe\u0301", "O’Hara-Li", "अनिता", "Ömer  Jr."]
+    assert [Params(player_name=name).player_name for name in names] == ["Zoé", "O’Hara-Li", "अनिता", "Ömer Jr."]
+
+
+def test_lore_is_told_while_it_holds() -> None:
+    limited = SHEET.lore_facts[0].model_copy(update={"valid_to": datetime(2024, 1, 1, tzinfo=UTC)})
+    arena = NpcArena([SHEET.model_copy(update={"lore_facts": (limited,)})], [SCENES])
+    told = [
+        limited.text in prompt(arena.task("train", 0, Params(as_of=as_of)))
+        for as_of in (datetime(2023, 12, 31, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC), None)
+    ]
+    assert told == [True, False, False]
+
+
 def test_the_greeting_opens_only_scenes_without_a_history() -> None:
     with_history, without = (prompt(ARENA.task(split, 0, Params())) for split in ("train", "test"))
     assert ("You have just said" in with_history, "You have just said" in without) == (False, True)
@@ -138,6 +153,7 @@ def test_the_greeting_opens_only_scenes_without_a_history() -> None:
         {"player_name": "{{ 7 * 7 }}"},
         {"player_name": "\ud800"},
         {"player_name": "x" * 41},
+        {"player_name": "..."},
         {"as_of": "2024-01-01T00:00:00"},
         {"unknown": 1},
     ],
@@ -164,6 +180,7 @@ def test_the_case_holds_all_that_a_judge_may_know() -> None:
             "location": SHEET.scenario.location,
             "time": "dawn",
             "situation": SHEET.scenario.situation,
+            "as_of": None,
             "player": SHEET.scenario.player,
             "secrets_that_may_be_told": ["hidden_channel"],
         },
