@@ -18,21 +18,28 @@ def newest_revision(migrations: Path) -> str:
 
 
 def migrate(url: str, migrations: Path) -> None:
-    """Blocking. StoreUnavailable when the database cannot be reached, ValueError for a URL that is none."""
-    engine = open_for_migration(url)
+    """Blocking. StoreUnavailable when the database cannot be reached or is newer than this service, ValueError for a
+    URL that is none."""
     newest = newest_revision(migrations)
     try:
-        if _current(engine) != newest:
-            _upgrade(engine, migrations, newest)
+        engine = open_for_migration(url)
+        try:
+            _bring_to(newest, engine, migrations)
+        finally:
+            engine.dispose()
     except DBAPIError as error:
-        raise StoreUnavailable("the database cannot be reached or migrated") from error
-    finally:
-        engine.dispose()
+        raise StoreUnavailable(f"the database cannot be reached or migrated: {error.orig}") from error
+    except OSError as error:
+        raise StoreUnavailable(f"the database file's folder cannot be made: {error}") from error
 
 
-def _current(engine: Engine) -> str | None:
+def _bring_to(newest: str, engine: Engine, migrations: Path) -> None:
     with engine.connect() as connection:
-        return _revision(connection)
+        current = _revision(connection)
+    if current is not None and current > newest:
+        raise StoreUnavailable(f"the database has schema {current}, this version only knows {newest}: upgrade it")
+    if current != newest:
+        _upgrade(engine, migrations, newest)
 
 
 def _revision(connection: Connection) -> str | None:

@@ -1,6 +1,7 @@
 """The one writer: a thread that commits many callers' work in one transaction and answers each after the commit."""
 
 import asyncio
+import contextlib
 import random
 import threading
 import time
@@ -194,4 +195,5 @@ def _commit(connection: Connection, committed: Callable[[float], None] | None) -
             raise StoreUnavailable("the store went away during a commit; it may or may not have happened") from error
         raise
     if committed is not None:
-        committed(time.perf_counter() - started)
+        with contextlib.suppress(Exception):  # what is committed must not look as if it had failed
+            committed(time.perf_counter() - started)

@@ -91,6 +91,16 @@ def test_many_callers_share_a_commit(store_url: str) -> None:
     assert all(0 <= one < 10 for one in seconds)
 
 
+def test_a_hook_that_fails_changes_nothing(store_url: str) -> None:
+    def fails(_seconds: float) -> None:
+        raise ZeroDivisionError
+
+    async def scenario(database: Database) -> object:
+        return await in_one_batch(database, [put("a"), put("b")]), await database.read(stored)
+
+    assert with_database(store_url, scenario, fails) == (["a", "b"], {"a", "b"})
+
+
 def test_only_the_guilty_get_the_error(store_url: str) -> None:
     def refuse(connection: Connection) -> str:
         put("of the refused")(connection)

@@ -240,6 +240,20 @@ def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_a_database_of_a_newer_version_is_not_touched(empty_url: str, extended: Path) -> None:
+    migrate(empty_url, extended)
+    rows = fill(empty_url)
+    with pytest.raises(StoreUnavailable, match="9999"):
+        migrate(empty_url, MIGRATIONS)
+    assert fill(empty_url) == rows
+
+
+def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match="folder"):
+        migrate(f"sqlite:///{tmp_path / 'file' / 'folder' / 'store.db'}", MIGRATIONS)
+
+
 def test_the_folder_of_a_sqlite_file_is_made(tmp_path: Path) -> None:
     path = tmp_path / "new" / "folder" / "store.db"
     migrate(f"sqlite:///{path}", MIGRATIONS)
