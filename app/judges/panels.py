@@ -29,7 +29,7 @@ class ConfiguredPanels:
         self._defaults = {environment: tuple(names) for environment, names in defaults.items()}
         self._fallback = tuple(fallback)
         self._self_judging = frozenset(self_judging)
-        if OFFLINE in judges:
+        if not isinstance(self._judges[OFFLINE], OfflineJudge):
             raise ValueError(f"{OFFLINE!r} is the name of the judge without a model; call yours something else")
         for where, names in (("fallback", self._fallback), *self._defaults.items()):
             unknown = sorted(set(names) - set(self._judges))

@@ -2,12 +2,8 @@
 
 import asyncio
 import json
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pytest
 from pydantic import SecretStr
@@ -29,6 +25,7 @@ from app.judges.offline import OfflineJudge
 from app.judges.panel import ListwisePanel
 from app.judges.scripted import ScriptedJudge, by_position, by_text, failing, indifferent, noisy
 from app.ports import Judge
+from tests.chat_server import Received, Reply, Script, serving
 
 RUBRIC = Rubric(
     name="test",
@@ -86,85 +83,6 @@ def test_judges_without_a_server(judge: Judge) -> None:
     judgement = asyncio.run(judge.judge(REQUEST))
     require_contract(judgement, judge)
     assert (judgement.calls, judgement.cost_usd, len(judge.digest)) == (0, None, 32)
-
-
-@dataclass(frozen=True)
-class Reply:
-    body: bytes
-    status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
-
-
-@dataclass
-class Received:
-    path: str
-    authorization: str
-    headers: Mapping[str, str]
-    body: dict[str, object]
-
-    @property
-    def messages(self) -> list[dict[str, str]]:
-        messages = self.body["messages"]
-        assert isinstance(messages, list)
-        return messages
-
-
-Script = Callable[[int, Received], Reply]
-
-
-class ChatServer(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def __init__(self, script: Script) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.script = script
-        self.received: list[Received] = []
-        self.lock = threading.Lock()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        server = self.server
-        assert isinstance(server, ChatServer)
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        received = Received(self.path, self.headers.get("authorization", ""), dict(self.headers), body)
-        with server.lock:
-            number = len(server.received)
-            server.received.append(received)
-        reply = server.script(number, received)
-        time.sleep(reply.seconds)
-        try:
-            self.send_response(reply.status)
-            for name, value in {"content-type": "application/json", **reply.headers}.items():
-                self.send_header(name, value)
-            self.send_header("content-length", str(len(reply.body)))
-            self.end_headers()
-            self.wfile.write(reply.body)
-        except ConnectionError:
-            self.close_connection = True
-
-    def log_message(self, *args: object) -> None:
-        pass
-
-
-@contextmanager
-def serving(script: Script) -> Iterator[ChatServer]:
-    server = ChatServer(script)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 def completion(content: object, finish_reason: str = "stop", **more: object) -> Reply:

@@ -10,7 +10,7 @@ import pytest
 from app.domain.judging import GateFacts, Secret
 from app.judges.gates.registry import GATES, GATES_DIGEST, failed_gates
 from app.judges.reading import fold, visible_text
-from app.sheets.casting import cast_all, gate_facts
+from app.sheets.casting import Staging, cast_all, gate_facts
 from app.sheets.loading import read_scenes, read_sheets
 
 ROOT = Path(__file__).parents[2]
@@ -264,7 +264,7 @@ def test_what_the_packaged_characters_say_passes() -> None:
     )
     caught = []
     for cast in casts:
-        facts = gate_facts(cast, "", 120, None).model_copy(update={"max_words": 400})
+        facts = gate_facts(cast, Staging(), "").model_copy(update={"max_words": 400})
         lines = [cast.sheet.scenario.greeting, *(example.reply for example in cast.sheet.voice.examples)]
         spoken = lines if cast.exemplar is None else [*lines, cast.exemplar]
         found = {text: set(flags(text, facts)) - {"copies_example", "repeats_itself"} for text in spoken}

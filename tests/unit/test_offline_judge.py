@@ -22,7 +22,7 @@ from app.domain.judging import (
 )
 from app.judges.lexical import line_of, stem_of, texts
 from app.judges.offline import OfflineJudge, ranked, standing
-from app.sheets.casting import case_document, cast_all, scene_probes
+from app.sheets.casting import Staging, case_document, cast_all, scene_probes
 from app.sheets.loading import read_scenes, read_sheets
 
 ROOT = Path(__file__).parents[2]
@@ -237,7 +237,10 @@ def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> Non
             for cast in casts
             for asked in [
                 JudgeRequest(
-                    rubric=RUBRIC, document=case_document(cast, (), (), None), probes=scene_probes(cast), candidates=()
+                    rubric=RUBRIC,
+                    document=case_document(cast, Staging(), (), ()),
+                    probes=scene_probes(cast),
+                    candidates=(),
                 )
             ]
         )

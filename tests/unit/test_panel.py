@@ -1,15 +1,10 @@
 """The panel: whatever the order, the failure or the trick, a reward follows its text."""
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import permutations
-from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from app.domain.judging import (
     Case,
@@ -24,14 +19,8 @@ from app.domain.judging import (
     RubricCriterion,
     Verdict,
 )
-from app.domain.runs import ScoringOptions
 from app.domain.scores import Criterion, Score
-from app.errors import InvalidRequest
-from app.judges.agreement import kendall, normalised_ranks, top_is_close
-from app.judges.offline import OfflineJudge
-from app.judges.orders import mirrored_orders, opaque_ids
 from app.judges.panel import ListwisePanel
-from app.judges.panels import ConfiguredPanels
 from app.judges.scripted import Script, ScriptedJudge, by_position, by_text, failing, failing_at, indifferent, noisy
 from app.ports import Judge
 from app.rewards import group_statistics
@@ -348,117 +337,3 @@ def test_the_digest_covers_judges_and_options() -> None:
     }
     assert len(digests) == 4
     assert ListwisePanel((one,), 0.5).digest in digests
-
-
-def test_ids_are_opaque_distinct_and_repeatable() -> None:
-    texts = [f"text {number}" for number in range(500)]
-    ids = opaque_ids("key", texts)
-    assert ids == opaque_ids("key", texts[::-1])
-    assert len(set(ids.values())) == 500
-    assert set(opaque_ids("other key", texts[:5]).values()).isdisjoint({ids[text] for text in texts[:5]})
-
-
-@given(st.lists(st.text(), unique=True, min_size=1, max_size=8))
-def test_orders_depend_on_the_texts_alone(texts: list[str]) -> None:
-    shuffled = sorted(texts, key=lambda text: (len(text), text[::-1]))
-    forward, backward = mirrored_orders("key", texts, 0)
-    assert (forward, backward) == mirrored_orders("key", shuffled, 0)
-    assert forward == backward[::-1]
-    assert sorted(forward) == sorted(texts)
-
-
-def test_every_text_comes_first_about_equally_often() -> None:
-    firsts = [mirrored_orders(str(number), FIVE, 0)[0][0] for number in range(1000)]
-    assert all(150 < firsts.count(text) < 250 for text in FIVE)
-
-
-@pytest.mark.parametrize(
-    ("tiers", "expected"),
-    [
-        ((("a",),), {"a": 0.5}),
-        ((("a",), ("b",)), {"a": 1.0, "b": 0.0}),
-        ((("a", "b"), ("c",)), {"a": 0.75, "b": 0.75, "c": 0.0}),
-        ((("a", "b", "c"),), {"a": 0.5, "b": 0.5, "c": 0.5}),
-    ],
-)
-def test_normalised_ranks(tiers: tuple[tuple[str, ...], ...], expected: dict[str, float]) -> None:
-    assert normalised_ranks(tiers) == expected
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "tau"),
-    [
-        ((1.0, 0.5, 0.0), (0.9, 0.2, 0.1), 1.0),
-        ((1.0, 0.5, 0.0), (0.0, 0.5, 1.0), -1.0),
-        ((1.0, 0.5, 0.0), (0.5, 1.0, 0.0), 1 / 3),
-        ((0.5, 0.5), (0.5, 0.5), 1.0),
-        ((1.0, 0.0), (0.5, 0.5), 0.0),
-        ((0.5,), (0.5,), 1.0),
-    ],
-)
-def test_kendall(one: Sequence[float], other: Sequence[float], tau: float) -> None:
-    assert kendall(one, other) == pytest.approx(tau)
-
-
-@pytest.mark.parametrize(
-    ("readings", "close"),
-    [
-        (((1.0, 0.5, 0.0), (1.0, 0.5, 0.0)), False),
-        (((1.0, 0.5, 0.0), (0.5, 1.0, 0.0)), True),
-        (((1.0, 0.5, 0.0), (0.75, 0.75, 0.0)), True),
-        (((1.0, 0.25, 0.25), (1.0, 0.5, 0.0)), False),
-    ],
-)
-def test_top_is_close(readings: Sequence[Sequence[float]], close: bool) -> None:
-    assert top_is_close(readings) is close
-
-
-def test_without_a_configured_judge_the_client_library_is_not_loaded() -> None:
-    """It takes a second to import."""
-    program = (
-        "import sys, pkgutil, importlib, app.judges as judges\n"
-        "names = {module.name for module in pkgutil.walk_packages(judges.__path__, 'app.judges.')}\n"
-        "[importlib.import_module(name) for name in names - {'app.judges.chat'}]\n"
-        "assert 'app.judges.panels' in names and 'openai' not in sys.modules, names"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
-
-
-class TestConfiguredPanels:
-    panels = ConfiguredPanels(
-        {"big": ScriptedJudge(indifferent, "big"), "small": ScriptedJudge(indifferent, "small")},
-        {"npc_arena": ("big", "small")},
-        self_judging=("small",),
-    )
-
-    @pytest.mark.parametrize(
-        ("environment", "options", "judges"),
-        [
-            ("npc_arena", ScoringOptions(), ("big", "small")),
-            ("rlaif", ScoringOptions(), ("offline",)),
-            ("npc_arena", ScoringOptions(judges=("offline", "small", "offline")), ("offline", "small")),
-        ],
-    )
-    def test_chooses(self, environment: str, options: ScoringOptions, judges: tuple[str, ...]) -> None:
-        panel = self.panels.panel(environment, options)
-        assert panel.judges == judges
-        assert len(panel.models) == len(judges)
-
-    def test_an_unknown_judge_is_the_callers_mistake(self) -> None:
-        with pytest.raises(InvalidRequest, match="no judge 'huge'; there are big, offline, small") as caught:
-            self.panels.panel("npc_arena", ScoringOptions(judges=("huge",)))
-        assert caught.value.field == "options.judges"
-
-    def test_self_judging_is_allowed_by_name(self) -> None:
-        assert [self.panels.refuses_self_judging(name) for name in ("big", "small", "offline")] == [True, False, True]
-
-    def test_options_are_part_of_the_digest(self) -> None:
-        one = self.panels.panel("npc_arena", ScoringOptions())
-        other = self.panels.panel("npc_arena", ScoringOptions(relative_weight=0.0))
-        assert one.digest != other.digest
-
-    def test_settings_that_name_nobody_fail_at_start(self) -> None:
-        with pytest.raises(ValueError, match="rlaif: there is no judge 'huge'"):
-            ConfiguredPanels({}, {"rlaif": ("huge",)})
-        with pytest.raises(ValueError, match="'offline' is the name"):
-            ConfiguredPanels({"offline": OfflineJudge()}, {})
