@@ -1,13 +1,22 @@
-"""Databases that several suites share."""
+"""What all suites share: databases, and an environment without settings."""
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
 
+from app.settings import PREFIX
 from app.store.migration import migrate
 from tests.databases import MIGRATIONS, Postgres, running_postgres
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the developer's own gateway is set to changes no test."""
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")

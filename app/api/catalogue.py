@@ -35,7 +35,7 @@ def catalogue_router(
     async def environments() -> EnvironmentList:
         return EnvironmentList(environments=tuple(_info(gateway, name) for name in gateway.catalogue.classes))
 
-    @router.get("/envs/{env}", summary="One environment", responses=problem_responses(401, 404))
+    @router.get("/envs/{env}", summary="One environment", responses=problem_responses(401, 404, 422))
     async def environment(env: str) -> EnvironmentInfo:
         gateway.catalogue.require(env)
         return _info(gateway, env)

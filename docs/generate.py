@@ -1,0 +1,71 @@
+"""`python -m docs.generate` writes what is generated in the documentation; with `--check` it says what is stale."""
+
+import difflib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from docs.markdown import filled, names_in
+from docs.parts.environments import gallery
+from docs.parts.flags import defects, gates, reasons, service_flags
+from docs.parts.http import openapi_json, route_table
+from docs.parts.metrics import metrics_table
+from docs.parts.settings import settings_example, settings_table
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PARTS: Mapping[str, Callable[[], str]] = {
+    "settings": settings_table,
+    "settings-example": settings_example,
+    "environments": gallery,
+    "reasons": reasons,
+    "gates": gates,
+    "service-flags": service_flags,
+    "defects": defects,
+    "routes": route_table,
+    "metrics": metrics_table,
+}
+
+FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}
+"""Generated as a whole."""
+
+
+def pages(root: Path = ROOT) -> dict[str, str]:
+    """Every page with its text, by its path from the root."""
+    paths = [*sorted(root.glob("*.md")), *sorted(root.glob("docs/**/*.md"))]
+    return {path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in paths}
+
+
+def wanted(current: Mapping[str, str]) -> dict[str, str]:
+    """The pages as they should be, and the files that are generated as a whole."""
+    named = {name for page in current.values() for name in names_in(page)}
+    parts = {name: PARTS[name]() for name in sorted(named)}
+    return {**{path: filled(page, parts) for path, page in current.items()}, **{p: make() for p, make in FILES.items()}}
+
+
+def stale(root: Path = ROOT) -> dict[str, str]:
+    """What would have to be written, by path."""
+    should_be = wanted(pages(root))
+    return {path: text for path, text in should_be.items() if _read(root / path) != text}
+
+
+def main(arguments: Iterable[str], root: Path = ROOT) -> int:
+    found = stale(root)
+    if "--check" not in arguments:
+        for path, text in found.items():
+            (root / path).write_text(text, encoding="utf-8")
+        return 0
+    for path, text in found.items():
+        lines = difflib.unified_diff(
+            _read(root / path).splitlines(), text.splitlines(), path, "as generated", "", "", 1
+        )
+        sys.stdout.write("\n".join(line.rstrip("\n") for line in lines) + "\n")
+    return 1 if found else 0
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

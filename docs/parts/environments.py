@@ -1,0 +1,110 @@
+"""The gallery: what each discovered environment is, asks and pays, with its first task as it is handed out."""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from app.api.catalogue import SPLITS, description_of
+from app.domain.sources import Dataset
+from app.domain.tasks import Message, Task, ToolSpec
+from app.main import discover
+from app.ports import Environment
+from app.prompts import canonical_json
+from docs.markdown import code, fenced, table
+from docs.parts.schemas import Fields
+
+RowT = TypeVar("RowT", bound=BaseModel)
+
+
+class NothingConfigured:
+    """The port `Datasets` of a machine on which nobody has set anything, so that this page is the same everywhere."""
+
+    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
+        return None
+
+
+@cache
+def environments() -> Mapping[str, Environment]:
+    """Ours, by name; those that other packages add are documented there."""
+    ours = {name: found for name, found in sorted(discover().items()) if found.__module__.startswith("app.envs.")}
+    return {name: found.open(NothingConfigured()) for name, found in ours.items()}
+
+
+def gallery() -> str:
+    return "\n\n".join(_entry(environment) for environment in environments().values())
+
+
+def _entry(environment: Environment) -> str:
+    return "\n\n".join(_paragraphs(environment))
+
+
+def _paragraphs(environment: Environment) -> Iterator[str]:
+    yield f"## {environment.name}"
+    yield description_of(type(environment))
+    yield _facts(environment)
+    if environment.Params.model_fields:
+        yield f"`params`: {inspect.cleandoc(environment.Params.__doc__ or '')}".strip()
+        yield _params(environment.Params)
+    if environment.rubric is not None:
+        yield "Criteria:"
+        criteria = environment.rubric.criteria
+        yield table(("criterion", "weight", "asks"), [(code(c.name), f"{c.weight:g}", c.description) for c in criteria])
+    yield from _first_task(environment)
+
+
+def _facts(environment: Environment) -> str:
+    defaults = environment.Params()
+    sizes = {split: environment.size(split, defaults) for split in SPLITS}
+    facts = {
+        "version": environment.version,
+        "turns": "several: `POST /envs/{env}/step` answers each" if environment.multi_turn else "one",
+        "scored by": "verifier"
+        if environment.rubric is None
+        else f"judges, against the rubric {environment.rubric.name}",
+        "tasks where nothing is configured": environment.origin,
+        **{f"{split} tasks then": "endless" if size is None else str(size) for split, size in sizes.items()},
+    }
+    return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def _params(model: type[BaseModel]) -> str:
+    fields = Fields(model)
+    rows = [
+        (code(name), fields.type_in_words(name), fields.default(name), fields.meaning(name))
+        for name in model.model_fields
+    ]
+    return table(("name", "type", "default", "meaning"), rows)
+
+
+def _first_task(environment: Environment) -> Iterator[str]:
+    task = environment.task("train", 0, environment.Params())
+    yield "The first training task:"
+    yield fenced("\n\n".join([*map(_message, task.messages), *map(_tool, task.tools)]))
+    if task.metadata:
+        yield f"Its metadata: {code(canonical_json(task.metadata))}"
+    yield from _gold(environment, task)
+
+
+def _gold(environment: Environment, task: Task) -> Iterator[str]:
+    gold = environment.gold(task)
+    if gold is None:
+        yield "There is no reply that is sure to earn 1."
+    else:
+        yield "A reply that earns 1:"
+        yield fenced(gold.text if gold.text is not None else "\n\n".join(map(_message, gold.messages or ())))
+
+
+def _message(message: Message) -> str:
+    calls = [f"{call.function.name}({_arguments(call.function.arguments)})" for call in message.tool_calls]
+    return "\n".join([f"[{message.role}]", *([message.content] if message.content else []), *calls])
+
+
+def _arguments(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else canonical_json(arguments)
+
+
+def _tool(tool: ToolSpec) -> str:
+    return f"[tool] {tool.function.name}: {tool.function.description}"

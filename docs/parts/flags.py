@@ -1,0 +1,70 @@
+"""Reasons, gates, the flags that the service and its panels set, and the defects that judges may report."""
+
+from collections.abc import Mapping
+from typing import get_args
+
+from app.domain.scores import Reason
+from app.judges.gates.registry import GATES
+from docs.markdown import code, table
+from docs.parts.environments import environments
+
+REASONS: Mapping[Reason, str] = {
+    "judge_failed": "no judge gave a usable verdict in its time, corrective retry included",
+    "budget": "the judge's budget is used up",
+    "self_judge": "the judge is the policy's own model and is not allowed to be",
+    "verifier_killed": "checking the completion took more time or memory than it may",
+    "verifier_failed": "the verifier broke",
+    "version_changed": "the task was handed out by another version of the environment or of its data",
+    "environment_unavailable": "the environment's data cannot be read at the moment",
+    "internal": "a fault of the service; its log has more",
+}
+
+GROUP_FLAGS: Mapping[str, str] = {
+    "late": "the lease had expired or was answered already: stored and scored, but no task is completed by it",
+    "scoring_changed": "scored otherwise than when the run began: another version, data, rubric, judge or option",
+}
+
+SCORE_FLAGS: Mapping[str, str] = {
+    "truncated": "`finish_reason` is `length` and the run's `on_truncated` is `zero`: earns 0, no judge sees it",
+    "no_comparison": "only one distinct completion was judged: `relative` is `absolute`",
+    "low_signal": "no judge agrees with itself in another order: `relative` is 0.5 for all",
+    "position_dominated": "a judge followed the order of presentation, not the completions: its standings do not count",
+    "judge_missing": "some of the configured judges failed; the others scored",
+    "judges_disagree": "two judges' rewards of this completion are far apart",
+    "no_answer": "the reply commits to no answer",
+    "unreadable_answer": "the reply commits to something that is no single number",
+    "conflicting_boxes": "the reply boxes different numbers",
+    "unfinished_thinking": "the reply ends inside its thinking",
+}
+
+
+def reasons() -> str:
+    return table(("reason", "why there is no reward"), [(code(reason), REASONS[reason]) for reason in get_args(Reason)])
+
+
+def gates() -> str:
+    rows = [
+        (
+            code(gate.flag),
+            gate.notices,
+            ", ".join(gate.languages),
+            "any judged text" if gate.any_text else "a character's lines",
+        )
+        for gate in GATES
+    ]
+    return table(("flag", "the reply", "works in", "applies to"), rows)
+
+
+def service_flags() -> str:
+    rows = [(code(flag), "group", meaning) for flag, meaning in GROUP_FLAGS.items()]
+    rows += [(code(flag), "score", meaning) for flag, meaning in SCORE_FLAGS.items()]
+    return table(("flag", "on", "means"), rows)
+
+
+def defects() -> str:
+    rows = [
+        (environment.name, code(defect.code), "" if defect.cap is None else f"{defect.cap:g}", defect.description)
+        for environment in environments().values()
+        for defect in (environment.rubric.defects if environment.rubric is not None else ())
+    ]
+    return table(("environment", "flag", "reward at most", "the judge reports"), rows)

@@ -1,0 +1,37 @@
+"""What /metrics exposes, from the observer that fills it."""
+
+from app.domain.judging import Judgement
+from app.domain.scores import Score
+from app.telemetry.metrics import PREFIX, PrometheusObserver
+from docs.markdown import code, table
+
+SEEN_SERIES_OF_A_HISTOGRAM = "le"
+
+
+def metrics_table() -> str:
+    return table(("metric", "type", "labels", "meaning"), _rows(_busy_observer()))
+
+
+def _busy_observer() -> PrometheusObserver:
+    """One that has been told of everything once: labels exist only from then on."""
+    observer = PrometheusObserver()
+    observer.handed_out("any", 1)
+    observer.scored("any", [Score.exact(True), Score.exact(False)], 0.1)
+    observer.judged([Judgement(judge="any", model="any", order=(), cost_usd=0.0)])
+    observer.refused("any", "not_found")
+    observer.committed(0.1)
+    observer.requested("/livez", "GET", 200, 0.1)
+    return observer
+
+
+def _rows(observer: PrometheusObserver) -> list[tuple[str, str, str, str]]:
+    rows = []
+    for family in observer.registry.collect():
+        if not family.name.startswith(PREFIX):
+            continue
+        if not family.samples:
+            raise LookupError(f"nothing was told that counts in {family.name}")
+        labels = sorted({label for sample in family.samples for label in sample.labels} - {SEEN_SERIES_OF_A_HISTOGRAM})
+        name = family.name + ("_total" if family.type == "counter" else "")
+        rows.append((code(name), family.type, ", ".join(map(code, labels)), family.documentation))
+    return rows

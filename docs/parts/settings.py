@@ -1,0 +1,109 @@
+"""Every setting, from app.settings: a table, and a whole gateway.yaml."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import get_args, get_origin
+
+import yaml
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from app.settings import DEFAULT_FILE, PREFIX, Settings
+from docs.markdown import code, fenced, table
+from docs.parts.schemas import Fields
+
+NAME = "<name>"
+
+EXAMPLES: Mapping[str, object] = {
+    "api_key": "a-long-random-text",
+    "cache_dir": ".cache/datasets",
+    "datasets": {"gsm8k": "openai/gsm8k"},
+    "judges.<name>.base_url": "http://127.0.0.1:8001/v1",
+    "judges.<name>.model": "the-judge-model",
+    "judges.<name>.api_key_env": "JUDGE_API_KEY",
+    "judges.<name>.input_price_per_million": 0.4,
+    "judges.<name>.output_price_per_million": 1.6,
+    "environments.<name>.judges": ["careful"],
+}
+"""For settings whose default says nothing."""
+
+NAMES = {"judges": "careful", "environments": "npc_arena"}
+"""What the example calls its one member of each section."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """`path` as in the file, up to where its value begins: `judges.<name>.model`."""
+
+    path: str
+    model: type[BaseModel]
+    name: str
+
+    @property
+    def field(self) -> FieldInfo:
+        return self.model.model_fields[self.name]
+
+    @property
+    def mapping(self) -> bool:
+        return get_origin(self.field.annotation) is dict
+
+    @property
+    def section(self) -> type[BaseModel] | None:
+        """The model of a mapping's members, when they have settings of their own."""
+        member = get_args(self.field.annotation)[1] if self.mapping else None
+        return member if isinstance(member, type) and issubclass(member, BaseModel) else None
+
+    @property
+    def row(self) -> tuple[str, str, str, str, str]:
+        key = f"{self.path}.{NAME}" if self.mapping else self.path
+        fields = Fields(self.model)
+        words = fields.member_in_words(self.name) if self.mapping else fields.type_in_words(self.name)
+        variable = PREFIX + key.upper().replace(".", "__")
+        return code(key), code(variable), words, fields.default(self.name), self.meaning
+
+    @property
+    def meaning(self) -> str:
+        return Fields(self.model).meaning(self.name)
+
+    @property
+    def example(self) -> object:
+        known = EXAMPLES.get(self.path)
+        return self.field.get_default(call_default_factory=True, validated_data={}) if known is None else known
+
+
+def settings(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[Setting]:
+    """In the order of the source; sections are followed by their members."""
+    for name in model.model_fields:
+        setting = Setting(prefix + name, model, name)
+        yield setting
+        if setting.section is not None:
+            yield from settings(setting.section, f"{setting.path}.{NAME}.")
+
+
+def settings_table() -> str:
+    file = ("", code(PREFIX + "SETTINGS"), "path", code(DEFAULT_FILE), "The YAML file; the default one may be absent.")
+    rows = [setting.row for setting in settings() if setting.section is None]
+    return table(("in the file", "variable", "type", "default", "meaning"), [file, *rows])
+
+
+def settings_example() -> str:
+    return fenced(gateway_yaml(), "yaml")
+
+
+def gateway_yaml() -> str:
+    """A file that sets everything, each setting under its meaning."""
+    lines: list[str] = []
+    for setting in settings():
+        *parents, key = setting.path.split(".")
+        indent = "  " * len(parents)
+        lines += [""] if not parents else []
+        lines += [f"{indent}# {setting.meaning}"]
+        if setting.section is None:
+            lines += [f"{indent}{key}: {_flow(setting.example)}"]
+        else:
+            lines += [f"{indent}{key}:", f"{indent}  {NAMES[key]}:"]
+    return "\n".join(lines).strip() + "\n"
+
+
+def _flow(value: object) -> str:
+    return yaml.safe_dump(value, sort_keys=False, default_flow_style=True).removesuffix("...\n").strip()

@@ -1,0 +1,159 @@
+"""House rules that a machine can check, each with the code that broke it in the message."""
+
+import ast
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("app", "benchmarks", "docs", "examples", "migrations", "tests")
+FORBIDDEN_NAMES = {"utils", "util", "helpers", "helper", "common", "base", "manager", "misc"}
+MAX_LINES = 400
+MAX_APP_LINES = 330
+LONGER: dict[str, str] = {}
+"""Files that may be longer, each with the reason."""
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def sources() -> list[str]:
+    """Every Python file of ours, as a path from the root."""
+    return sorted(path.relative_to(ROOT).as_posix() for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
+
+
+def app_sources() -> list[str]:
+    return [path for path in sources() if path.startswith("app/")]
+
+
+@cache
+def tree(path: str) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
+
+
+def line_count(path: str) -> int:
+    return len((ROOT / path).read_text(encoding="utf-8").splitlines())
+
+
+def imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+def imports_of_ours_in_functions(module: ast.Module) -> Iterator[int]:
+    for function in ast.walk(module):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            for node in ast.walk(function):
+                if any(name.split(".")[0] == "app" for name in imported(node)):
+                    yield getattr(node, "lineno", 0)
+
+
+def relative_imports(module: ast.Module) -> Iterator[int]:
+    return (node.lineno for node in ast.walk(module) if isinstance(node, ast.ImportFrom) and node.level > 0)
+
+
+def type_checking_blocks(module: ast.Module) -> Iterator[int]:
+    names = (node for node in ast.walk(module) if isinstance(node, ast.Name | ast.Attribute))
+    return (node.lineno for node in names if getattr(node, "id", getattr(node, "attr", "")) == "TYPE_CHECKING")
+
+
+def mocks(module: ast.Module) -> Iterator[int]:
+    for node in ast.walk(module):
+        names = imported(node) + [alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
+        if any(name.split(".")[0] == "mock" or name.startswith("unittest") for name in names):
+            yield getattr(node, "lineno", 0)
+
+
+def prints(module: ast.Module) -> Iterator[int]:
+    return (
+        node.lineno
+        for node in ast.walk(module)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"print", "pprint"}
+    )
+
+
+def readings_of_the_environment(module: ast.Module) -> Iterator[int]:
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "environb", "getenv"}:
+            yield node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module == "os":
+            yield from (node.lineno for alias in node.names if alias.name in {"environ", "environb", "getenv"})
+
+
+RULES = {
+    "nothing of ours is imported inside a function": (imports_of_ours_in_functions, sources),
+    "imports are absolute": (relative_imports, sources),
+    "nothing hides behind TYPE_CHECKING": (type_checking_blocks, sources),
+    "nothing is mocked": (mocks, sources),
+    "only the command line prints": (prints, lambda: [p for p in app_sources() if not p.startswith("app/cli/")]),
+    "only the settings read the environment": (
+        readings_of_the_environment,
+        lambda: [path for path in app_sources() if path != "app/settings.py"],
+    ),
+}
+
+BROKEN = {
+    "nothing of ours is imported inside a function": "def late() -> None:\n    from app.domain import runs\n",
+    "imports are absolute": "from . import runs\n",
+    "nothing hides behind TYPE_CHECKING": "import typing\nif typing.TYPE_CHECKING:\n    import app\n",
+    "nothing is mocked": "from unittest import mock\n",
+    "only the command line prints": "print('hello')\n",
+    "only the settings read the environment": "import os\nhome = os.environ['HOME']\n",
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rule(rule: str) -> None:
+    find, where = RULES[rule]
+    assert [f"{path}:{line}" for path in where() for line in find(tree(path))] == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_rule_notices(rule: str) -> None:
+    find, _ = RULES[rule]
+    assert list(find(ast.parse(BROKEN[rule]))) != []
+
+
+def test_names_say_what_is_in_a_module() -> None:
+    parts = {path: {*path.removesuffix(".py").split("/")} for path in sources()}
+    assert [path for path, names in parts.items() if names & FORBIDDEN_NAMES] == []
+
+
+def test_every_module_of_the_service_says_in_a_line_what_is_in_it() -> None:
+    said = {path: (ast.get_docstring(tree(path)) or "").split("\n")[0] for path in app_sources()}
+    assert [path for path, line in said.items() if not line.endswith((".", ":", "?"))] == []
+
+
+def test_files_are_short() -> None:
+    limits = {path: MAX_APP_LINES if path.startswith("app/") else MAX_LINES for path in sources()}
+    long = {path: line_count(path) for path, limit in limits.items() if line_count(path) > limit}
+    assert long.keys() == LONGER.keys(), long
+
+
+def test_every_runtime_dependency_says_why() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    listed = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    lines = listed[1].splitlines()
+    assert len(lines) == len(PROJECT["project"]["dependencies"])
+    assert [line for line in lines if not re.search(r'",\s+# \S', line)] == []
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+def test_lock_files_hold_versions_and_hashes_and_no_addresses(name: str) -> None:
+    form = re.compile(
+        r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,-]+\])?==\S+( ; [^\\]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?"
+    )
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not form.fullmatch(line)] == []
+
+
+def test_the_changelog_begins_with_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.search(r"^## (\S+)", text, re.MULTILINE)
+    assert newest is not None
+    assert newest[1] == PROJECT["project"]["version"]

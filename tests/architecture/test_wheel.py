@@ -1,0 +1,90 @@
+"""What is published holds everything that the service needs, and runs where the checkout is not."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from app.main import discover
+from tests.architecture.test_house import PROJECT, ROOT
+
+pytestmark = pytest.mark.slow
+
+DATA = (".css", ".html", ".j2", ".js", ".json", ".jsonl", ".mako", ".md", ".svg", ".txt", ".yaml")
+SHIPPED = {"app": "app", "character_sheets": "app/_packaged/character_sheets", "migrations": "app/_packaged/migrations"}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` folder of a virtual environment with the wheel in it; dependencies are borrowed from this one."""
+    folder = tmp_path_factory.mktemp("installed") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=120)
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "install", "-q", "--no-deps"]
+    subprocess.run([*pip, "--no-index", str(wheel)], check=True, timeout=120)
+    packages = folder / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    (packages / "borrowed.pth").write_text(sysconfig.get_paths()["purelib"], encoding="utf-8")
+    return folder / "bin"
+
+
+def run(command: list[str], folder: Path) -> str:
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name != "PYTHONPATH" and not name.startswith("ATROPOS_ENVS_")
+    }
+    done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def shipped_files() -> set[str]:
+    """Where the wheel must have every source and data file of the checkout."""
+    return {
+        f"{target}/{path.relative_to(ROOT / folder).as_posix()}"
+        for folder, target in SHIPPED.items()
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (*DATA, ".py")
+    }
+
+
+def test_the_wheel_holds_what_the_checkout_holds_and_nothing_else(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == shipped_files()
+
+
+def test_no_kind_of_data_is_forgotten_here() -> None:
+    kinds = {path.suffix for folder in SHIPPED for path in (ROOT / folder).rglob("*") if path.is_file()}
+    assert kinds <= {*DATA, ".py", ".pyc"}
+
+
+def test_the_installed_command_knows_its_version(installed: Path, tmp_path: Path) -> None:
+    assert run([str(installed / "atropos-envs"), "version"], tmp_path) == PROJECT["project"]["version"]
+
+
+def test_the_installed_command_migrates_a_database(installed: Path, tmp_path: Path) -> None:
+    run([str(installed / "atropos-envs"), "migrate"], tmp_path)
+    assert [path.name for path in tmp_path.glob("*.db")] == ["atropos_envs.db"]
+
+
+def test_the_installed_environments_open(installed: Path, tmp_path: Path) -> None:
+    code = (
+        "import app.main as m; from app.sources.configured import ConfiguredDatasets as D; "
+        "print(m.__file__, *sorted(found.open(D({})).name for found in m.discover().values()))"
+    )
+    file, *names = run([str(installed / "python"), "-c", code], tmp_path).split()
+    assert Path(file).is_relative_to(installed.parent)
+    assert names == sorted(discover())

@@ -1,0 +1,73 @@
+"""What the README tells people to type works as it stands there, against a real gateway."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.serving import ROOT, Served, serving
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SHOWN = "http://127.0.0.1:8000"
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("readme")) as served:
+        yield served
+
+
+def shell_blocks() -> list[str]:
+    section = README.split("## With curl alone")[1].split("\n## ")[0]
+    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
+
+
+def test_the_curl_section_works_verbatim(gateway: Served, tmp_path: Path) -> None:
+    blocks = shell_blocks()
+    separator = "\necho; echo ----\n"
+    script = "set -euo pipefail\n" + separator.join(blocks).replace(SHOWN, gateway.url)
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    envs, batch, scored, group = (json.loads(part) for part in done.stdout.split("----"))
+    assert {"gsm8k", "npc_arena"} <= {one["name"] for one in envs["environments"] if one["available"]}
+    (task,) = batch["tasks"]
+    (reply,) = scored["groups"]
+    good, bad = reply["rewards"]
+    assert (reply["task_id"], reply["outcome"]) == (task["task_id"], "scored")
+    assert good > bad == 0.0
+    assert reply["scores"][1]["flags"] == ["breaks_character"]
+    assert reply["scores"][0]["judges"] == ["offline"]
+    assert group["reply"] == reply
+    assert group["task"]["messages"] == task["messages"]
+    assert {judgement["judge"] for judgement in group["judgements"]} == {"offline"}
+
+
+def test_the_curl_section_needs_nothing_but_curl_and_the_shell() -> None:
+    commands = re.findall(r"(?:^|[|(]\s*|&&\s*)([a-z]+[0-9]*)\b(?!=)", "\n".join(shell_blocks()), re.MULTILINE)
+    assert set(commands) <= {"curl", "grep", "head", "tee"}
+
+
+def test_the_commands_that_make_takes_are_the_ones_shown() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    shown = {name for path in ("README.md", "CONTRIBUTING.md") for name in _made(path)}
+    assert {"run", "test"} <= shown <= targets
+
+
+def _made(path: str) -> list[str]:
+    return re.findall(r"(?:^|`)make ([a-z]+)", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_loop_runs_and_learns_from_every_group(gateway: Served) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "loop.py"), gateway.url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = [re.fullmatch(r"(\d) (group_\w{8}) (\[.*?\]) (\[.*?\])", line) for line in done.stdout.splitlines()]
+    seen = [(int(line[1]), json.loads(line[3]), json.loads(line[4])) for line in lines if line is not None]
+    assert [step for step, _, _ in seen] == [0] * 4 + [1] * 4 + [2] * 4
+    assert all(rewards[0] == 0.0 < max(rewards) for _, rewards, _ in seen)
+    assert all(advantages[0] == min(advantages) < 0 for _, _, advantages in seen)
+    assert len({line[2] for line in lines if line is not None}) == 12
