@@ -43,6 +43,7 @@ from app.viewer.pages import viewer_router
 from app.web.docs_page import install_docs
 from app.web.door import Door, install_door
 from app.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
+from app.web.origins import LOOPBACK_HOSTS
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +211,8 @@ def create_app(
     install_docs(service)
     ring = key_ring(settings, store, announce)
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
-    install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested))
+    own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
+    install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested, own_hosts))
     examples.install(service)
     return service
 

@@ -29,7 +29,7 @@ def measure() -> HandOut:
     with tempfile.TemporaryDirectory() as folder, serving(Path(folder)) as gateway:
         lease = post(path, {"batch_size": BATCH_SIZE, "run": "bench"})
         cursors = [post(path, {"batch_size": BATCH_SIZE, "cursor": n * BATCH_SIZE}) for n in range(REQUESTS)]
-        nothing = b"GET /livez HTTP/1.1\r\nHost: gateway\r\n\r\n"
+        nothing = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
         send_all(gateway.url, [lease] * 5, CONNECTIONS)
         return HandOut(
             leased=send_all(gateway.url, [lease] * REQUESTS, CONNECTIONS),
