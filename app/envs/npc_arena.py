@@ -11,6 +11,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Withheld
 from app.domain.values import Frozen, Name, Split
 from app.errors import EnvironmentUnavailable, GatewayError
+from app.packaged import packaged_folder
 from app.ports import Datasets, Environment, Tools
 from app.prompts import Template, digest, digest_of_model
 from app.sheets.casting import (
@@ -24,7 +25,6 @@ from app.sheets.casting import (
     scene_probes,
 )
 from app.sheets.loading import parse_model, read_scenes, read_sheets
-from app.sheets.packaged import sheets_folder
 from app.sheets.scenes import SceneSet
 from app.sheets.schema import CharacterSheet
 
@@ -74,7 +74,7 @@ class NpcArena(Environment):
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        return cls.read(sheets_folder())
+        return cls.read(packaged_folder("character_sheets"))
 
     @classmethod
     def read(cls, folder: Path) -> Self:

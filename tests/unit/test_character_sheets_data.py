@@ -12,19 +12,19 @@ from app.domain.tasks import Task
 from app.domain.values import Split
 from app.envs.npc_arena import NpcArena, Params
 from app.judges.gates.registry import failed_gates
+from app.packaged import packaged_folder
 from app.prompts import canonical_json
 from app.sheets.casting import Cast, gate_facts
 from app.sheets.loading import read_sheets
-from app.sheets.packaged import sheets_folder
 from app.sheets.schema import CharacterSheet
 
 SPLITS: tuple[Split, ...] = ("train", "test")
-SHEETS = {sheet.id: sheet for sheet in read_sheets(sheets_folder())}
+SHEETS = {sheet.id: sheet for sheet in read_sheets(packaged_folder("character_sheets"))}
 
 
 @cache
 def arena() -> NpcArena:
-    return NpcArena.read(sheets_folder())
+    return NpcArena.read(packaged_folder("character_sheets"))
 
 
 @cache

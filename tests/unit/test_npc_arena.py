@@ -15,12 +15,12 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Passage, Task, Withheld
 from app.envs.npc_arena import NpcArena, Params
 from app.errors import EnvironmentUnavailable
+from app.packaged import packaged_folder
 from app.ports import Tools
 from app.sheets.loading import parse_model, read_sheet
-from app.sheets.packaged import sheets_folder
 from app.sheets.scenes import SceneSet
 
-SHEET = read_sheet(sheets_folder() / "hob_tarrant.yaml")
+SHEET = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
 SCENES = parse_model(
     """
     character: hob_tarrant

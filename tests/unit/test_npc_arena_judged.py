@@ -11,9 +11,9 @@ from app.domain.tasks import Completion, Task
 from app.domain.values import Split
 from app.envs.npc_arena import NpcArena, Params
 from app.judges.panels import ConfiguredPanels
+from app.packaged import packaged_folder
 from app.ports import Tools
 from app.sheets.casting import Cast
-from app.sheets.packaged import sheets_folder
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 ASSISTANT = {
@@ -25,7 +25,7 @@ ASSISTANT = {
 
 @cache
 def arena() -> NpcArena:
-    return NpcArena.read(sheets_folder())
+    return NpcArena.read(packaged_folder("character_sheets"))
 
 
 def exemplary() -> list[tuple[Cast, Task]]:

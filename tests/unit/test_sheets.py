@@ -10,14 +10,14 @@ import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.errors import GatewayError, InvalidRequest, NotFound, TooLarge
+from app.packaged import packaged_folder
 from app.prompts import digest_of_model
 from app.sheets.loading import MAX_FILE_BYTES, parse_yaml, read_scenes, read_sheet, read_sheets
-from app.sheets.packaged import sheets_folder
 from app.sheets.scenes import Line, Scene
 from app.sheets.schema import CharacterSheet, LoreFact, Meta, SheetPart
 from app.sheets.views import audience, character_cards, judge_view, policy_view
 
-SHIPPED = sheets_folder() / "hob_tarrant.yaml"
+SHIPPED = packaged_folder("character_sheets") / "hob_tarrant.yaml"
 
 
 def sheet_data(**changes: JsonValue) -> dict[str, JsonValue]:
