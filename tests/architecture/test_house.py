@@ -17,6 +17,10 @@ MAX_APP_LINES = 330
 LONGER: dict[str, str] = {}
 """Files that may be longer, each with the reason."""
 
+ELSEWHERE = re.compile(r"py[p]i\.org|pythonhoste[d]|npm[j]s|(?<![\w.])/(?:[w]ork|tmp/[w]|[r]oot|[h]ome)/")
+"""Registries, and places that exist on one machine only."""
+WRITTEN = (".cfg", ".css", ".html", ".j2", ".js", ".json", ".lock", ".mako", ".md", ".py", ".svg", ".toml", ".yaml")
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -157,3 +161,16 @@ def test_the_changelog_begins_with_this_version() -> None:
     newest = re.search(r"^## (\S+)", text, re.MULTILINE)
     assert newest is not None
     assert newest[1] == PROJECT["project"]["version"]
+
+
+def written_files() -> list[str]:
+    """Everything of ours that is text."""
+    folders = [ROOT / folder for folder in (*FOLDERS, "character_sheets")]
+    paths = [*ROOT.glob("*"), *(ROOT / ".ci").glob("*"), *(path for folder in folders for path in folder.rglob("*"))]
+    named = [path for path in paths if path.is_file() and (path.suffix in WRITTEN or path.parent.name in {".ci"})]
+    return sorted(path.relative_to(ROOT).as_posix() for path in [*named, ROOT / "Makefile", ROOT / "Dockerfile"])
+
+
+def test_nothing_names_a_registry_or_one_machine() -> None:
+    found = {path: ELSEWHERE.findall((ROOT / path).read_text(encoding="utf-8")) for path in written_files()}
+    assert {path: names for path, names in found.items() if names} == {}

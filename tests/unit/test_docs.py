@@ -29,7 +29,7 @@ from docs.parts.schemas import Fields
 from docs.parts.settings import Setting, gateway_yaml, settings
 
 WORD = re.compile(r"[a-z]+(_[a-z]+)*")
-LINK = re.compile(r"\]\((?!https?://|#)([^)#]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
 def test_nothing_generated_is_stale() -> None:
@@ -42,9 +42,32 @@ def test_every_part_is_on_one_page() -> None:
 
 @pytest.mark.parametrize("path", sorted(pages()))
 def test_links_lead_somewhere(path: str) -> None:
-    page = ROOT / path
-    links = LINK.findall(page.read_text(encoding="utf-8"))
-    assert [link for link in links if not (page.parent / link).exists()] == []
+    links = [(link, anchor) for link, anchor in LINK.findall(pages()[path]) if "://" not in link]
+    assert [f"{link}#{anchor}" for link, anchor in links if not leads_somewhere(ROOT / path, link, anchor)] == []
+
+
+def leads_somewhere(page: Path, link: str, anchor: str) -> bool:
+    target = page.parent / link if link else page
+    return target.exists() and (not anchor or anchor in anchors(target.read_text(encoding="utf-8")))
+
+
+def anchors(page: str) -> set[str]:
+    """Of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_that_lead_nowhere_are_noticed() -> None:
+    read_me = ROOT / "README.md"
+    links = [("docs/http.md", "scoring"), ("docs/http.md", "nothing"), ("docs/gone.md", ""), ("", "with-curl-alone")]
+    assert [leads_somewhere(read_me, link, anchor) for link, anchor in links] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
+def test_every_page_is_in_its_index(folder: str) -> None:
+    index = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    listed = {link for link, _ in LINK.findall(index) if "/" not in link and link.endswith(".md")}
+    assert listed == {path.name for path in (ROOT / folder).glob("*.md")} - {"README.md"}
 
 
 def test_the_check_says_what_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
