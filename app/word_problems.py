@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import count
 from pathlib import Path
 from string import Formatter
 from typing import Annotated, Self
@@ -17,6 +16,9 @@ from app.domain.values import Frozen, Name, Split
 TEST_SIZE = 1_000
 TEST_SHARE = 10
 """One in so many sets of numbers of a story is for testing only."""
+
+MOST_DRAWS = 20_000
+"""Far more than a story needs whose numbers come out even now and then."""
 
 _OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
 
@@ -91,26 +93,28 @@ class WordProblems:
         return cls(StoryBook.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))))
 
     def problem(self, split: Split, index: int) -> WordProblem:
-        """`index` is any non-negative integer for train and below TEST_SIZE for test."""
+        """`index` is any non-negative integer for train and below TEST_SIZE for test, whose problems are made on first
+        use. ValueError when the stories do not suffice."""
         return self._test[index] if split == "test" else self._made("train", index)
 
     @cached_property
     def _test(self) -> tuple[WordProblem, ...]:
         different: dict[str, WordProblem] = {}
-        attempts = count()
-        while len(different) < TEST_SIZE:
-            problem = self._made("test", next(attempts))
+        for index in range(MOST_DRAWS):
+            problem = self._made("test", index)
             different.setdefault(problem.question, problem)
-        return tuple(different.values())
+            if len(different) == TEST_SIZE:
+                return tuple(different.values())
+        raise ValueError(f"the stories do not make {TEST_SIZE} different problems for testing")
 
     def _made(self, split: Split, index: int) -> WordProblem:
         story = self.book.stories[_Draws(f"{split} {index}").below(len(self.book.stories))]
-        attempts = count()
-        while True:
-            draws = _Draws(f"{split} {index} {next(attempts)}")
+        for attempt in range(MOST_DRAWS):
+            draws = _Draws(f"{split} {index} {attempt}")
             numbers = {name: _drawn(span, draws) for name, span in story.numbers.items()}
             if _split_of(story, numbers) == split and _solve(story, numbers):
                 return _told(story, numbers, self._cast(story, draws))
+        raise ValueError(f"the numbers of {story.name} never come out even")
 
     def _cast(self, story: Story, draws: _Draws) -> dict[str, str]:
         names = list(self.book.names)

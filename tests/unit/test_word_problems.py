@@ -105,6 +105,13 @@ def test_another_process_tells_the_same() -> None:
     assert done.stdout == repr([PROBLEMS.problem(s, i) for s in ("train", "test") for i in (0, 7, 999)])
 
 
+def test_stories_that_do_not_suffice_are_found_out() -> None:
+    odd = Story.model_validate(PIES.model_dump() | {"name": "odd", "numbers": {**PIES.numbers, "eaters": [9999, 9999]}})
+    for story, complaint in ((PIES, "do not make 1000 different problems"), (odd, "odd never come out even")):
+        with pytest.raises(ValueError, match=complaint):
+            WordProblems(StoryBook(names=("Ada", "Bo", "Cy"), stories=(story,))).problem("test", 0)
+
+
 @pytest.mark.parametrize(
     ("change", "complaint"),
     [
