@@ -83,7 +83,7 @@ class ChatJudge:
             api_key=self._key or "none",
             max_retries=0,
             timeout=Timeout(None, connect=CONNECT_SECONDS),  # the deadline below bounds everything else
-            # aiohttp keeps near the ideal wall time with 64 and 256 calls under way, where httpx falls far behind
+            # with a 200 ms judge and 64 calls under way: 1.13 times the ideal wall time, httpx up to 1.5; the gap grows
             http_client=DefaultAioHttpClient(),
         )
         # the client takes these from the process environment and would send them to any server

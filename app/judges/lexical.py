@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pydantic import JsonValue
@@ -72,6 +73,7 @@ _LIST_ITEM: Final = re.compile(r"^ {0,4}(?:[-*•] |\d{1,2}[.)] |#{1,4} )", re.M
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+[.!?。！？\"'”’)*]*")
 _ENOUGH_FOCUS: Final = 0.35
 """Share of words from the character's world beyond which more of them earn nothing."""
+_LONGEST_STEMMED: Final = 40
 _CHANCE: Final = 0.7
 """Words in common that mean nothing."""
 _ECHO_RUN: Final = 8
@@ -193,6 +195,11 @@ def stems(text: str) -> Iterator[str]:
 
 def stem_of(word: str) -> str:
     """English endings, roughly: enough to see that "coppers" and "copper" are one."""
+    return _stem(word) if len(word) <= _LONGEST_STEMMED else word
+
+
+@lru_cache(maxsize=50_000)
+def _stem(word: str) -> str:
     for ending, instead in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
         if len(word) - len(ending) >= 3 and word.endswith(ending):
             return word[: -len(ending)] + instead

@@ -1,5 +1,6 @@
 """The judge that serves when none is configured: deterministic, without a model, good enough to try the system."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Final
@@ -14,6 +15,8 @@ MODEL: Final = "offline-lexical-1"
 
 _BANNED_CODES: Final = ("future_knowledge", "secret_leak", "lore_contradiction")
 """What a forbidden mention counts as: the first of these that the rubric knows."""
+_AT_ONCE: Final = 50_000
+"""Characters that are read without leaving the event loop."""
 _TIE: Final = 3
 """Decimal places to which two standings must be equal for a tie."""
 
@@ -27,6 +30,11 @@ class OfflineJudge:
     digest = digest([MODEL])
 
     async def judge(self, request: JudgeRequest) -> Judgement:
+        if sum(len(candidate.text) for candidate in request.candidates) > _AT_ONCE:
+            return await asyncio.to_thread(self._judged, request)
+        return self._judged(request)
+
+    def _judged(self, request: JudgeRequest) -> Judgement:
         lexicon = Lexicon.of(request)
         verdicts = tuple(_verdict(request.rubric, lexicon, candidate) for candidate in request.candidates)
         return Judgement(

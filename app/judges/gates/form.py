@@ -36,7 +36,6 @@ _TEMPLATE_MARKS: Final = (
     "<</sys>>",
     "<bos>",
     "<eos>",
-    "</s>",
     "<start_of_turn>",
     "<end_of_turn>",
     "<think>",
@@ -48,6 +47,7 @@ _TEMPLATE_MARKS: Final = (
     "<function_call>",
 )
 _STORY_MARKS: Final = (
+    "</s>",
     "### instruction",
     "### response",
     "### assistant",
@@ -56,7 +56,7 @@ _STORY_MARKS: Final = (
     "{{char}}",
     "{{user}}",
 )
-"""Elsewhere these may be headings and placeholders that were asked for."""
+"""Elsewhere these may be markup, headings and placeholders that were asked for."""
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
 _ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
 

@@ -1,10 +1,11 @@
 """Gates on what a reply gives away or copies."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.reading import Reply, ngrams, says, spoken_form, words_of
+from app.judges.reading import Reply, fold, ngrams, says, spoken_form, words_of
 
 PROMPT_RUN: Final = 12
 """Consecutive words in common with the system prompt that make a recital."""
@@ -40,15 +41,15 @@ def copies_example(reply: Reply, facts: GateFacts) -> bool:
 def _shares_run(reply: Reply, sources: Iterable[str], length: int) -> bool:
     if len(reply.words) < length:
         return False
-    known = {gram for source in sources for gram in ngrams(_words(source), length)}
-    return bool(known) and any(gram in known for gram in ngrams(reply.words, length))
+    runs = [runs for source in sources if (runs := _runs(source, length))]
+    return any(gram in known for known in runs for gram in ngrams(reply.words, length))
 
 
 def _mostly_made_of(reply: Reply, sources: Iterable[str]) -> bool:
     """Whether phrases of the sources cover most of the reply."""
     if len(reply.words) < _PHRASE:
         return False
-    known = {gram for source in sources for gram in ngrams(_words(source), _PHRASE)}
+    known = frozenset[tuple[str, ...]]().union(*(_runs(source, _PHRASE) for source in sources))
     covered = bytearray(len(reply.words))
     for start, gram in enumerate(ngrams(reply.words, _PHRASE)):
         if gram in known:
@@ -56,5 +57,7 @@ def _mostly_made_of(reply: Reply, sources: Iterable[str]) -> bool:
     return sum(covered) >= _MOST * len(covered)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return words_of(spoken_form(text))
+@lru_cache(maxsize=256)
+def _runs(source: str, length: int) -> frozenset[tuple[str, ...]]:
+    """Of a prompt or an example, which all candidates of a group and many groups of a run share."""
+    return frozenset(ngrams(words_of(fold(source)), length))

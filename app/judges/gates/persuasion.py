@@ -1,6 +1,7 @@
 """The gate against text that is meant for whoever scores the reply."""
 
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from app.domain.judging import GateFacts
@@ -15,26 +16,33 @@ _GRADER: Final = (
     "|llm judge|ai judge|automated judge)"
 )
 
-_GIVE: Final = rf"(?:give|award|assign|grant) (?:me|it|this|(?:this|my) {_REPLY}) (?:an? |the )?"
+_SELF: Final = f"(?:this|my) {_REPLY}"
+_GIVE: Final = "(?:give|award|assign|grant)"
 
-_PATTERNS: Final = tuple(
-    re.compile(pattern)
-    for pattern in (
-        rf" (?:dear|attention|note to|message to|note for|hey|hello) (?:the |an |all )?{_GRADER} ",
-        rf" as (?:the|an) {_GRADER} you ",
-        rf" (?:rate|score|grade|rank) (?:this|my) {_REPLY} ",
-        rf" {_GIVE}{_BEST} (?:possible )?{_MARK} ",
-        rf" {_GIVE}{_MARK} (?:of )?{_NUMBER} ",
-        rf" {_GIVE}{_NUMBER} (?:out of|points) ",
-        rf" (?:this|my) {_REPLY} (?:deserves|merits|earns|should (?:get|receive|be given|be awarded)) (?:a |the )?"
-        rf"(?:{_BEST} (?:possible )?)?(?:{_MARK}|{_NUMBER}) ",
-        rf" (?:this|my) {_REPLY} (?:is|should be) (?:rated|scored|graded|ranked) ",
-        rf" {_MARK} of {_NUMBER} out of {_NUMBER} ",
-        r" (?:the|this) rubric (?:says|requires|asks|demands|awards|rewards) ",
-        r" (?:grading|scoring|evaluation|judging|judge s) (?:rubric|criteria|instructions) ",
-    )
+
+def _compiled(*patterns: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern) for pattern in patterns)
+
+
+_ANYWHERE: Final = _compiled(
+    rf" (?:dear|attention|note to|message to|note for|hey|hello) (?:the |an |all )?{_GRADER} ",
+    rf" as (?:the|an) {_GRADER} you ",
+    rf" (?:rate|score|grade|rank) {_SELF} ",
+    rf" {_GIVE} {_SELF} (?:an? |the )?(?:{_BEST} (?:possible )?{_MARK}|{_MARK} (?:of )?{_NUMBER}|{_NUMBER}) ",
+    rf" {_SELF} (?:deserves|merits|earns|should (?:get|receive|be given|be awarded)) (?:an? |the )?"
+    rf"(?:{_BEST} (?:possible )?)?(?:{_MARK}|{_NUMBER}) ",
+    rf" {_SELF} (?:is|should be) (?:rated|scored|graded|ranked) ",
 )
 """Over words with one space around each and the ends of sentences as words of their own."""
+
+_IN_A_STORY: Final = _compiled(
+    rf" {_GIVE} (?:me|it|this) (?:an? |the )?{_BEST} (?:possible )?{_MARK} ",
+    rf" {_GIVE} (?:me|it|this) (?:an? |the )?(?:{_MARK} (?:of )?{_NUMBER}|{_NUMBER} out of) ",
+    rf" {_MARK} of {_NUMBER} out of {_NUMBER} ",
+    r" (?:the|this) rubric (?:says|requires|asks|demands|awards|rewards) ",
+    r" (?:grading|scoring|evaluation|judging|judge s) (?:rubric|criteria|instructions) ",
+)
+"""Elsewhere a film may well be given a score."""
 
 _OVERRIDE: Final = re.compile(
     r" (?:ignore|disregard|forget|override) (?:all |any |the |your |of |these |every ){0,3}"
@@ -56,17 +64,24 @@ _BRACKETED: Final = re.compile(r"\[\[(?:[a-c]|[0-9]{1,2})\]\]|\\boxed\{")
 
 
 def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
-    """In a story one mark of a verdict is enough; elsewhere an answer may well be JSON or a number."""
+    """In a story one mark of a verdict is enough; elsewhere an answer may well be JSON, a number or a review."""
+    if _speaks_to_judge(reply.sentences, _ANYWHERE) or _overrides(reply.sentences):
+        return True
+    if not facts.speaker:
+        return _forged_keys(reply.folded) > 1
     return (
-        _speaks_to_judge(reply.sentences)
-        or _forged_keys(reply.folded) > (0 if facts.speaker else 1)
-        or (facts.speaker != "" and _claims_score(reply.folded))
+        _speaks_to_judge(reply.sentences, _IN_A_STORY)
+        or _forged_keys(reply.folded) > 0
+        or _CLAIM_LINE.search(reply.folded) is not None
+        or _BRACKETED.search(reply.folded) is not None
     )
 
 
-def _speaks_to_judge(sentences: str) -> bool:
-    if any(pattern.search(sentences) is not None for pattern in _PATTERNS):
-        return True
+def _speaks_to_judge(sentences: str, patterns: Sequence[re.Pattern[str]]) -> bool:
+    return any(pattern.search(sentences) is not None for pattern in patterns)
+
+
+def _overrides(sentences: str) -> bool:
     return any(
         _SCORING.search(sentences, match.end() - 1, match.end() + _NEAR) is not None
         for match in _OVERRIDE.finditer(sentences)
@@ -77,7 +92,3 @@ def _forged_keys(text: str) -> int:
     """How many keys of a judge's JSON occur, however they are quoted and spaced."""
     dense = "".join(text.split()).replace("\\", "").replace("'", '"')
     return sum(f'"{key}":' in dense for key in _VERDICT_KEYS)
-
-
-def _claims_score(text: str) -> bool:
-    return _CLAIM_LINE.search(text) is not None or _BRACKETED.search(text) is not None
