@@ -82,7 +82,7 @@ class Dispatcher:
         members = [self._catalogue.hosted(member.env) for member in request.mix]
         run = await self._run(request.run, members)
         asked = [NextBatch(split=m.split, params=m.params, run=request.run) for m in request.mix]
-        sources = [_source(hosted, run, member) for hosted, member in zip(members, asked, strict=True)]
+        sources = [_member(place, hosted, run, asked[place]) for place, hosted in enumerate(members)]
         seed = run.seed if run is not None else 0
         if run is not None and request.cursor is None:
             first = await self._tasks.reserve(mix_stream(run.name, request.mix), request.batch_size)
@@ -201,6 +201,13 @@ def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
         ),
         locate=locator(size, run.seed if run is not None else None, one_epoch=request.split == "test", chosen=chosen),
     )
+
+
+def _member(place: int, hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
+    try:
+        return _source(hosted, run, request)
+    except InvalidRequest as error:
+        raise InvalidRequest(error.detail, field=f"mix[{place}].{error.field}") from error
 
 
 def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
