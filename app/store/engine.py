@@ -1,10 +1,12 @@
 """Connections: what a database URL means, and how each database is opened for writing and for reading."""
 
+import sqlite3
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -71,12 +73,25 @@ def _open(url: URL, connections: int, pragmas: Iterable[str], begin: str) -> Eng
     return engine
 
 
+def _patiently(cursor: DBAPICursor, statement: str) -> None:
+    """Waits as long as for any lock: SQLite itself does not when two processes turn a new file to WAL at once."""
+    end = time.monotonic() + BUSY_MILLISECONDS / 1000
+    while True:
+        try:
+            cursor.execute(statement)
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
+
+
 def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None:
     def connected(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         cursor = connection.cursor()
         for pragma in pragmas:
-            cursor.execute(f"PRAGMA {pragma}")
+            _patiently(cursor, f"PRAGMA {pragma}")
         cursor.close()
 
     def begun(connection: Connection) -> None:
