@@ -227,6 +227,9 @@ def _lifespan(
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await gateway.desk.close()
+        await asyncio.gather(
+            *(judge.close() for judge in gateway.panels.judges.values() if isinstance(judge, ChatJudge))
+        )
         await store.close()
 
     return lifespan

@@ -5,10 +5,8 @@ import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypedDict, cast
 
-from openai import APIConnectionError, APIStatusError, AsyncOpenAI, DefaultAioHttpClient, Timeout, omit
-from openai.types.chat import ChatCompletionMessageParam
 from pydantic import SecretStr
 
 from app.domain.judging import Judgement, JudgeRequest
@@ -31,6 +29,11 @@ _LONGEST_QUOTED: Final = 8_000
 """Characters of an unusable answer that are shown to the judge again."""
 
 
+class Said(TypedDict):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 @dataclass(frozen=True)
 class ChatJudgeConfig:
     name: str
@@ -46,7 +49,6 @@ class ChatJudgeConfig:
     output_price_per_million: float | None = None
     """US dollars per million tokens."""
     json_mode: bool = True
-    allow_self_judge: bool = False
 
 
 @dataclass
@@ -78,6 +80,9 @@ class ChatJudge:
         self._config = config
         self._chance = chance
         self._key = config.api_key.get_secret_value() if config.api_key is not None else ""
+        # openai takes a second to import, and a service without judge models needs none of it
+        from openai import AsyncOpenAI, DefaultAioHttpClient, Timeout
+
         self._client = AsyncOpenAI(
             base_url=config.base_url,
             api_key=self._key or "none",
@@ -97,7 +102,7 @@ class ChatJudge:
         began = clock()
         spent = _Spent(until=began + self._config.deadline_seconds)
         prompt = prompt_for(request)
-        messages: list[ChatCompletionMessageParam] = [
+        messages: list[Said] = [
             {"role": "system", "content": prompt.system},
             {"role": "user", "content": prompt.user},
         ]
@@ -121,7 +126,7 @@ class ChatJudge:
         )
 
     async def _within_deadline(
-        self, request: JudgeRequest, messages: list[ChatCompletionMessageParam], spent: _Spent
+        self, request: JudgeRequest, messages: list[Said], spent: _Spent
     ) -> tuple[Answer | None, str | None]:
         try:
             async with asyncio.timeout(self._config.deadline_seconds):
@@ -132,7 +137,7 @@ class ChatJudge:
         except JudgeFailed as error:
             return None, self._without_key(error.detail)
 
-    async def _answer(self, request: JudgeRequest, messages: list[ChatCompletionMessageParam], spent: _Spent) -> Answer:
+    async def _answer(self, request: JudgeRequest, messages: list[Said], spent: _Spent) -> Answer:
         """Asks once more, with what was wrong, when the first answer cannot be used."""
         found = self._read(await self._asked(messages, spent), request)
         if isinstance(found, Unusable):
@@ -153,9 +158,11 @@ class ChatJudge:
             return Unusable((f"it was cut off after {limit} tokens: be shorter", *found.problems))
         return found
 
-    async def _asked(self, messages: list[ChatCompletionMessageParam], spent: _Spent) -> ChatReply:
+    async def _asked(self, messages: list[Said], spent: _Spent) -> ChatReply:
         """The server's answer, after as many attempts as the deadline allows. JudgeFailed for a fault that will not
         pass."""
+        from openai import APIConnectionError, APIStatusError
+
         now = asyncio.get_running_loop().time
         attempt = strange = 0
         while True:
@@ -188,11 +195,14 @@ class ChatJudge:
                 raise JudgeFailed(f"{spent.trouble}, {spent.calls} attempts, no time for another")
             await asyncio.sleep(pause)
 
-    async def _sent(self, messages: list[ChatCompletionMessageParam]) -> bytes:
+    async def _sent(self, messages: list[Said]) -> bytes:
+        from openai import omit
+        from openai.types.chat import ChatCompletionMessageParam
+
         temperature = self._config.temperature
         response = await self._client.chat.completions.with_raw_response.create(
             model=self.model,
-            messages=messages,
+            messages=cast(list[ChatCompletionMessageParam], messages),
             max_tokens=self._config.max_output_tokens,
             temperature=omit if temperature is None else temperature,
             response_format={"type": "json_object"} if self._config.json_mode else omit,

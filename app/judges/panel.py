@@ -55,7 +55,10 @@ class ListwisePanel:
         if passed:
             group = Group.of(case, passed)
             reports = await asyncio.gather(*(read_group(judge, group) for judge in self._judges))
-            scores = self._scores(group, reports)
+            scores = {
+                text: score.model_copy(update={"candidate": group.ids[text]})
+                for text, score in self._scores(group, reports).items()
+            }
         return PanelResult(
             scores=tuple(_gated(gates) if gates else scores[text] for text, gates in zip(seen, failed, strict=True)),
             judgements=tuple(judgement for report in reports for judgement in report.judgements),

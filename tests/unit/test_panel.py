@@ -20,6 +20,7 @@ from app.domain.judging import (
     Verdict,
 )
 from app.domain.scores import Criterion, Score
+from app.judges.orders import opaque_ids
 from app.judges.panel import ListwisePanel
 from app.judges.scripted import Script, ScriptedJudge, by_position, by_text, failing, failing_at, indifferent, noisy
 from app.ports import Judge
@@ -86,7 +87,8 @@ class DefectJudge(ScriptedJudge):
 
 
 def test_a_score_is_made_of_its_parts() -> None:
-    score = judged(ScriptedJudge(by_text(QUALITIES)), case(*FIVE)).scores[3]
+    asked = case(*FIVE)
+    score = judged(ScriptedJudge(by_text(QUALITIES)), asked).scores[3]
     assert score == Score(
         outcome="scored",
         reward=0.5 * 0.3 + 0.5 * 0.25,
@@ -98,6 +100,7 @@ def test_a_score_is_made_of_its_parts() -> None:
             Criterion(name="charm", value=0.0, weight=0.25),
         ),
         judges=("scripted",),
+        candidate=opaque_ids(asked.key, FIVE)[FIVE[3]],
     )
 
 
@@ -222,8 +225,9 @@ def test_a_long_group_is_gated_like_a_short_one() -> None:
 
 def test_failure_leaves_gated_ones_at_zero_and_the_rest_without_a_score() -> None:
     result = judged(ScriptedJudge(failing("no answer in 60 s")), case("alpha one", "", "beta two"))
-    unscored = Score.unscored("judge_failed", "scripted: no answer in 60 s")
-    assert [result.scores[0], result.scores[2]] == [unscored, unscored]
+    assert [(score.outcome, score.reason, score.rationale) for score in (result.scores[0], result.scores[2])] == [
+        ("unscored", "judge_failed", "scripted: no answer in 60 s")
+    ] * 2
     assert (result.scores[1].reward, result.scores[1].flags) == (0.0, ("empty",))
     assert [judgement.error for judgement in result.judgements] == ["no answer in 60 s"] * 2
 

@@ -1,0 +1,38 @@
+"""The whole service in a browser: every environment's examples run with one press, and the pages show what came of it."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from app.main import discover
+from tests.browser.chromium import strangers, violations, watched
+from tests.serving import serving
+
+pytestmark = pytest.mark.browser
+
+
+def _execute(page: Page, environment: str, verb: str) -> str:
+    """The status that Swagger UI shows after one press."""
+    operation = f"{verb}_envs_{environment}_{verb}_post"
+    block = page.locator(f"#operations-{environment}-{operation}")
+    block.locator(".opblock-summary-control").click()
+    block.get_by_role("button", name="Execute").click()
+    status = block.locator(".live-responses-table .response .response-col_status").first
+    expect(status).to_be_visible(timeout=20_000)
+    return status.inner_text().split()[0]
+
+
+def test_every_example_works_and_its_group_can_be_looked_at(browser: Browser, tmp_path: Path) -> None:
+    names = sorted(discover())
+    with serving(tmp_path) as gateway, browser.new_context() as context:
+        page, watch = watched(context)
+        page.goto(f"{gateway.url}/docs")
+        statuses = {(name, verb): _execute(page, name, verb) for name in names for verb in ("next_batch", "score")}
+        page.goto(f"{gateway.url}/")
+        shown = page.locator("tbody tr").count()
+        page.locator("tbody tr a").first.click()
+        expect(page.locator("h1")).to_be_visible()
+        assert (strangers(watch, gateway.url), violations(page), watch.complaints) == ([], [], [])
+    assert statuses == {(name, verb): "200" for name in names for verb in ("next_batch", "score")}
+    assert shown == len(names)
