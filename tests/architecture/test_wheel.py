@@ -12,7 +12,7 @@ import pytest
 from app.main import discover
 from tests.architecture.test_house import PROJECT, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
 DATA = (".css", ".html", ".j2", ".js", ".json", ".jsonl", ".mako", ".md", ".svg", ".txt", ".yaml")
 SHIPPED = {"app": "app", "character_sheets": "app/_packaged/character_sheets", "migrations": "app/_packaged/migrations"}

@@ -11,6 +11,8 @@ import pytest
 
 from tests.serving import ROOT, Served, serving
 
+pytestmark = pytest.mark.xdist_group("readme")
+
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SHOWN = "http://127.0.0.1:8000"
 
