@@ -237,13 +237,11 @@ def _lifespan(
 
 async def _open(settings: Settings, gateway: Gateway, examples: Examples) -> None:
     """Reads the data, then takes up what a restart interrupted."""
-    try:
-        datasets = ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir)
-        await asyncio.to_thread(gateway.catalogue.open, datasets)
-        await examples.prepare(gateway)
-        await gateway.desk.resume()
-    except Exception:
-        log.exception("start-up work failed")
+    datasets = ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir)
+    await asyncio.to_thread(gateway.catalogue.open, datasets)
+    for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("start-up work failed", exc_info=outcome)
 
 
 def characters_of(gateway: Gateway) -> tuple[CharacterCard, ...]:

@@ -156,7 +156,7 @@ class ScoreDesk:
 
     async def _joined(self, flights: dict[str, Flight], due: float | None) -> dict[str, Group]:
         """What other requests' flights brought until the loop's time is `due`. Whoever began a flight may have waited
-        for a shorter time, so a group that came back pending is followed to the flight that goes on behind."""
+        for a shorter time, so a group that came back without scores is followed to the flight that goes on behind."""
         brought: dict[str, Group] = {}
         while flights:
             left = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
@@ -165,8 +165,8 @@ class ScoreDesk:
                 break
             landed = {name: flight.result()[name] for name, flight in flights.items() if flight in done}
             brought |= landed
-            pending = [name for name, group in landed.items() if group.outcome == "pending"]
-            flights = {name: flight for name, flight in flights.items() if flight not in done} | self._flying(pending)
+            flights = {name: flight for name, flight in flights.items() if flight not in done}
+            flights |= self._flying(name for name, group in landed.items() if group.outcome != "scored")
         return brought
 
     async def _land(
@@ -196,16 +196,18 @@ class ScoreDesk:
     ) -> dict[str, Group]:
         if judging:
             await asyncio.wait(judging, timeout=wait_seconds)
+        # Taken down now, since more may be done by the time these are written.
+        in_time = [future.done() for future in judging]
         results = [
-            future.result() if future.done() else GroupToStore(one.group)
-            for one, future in zip(own, judging, strict=True)
+            future.result() if done else GroupToStore(one.group)
+            for one, future, done in zip(own, judging, in_time, strict=True)
         ]
         fresh = [result for result in results if result.group.group_id not in known]
         added = await self._groups.add(fresh, key) if fresh or key is not None else []
         stored = known | {group.group_id: group for group in added}
         stored |= await self._finished(results, stored)
-        for one, future in zip(own, judging, strict=True):
-            if not future.done():
+        for one, future, done in zip(own, judging, in_time, strict=True):
+            if not done:
                 self._finish_behind(one, future)
         return stored
 
