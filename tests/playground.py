@@ -16,7 +16,7 @@ from app.domain.judging import Case, JudgeRequest, Rubric, RubricCriterion
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn
 from app.domain.values import Frozen, Split
-from app.errors import EnvironmentUnavailable, InvalidRequest, VerifierFailed
+from app.errors import EnvironmentUnavailable, InvalidRequest, RetrieverFailed, VerifierFailed
 from app.judges.panels import ConfiguredPanels
 from app.judges.scripted import ScriptedJudge
 from app.main import create_app
@@ -41,12 +41,15 @@ class World:
     version: str = "1"
     data: str = "first"
     broken: bool = True
+    retriever_is_down: bool = False
 
     def now(self) -> datetime:
         return self.moment
 
     async def retrieve(self, query: ContextQuery) -> Context:
         """Never the same twice."""
+        if self.retriever_is_down:
+            raise RetrieverFailed("the retriever is down")
         self.retrievals += 1
         return Context(passages=(Passage(id=f"news-{self.retrievals}", text=f"News {self.retrievals}.", source="t"),))
 
@@ -93,6 +96,10 @@ class Toy(Environment):
         reward = number_in(completion.answer)
         return Score(outcome="scored", reward=reward, gate=1.0, absolute=reward)
 
+    def is_first(self, task: Task, text: str) -> bool:
+        self.world.attempts[f"{task.reference} {text}"] += 1
+        return self.world.attempts[f"{task.reference} {text}"] == 1
+
 
 class Drill(Toy):
     """Endless."""
@@ -104,11 +111,30 @@ class Drill(Toy):
 
 
 class Slow(Toy):
+    """Waits until the world goes on; what says `fail` fails at once at the first try."""
+
     name: ClassVar[str] = "slow"
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         self.world.scorings[self.name] += 1
-        await self.world.going_on.wait()
+        if any(completion.answer == "fail" for completion in group) and self.is_first(task, "fail"):
+            raise VerifierFailed("the verifier is out")
+        try:
+            await self.world.going_on.wait()
+        except asyncio.CancelledError:
+            self.world.scorings["cancelled"] += 1
+            raise
+        return [self.score_of(completion) for completion in group]
+
+
+class Nap(Toy):
+    """Takes as many seconds as the first completion says."""
+
+    name: ClassVar[str] = "nap"
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        self.world.scorings[self.name] += 1
+        await asyncio.sleep(number_in(group[0].answer))
         return [self.score_of(completion) for completion in group]
 
 
@@ -121,25 +147,21 @@ class Flaky(Toy):
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         self.world.scorings[self.name] += 1
         texts = [completion.answer for completion in group]
-        if "break" in texts and self._is_first(task, "break"):
+        if "break" in texts and self.is_first(task, "break"):
             raise ZeroDivisionError("a fault of the environment")
-        if "fail" in texts and self._is_first(task, "fail"):
+        if "fail" in texts and self.is_first(task, "fail"):
             raise VerifierFailed("the verifier is out")
         if "short" in texts:
             return []
         return [
             Score.unscored("verifier_killed", "took too long")
-            if completion.answer == "once" and self._is_first(task, "once")
+            if completion.answer == "once" and self.is_first(task, "once")
             else self.score_of(completion)
             for completion in group
         ]
 
     def score_of(self, completion: Completion) -> Score:
         return Score.exact(True) if completion.answer in {"once", "fail", "break"} else super().score_of(completion)
-
-    def _is_first(self, task: Task, text: str) -> bool:
-        self.world.attempts[f"{task.reference} {text}"] += 1
-        return self.world.attempts[f"{task.reference} {text}"] == 1
 
 
 class Arena(Toy):
@@ -159,6 +181,14 @@ class Arena(Toy):
         candidates = tuple(completion.answer for completion in group)
         case = Case(key=str(task.reference), rubric=self.rubric, document={}, candidates=candidates)
         return list((await tools.panel.judge(case)).scores)
+
+
+class SlowArena(Arena):
+    name: ClassVar[str] = "slow_arena"
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        await self.world.going_on.wait()
+        return await super().score(task, group, tools)
 
 
 class Ladder(Toy):
@@ -217,7 +247,7 @@ class Broken(Toy):
         return cls()
 
 
-KINDS: tuple[type[Toy], ...] = (Toy, Drill, Slow, Flaky, Arena, Ladder, Tavern, Broken)
+KINDS: tuple[type[Toy], ...] = (Toy, Drill, Slow, Nap, Flaky, Arena, SlowArena, Ladder, Tavern, Broken)
 
 
 def environments(world: World) -> dict[str, type[Environment]]:
