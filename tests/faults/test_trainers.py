@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import json
 import random
 from collections import defaultdict
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.data_sets import numbered_rows
 from tests.serving import serving
 
 TASKS = 10_000
@@ -59,18 +59,10 @@ async def _all_trainers(url: str) -> list[Held]:
     return held
 
 
-def _dataset(folder: Path) -> Path:
-    for name, count in (("train", 1), ("test", TASKS)):
-        rows = [{"question": f"What is {number} and none?", "answer": f"#### {number}"} for number in range(count)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return folder
-
-
 @pytest.mark.slow
 def test_no_task_has_two_live_holders_and_none_is_skipped(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    data.mkdir()
-    with serving(tmp_path, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(_dataset(data))}) as gateway:
+    data = numbered_rows(tmp_path / "data", TASKS)
+    with serving(tmp_path, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as gateway:
         held = asyncio.run(_all_trainers(gateway.url))
     by_task: dict[str, list[Held]] = defaultdict(list)
     for one in held:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from app.domain.values import Frozen
-from tests.real_data import gsm8k_folder
+from tests.data_sets import gsm8k_folder
 from tests.serving import serving
 
 SIZES = {"train": 7473, "test": 1319}
