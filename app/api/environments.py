@@ -36,7 +36,7 @@ class BatchQuery(BaseModel):
     batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
     split: Split = "train"
     run: Name | None = None
-    params: Annotated[str, Field(max_length=10_000, description="A JSON object, such as `{}`.")] = "{}"
+    params: Annotated[str, Field(max_length=2_000, description="A JSON object, such as `{}`.")] = "{}"
     lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] = 600.0
     purpose: Annotated[str, Field(pattern="^(train|eval)$")] = "train"
     cursor: Annotated[int, Field(ge=0, le=2**40)] | None = None

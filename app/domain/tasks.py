@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber
 
@@ -107,9 +107,19 @@ class Turn(Frozen):
     done: bool
 
 
+_TEXT_OR_MESSAGES: dict[str, JsonValue] = {
+    "oneOf": [
+        {"required": ["text"], "properties": {"text": {"type": "string"}, "messages": {"type": "null"}}},
+        {"required": ["messages"], "properties": {"text": {"type": "null"}, "messages": {"type": "array"}}},
+    ]
+}
+
+
 class Completion(Frozen):
     """What the trainer's model produced: `text`, or for multi-turn and tool calls `messages` (all that followed
     the prompt, observations included)."""
+
+    model_config = ConfigDict(json_schema_extra=_TEXT_OR_MESSAGES)
 
     text: str | None = None
     messages: tuple[Message, ...] | None = None
