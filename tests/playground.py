@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,6 +25,8 @@ from app.prompts import digest
 from app.settings import Settings
 
 READ_SECONDS = 60.0
+WAIT = 20.0
+"""Seconds after which what should have happened has not."""
 
 
 @dataclass
@@ -265,13 +267,17 @@ def critic(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
     return {candidate.id: number_in(candidate.text) for candidate in request.candidates}
 
 
+def panels() -> ConfiguredPanels:
+    return ConfiguredPanels({"critic": ScriptedJudge(critic, "critic")}, {}, fallback=("critic",))
+
+
 @contextlib.asynccontextmanager
 async def gateway(world: World, database: Path) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a gateway over that file, once it is ready."""
     app = create_app(
         Settings(database_url=f"sqlite:///{database}"),
         environments=environments(world),
-        panels=ConfiguredPanels({"critic": ScriptedJudge(critic, "critic")}, {}, fallback=("critic",)),
+        panels=panels(),
         retriever=world,
         clock=world.now,
     )
@@ -280,7 +286,13 @@ async def gateway(world: World, database: Path) -> AsyncIterator[httpx.AsyncClie
         app.router.lifespan_context(app),
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=READ_SECONDS) as client,
     ):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(WAIT):
             while (await client.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
                 await asyncio.sleep(0.005)
         yield client
+
+
+async def until(true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT):
+        while not true():  # noqa: ASYNC110  # what is waited for happens in the service, which tells nobody
+            await asyncio.sleep(0.005)

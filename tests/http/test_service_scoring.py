@@ -10,11 +10,9 @@ import pytest
 
 from app.api.models import GroupPage, GroupReplies, GroupView
 from app.service.requests import Batch, GroupReply, HandedOut, Scored
-from tests.playground import World, gateway
+from tests.playground import WAIT, World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]
-WAIT = 20.0
-"""Seconds after which something that should have happened has not."""
 
 
 @pytest.fixture
@@ -56,12 +54,6 @@ async def collected(client: httpx.AsyncClient, *groups: GroupReply) -> list[tupl
     query = [("id", group.group_id) for group in groups]
     reply = await client.get("/groups", params=[*query, ("wait", str(WAIT))])
     return [group.rewards for group in GroupReplies.model_validate_json(reply.content).groups]
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT):
-        while not true():  # noqa: ASYNC110  # what is waited for happens in the service, which tells nobody
-            await asyncio.sleep(0.005)
 
 
 @pytest.mark.parametrize("waits", [[None] * 20, [0.0, None, None], [None, 0.0, None], [0.02, 0.05, None, 0.0]])
