@@ -1,5 +1,6 @@
 """Bringing a database to the newest schema, at once when it is there already."""
 
+import logging
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -49,6 +50,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
+    logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     # Alembic takes long to import and most starts need none of it.
     from alembic import command
     from alembic.config import Config
