@@ -42,6 +42,7 @@ class World:
     retrievals: int = 0
     version: str = "1"
     data: str = "first"
+    judge: str = "critic"
     broken: bool = True
     retriever_is_down: bool = False
 
@@ -260,15 +261,21 @@ def environments(world: World) -> dict[str, type[Environment]]:
     }
 
 
-def critic(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
-    """The quality of a candidate is the number that it says; before silence the judge fails."""
-    if any(candidate.text == "silence" for candidate in request.candidates):
-        return "the judge fell asleep"
+def by_number(request: JudgeRequest, count: int) -> Mapping[str, float]:
+    """The quality of a candidate is the number that it says."""
     return {candidate.id: number_in(candidate.text) for candidate in request.candidates}
 
 
-def panels() -> ConfiguredPanels:
-    return ConfiguredPanels({"critic": ScriptedJudge(critic, "critic")}, {}, fallback=("critic",))
+def critic(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
+    """Fails before silence."""
+    if any(candidate.text == "silence" for candidate in request.candidates):
+        return "the judge fell asleep"
+    return by_number(request, count)
+
+
+def panels(judge: str) -> ConfiguredPanels:
+    script = critic if judge == "critic" else by_number
+    return ConfiguredPanels({judge: ScriptedJudge(script, judge)}, {}, fallback=(judge,))
 
 
 @contextlib.asynccontextmanager
@@ -277,7 +284,7 @@ async def gateway(world: World, database: Path) -> AsyncIterator[httpx.AsyncClie
     app = create_app(
         Settings(database_url=f"sqlite:///{database}"),
         environments=environments(world),
-        panels=panels(),
+        panels=panels(world.judge),
         retriever=world,
         clock=world.now,
     )

@@ -10,7 +10,7 @@ from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
 from app.service.requests import GroupReply
-from app.service.scoring import reply_of
+from app.service.standing import reply_of
 from app.sheets.views import CharacterCard
 
 

@@ -14,7 +14,7 @@ from app.errors import NotFound
 from app.service.gateway import Gateway
 from app.service.requests import Batch, GroupId, NextMixedBatch, Scored, ScoreRequest, TaskId
 from app.service.runs import RunReport, RunSettings
-from app.service.scoring import reply_of
+from app.service.standing import reply_of
 from app.web.bodies import JsonRoute
 from app.web.problems import problem_responses
 

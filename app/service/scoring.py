@@ -4,18 +4,17 @@ import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
-from app.domain.groups import Group, Rollout
+from app.domain.groups import Group
 from app.domain.runs import ScoringOptions
-from app.domain.scores import Outcome, Score
 from app.errors import Conflict, GatewayError, RequestRefused, StoreUnavailable
 from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Tasks
-from app.rewards import group_statistics
 from app.service.acceptance import Acceptance, Accepted, options_for
 from app.service.catalogue import Catalogue
 from app.service.judging import Scorer
-from app.service.requests import GroupProblem, GroupReply, Scored, ScoreRequest
+from app.service.requests import GroupProblem, Scored, ScoreRequest
 from app.service.runs import RunBook
 from app.service.shelf import Shelf
+from app.service.standing import owed, reply_of, scores_of, with_scores
 
 log = logging.getLogger(__name__)
 
@@ -199,7 +198,7 @@ class ScoreDesk:
         # Taken down now, since more may be done by the time these are written.
         in_time = [future.done() for future in judging]
         results = [
-            future.result() if done else GroupToStore(one.group)
+            future.result() if done else GroupToStore(owed(one.group))
             for one, future, done in zip(own, judging, in_time, strict=True)
         ]
         fresh = [result for result in results if result.group.group_id not in known]
@@ -212,12 +211,13 @@ class ScoreDesk:
         return stored
 
     async def _finished(self, results: Sequence[GroupToStore], stored: dict[str, Group]) -> dict[str, Group]:
-        """Completes groups that the store holds without the scores we now have: retries, and those that another
+        """Completes groups that the store holds otherwise than we now have them: retries, and those that another
         request put there as pending meanwhile."""
         ahead = [
             result
             for result in results
-            if result.group.outcome != "pending" and _scores(stored[result.group.group_id]) != _scores(result.group)
+            if scores_of(stored[result.group.group_id]) != scores_of(result.group)
+            and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
         return {group.group_id: group for group in await self._groups.finish(ahead)} if ahead else {}
 
@@ -252,38 +252,11 @@ class ScoreDesk:
         """Scores the rollouts that have no score yet."""
         began = asyncio.get_running_loop().time()
         group = one.group
-        unscored = [rollout for rollout in group.rollouts if rollout.score.outcome != "scored"]
-        judged = await self._scorer.judged(
-            one.record, [rollout.completion for rollout in unscored], one.options, group.policy
-        )
+        unscored = [rollout.completion for rollout in group.rollouts if rollout.score.outcome != "scored"]
+        judged = await self._scorer.judged(one.record, unscored, one.options, group.policy)
         self._observer.judged(judged.judgements)
         self._observer.scored(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
-        scores = dict(zip((rollout.rollout_id for rollout in unscored), judged.scores, strict=True))
-        rollouts = tuple(
-            rollout
-            if rollout.rollout_id not in scores
-            else Rollout(rollout_id=rollout.rollout_id, completion=rollout.completion, score=scores[rollout.rollout_id])
-            for rollout in group.rollouts
-        )
-        outcome = _outcome([rollout.score for rollout in rollouts])
-        return GroupToStore(group.model_copy(update={"rollouts": rollouts, "outcome": outcome}), judged.judgements)
-
-
-def reply_of(group: Group) -> GroupReply:
-    scores = tuple(rollout.score for rollout in group.rollouts)
-    statistics = group_statistics(scores)
-    return GroupReply(
-        group_id=group.group_id,
-        task_id=group.task_id,
-        outcome=group.outcome,
-        rewards=tuple(score.reward for score in scores),
-        scores=scores,
-        mean=statistics.mean,
-        std=statistics.std,
-        advantages=statistics.advantages,
-        low_signal=statistics.low_signal,
-        flags=group.flags,
-    )
+        return GroupToStore(with_scores(group, judged.scores), judged.judgements)
 
 
 def _taken_up(one: Accepted, known: dict[str, Group]) -> Accepted:
@@ -293,12 +266,3 @@ def _taken_up(one: Accepted, known: dict[str, Group]) -> Accepted:
         return one
     flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
     return Accepted(stored.model_copy(update={"flags": flags}), one.record, one.options)
-
-
-def _scores(group: Group) -> list[Score]:
-    return [rollout.score for rollout in group.rollouts]
-
-
-def _outcome(scores: Sequence[Score]) -> Outcome:
-    outcomes = {score.outcome for score in scores}
-    return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"

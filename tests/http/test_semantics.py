@@ -77,6 +77,7 @@ class Performance:
             "": {},
             " with version 2": {"version": "2"},
             " with other data": {"data": "other"},
+            " with another judge": {"judge": "reviewer"},
             " and broken can be read": {"broken": False},
             " and broken cannot be read": {"broken": True},
         }

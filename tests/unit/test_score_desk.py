@@ -120,7 +120,7 @@ async def _played(url: str, play: Play) -> None:
     catalogue.open(ConfiguredDatasets({}))
     shelf = Shelf(store.tasks)
     observer = SilentObserver()
-    judges = panels()
+    judges = panels(world.judge)
     runs = RunBook(FaultyRuns(store.runs), world.now)
     groups = FaultyGroups(store.groups)
     dispatcher = Dispatcher(

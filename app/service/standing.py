@@ -1,0 +1,52 @@
+"""How a group stands: what it says of itself, with scores or while it waits for them. Pure."""
+
+from collections.abc import Sequence
+
+from app.domain.groups import Group
+from app.domain.scores import Outcome, Score
+from app.rewards import group_statistics
+from app.service.requests import GroupReply
+
+
+def reply_of(group: Group) -> GroupReply:
+    scores = tuple(rollout.score for rollout in group.rollouts)
+    statistics = group_statistics(scores)
+    return GroupReply(
+        group_id=group.group_id,
+        task_id=group.task_id,
+        outcome=group.outcome,
+        rewards=tuple(score.reward for score in scores),
+        scores=scores,
+        mean=statistics.mean,
+        std=statistics.std,
+        advantages=statistics.advantages,
+        low_signal=statistics.low_signal,
+        flags=group.flags,
+    )
+
+
+def with_scores(group: Group, scores: Sequence[Score]) -> Group:
+    """The group with these scores, in order, for its rollouts that had none."""
+    given = iter(scores)
+    return _standing(group, [one.score if one.score.outcome == "scored" else next(given) for one in group.rollouts])
+
+
+def owed(group: Group) -> Group:
+    """The group while it is being scored: whatever has no score yet is pending, in a retry too."""
+    return with_scores(group, (Score.pending(),) * len(group.rollouts))
+
+
+def scores_of(group: Group) -> list[Score]:
+    return [rollout.score for rollout in group.rollouts]
+
+
+def _standing(group: Group, scores: Sequence[Score]) -> Group:
+    rollouts = tuple(
+        rollout.model_copy(update={"score": score}) for rollout, score in zip(group.rollouts, scores, strict=True)
+    )
+    return group.model_copy(update={"rollouts": rollouts, "outcome": _outcome(scores)})
+
+
+def _outcome(scores: Sequence[Score]) -> Outcome:
+    outcomes = {score.outcome for score in scores}
+    return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
