@@ -36,7 +36,7 @@ def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
     ("variable", "value", "says"),
     [
         ("ATROPOS_ENVS_PORT", "eighty", "ATROPOS_ENVS_PORT"),
-        ("ATROPOS_ENVS_DATABASE_URL", "mysql://nowhere/at_all", "mysql"),
+        ("ATROPOS_ENVS_DATABASE_URL", "mysql://nowhere/at_all", "the database URL must be"),
         ("ATROPOS_ENVS_SETTINGS", "/nowhere/gateway.yaml", "ATROPOS_ENVS_SETTINGS"),
     ],
 )
