@@ -156,6 +156,16 @@ class Flaky(Toy):
             raise VerifierFailed("the verifier is out")
         if "short" in texts:
             return []
+        if "refuse" in texts:
+            raise InvalidRequest("nobody who scores may say so")
+        if "judge" in texts:
+            case = Case(
+                key="",
+                rubric=Rubric(name="flaky", version="1", instructions="", criteria=()),
+                document={},
+                candidates=(),
+            )
+            return list((await tools.panel.judge(case)).scores)
         return [
             Score.unscored("verifier_killed", "took too long")
             if completion.answer == "once" and self.is_first(task, "once")

@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from app.api.models import GroupPage, GroupReplies, GroupView
+from app.domain.scores import Score
+from app.service import runs, shelf
 from app.service.requests import Batch, GroupReply, HandedOut, Scored
 from tests.playground import WAIT, World, gateway, until
 
@@ -253,6 +255,39 @@ def test_ranks_that_ask_at_once_get_one_context(database: Path) -> None:
 
     played(world, database, play)
     assert world.retrievals > 4  # they did race
+
+
+@pytest.mark.parametrize(
+    ("text", "rationale"),
+    [
+        ("break", "the environment's scorer broke; see the log"),
+        ("short", "flaky gave 0 scores for 1 completions"),
+        ("refuse", "nobody who scores may say so"),
+        ("judge", "flaky: an environment without a rubric has no judges"),
+    ],
+)
+def test_an_environment_at_fault_earns_nobody_a_zero(text: str, rationale: str, database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "flaky")
+        (group,) = await scored(client, answer(task, text))
+        assert group.scores == (Score.unscored("internal", rationale),)
+
+    played(World(), database, play)
+
+
+def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "ROOM", 1)
+    monkeypatch.setattr(runs, "REMEMBERED_RUNS", 1)
+
+    async def play(client: httpx.AsyncClient) -> None:
+        batch = await tasks(client, "toy", 4)
+        other = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
+        groups = await scored(client, *(answer(task, "1", "0.5") for task in batch))
+        again = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
+        assert [group.rewards for group in groups] == [(1.0, 0.5)] * 4
+        assert again.content == other.content
+
+    played(World(), database, play)
 
 
 def test_one_fault_stays_where_it_is(database: Path) -> None:
