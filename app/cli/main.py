@@ -1,5 +1,6 @@
 """`atropos-envs`: serve the gateway, or try it."""
 
+import gc
 import sys
 from typing import Annotated, NoReturn
 
@@ -41,6 +42,7 @@ def serve(
     except (GatewayError, ValueError) as error:
         _stop(str(error))
     _greet(settings)
+    _collect_seldom()
     uvicorn.run(
         app,
         host=settings.host,
@@ -50,6 +52,14 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=20,
     )
+
+
+def _collect_seldom() -> None:
+    """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
+    everything that was ever loaded, took a fifth of the time of scoring."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
 
 
 @cli.command()

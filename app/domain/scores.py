@@ -90,6 +90,10 @@ class Score(Frozen):
     def pending(cls) -> Self:
         return cls(outcome="pending")
 
+    def under(self, scoring_digest: str) -> Self:
+        """The same score, saying what it was made under."""
+        return self.model_copy(update={"scoring_digest": scoring_digest})
+
 
 class GroupStatistics(Frozen):
     """Over the non-null rewards of one group; all null below two of them."""

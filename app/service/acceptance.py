@@ -13,6 +13,8 @@ from app.service.requests import GroupToScore, ScoreRequest
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
 
+PENDING = Score.pending()
+
 
 @dataclass(frozen=True)
 class Accepted:
@@ -61,7 +63,7 @@ class Acceptance:
             outcome="pending",
             flags=flags,
             rollouts=tuple(
-                Rollout(rollout_id=f"{identity}-{place}", completion=completion, score=Score.pending())
+                Rollout(rollout_id=f"{identity}-{place}", completion=completion, score=PENDING)
                 for place, completion in enumerate(asked.completions)
             ),
             created_at=self._clock(),

@@ -17,6 +17,8 @@ from app.service.shelf import Shelf
 
 log = logging.getLogger(__name__)
 
+CUT_OFF = Score.gated("truncated", rationale="cut off by the token limit")
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -111,12 +113,7 @@ class Scorer:
         scores = iter(
             await self._scores(hosted, self._shelf.task(hosted, record), whole, Tools(panel=recorded or NoPanel()))
         )
-        merged = tuple(
-            (Score.gated("truncated", rationale="cut off by the token limit") if out else next(scores)).model_copy(
-                update={"scoring_digest": digest}
-            )
-            for out in cut
-        )
+        merged = tuple((CUT_OFF if out else next(scores)).under(digest) for out in cut)
         return Judged(merged, tuple(recorded.made) if recorded is not None else ())
 
     async def _scores(self, hosted: Hosted, task: Task, whole: Sequence[Completion], tools: Tools) -> list[Score]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from app.domain.groups import Group
+from app.domain.groups import Group, Rollout
 from app.domain.scores import Outcome, Score
 from app.rewards import group_statistics
 from app.service.requests import GroupReply
@@ -42,7 +42,8 @@ def scores_of(group: Group) -> list[Score]:
 
 def _standing(group: Group, scores: Sequence[Score]) -> Group:
     rollouts = tuple(
-        rollout.model_copy(update={"score": score}) for rollout, score in zip(group.rollouts, scores, strict=True)
+        Rollout(rollout_id=rollout.rollout_id, completion=rollout.completion, score=score)
+        for rollout, score in zip(group.rollouts, scores, strict=True)
     )
     return group.model_copy(update={"rollouts": rollouts, "outcome": _outcome(scores)})
 

@@ -1,5 +1,7 @@
 """Prometheus metrics. A label never holds an id, a character or anything else that a caller can make up."""
 
+from collections import Counter as Counts
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from prometheus_client import (
@@ -79,13 +81,21 @@ class PrometheusObserver:
         std = group_statistics(scores).std
         if std is not None:
             self._std.labels(env).observe(std)
+        outcomes = Counts((score.outcome, score.reason or "") for score in scores)
+        for (outcome, reason), count in outcomes.items():
+            self._rollouts.labels(env, outcome, reason).inc(count)
+        reward = self._reward.labels(env)
+        values: defaultdict[str, list[float]] = defaultdict(list)
         for score in scores:
-            self._rollouts.labels(env, score.outcome, score.reason or "").inc()
             if score.reward is not None:
-                self._reward.labels(env).observe(score.reward)
+                reward.observe(score.reward)
             for criterion in score.criteria:
                 if criterion.value is not None:
-                    self._criterion.labels(env, criterion.name).observe(criterion.value)
+                    values[criterion.name].append(criterion.value)
+        for name, given in values.items():
+            histogram = self._criterion.labels(env, name)
+            for value in given:
+                histogram.observe(value)
 
     def judged(self, judgements: Sequence[Judgement]) -> None:
         for judgement in judgements:
