@@ -72,6 +72,8 @@ class JudgeRequest(Frozen):
     probes: Probes
     candidates: tuple[Candidate, ...]
     mode: Mode = "listwise"
+    vote: int = 0
+    """Counts repeats of the same question, which would otherwise be answered from memory."""
 
 
 class Defect(Frozen):
@@ -111,6 +113,8 @@ class Judgement(Frozen):
     latency_seconds: FiniteNumber = 0.0
     calls: int = 0
     """Requests sent to the model, corrective retry included; 0 for a judge without a model."""
+    cached: bool = False
+    """Answered from memory: nothing was sent and nothing was paid."""
 
 
 class Secret(Frozen):

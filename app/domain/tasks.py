@@ -60,6 +60,8 @@ class Passage(Frozen):
 class Withheld(Frozen):
     id: str
     reason: str
+    leak_terms: tuple[str, ...] = ()
+    """Any of these in a reply shows that the character knows what it cannot know."""
 
 
 class ContextQuery(Frozen):
