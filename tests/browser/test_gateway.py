@@ -1,4 +1,4 @@
-"""The whole service in a browser: every environment's examples run with one press, and the pages show what came of it."""
+"""The whole service in a browser: every example runs with one press, and the pages show what came of it."""
 
 from pathlib import Path
 
