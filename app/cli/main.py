@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.demo import demo
+from app.cli.sheets import sheets
 from app.errors import GatewayError
 from app.main import VERSION, create_app, is_loopback
 from app.packaged import packaged_folder
@@ -24,6 +25,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.command()(demo)
+cli.add_typer(sheets, name="sheets")
 errors = Console(stderr=True)
 
 
