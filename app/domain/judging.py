@@ -48,6 +48,8 @@ class Candidate(Frozen):
 
     id: str
     text: str
+    own: str = ""
+    """Where `text` is the transcript of an episode: the lines in it that the model wrote. Empty: all of it."""
 
 
 class Probes(Frozen):
@@ -149,6 +151,13 @@ class GateFacts(Frozen):
     """Gates this sheet switches off, by flag."""
 
 
+class SpokenLine(Frozen):
+    """One line that a model wrote within an episode, with what the gates know at that moment."""
+
+    text: str
+    gates: GateFacts
+
+
 class Case(Frozen):
     """A group put before a panel. `key` seeds presentation orders and ids, so equal cases are read alike."""
 
@@ -158,6 +167,8 @@ class Case(Frozen):
     probes: Probes = Probes()
     gates: GateFacts | None = None
     candidates: tuple[str, ...]
+    lines: tuple[tuple[SpokenLine, ...], ...] = ()
+    """Per candidate, where candidates are transcripts of episodes: gates then read these lines one by one."""
 
 
 class PanelResult(Frozen):

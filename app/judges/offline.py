@@ -57,13 +57,13 @@ def ranked(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
 
 
 def _verdict(rubric: Rubric, lexicon: Lexicon, candidate: Candidate) -> Verdict:
-    measures = lexicon.measure(candidate.text)
+    measures = lexicon.measure(candidate.own or candidate.text)
     scores: dict[str, float | None] = {
         criterion.name: round(_MEASURED.get(criterion.name, _relevance)(measures), 4) for criterion in rubric.criteria
     }
     return Verdict(
         candidate=candidate.id,
-        evidence=lexicon.quotes(candidate.text),
+        evidence=lexicon.quotes(candidate.own or candidate.text),
         defects=_defects(rubric, measures),
         scores=scores,
         note=(

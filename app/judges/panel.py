@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.domain.judging import Case, Defect, PanelResult
+from app.domain.judging import Case, Defect, PanelResult, SpokenLine
 from app.domain.scores import Score
 from app.judges.agreement import NEUTRAL, mean
 from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates
@@ -45,7 +45,7 @@ class ListwisePanel:
 
     async def judge(self, case: Case) -> PanelResult:
         seen = tuple(visible_text(text) for text in case.candidates)
-        if sum(map(len, case.candidates)) > _AT_ONCE:
+        if sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines) > _AT_ONCE:
             failed = await asyncio.to_thread(_failed, case)
         else:
             failed = _failed(case)
@@ -126,7 +126,14 @@ class ListwisePanel:
 
 
 def _failed(case: Case) -> tuple[tuple[Gate, ...], ...]:
+    if case.lines:
+        return tuple(_failed_in_episode(lines) for lines in case.lines)
     return tuple(failed_gates(text, case.gates) for text in case.candidates)
+
+
+def _failed_in_episode(lines: Sequence[SpokenLine]) -> tuple[Gate, ...]:
+    """What fails in one line fails the episode."""
+    return tuple(dict.fromkeys(gate for line in lines for gate in failed_gates(line.text, line.gates)))
 
 
 def _gated(gates: Sequence[Gate]) -> Score:

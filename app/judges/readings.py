@@ -10,6 +10,7 @@ from typing import Final
 from app.domain.judging import Candidate, Case, Judgement, JudgeRequest, Verdict
 from app.judges.agreement import NEUTRAL, kendall, mean, mean_kendall, normalised_ranks, top_is_close
 from app.judges.orders import mirrored_orders, opaque_ids
+from app.judges.reading import visible_text
 from app.ports import Judge
 from app.rewards import absolute_of, criteria_of
 
@@ -36,12 +37,18 @@ class Group:
     def ids(self) -> Mapping[str, str]:
         return opaque_ids(self.case.key, self.texts)
 
+    @cached_property
+    def own(self) -> Mapping[str, str]:
+        """What the models themselves wrote, where texts are transcripts of episodes."""
+        written = ("\n".join(visible_text(line.text) for line in lines) for lines in self.case.lines)
+        return {visible_text(text): own for text, own in zip(self.case.candidates, written, strict=False)}
+
     def request(self, order: Sequence[str]) -> JudgeRequest:
         return JudgeRequest(
             rubric=self.case.rubric,
             document=self.case.document,
             probes=self.case.probes,
-            candidates=tuple(Candidate(id=self.ids[text], text=text) for text in order),
+            candidates=tuple(Candidate(id=self.ids[text], text=text, own=self.own.get(text, "")) for text in order),
         )
 
 

@@ -95,7 +95,7 @@ def _objects(text: str) -> Iterator[dict[str, object]]:
 
 
 def _checked(found: Mapping[str, object], request: JudgeRequest) -> Answer | Unusable:
-    texts = {candidate.id: candidate.text for candidate in request.candidates}
+    texts = {candidate.id: candidate.own or candidate.text for candidate in request.candidates}
     problems: list[str] = []
     entries = _entries(found, tuple(texts), problems)
     ranking = _ranking(found.get("ranking"), tuple(texts), problems)
