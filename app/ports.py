@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, Protocol, Self, TypeVar
+from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
@@ -16,7 +16,7 @@ from app.domain.groups import (
     StatisticsRow,
     TaskRecord,
 )
-from app.domain.judging import Case, Judgement, JudgeRequest, PanelResult, Rubric
+from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult, Rubric, Spending
 from app.domain.runs import HeldLease, Lease, Pin, Run, ScoringOptions, Slot, Stream
 from app.domain.scores import Score
 from app.domain.sources import Dataset
@@ -50,6 +50,34 @@ class Judge(Protocol):
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         """Never raises for a judge's failure: the judgement then has `error` set, with what the attempt cost."""
+
+
+@runtime_checkable
+class SelfReporting(Protocol):
+    """A judge that knows how it is doing."""
+
+    def report(self) -> JudgeReport: ...
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """`claimed`: a group holds this judgement already, with what it cost."""
+
+    judgement: Judgement
+    claimed: bool
+
+
+class JudgementMemory(Protocol):
+    """What judges answered and what it cost, so that nothing is asked and paid twice."""
+
+    async def get(self, reading: str) -> Recalled | None: ...
+
+    async def put(self, judgement: Judgement) -> None:
+        """Durable on return: its cost is added to its judge's spending, and it is found again by its `reading` unless
+        it failed. StoreUnavailable when it cannot be written."""
+
+    async def spending(self, judge: str, since: datetime | None = None) -> Spending:
+        """Of whole days in UTC, from that of `since`."""
 
 
 class Panel(Protocol):

@@ -94,6 +94,10 @@ class Verdict(Frozen):
     note: str = ""
 
 
+JudgeFailure = Literal["unavailable", "unusable", "refused", "budget"]
+"""Why a judgement has no verdicts: no answer came, the answer cannot be read, the model declined, or the money is up."""
+
+
 class Judgement(Frozen):
     """One judge's answer to one request, as stored. `error` is set, and verdicts empty, when it could not be used."""
 
@@ -108,6 +112,8 @@ class Judgement(Frozen):
     prompt_digest: str = ""
     raw: str = ""
     error: str | None = None
+    failure: JudgeFailure | None = None
+    """The kind of `error`; null where the judge does not say."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: FiniteNumber | None = None
@@ -117,6 +123,59 @@ class Judgement(Frozen):
     """Requests sent to the model, corrective retry included; 0 for a judge without a model."""
     cached: bool = False
     """Answered from memory: nothing was sent and nothing was paid."""
+    reading: str = ""
+    """What was asked, as a digest: equal for an answer and its repetitions from memory. Empty for judges that keep no
+    memory."""
+    instead_of: tuple["Judgement", ...] = ()
+    """What the judges said that were asked before this one and refused. Stored as judgements of their own."""
+
+    @property
+    def each(self) -> tuple["Judgement", ...]:
+        """This judgement and those it stands in for, in the order in which they were made."""
+        if not self.instead_of:
+            return (self,)
+        return (*self.instead_of, self.model_copy(update={"instead_of": ()}))
+
+
+class Spending(Frozen):
+    """What a judge has used up so far."""
+
+    readings: int = 0
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost_usd: FiniteNumber = 0.0
+
+    def plus(self, judgement: Judgement) -> "Spending":
+        return Spending(
+            readings=self.readings + 1,
+            calls=self.calls + judgement.calls,
+            input_tokens=self.input_tokens + judgement.input_tokens,
+            output_tokens=self.output_tokens + judgement.output_tokens,
+            cost_usd=self.cost_usd + (judgement.cost_usd or 0.0),
+        )
+
+
+class JudgeReport(Frozen):
+    """How a judge is doing. Spending is since the database was made, or of the present day in UTC."""
+
+    health: Literal["ok", "probing", "out"]
+    """`out`: not asked at present, because it failed again and again; `probing`: one question finds out whether it is
+    back."""
+    last_error: str | None
+    """The latest failure of a call since the service started."""
+    in_flight: int
+    queued: int
+    """Calls that wait for one of the limits."""
+    limit: int
+    """Calls that may be under way at once: adapts to what the server takes."""
+    spent: Spending
+    spent_today: Spending
+    budget_left_usd: FiniteNumber | None
+    """Of the tightest budget in money; null without one."""
+    budget_left_tokens: int | None
+    cache_hits: int
+    """Readings answered from memory since the service started."""
 
 
 class Secret(Frozen):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.domain.judging import Case, Defect, PanelResult, SpokenLine
-from app.domain.scores import Score
+from app.domain.scores import Reason, Score
 from app.judges.agreement import NEUTRAL, mean
 from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates
 from app.judges.reading import visible_text
@@ -68,7 +68,7 @@ class ListwisePanel:
         views = [report.view for report in reports if report.view is not None]
         if not views:
             words = "; ".join(f"{report.judge}: {report.error}" for report in reports)
-            return dict.fromkeys(group.texts, Score.unscored("judge_failed", words[:_LONGEST_RATIONALE]))
+            return dict.fromkeys(group.texts, Score.unscored(_reason(reports), words[:_LONGEST_RATIONALE]))
         flags = _group_flags(views, missing=len(views) < len(reports))
         values = mean_values([view.values for view in views])
         telling = [view.relative for view in views if view.agrees and view.relative is not None]
@@ -139,6 +139,11 @@ def _failed_in_episode(lines: Sequence[SpokenLine]) -> tuple[Gate, ...]:
 def _gated(gates: Sequence[Gate]) -> Score:
     words = "; ".join(gate.notices for gate in gates)
     return Score.gated(*(gate.flag for gate in gates), rationale=f"Not judged, because the reply {words}.")
+
+
+def _reason(reports: Sequence[Report]) -> Reason:
+    failures = [made.failure for report in reports for made in report.judgements if made.error is not None]
+    return "budget" if failures and set(failures) == {"budget"} else "judge_failed"
 
 
 def _group_flags(views: Sequence[View], missing: bool) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class RecordedPanel:
 
     async def judge(self, case: Case) -> PanelResult:
         result = await self.panel.judge(case)
-        self.made += result.judgements
+        self.made += [each for judgement in result.judgements for each in judgement.each]
         return result
 
 
