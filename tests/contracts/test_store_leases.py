@@ -4,10 +4,14 @@ import asyncio
 from collections import Counter
 from datetime import timedelta
 
+from sqlalchemy import select
+
 from app.domain.runs import HeldLease, Slot, Stream
 from app.ports import Leased
+from app.store.engine import open_reader
 from app.store.leases import MOST_DEFERRED
 from app.store.store import Store
+from app.store.tables import leases
 from tests.contracts.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 
@@ -70,6 +74,38 @@ def test_expired_leases_come_first_and_under_a_new_name(store_url: str) -> None:
     first, again, early = using(store_url, scenario, clock)
     assert (early, places(again), counts(again)) == ([(0, 2)], [(0, 0), (0, 1), (0, 3)], (4, False))
     assert {lease.lease_id for lease in first.leases}.isdisjoint(lease.lease_id for lease in again.leases)
+
+
+def test_what_became_of_a_place_can_be_read_in_the_table(store_url: str) -> None:
+    clock = MovableClock()
+    columns = (leases.c.generation, leases.c.state, leases.c.group_id)
+
+    async def scenario(store: Store) -> None:
+        await store.tasks.put([record(0)])
+        await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
+        clock.forward(61)
+        leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
+        await store.groups.add([group(lease_id=leased.leases[0].lease_id)])
+
+    using(store_url, scenario, clock)
+    engine = open_reader(store_url, connections=1)
+    with engine.connect() as connection:
+        rows = [tuple(row) for row in connection.execute(select(*columns).order_by(leases.c.generation))]
+    engine.dispose()
+    assert rows == [(1, "superseded", None), (2, "done", "group")]
+
+
+def test_one_hand_out_never_holds_a_task_twice(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[list[tuple[int, int]]]:
+        first = await store.tasks.lease(stream(), 5, 60, cycle(2))
+        clock.forward(61)
+        second = await store.tasks.lease(stream(), 5, 60, cycle(2))
+        clock.forward(61)
+        return [places(one) for one in (first, second, await store.tasks.lease(stream(), 5, 60, cycle(2)))]
+
+    assert using(store_url, scenario, clock) == [[(0, 0), (0, 1)]] * 3
 
 
 def test_an_expired_lease_that_nobody_took_over_is_still_outstanding(store_url: str) -> None:

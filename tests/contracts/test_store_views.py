@@ -166,9 +166,11 @@ def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_
 
 
 def test_finishing_a_group_moves_its_statistics(store_url: str) -> None:
+    half_judged = Score(outcome="pending", criteria=(Criterion(name="voice", value=0.0, weight=1.0),))
+
     async def scenario(store: Store) -> object:
         await store.tasks.put([record(0)])
-        await store.groups.add([group(scores=[Score.pending(), judged(0.5, 1.0, 0.5, voice=0.5)])])
+        await store.groups.add([group(scores=[half_judged, judged(0.5, 1.0, 0.5, voice=0.5)])])
         await store.groups.finish([group(scores=[judged(1.0, 1.0, 1.0, voice=1.0), UNSCORED])])
         row = (await store.views.statistics(None, None))[0]
         summary = (await store.views.groups(GroupFilter()))[0]
