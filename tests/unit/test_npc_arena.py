@@ -256,7 +256,7 @@ def test_a_world_is_asked_for_events_and_both_prompt_and_judge_hold_them() -> No
     ]
     withheld = case.document["withheld_events"]
     assert isinstance(withheld, list)
-    assert withheld[-1] == {"id": "e3", "reason": "future"}
+    assert withheld[-1] == {"id": "e3", "reason": "future", "leak_terms": []}
 
 
 def test_without_a_world_nothing_is_retrieved_and_an_empty_context_changes_nothing() -> None:
