@@ -2,15 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel
 
 from app.domain.judging import Case, Rubric
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Withheld
+from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
 from app.domain.values import Frozen, Name, Split
-from app.errors import EnvironmentUnavailable, GatewayError
+from app.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
+from app.grading.replies import spoken
 from app.packaged import packaged_folder
 from app.ports import Datasets, Environment, Tools
 from app.prompts import Template, digest, digest_of_model
@@ -24,6 +25,7 @@ from app.sheets.casting import (
     prompt_values,
     scene_probes,
 )
+from app.sheets.episodes import Entry, Episode, entry_of, player_line
 from app.sheets.loading import parse_model, read_scenes, read_sheets
 from app.sheets.scenes import SceneSet
 from app.sheets.schema import CharacterSheet
@@ -33,8 +35,14 @@ _PROMPT = Template.read(_FOLDER / "prompt.j2")
 _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 
 
+Turns = Literal["single", "multi", "both"]
+
+
 class Params(Staging):
-    """What changes the prompt."""
+    """What changes the prompt, and which scenes there are."""
+
+    turns: Turns = "single"
+    """Scenes of one reply, scenes that a scripted player carries on (`/step`), or both."""
 
     world: Name | None = None
     """Whose events are retrieved; null: none."""
@@ -55,14 +63,16 @@ class NpcArena(Environment):
     version: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = Params
     rubric: ClassVar[Rubric | None] = _RUBRIC
+    multi_turn: ClassVar[bool] = True
 
     def __init__(self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
         self.sheets = tuple(sheets)
         # by digest, so that neighbours are different characters also for who does not shuffle
         casts = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
-        self._casts: dict[Split, tuple[Cast, ...]] = {
-            "train": tuple(cast for cast in casts if cast.scene.split == "train"),
-            "test": tuple(cast for cast in casts if cast.scene.split == "test"),
+        self._casts = {
+            (split, turns): tuple(cast for cast in casts if cast.scene.split == split and _chosen(cast, turns))
+            for split in get_args(Split)
+            for turns in get_args(Turns)
         }
         self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
         self._digests = {
@@ -93,13 +103,12 @@ class NpcArena(Environment):
         return self._digests
 
     def size(self, split: Split, params: BaseModel) -> int:
-        return len(self._casts[split])
+        return len(self._casts[split, Params.model_validate(params).turns])
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        cast = self._casts[split][index]
-        return self._made(
-            Reference(character=cast.sheet.id, scene=cast.scene.id, params=Params.model_validate(params)), cast
-        )
+        chosen = Params.model_validate(params)
+        cast = self._casts[split, chosen.turns][index]
+        return self._made(Reference(character=cast.sheet.id, scene=cast.scene.id, params=chosen), cast)
 
     def query(self, task: Task) -> ContextQuery | None:
         reference = Reference.model_validate(task.reference)
@@ -120,26 +129,43 @@ class NpcArena(Environment):
         reference = Reference.model_validate(task.reference)
         return self._by_ids.get((reference.character, reference.scene))
 
+    def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
+        cast = self.cast(task)
+        if cast is None:
+            raise InvalidRequest("this character or scene is no longer there", field="task_id")
+        episode = Episode.replayed(cast.scene, messages, _heard)
+        if len(messages) % 2 == 0:
+            field = f"messages[{len(messages) - 1}]" if messages else "messages"
+            raise InvalidRequest("the last message must be the character's", field=field)
+        said = player_line(cast.scene, episode.heard)
+        return Turn(messages=() if said is None else (said,), done=said is None)
+
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         reference = Reference.model_validate(task.reference)
         cast = self.cast(task)
         if cast is None:
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
+        facts = gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
+        entries = [entry_of(cast.scene, completion, facts, _heard) for completion in group]
+        entered = [entry for entry in entries if isinstance(entry, Entry)]
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
             rubric=_RUBRIC,
             document=case_document(cast, reference.params, reference.passages, reference.withheld),
             probes=scene_probes(cast),
-            gates=gate_facts(cast, reference.params, task.messages[0].content or ""),
-            candidates=tuple(completion.answer for completion in group),
+            gates=facts,
+            candidates=tuple(entry.text for entry in entered),
+            lines=tuple(entry.lines for entry in entered if entry.lines),
         )
-        return list((await tools.panel.judge(case)).scores)
+        scores = iter((await tools.panel.judge(case)).scores if entered else ())
+        return [next(scores) if isinstance(entry, Entry) else entry for entry in entries]
 
     def _made(self, reference: Reference, cast: Cast) -> Task:
         sheet, scene = cast.sheet, cast.scene
         prompt = _PROMPT.render(**prompt_values(cast, reference.params, reference.passages))
         return Task(
             messages=(Message(role="system", content=prompt), *conversation(cast)),
+            max_turns=scene.max_turns,
             metadata={
                 "character": sheet.id,
                 "character_name": sheet.identity.name,
@@ -150,3 +176,11 @@ class NpcArena(Environment):
             },
             reference=reference.model_dump(mode="json"),
         )
+
+
+def _chosen(cast: Cast, turns: Turns) -> bool:
+    return turns == "both" or (turns == "multi") == (cast.scene.max_turns > 1)
+
+
+def _heard(reply: str) -> str:
+    return spoken(reply).text.strip()

@@ -17,6 +17,9 @@ from app.sheets.views import judge_view, policy_view
 _LANGUAGES = {"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"}
 
 
+_EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
+
+
 def _spoken_name(name: str) -> str:
     name = " ".join(unicodedata.normalize("NFC", require_encodable(name)).split())
     spoken = all(character in " '’-." or unicodedata.category(character)[0] in "LM" for character in name)
@@ -102,6 +105,8 @@ def prompt_values(cast: Cast, staging: Staging, passages: Sequence[Passage]) -> 
         "time": cast.scene.time,
         "situation": cast.situation,
         "history": bool(cast.scene.history),
+        "event": cast.scene.event is not None,
+        "bystander": None if cast.scene.bystander is None else cast.scene.bystander.name,
         "events": known_events(cast, passages),
         "player_name": staging.player_name,
         "language": _LANGUAGES.get(cast.sheet.voice.language, cast.sheet.voice.language),
@@ -115,7 +120,7 @@ def conversation(cast: Cast) -> tuple[Message, ...]:
         Message(role="user" if line.speaker == "player" else "assistant", content=line.text)
         for line in cast.scene.history
     )
-    return (*said, Message(role="user", content=cast.scene.player))
+    return (*said, Message(role="user", content=cast.scene.opening))
 
 
 def case_document(
@@ -142,9 +147,18 @@ def case_document(
         ],
         "conversation": [
             *(line.model_dump(mode="json") for line in scene.history),
-            {"speaker": "player", "text": scene.player},
+            _opening(scene),
         ],
+        **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
     }
+
+
+def _opening(scene: Scene) -> dict[str, JsonValue]:
+    if scene.bystander is not None:
+        return {"speaker": scene.bystander.name, "text": scene.bystander.text}
+    if scene.event is not None:
+        return {"speaker": "event", "text": scene.event}
+    return {"speaker": "player", "text": scene.player}
 
 
 def scene_probes(cast: Cast) -> Probes:
@@ -159,23 +173,30 @@ def scene_probes(cast: Cast) -> Probes:
     )
 
 
-def gate_facts(cast: Cast, staging: Staging, prompt: str) -> GateFacts:
+def gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Withheld] = ()) -> GateFacts:
     sheet, scene = cast.sheet, cast.scene
     player_lines = [line.text for line in scene.history if line.speaker == "player"]
     return GateFacts(
         speaker=sheet.identity.name,
         aliases=sheet.identity.aliases,
-        others=_distinct([staging.player_name] if staging.player_name else [], ("Player", "User")),
+        others=_distinct(
+            [staging.player_name] if staging.player_name else [],
+            [scene.bystander.name] if scene.bystander is not None else [],
+            ("Player", "User"),
+        ),
         is_machine=sheet.identity.is_machine,
         secrets=tuple(
             Secret(id=secret.id, terms=secret.leak_terms)
             for secret in sheet.secrets
             if secret.id not in scene.may_reveal
         ),
-        withheld_terms=tuple(term for event in scene.withheld for term in event.leak_terms),
+        withheld_terms=(
+            *(term for event in scene.withheld for term in event.leak_terms),
+            *(term for item in withheld for term in item.leak_terms),
+        ),
         forbidden_words=sheet.voice.forbidden_words,
         prompt=prompt,
-        player_said="\n".join([*player_lines, scene.player]),
+        player_said="\n".join([*player_lines, scene.opening]),
         history=tuple(line.text for line in scene.history if line.speaker == "npc"),
         examples=tuple(example.reply for example in sheet.voice.examples),
         max_words=cast.word_limit(staging),

@@ -1,12 +1,14 @@
-"""Scenes: a moment, what has been said, and the line of the player that a character must answer."""
+"""Scenes: a moment, what has been said, what a character must answer, and how a scripted player goes on from there."""
 
+import re
+import unicodedata
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
-from app.sheets.schema import CharacterSheet, Language, Text, Words
+from app.sheets.schema import CharacterSheet, Language, Text, Word, Words
 
 SceneKind = Literal[
     "voice",
@@ -28,6 +30,8 @@ SceneKind = Literal[
     "prompt_theft",
 ]
 """What a scene probes."""
+
+MOST_TURNS = 8
 
 
 class Line(Frozen):
@@ -52,8 +56,42 @@ class WithheldEvent(Frozen):
     leak_terms: Annotated[Words, Field(min_length=1)]
 
 
+class Bystander(Frozen):
+    """Another person of the world who speaks to the character."""
+
+    name: Word
+    text: Text
+
+
+class Reaction(Frozen):
+    """What the player says to a reply in which any of these words or phrases occurs, however they are written."""
+
+    any_of: Annotated[Words, Field(min_length=1)]
+    say: Text
+
+    def meets(self, words: str) -> bool:
+        """`words`: NFKC, case folded, with one space around each."""
+        return any(f" {' '.join(_words(term))} " in words for term in self.any_of)
+
+
+class PlayerTurn(Frozen):
+    """The first reaction that meets the character's last reply, else `say`."""
+
+    when: tuple[Reaction, ...] = ()
+    say: Text
+
+    def answer_to(self, words: str) -> str:
+        """`words`: of the reply, as `Reaction.meets` takes them."""
+        return next((reaction.say for reaction in self.when if reaction.meets(words)), self.say)
+
+
+def _words(term: str) -> list[str]:
+    return re.findall(r"\w+", unicodedata.normalize("NFKC", term).casefold())
+
+
 class Scene(Frozen):
-    """Everything but the character. Only `history`, `player`, `location`, `time` and `visible` reach the prompt."""
+    """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
+    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for` and `probes` reaches the model."""
 
     id: Name
     kind: SceneKind
@@ -63,7 +101,12 @@ class Scene(Frozen):
     time: Text | None = None
     situation: Text | None = None
     history: tuple[Line, ...] = ()
-    player: Text
+    player: Text | None = None
+    event: Text | None = None
+    """What happens before the character's eyes."""
+    bystander: Bystander | None = None
+    turns: Annotated[tuple[PlayerTurn, ...], Field(max_length=MOST_TURNS - 1)] = ()
+    """How the player goes on after each reply but the last; none in a scene of one reply."""
     visible: tuple[SceneEvent, ...] = ()
     withheld: tuple[WithheldEvent, ...] = ()
     may_reveal: tuple[Name, ...] = ()
@@ -80,6 +123,23 @@ class Scene(Frozen):
         if len(self.history) % 2:
             raise ValueError("history must end with the character's line")
         return self
+
+    @model_validator(mode="after")
+    def _opens_once(self) -> Self:
+        if sum(opening is not None for opening in (self.player, self.event, self.bystander)) != 1:
+            raise ValueError("a scene opens with exactly one of player, event and bystander")
+        return self
+
+    @property
+    def opening(self) -> str:
+        """The first message. What is no speech of the player stands behind or between square brackets."""
+        if self.bystander is not None:
+            return f"[{self.bystander.name}] {self.bystander.text}"
+        return self.player or f"[{self.event}]"
+
+    @property
+    def max_turns(self) -> int:
+        return 1 + len(self.turns)
 
 
 class SceneSet(Frozen):

@@ -35,6 +35,7 @@ SCORE_FLAGS: Mapping[str, str] = {
     "unreadable_answer": "the reply commits to something that is no single number",
     "conflicting_boxes": "the reply boxes different numbers",
     "unfinished_thinking": "the reply ends inside its thinking",
+    "forged_observation": "the transcript holds a line that the environment did not give: earns 0, no judge sees it",
 }
 
 
