@@ -206,6 +206,8 @@ class GateFacts(Frozen):
     """The sheet's example lines: to be imitated, not copied."""
     max_words: int = 200
     language: str = "en"
+    allowed_actions: tuple[str, ...] = ()
+    """Names that a reply may put between square brackets to act; empty: the sheet says nothing about actions."""
     disabled: tuple[str, ...] = ()
     """Gates this sheet switches off, by flag."""
 

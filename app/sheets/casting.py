@@ -75,13 +75,15 @@ class Known(Frozen):
 
 
 def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> tuple[Cast, ...]:
-    """Every character in every scene that suits it, in the order given."""
+    """Every character in every scene that suits it, in the order given. One that is held out of training has all of
+    its own scenes in the test split, and of the generic ones those that are for testing."""
     return tuple(
-        Cast(sheet, scene)
+        Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
         for sheet in sheets
         for scenes in scene_sets
         for scene in scenes.scenes
         if scenes.suits(scene, sheet)
+        and not (sheet.meta.held_out and scenes.character is None and scene.split == "train")
     )
 
 
@@ -201,6 +203,7 @@ def gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Wit
         examples=tuple(example.reply for example in sheet.voice.examples),
         max_words=cast.word_limit(staging),
         language=sheet.voice.language,
+        allowed_actions=tuple(action.name for action in sheet.actions.allowed),
         disabled=sheet.gates.disabled,
     )
 

@@ -5,9 +5,9 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
 from app.domain.values import FiniteJson, Frozen, Name, WholeNumber
 
@@ -22,6 +22,9 @@ Word = Annotated[str, StringConstraints(min_length=1, max_length=120, strip_whit
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
 """ISO 639-1."""
 
+SCHEMA_VERSION: Final = 1
+"""The newest sheets that are read; a change that older code would misread adds one."""
+
 Texts = tuple[Text, ...]
 Words = tuple[Word, ...]
 
@@ -30,8 +33,15 @@ class SheetPart(Frozen):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+def _readable(version: int) -> int:
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"written for schema {version}; this version of the service reads up to {SCHEMA_VERSION}")
+    return version
+
+
 class Meta(SheetPart):
-    schema_version: Annotated[Literal[1], POLICY]
+    schema_version: Annotated[WholeNumber, Field(ge=1), AfterValidator(_readable), POLICY]
+    """Of this description: 1. A sheet for a newer one is refused."""
     id: Annotated[Name, POLICY]
     """The file's name without its ending."""
     version: Annotated[Word, POLICY] = "1"
@@ -44,6 +54,8 @@ class Meta(SheetPart):
     summary: Annotated[Text, POLICY]
     """One sentence for listings; holds no secret."""
     tags: Annotated[Words, POLICY] = ()
+    held_out: Annotated[bool, POLICY] = False
+    """Kept out of training: the character appears in the test split only, its own training scenes included."""
     notes: Annotated[str, JUDGE] = ""
     """From the author to judges: what this character is there to test."""
     extensions: Annotated[dict[str, FiniteJson], JUDGE] = {}
@@ -153,6 +165,12 @@ class LoreFact(SheetPart):
     text: Annotated[Text, POLICY]
     known: Annotated[bool, POLICY] = True
     keys: Annotated[Words, POLICY] = ()
+    """Any of these in what was said last calls the fact to mind."""
+    secondary_keys: Annotated[Words, POLICY] = ()
+    logic: Annotated[Literal["and_any", "and_all", "not_any", "not_all"], POLICY] = "and_any"
+    """What secondary keys add to the keys: one of them as well, all of them, none of them, or not all of them."""
+    constant: Annotated[bool, POLICY] = False
+    """Always on the character's mind, whatever was said."""
     importance: Annotated[WholeNumber, Field(ge=0, le=10), POLICY] = 5
     valid_from: Annotated[AwareDatetime | None, POLICY] = None
     valid_to: Annotated[AwareDatetime | None, POLICY] = None
@@ -171,6 +189,20 @@ class Boundaries(SheetPart):
     refusal_style: Annotated[Text, POLICY]
     """How the character declines without leaving its role."""
     content_rating: Annotated[Literal["everyone", "teen", "mature"], POLICY]
+
+
+class Action(SheetPart):
+    name: Annotated[Name, POLICY]
+    """What a game would carry out; written as `[name]`."""
+    meaning: Annotated[Text, POLICY]
+
+
+class Actions(SheetPart):
+    """What the character can have a game do. Without any, brackets in a reply mean nothing."""
+
+    allowed: Annotated[tuple[Action, ...], POLICY] = ()
+    at_most: Annotated[WholeNumber, Field(ge=1, le=5), POLICY] = 1
+    """In one reply."""
 
 
 class Output(SheetPart):
@@ -205,7 +237,7 @@ class SheetProbes(SheetPart):
 
 class GateOverrides(SheetPart):
     disabled: Annotated[Words, JUDGE] = ()
-    """Gates that make no sense for this character, by flag."""
+    """Gates that make no sense for this character, by flag; docs/flags.md lists them."""
 
 
 class CharacterSheet(SheetPart):
@@ -220,6 +252,7 @@ class CharacterSheet(SheetPart):
     relationships: Annotated[tuple[Relationship, ...], POLICY] = ()
     lore_facts: Annotated[tuple[LoreFact, ...], POLICY] = ()
     boundaries: Annotated[Boundaries, POLICY]
+    actions: Annotated[Actions, POLICY] = Actions()
     output: Annotated[Output, POLICY]
     scenario: Annotated[Scenario, POLICY]
     probes: Annotated[SheetProbes, JUDGE]
@@ -229,6 +262,7 @@ class CharacterSheet(SheetPart):
     def _unique(self) -> Self:
         _require_unique("secrets", (secret.id for secret in self.secrets))
         _require_unique("lore_facts", (fact.id for fact in self.lore_facts))
+        _require_unique("actions", (action.name for action in self.actions.allowed))
         return self
 
     @property

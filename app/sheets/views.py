@@ -21,6 +21,8 @@ class CharacterCard(Frozen):
     role: str
     stance: str
     summary: str
+    held_out: bool
+    """Kept out of training: in the test split only."""
     digest: str
 
 
@@ -35,6 +37,7 @@ def character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCard, ..
             role=sheet.identity.role,
             stance=sheet.core.stance,
             summary=sheet.meta.summary,
+            held_out=sheet.meta.held_out,
             digest=sheet.digest,
         )
         for sheet in sheets
@@ -50,7 +53,7 @@ def policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[st
 def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
     """Everything but what only tests of judges use: exemplary replies and another persona's lines."""
     return sheet.model_dump(
-        mode="json", exclude={"probes": {"exemplars", "distractors"}, "gates": True, "meta": {"extensions"}}
+        mode="json", exclude={"probes": {"exemplars", "distractors"}, "gates": True, "meta": {"extensions", "held_out"}}
     )
 
 

@@ -71,6 +71,7 @@ def test_the_policy_sees_its_secret_but_not_what_gives_it_away() -> None:
     assert isinstance(secrets, list)
     assert [sorted(secret) for secret in secrets if isinstance(secret, dict)] == [["id", "reveal_if", "text"]] * 2
     assert sorted(view) == [
+        "actions",
         "boundaries",
         "core",
         "identity",
@@ -114,6 +115,7 @@ def test_a_card_says_who_it_is_and_nothing_that_is_hidden() -> None:
         "role": sheet.identity.role,
         "stance": "good",
         "summary": sheet.meta.summary,
+        "held_out": False,
         "digest": digest_of_model(sheet),
     }
 
@@ -175,6 +177,16 @@ def test_plain_yaml_becomes_json_and_dates_stay_text() -> None:
 def test_a_broken_sheet_names_the_file_and_the_field(tmp_path: Path, changes: dict[str, JsonValue], field: str) -> None:
     detail, named = refusal(written(tmp_path, "hob_tarrant.yaml", sheet_data(**changes)))
     assert (detail.startswith(f"hob_tarrant.yaml: {field}: "), named) == (True, field)
+
+
+def test_a_sheet_for_a_newer_schema_says_so(tmp_path: Path) -> None:
+    sheet = read_sheet(SHIPPED)
+    newer: JsonValue = {**sheet.meta.model_dump(mode="json"), "schema_version": 2}
+    assert refusal(written(tmp_path, "hob_tarrant.yaml", sheet_data(meta=newer))) == (
+        "hob_tarrant.yaml: meta.schema_version: Value error, written for schema 2; "
+        "this version of the service reads up to 1",
+        "meta.schema_version",
+    )
 
 
 def test_ids_within_a_sheet_are_unique(tmp_path: Path) -> None:
