@@ -103,7 +103,7 @@ def panels_of(settings: Settings) -> ConfiguredPanels:
     """The configured judges over the environments that name them; ValueError for a name that no judge has."""
     return ConfiguredPanels(
         {name: ChatJudge(_judge_config(settings, name, judge)) for name, judge in settings.judges.items()},
-        {name: environment.judges for name, environment in settings.environments.items()},
+        {name: environment.options for name, environment in settings.environments.items()},
         self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
     )
 

@@ -17,7 +17,7 @@ from app.domain.groups import (
     TaskRecord,
 )
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult, Rubric, Spending
-from app.domain.runs import HeldLease, Lease, Pin, Run, ScoringOptions, Slot, Stream
+from app.domain.runs import HeldLease, Lease, PanelOptions, Pin, Run, ScoringOptions, Slot, Stream
 from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Task, Turn
@@ -105,6 +105,9 @@ class Panels(Protocol):
         """Every judge there is, by name."""
 
     def panel(self, environment: str, options: ScoringOptions) -> Panel:
+    def options(self, environment: str, options: ScoringOptions) -> PanelOptions:
+        """`options`, with what they leave open as it is configured for the environment."""
+
         """InvalidRequest naming `options.judges` when a judge is not configured."""
 
     def refuses_self_judging(self, judge: str) -> bool:

@@ -12,7 +12,9 @@ from pydantic_settings import (
     YamlConfigSettingsSource,
 )
 
-from app.domain.values import Name
+from app.domain.judging import Mode
+from app.domain.runs import ScoringOptions, Votes
+from app.domain.values import Name, Unit
 
 PREFIX = "ATROPOS_ENVS_"
 DEFAULT_FILE = "gateway.yaml"
@@ -81,13 +83,27 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "console"] = "auto"
     """One JSON object a line, or lines for people; `auto` chooses the latter on a terminal."""
     cache_dir: Path | None = None
+    mode: Mode | None = None
+    """How judges read a group where a run does not say: `listwise` (all at once, in mirrored orders; the default),
+    `pairwise` or `pointwise`."""
+    votes: Votes | None = None
+    """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`); 1 by
+    default."""
+    relative_weight: Unit | None = None
+    """Share of the standing within the group in a judged reward; 0.5 by default."""
+
+    @property
+    def options(self) -> ScoringOptions:
+        return ScoringOptions(
+            mode=self.mode, votes=self.votes, judges=self.judges, relative_weight=self.relative_weight
+        )
     """Where data sets are cached; the user's cache directory by default."""
     datasets: dict[Name, str] = {}
     """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
     judges: dict[Name, JudgeSettings] = {}
     """Judge models by name."""
     environments: dict[Name, EnvironmentSettings] = {}
-    """Per environment: which judges score it."""
+    """Per environment: which judges score it, and how."""
 
     @classmethod
     def settings_customise_sources(

@@ -54,6 +54,7 @@ def catalogue_router(
 def _info(gateway: Gateway, name: str) -> EnvironmentInfo:
     environment = gateway.catalogue.classes[name]
     reason = gateway.catalogue.reason(name)
+    judged = None if environment.rubric is None else gateway.panels.options(name, ScoringOptions())
     return EnvironmentInfo(
         name=name,
         version=environment.version,
@@ -67,7 +68,10 @@ def _info(gateway: Gateway, name: str) -> EnvironmentInfo:
             CriterionInfo(name=criterion.name, weight=criterion.weight, description=criterion.description)
             for criterion in (environment.rubric.criteria if environment.rubric is not None else ())
         ),
-        judges=() if environment.rubric is None else gateway.panels.panel(name, ScoringOptions()).judges,
+        judges=() if judged is None else judged.judges,
+        mode=None if judged is None else judged.mode,
+        votes=None if judged is None else judged.votes,
+        relative_weight=None if judged is None else judged.relative_weight,
         params_schema=environment.Params.model_json_schema(),
     )
 

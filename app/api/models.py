@@ -5,7 +5,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from app.domain.groups import Group, GroupDetail, GroupSummary, StatisticsRow, TaskRecord
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, Mode
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
@@ -43,6 +43,12 @@ class EnvironmentInfo(Frozen):
     criteria: tuple[CriterionInfo, ...]
     judges: tuple[str, ...]
     """Who judges by default; empty where a verifier decides."""
+    mode: Mode | None
+    """How they read a group by default; null where a verifier decides."""
+    votes: int | None
+    """How often each is asked the same by default; `listwise` has no use for it."""
+    relative_weight: Unit | None
+    """Share of the standing within the group by default."""
     params_schema: dict[str, JsonValue]
     """JSON Schema of `params`."""
 

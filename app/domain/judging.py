@@ -7,8 +7,8 @@ from pydantic import JsonValue
 from app.domain.scores import Score
 from app.domain.values import FiniteNumber, Frozen, Unit
 
-Mode = Literal["listwise"]
-"""How a panel puts a group before a judge."""
+Mode = Literal["listwise", "pairwise", "pointwise"]
+"""How a panel puts a group before a judge: all at once, two at a time, or one by one."""
 
 
 class Requirement(Frozen):

@@ -11,16 +11,32 @@ from app.domain.values import Frozen, Name, Split, Unit, WholeNumber
 Purpose = Literal["train", "eval"]
 
 
-class ScoringOptions(Frozen):
-    """How a run wants its completions scored; frozen at the run's first use."""
+Votes = Annotated[WholeNumber, Field(ge=1, le=9)]
 
-    mode: Mode = "listwise"
+
+class ScoringOptions(Frozen):
+    """How a run wants its completions scored; frozen at the run's first use. What is null or empty is as the settings
+    file has it for the environment."""
+
+    mode: Mode | None = None
+    """How judges read a group: all at once in mirrored orders, in pairs, or one by one."""
+    votes: Votes | None = None
+    """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`)."""
     judges: tuple[Name, ...] = ()
-    """Names from the settings file; empty means the environment's own."""
-    relative_weight: Unit = 0.5
+    """Names from the settings file."""
+    relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] = "zero"
     """What a completion with `finish_reason: length` earns: nothing, or what its text deserves."""
+
+
+class PanelOptions(Frozen):
+    """What is left of scoring options when an environment's settings have filled them in."""
+
+    mode: Mode
+    votes: Votes
+    judges: tuple[Name, ...]
+    relative_weight: Unit
 
 
 class Pin(Frozen):

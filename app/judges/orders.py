@@ -23,10 +23,18 @@ def opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
 def mirrored_orders(key: str, texts: Sequence[str], pair: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """A shuffle of distinct texts and its reverse; another shuffle for each `pair`. The order in which `texts` came
     makes no difference."""
-    group = _keyed(key, "group", *sorted(texts))
-    salt = base64.b16encode(group).decode()
-    shuffled = tuple(sorted(texts, key=lambda text: (_keyed(key, "order", salt, str(pair), text), text)))
+    shuffled = _shuffled(key, texts, "order", str(pair))
     return shuffled, shuffled[::-1]
+
+
+def circle(key: str, texts: Sequence[str]) -> tuple[str, ...]:
+    """Who sits beside whom where not everyone meets everyone; as blind to the order of `texts` as the orders are."""
+    return _shuffled(key, texts, "circle", "")
+
+
+def _shuffled(key: str, texts: Sequence[str], purpose: str, number: str) -> tuple[str, ...]:
+    salt = base64.b16encode(_keyed(key, "group", *sorted(texts))).decode()
+    return tuple(sorted(texts, key=lambda text: (_keyed(key, purpose, salt, number, text), text)))
 
 
 def _keyed(key: str, *parts: str) -> bytes:

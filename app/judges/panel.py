@@ -2,15 +2,18 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
-from app.domain.judging import Case, Defect, PanelResult, SpokenLine
+from app.domain.judging import Case, Defect, Mode, PanelResult, SpokenLine
 from app.domain.scores import Reason, Score
 from app.judges.agreement import NEUTRAL, mean
 from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates
+from app.judges.listwise import read_listwise
+from app.judges.pairwise import read_pairwise
+from app.judges.pointwise import read_pointwise
 from app.judges.reading import visible_text
-from app.judges.readings import Group, Report, View, mean_values, read_group
+from app.judges.readings import Group, Report, View, mean_values
 from app.ports import Judge
 from app.prompts import digest
 from app.rewards import absolute_of, combine, criteria_of
@@ -20,22 +23,33 @@ FAR_APART: Final = 0.35
 VERSION: Final = 1
 """Bumped when the same judgements would become other scores."""
 
+READERS: Final[Mapping[Mode, Callable[[Judge, Group, int], Awaitable[Report]]]] = {
+    "listwise": read_listwise,
+    "pairwise": read_pairwise,
+    "pointwise": read_pointwise,
+}
+
 _AT_ONCE: Final = 50_000
 """Characters of a group that are checked without leaving the event loop."""
 _LONGEST_RATIONALE: Final = 600
 
 
-class ListwisePanel:
-    """Every judge reads the whole group at once, in mirrored orders."""
+class JudgePanel:
+    """One or more judges who read a group in one of the modes; `votes` is how often each asks the same."""
 
-    def __init__(self, judges: Sequence[Judge], relative_weight: float) -> None:
+    def __init__(
+        self, judges: Sequence[Judge], relative_weight: float, mode: Mode = "listwise", votes: int = 1
+    ) -> None:
         self._judges = tuple(judges)
         self._relative_weight = relative_weight
+        self._read = READERS[mode]
+        self._votes = votes
         self.judges = tuple(judge.name for judge in judges)
         self.models = tuple(judge.model for judge in judges)
         self.digest = digest(
             {
-                "mode": "listwise",
+                "mode": mode,
+                "votes": votes,
                 "version": VERSION,
                 "gates": GATES_DIGEST,
                 "judges": [[judge.name, judge.digest] for judge in judges],
@@ -54,7 +68,7 @@ class ListwisePanel:
         scores: Mapping[str, Score] = {}
         if passed:
             group = Group.of(case, passed)
-            reports = await asyncio.gather(*(read_group(judge, group) for judge in self._judges))
+            reports = await asyncio.gather(*(self._read(judge, group, self._votes) for judge in self._judges))
             scores = {
                 text: score.model_copy(update={"candidate": group.ids[text]})
                 for text, score in self._scores(group, reports).items()
@@ -70,7 +84,7 @@ class ListwisePanel:
             words = "; ".join(f"{report.judge}: {report.error}" for report in reports)
             return dict.fromkeys(group.texts, Score.unscored(_reason(reports), words[:_LONGEST_RATIONALE]))
         flags = _group_flags(views, missing=len(views) < len(reports))
-        values = mean_values([view.values for view in views])
+        values = [mean_values(column) for column in zip(*(view.values for view in views), strict=True)]
         telling = [view.relative for view in views if view.agrees and view.relative is not None]
         return {
             text: self._score(
@@ -159,7 +173,7 @@ def _group_flags(views: Sequence[View], missing: bool) -> tuple[str, ...]:
 
 def _defects(views: Sequence[View], place: int) -> Mapping[str, Defect]:
     """By code, with the first quote, those that at least half of all readings report."""
-    readings = [reading.verdicts[place].defects for view in views for reading in view.readings]
+    readings = [verdict.defects for view in views for verdict in view.verdicts[place]]
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
     found: dict[str, Defect] = {}
     for defect in (defect for defects in readings for defect in defects):
@@ -169,7 +183,10 @@ def _defects(views: Sequence[View], place: int) -> Mapping[str, Defect]:
 
 
 def _rationale(views: Sequence[View], place: int, defects: Mapping[str, Defect]) -> str:
-    notes = [(view.judge, view.readings[0].verdicts[place].note) for view in views]
+    notes = [(view.judge, view.verdicts[place][0].note) for view in views]
     told = [note if len(views) == 1 else f"{judge}: {note}" for judge, note in notes if note]
     faults = [f'{code}: "{defect.quote}"' if defect.quote else code for code, defect in defects.items()]
     return " ".join(" — ".join((*told, *faults)).split())[:_LONGEST_RATIONALE]
+
+
+ListwisePanel = JudgePanel

@@ -1,37 +1,43 @@
-"""Which judges score which environment, as configured."""
+"""Which judges score which environment, and how, as configured."""
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Final
 
-from app.domain.runs import ScoringOptions
+from app.domain.runs import PanelOptions, ScoringOptions
 from app.errors import InvalidRequest
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
-from app.judges.panel import ListwisePanel
+from app.judges.panel import JudgePanel
 from app.ports import Judge, Panel
 
-_MODES: Final = {"listwise": ListwisePanel}
+DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
+"""Where neither a run nor the settings say anything."""
+
+PANELS_KEPT: Final = 1000
 
 
 class ConfiguredPanels:
-    """`defaults` holds judges by environment; where it names none, `fallback` serves. The offline judge is always
-    there under its name. ValueError for a name that no judge has."""
+    """`defaults` holds options by environment; where they name no judge, `fallback` serves. The offline judge is
+    always there under its name. ValueError for a name that no judge has."""
 
     def __init__(
         self,
         judges: Mapping[str, Judge],
-        defaults: Mapping[str, Sequence[str]],
+        defaults: Mapping[str, ScoringOptions],
         *,
-        fallback: Sequence[str] = (OFFLINE,),
+        fallback: Sequence[str] = DEFAULTS.judges,
         self_judging: Collection[str] = (),
     ) -> None:
         self._judges: dict[str, Judge] = {OFFLINE: OfflineJudge(), **judges}
-        self._defaults = {environment: tuple(names) for environment, names in defaults.items()}
-        self._fallback = tuple(fallback)
+        self._defaults = dict(defaults)
+        self._fallback = DEFAULTS.model_copy(update={"judges": tuple(fallback)})
         self._self_judging = frozenset(self_judging)
+        self._made = lru_cache(maxsize=PANELS_KEPT)(self._make)
         if not isinstance(self._judges[OFFLINE], OfflineJudge):
             raise ValueError(f"{OFFLINE!r} is the name of the judge without a model; call yours something else")
-        for where, names in (("fallback", self._fallback), *self._defaults.items()):
+        named = {"fallback": self._fallback.judges, **{name: said.judges for name, said in self._defaults.items()}}
+        for where, names in named.items():
             unknown = sorted(set(names) - set(self._judges))
             if unknown:
                 raise ValueError(f"{where}: there is no judge {unknown[0]!r}")
@@ -40,16 +46,30 @@ class ConfiguredPanels:
     def judges(self) -> Mapping[str, Judge]:
         return self._judges
 
+    def options(self, environment: str, options: ScoringOptions) -> PanelOptions:
+        chosen = self._fallback
+        for said in (self._defaults.get(environment, ScoringOptions()), options):
+            chosen = PanelOptions(
+                mode=said.mode or chosen.mode,
+                votes=said.votes or chosen.votes,
+                judges=said.judges or chosen.judges,
+                relative_weight=chosen.relative_weight if said.relative_weight is None else said.relative_weight,
+            )
+        return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges))})
+
     def panel(self, environment: str, options: ScoringOptions) -> Panel:
-        names = options.judges or self._defaults.get(environment) or self._fallback
-        return _MODES[options.mode](self._chosen(names), options.relative_weight)
+        return self._made(environment, options)
 
     def refuses_self_judging(self, judge: str) -> bool:
         return judge not in self._self_judging
+
+    def _make(self, environment: str, options: ScoringOptions) -> Panel:
+        chosen = self.options(environment, options)
+        return JudgePanel(self._chosen(chosen.judges), chosen.relative_weight, chosen.mode, chosen.votes)
 
     def _chosen(self, names: Sequence[str]) -> tuple[Judge, ...]:
         unknown = [name for name in names if name not in self._judges]
         if unknown:
             known = ", ".join(sorted(self._judges))
             raise InvalidRequest(f"there is no judge {unknown[0]!r}; there are {known}", field="options.judges")
-        return tuple(self._judges[name] for name in dict.fromkeys(names))
+        return tuple(self._judges[name] for name in names)

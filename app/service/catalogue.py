@@ -52,7 +52,7 @@ class Hosted:
 def _pin(hosted: Hosted, options: ScoringOptions, panel_digest: str | None) -> Pin:
     environment = hosted.environment
     parts = {f"data.{name}": value for name, value in hosted.digests.items()}
-    parts["options"] = digest(options.model_dump(mode="json"))
+    parts["options"] = digest(options.model_dump(mode="json", exclude_none=True))
     if panel_digest is not None:
         parts["panel"] = panel_digest
     return Pin(

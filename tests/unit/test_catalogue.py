@@ -151,7 +151,7 @@ def test_a_pin_names_its_parts() -> None:
         parts={
             "data.sheets": "s",
             "data.data": "d",
-            "options": digest(ScoringOptions().model_dump(mode="json")),
+            "options": digest(ScoringOptions().model_dump(mode="json", exclude_none=True)),
             "panel": "panel-1",
         },
     )

@@ -13,7 +13,7 @@ from app.judges.scripted import ScriptedJudge, indifferent
 
 PANELS = ConfiguredPanels(
     {"big": ScriptedJudge(indifferent, "big"), "small": ScriptedJudge(indifferent, "small")},
-    {"npc_arena": ("big", "small")},
+    {"npc_arena": ScoringOptions(judges=("big", "small"), mode="pairwise", relative_weight=0.25)},
     self_judging=("small",),
 )
 
@@ -50,7 +50,7 @@ def test_options_are_part_of_the_digest() -> None:
 
 def test_settings_that_name_nobody_fail_at_start() -> None:
     with pytest.raises(ValueError, match="rlaif: there is no judge 'huge'"):
-        ConfiguredPanels({}, {"rlaif": ("huge",)})
+        ConfiguredPanels({}, {"rlaif": ScoringOptions(judges=("huge",))})
     with pytest.raises(ValueError, match="'offline' is the name"):
         ConfiguredPanels({"offline": ScriptedJudge(indifferent)}, {})
 

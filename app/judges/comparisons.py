@@ -1,0 +1,79 @@
+"""Who stood above whom, pair by pair, and the standings that follow, pairs that were never compared included."""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from typing import Final
+
+from app.judges.agreement import mean
+
+Shares = Mapping[tuple[int, int], float]
+"""By two places, the lower first: how often the first was preferred, a tie being half. What is missing was not
+compared."""
+
+ROUND_ROBIN: Final = 4
+"""Up to so many, each meets every other."""
+NEIGHBOURS: Final = 2
+"""Above that each meets so many that follow it in a circle."""
+
+_PRIOR: Final = 0.5
+"""Wins, and as many losses, that everyone has against an average opponent before anything was compared. Without them
+whoever won everything would be infinitely strong."""
+_ROUNDS: Final = 200
+_CLOSE: Final = 1e-4
+
+
+def pairings(count: int) -> tuple[tuple[int, int], ...]:
+    """Which of `count` things in a circle meet, the lower place first."""
+    if count <= ROUND_ROBIN:
+        return tuple(combinations(range(count), 2))
+    met = {
+        tuple(sorted((place, (place + step) % count))) for place in range(count) for step in range(1, NEIGHBOURS + 1)
+    }
+    return tuple(sorted((low, high) for low, high in met))
+
+
+def preference(one: float, other: float) -> float:
+    """1 when `one` is greater, 0 when `other` is, 0.5 when they are equal."""
+    return 0.5 if math.isclose(one, other, abs_tol=1e-9) else float(one > other)
+
+
+def win_rates(count: int, shares: Shares) -> tuple[float, ...]:
+    """Each one's mean share over all others. A pair that was not compared counts as Bradley and Terry's model of
+    those that were would have it."""
+    if count == 1:
+        return (0.5,)
+    strengths = () if len(shares) == count * (count - 1) // 2 else _strengths(count, shares)
+
+    def share(place: int, other: int) -> float:
+        known = shares.get((min(place, other), max(place, other)))
+        if known is None:
+            return strengths[place] / (strengths[place] + strengths[other])
+        return known if place < other else 1.0 - known
+
+    return tuple(mean(share(place, other) for other in range(count) if other != place) for place in range(count))
+
+
+def _strengths(count: int, shares: Shares) -> Sequence[float]:
+    """By Hunter's MM algorithm (Annals of Statistics 32, 2004, 384-406), a tie being half a win for each."""
+    opponents: defaultdict[int, list[int]] = defaultdict(list)
+    wins = [_PRIOR] * count
+    for (low, high), share in shares.items():
+        opponents[low].append(high)
+        opponents[high].append(low)
+        wins[low] += share
+        wins[high] += 1.0 - share
+    strengths = [1.0] * count
+    for _ in range(_ROUNDS):
+        before = strengths
+        strengths = [
+            wins[place]
+            / math.fsum(
+                [*(1.0 / (own + before[other]) for other in opponents[place]), 2.0 * _PRIOR / (own + 1.0)],
+            )
+            for place, own in enumerate(before)
+        ]
+        if all(abs(math.log(now / then)) < _CLOSE for now, then in zip(strengths, before, strict=True)):
+            break
+    return strengths

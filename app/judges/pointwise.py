@@ -1,0 +1,67 @@
+"""Pointwise: one judge reads each text by itself, as often as it has votes, and never sees another."""
+
+import asyncio
+from collections.abc import Sequence
+from itertools import chain, combinations
+
+from app.domain.judging import Judgement
+from app.judges.agreement import mean_kendall
+from app.judges.comparisons import preference, win_rates
+from app.judges.readings import (
+    DISAGREEMENT,
+    Group,
+    Reading,
+    Report,
+    View,
+    failed,
+    read_alone,
+    usable,
+    view_of,
+)
+from app.ports import Judge
+
+
+async def read_pointwise(judge: Judge, group: Group, votes: int = 1) -> Report:
+    """Standings are those of the texts' mean scores. Each text needs one usable reading at least."""
+    if len(group.texts) == 1:
+        return await read_alone(judge, group, "pointwise", votes)
+    parts = [group.part((text,)) for text in group.texts]
+    made = await asyncio.gather(*(_read(judge, part, votes) for part in parts))
+    readings = [
+        tuple(usable(part, judgement) for judgement in judgements) for part, judgements in zip(parts, made, strict=True)
+    ]
+    if not all(any(listed) for listed in readings):
+        asked = [(part, judgement) for part, judgements in zip(parts, made, strict=True) for judgement in judgements]
+        return failed(judge, asked)
+    return Report(judge.name, tuple(chain.from_iterable(made)), _view(judge.name, group, parts, readings))
+
+
+async def _read(judge: Judge, part: Group, votes: int) -> tuple[Judgement, ...]:
+    requests = [part.request(part.texts, "pointwise", vote) for vote in range(votes)]
+    return tuple(await asyncio.gather(*map(judge.judge, requests)))
+
+
+def _view(judge: str, group: Group, parts: Sequence[Group], readings: Sequence[Sequence[Reading | None]]) -> View:
+    known = [tuple(reading for reading in listed if reading is not None) for listed in readings]
+    view = view_of(judge, group, list(zip(parts, known, strict=True)), None)
+    shares = {
+        (one, other): preference(view.absolutes[one], view.absolutes[other])
+        for one, other in combinations(range(len(group.texts)), 2)
+    }
+    return view_of(
+        judge,
+        group,
+        list(zip(parts, known, strict=True)),
+        win_rates(len(group.texts), shares),
+        agrees=_votes_agree(readings),
+    )
+
+
+def _votes_agree(readings: Sequence[Sequence[Reading | None]]) -> bool:
+    """Over those votes that every text has; a single one has nothing to contradict it."""
+    complete = [
+        [reading.absolutes[0] for reading in vote if reading is not None]
+        for vote in zip(*readings, strict=True)
+        if None not in vote
+    ]
+    return len(complete) < 2 or mean_kendall(complete) >= DISAGREEMENT
