@@ -104,11 +104,11 @@ class Panels(Protocol):
     def judges(self) -> Mapping[str, Judge]:
         """Every judge there is, by name."""
 
-    def panel(self, environment: str, options: ScoringOptions) -> Panel:
     def options(self, environment: str, options: ScoringOptions) -> PanelOptions:
         """`options`, with what they leave open as it is configured for the environment."""
 
         """InvalidRequest naming `options.judges` when a judge is not configured."""
+    def panel(self, environment: str, options: ScoringOptions) -> Panel:
 
     def refuses_self_judging(self, judge: str) -> bool:
         """Whether `judge` must not score a policy that is its own model."""
