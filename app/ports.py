@@ -13,6 +13,7 @@ from app.domain.groups import (
     GroupFilter,
     GroupSummary,
     RunActivity,
+    Scoring,
     StatisticsRow,
     TaskRecord,
 )
@@ -107,8 +108,8 @@ class Panels(Protocol):
     def options(self, environment: str, options: ScoringOptions) -> PanelOptions:
         """`options`, with what they leave open as it is configured for the environment."""
 
-        """InvalidRequest naming `options.judges` when a judge is not configured."""
     def panel(self, environment: str, options: ScoringOptions) -> Panel:
+        """InvalidRequest naming `options.judges` when a judge is not configured."""
 
     def refuses_self_judging(self, judge: str) -> bool:
         """Whether `judge` must not score a policy that is its own model."""
@@ -258,6 +259,17 @@ class Groups(Protocol):
 
     async def check_key(self, key: IdempotencyKey) -> None:
         """InvalidRequest when the key was used with another body."""
+
+
+class Scorings(Protocol):
+    """Groups scored anew. Nothing here touches a group, its scores or its statistics."""
+
+    async def find(self, scoring_ids: Sequence[str]) -> dict[str, Scoring]:
+        """Without their judgements."""
+
+    async def put(self, scoring: Scoring) -> Scoring:
+        """Durable on return, with the judgements made since it was last written. Of a known one only the scores that
+        are still unscored are replaced. The scoring as stored, without its judgements. NotFound without its group."""
 
 
 class Runs(Protocol):

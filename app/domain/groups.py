@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from app.domain.judging import Judgement
-from app.domain.runs import Policy, Purpose
+from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen
@@ -49,12 +49,33 @@ class Group(Frozen):
     created_at: datetime
 
 
+class Scoring(Frozen):
+    """A stored group scored anew, beside what its trainer was told, which never changes."""
+
+    scoring_id: str
+    """Of the group and `scoring_digest`: the same rule scores the same group once."""
+    group_id: str
+    scoring_digest: str
+    options: ScoringOptions
+    judges: tuple[str, ...]
+    """Who was asked, by name; empty where a verifier decides."""
+    outcome: Outcome
+    """`pending` while it is under way and nothing of it is stored."""
+    flags: tuple[str, ...] = ()
+    scores: tuple[Score, ...]
+    """In the order of the group's completions."""
+    judgements: tuple[Judgement, ...] = ()
+    created_at: datetime
+
+
 class GroupDetail(Frozen):
-    """A group with everything that explains it."""
+    """A group with everything that explains it. `judgements` are those of its own scores."""
 
     group: Group
     task: TaskRecord
     judgements: tuple[Judgement, ...]
+    scorings: tuple[Scoring, ...] = ()
+    """Oldest first."""
 
 
 class GroupSummary(Frozen):

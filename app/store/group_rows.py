@@ -112,9 +112,11 @@ class JudgementRows:
     judgements: Rows
 
 
-def judgement_rows(judgements: Sequence[tuple[int, Judgement]], stamp: int) -> JudgementRows:
-    """Of judgements with the sequences of their groups. Judges read the same prompt again and again, so its text is
-    stored once."""
+def judgement_rows(
+    judgements: Sequence[tuple[int, Judgement]], stamp: int, scoring_sequence: int | None = None
+) -> JudgementRows:
+    """Of judgements with the sequences of their groups, and of the scoring they were made for if it is not the groups'
+    own. Judges read the same prompt again and again, so its text is stored once."""
     bodies: dict[str, str] = {}
     rows: Rows = []
     for sequence, judgement in judgements:
@@ -123,7 +125,7 @@ def judgement_rows(judgements: Sequence[tuple[int, Judgement]], stamp: int) -> J
             body = encode_json(judgement.prompt)
             prompt_digest = digest_of_text(body)
             bodies[prompt_digest] = body
-        rows.append(_judgement_row(sequence, judgement, prompt_digest, stamp))
+        rows.append(_judgement_row(sequence, judgement, prompt_digest, stamp) | {"scoring_sequence": scoring_sequence})
     return JudgementRows([{"digest": one, "body": bodies[one]} for one in sorted(bodies)], rows)
 
 

@@ -72,7 +72,7 @@ def _add(
     new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
     judged = {item.group.group_id: item.judgements for item in reversed(items)}
     _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new])
-    _insert_judgements(connection, database, [(inserted[one], judgement) for one in new for judgement in judged[one]])
+    insert_judgements(connection, database, [(inserted[one], judgement) for one in new for judgement in judged[one]])
     _complete(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
     known = [group.group_id for group in arriving if group.group_id not in new]
     if known:
@@ -145,10 +145,16 @@ def _insert_rollouts(connection: Connection, members: Sequence[tuple[int, Sequen
     insert_rows(connection, scores, criteria)
 
 
-def _insert_judgements(connection: Connection, database: Database, made: Sequence[tuple[int, Judgement]]) -> None:
+def insert_judgements(
+    connection: Connection,
+    database: Database,
+    made: Sequence[tuple[int, Judgement]],
+    scoring_sequence: int | None = None,
+) -> None:
+    """With the sequences of their groups, and of the scoring they were made for if it is not the groups' own."""
     if not made:
         return
-    rows = judgement_rows(made, database.stamp())
+    rows = judgement_rows(made, database.stamp(), scoring_sequence)
     if rows.prompts:
         connection.execute(database.insert_new(prompts), rows.prompts)
     insert_rows(connection, judgements, rows.judgements)
@@ -171,7 +177,7 @@ def _finish(connection: Connection, database: Database, items: Sequence[GroupToS
         finished[group_id] = _finished(stored[group_id], given[group_id].group)
         _update_group(connection, sequence, stored[group_id], finished[group_id])
     made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
-    _insert_judgements(connection, database, made)
+    insert_judgements(connection, database, made)
     return [finished[item.group.group_id] for item in items]
 
 

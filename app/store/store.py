@@ -15,6 +15,7 @@ from app.store.groups import StoredGroups
 from app.store.keys import StoredKeys
 from app.store.migration import migrate
 from app.store.runs import StoredRuns
+from app.store.scorings import StoredScorings
 from app.store.tables import runs
 from app.store.tasks import StoredTasks
 from app.store.views import StoredViews
@@ -49,6 +50,7 @@ class Store:
         self._database = database
         self.tasks = StoredTasks(database)
         self.groups = StoredGroups(database)
+        self.scorings = StoredScorings(database)
         self.runs = StoredRuns(database)
         self.views = StoredViews(database)
         self.keys = StoredKeys(database)

@@ -196,8 +196,39 @@ class ScoreTable(Record, table=True):
     weight: float
 
 
+class ScoringTable(Record, table=True):
+    """A group scored anew; what the trainer was told stays in `rollouts`."""
+
+    __tablename__ = "scorings"
+    sequence: int = Field(sa_column=_sequence())
+    scoring_id: str = Field(unique=True)
+    group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
+    scoring_digest: str
+    outcome: str
+    head: str = Field(sa_type=Text)
+    """Options, judges and flags."""
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class RescoreTable(Record, table=True):
+    """What one rollout of the group earns in a scoring."""
+
+    __tablename__ = "rescores"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    scoring_sequence: int = Field(primary_key=True, foreign_key="scorings.sequence", sa_type=BigInteger)
+    position: int = Field(primary_key=True)
+    outcome: str
+    reason: str | None
+    reward: float | None
+    gate: float | None
+    absolute: float | None
+    relative: float | None
+    score: str = Field(sa_type=Text)
+
+
 class JudgementTable(Record, table=True):
-    """`answer` is the judgement without its prompt, which is in `prompts`."""
+    """`answer` is the judgement without its prompt, which is in `prompts`. `scoring_sequence` is null for judgements
+    that the group's own scores were made from."""
 
     __tablename__ = "judgements"
     sequence: int = Field(sa_column=_sequence())
@@ -212,6 +243,7 @@ class JudgementTable(Record, table=True):
     cost_usd: float | None
     latency_seconds: float
     created_at: int = Field(sa_type=BigInteger)
+    scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
 
 
 class IdempotencyKeyTable(Record, table=True):
@@ -247,5 +279,7 @@ groups = _table(GroupTable)
 rollouts = _table(RolloutTable)
 scores = _table(ScoreTable)
 judgements = _table(JudgementTable)
+scorings = _table(ScoringTable)
+rescores = _table(RescoreTable)
 idempotency_keys = _table(IdempotencyKeyTable)
 api_keys = _table(ApiKeyTable)

@@ -11,7 +11,8 @@ from app.ports import Views
 from app.store.database import Database
 from app.store.group_rows import Head, load_groups
 from app.store.payloads import decode, decode_json, findable, from_micros
-from app.store.tables import groups, judgements, prompts, rollouts, scores, tasks
+from app.store.scorings import load_scorings
+from app.store.tables import groups, judgements, prompts, rollouts, scores, scorings, tasks
 from app.store.tasks import load_tasks
 
 
@@ -84,16 +85,22 @@ def _group(connection: Connection, group_id: str) -> GroupDetail | None:
     if not found:
         return None
     made = (
-        select(judgements.c.answer, prompts.c.body)
+        select(judgements.c.answer, prompts.c.body, scorings.c.scoring_id)
         .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
         .join(prompts, judgements.c.prompt_digest == prompts.c.digest, isouter=True)
+        .join(scorings, judgements.c.scoring_sequence == scorings.c.sequence, isouter=True)
         .where(groups.c.group_id == group_id)
         .order_by(judgements.c.sequence)
     )
+    judged: defaultdict[str | None, list[Judgement]] = defaultdict(list)
+    for answer, prompt, scoring_id in connection.execute(made):
+        judged[scoring_id].append(_judgement(answer, prompt))
+    others = load_scorings(connection, groups.c.group_id == group_id)
     return GroupDetail(
         group=found[0],
         task=load_tasks(connection, [found[0].task_id])[found[0].task_id],
-        judgements=tuple(_judgement(answer, prompt) for answer, prompt in connection.execute(made)),
+        judgements=tuple(judged[None]),
+        scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
     )
 
 

@@ -14,9 +14,9 @@ from app.domain.tasks import Context
 from app.ports import IdempotencyKey
 from app.prompts import digest
 from app.store.engine import is_postgres, open_writer
-from app.store.group_rows import group_row, judgement_rows, rollout_row
+from app.store.group_rows import group_row, judgement_rows, rollout_row, score_columns
 from app.store.store import Store
-from app.store.tables import groups, judgements, leases, rollouts, streams
+from app.store.tables import groups, judgements, leases, rescores, rollouts, scorings, streams
 from tests.contracts.store_cases import cycle, group, record, stream, using
 
 Statement = tuple[str, Any]
@@ -43,7 +43,15 @@ EXPECTED: Mapping[str, set[str]] = {
     "hand out": {"pk_streams", "pk_leases", "ix_leases_live_expiry", "ix_leases_deferred", "ix_leases_live_task"},
     "add": {"pk_idempotency_keys", "pk_leases", "pk_tasks", *LOADED},
     "finish": {"pk_groups", *LOADED},
-    "detail": {"ix_judgements_group_sequence", "pk_tasks", "pk_prompts", *LOADED},
+    "detail": {
+        "ix_judgements_group_sequence",
+        "ix_scorings_group_sequence",
+        "pk_scorings",
+        "pk_rescores",
+        "pk_tasks",
+        "pk_prompts",
+        *LOADED,
+    },
 }
 
 
@@ -79,6 +87,19 @@ def lease_filler(n: int) -> dict[str, str | int | None]:
     }
 
 
+def scoring_filler(n: int) -> dict[str, str | int]:
+    """Of the nth group after the first."""
+    return {
+        "sequence": 1 + n,
+        "scoring_id": f"s{n}",
+        "group_sequence": 2 + n,
+        "scoring_digest": "d",
+        "outcome": "scored",
+        "head": "{}",
+        "created_at": 0,
+    }
+
+
 def fill(connection: Connection) -> None:
     """Enough rows that a plan is chosen for a reason."""
     fillers = [filler(n) for n in range(GROUPS)]
@@ -88,6 +109,9 @@ def fill(connection: Connection) -> None:
     connection.execute(insert(groups), [group_row(one) for one in fillers])
     connection.execute(insert(rollouts), [rollout_row(first + n, 0, one.rollouts[0]) for n, one in enumerate(fillers)])
     connection.execute(insert(judgements), judged.judgements)
+    connection.execute(insert(scorings), [scoring_filler(n) for n in range(GROUPS)])
+    rescored = [{"scoring_sequence": 1 + n, "position": 0, **score_columns(Score.exact(True))} for n in range(GROUPS)]
+    connection.execute(insert(rescores), rescored)
     mine = connection.execute(select(streams)).mappings().one()
     connection.execute(insert(streams), [{**mine, "digest": f"s{n}"} for n in range(40)])
     connection.execute(insert(leases), [lease_filler(n) for n in range(GROUPS)])
