@@ -21,9 +21,12 @@ from app.api.examples import Examples
 from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
 from app.envs.npc_arena import NpcArena
-from app.judges.chat import ChatJudge, ChatJudgeConfig
+from app.judges.budget import BudgetConfig
+from app.judges.chat import ChatJudge
+from app.judges.configuration import ChatJudgeConfig
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
+from app.judges.prices import Prices
 from app.packaged import packaged_folder
 from app.ports import Clock, Environment, Panels, Retriever
 from app.rag.nothing import NoWorlds
@@ -85,17 +88,27 @@ def _judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJu
     key = None if judge.api_key_env is None else settings.secret(judge.api_key_env)
     if judge.api_key_env is not None and key is None:
         raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
+    prices = Prices(judge.input_price_per_million, judge.output_price_per_million)
+    if not prices.known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
+        raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
     return ChatJudgeConfig(
         name=name,
         base_url=judge.base_url,
         model=judge.model,
         api_key=key,
         deadline_seconds=judge.deadline_seconds,
+        queue_seconds=judge.queue_seconds,
         temperature=judge.temperature,
         max_output_tokens=judge.max_output_tokens,
+        token_parameter=judge.token_parameter,
         json_mode=judge.json_mode,
-        input_price_per_million=judge.input_price_per_million,
-        output_price_per_million=judge.output_price_per_million,
+        prices=prices,
+        max_concurrency=judge.max_concurrency,
+        requests_per_minute=judge.requests_per_minute,
+        tokens_per_minute=judge.tokens_per_minute,
+        budget=BudgetConfig(judge.budget_usd, judge.budget_usd_per_day, judge.budget_tokens),
+        breaker_failures=judge.breaker_failures,
+        breaker_seconds=judge.breaker_seconds,
     )
 
 

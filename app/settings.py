@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -24,6 +24,15 @@ class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
 
+JudgeFormat = Literal["schema", "object", "off"]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+def _judge_format(value: object) -> object:
+    """YAML reads `off` as false, and this was a yes or no once."""
+    return {"true": "object", "false": "off"}.get(str(value).casefold(), value)
+
+
 class JudgeSettings(_Section):
     base_url: str
     """Of an OpenAI-compatible API, ending in `/v1` for most servers."""
@@ -32,17 +41,41 @@ class JudgeSettings(_Section):
     api_key_env: str | None = None
     """The variable that holds the key; none for servers that need no key."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """For one reading of a group, every retry included."""
+    """For one reading of a group, every retry included; waiting for the limits below does not count."""
+    queue_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
+    """The longest that a reading waits for those limits before it fails."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """0 for verdicts that repeat as far as the server allows."""
     max_output_tokens: Annotated[int, Field(ge=64)] = 4096
     """A verdict that is cut off there counts as a failed one."""
-    json_mode: bool = True
-    """Ask the server for `response_format: json_object`."""
+    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105
+    """What this API calls the bound above."""
+    json_mode: Annotated[JudgeFormat, BeforeValidator(_judge_format)] = "object"
+    """`schema` asks the server for the very form of the verdict, `object` for any JSON, `off` says it in words alone. A
+    server that refuses a form is asked in the next weaker one."""
     input_price_per_million: Annotated[float, Field(ge=0)] | None = None
     """US dollars per million prompt tokens."""
     output_price_per_million: Annotated[float, Field(ge=0)] | None = None
     """US dollars per million completion tokens."""
+    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
+    """Calls at once: falls when the server answers 429 and slowly comes back."""
+    requests_per_minute: Positive | None = None
+    """Never faster than this."""
+    tokens_per_minute: Positive | None = None
+    """Of prompts and answers together."""
+    budget_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """US dollars for as long as the database lives; a call that might exceed it is not made, and what it would have
+    scored is `unscored: budget`. Needs prices."""
+    budget_usd_per_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    """The same for each day in UTC."""
+    budget_tokens: Annotated[int, Field(ge=0)] | None = None
+    """Tokens of prompts and answers for as long as the database lives."""
+    breaker_failures: Annotated[int, Field(ge=1)] = 5
+    """After as many failures in a row over more than 5 seconds the judge is left alone for a while."""
+    breaker_seconds: Positive = 30.0
+    """For so long; then one call finds out whether it is back."""
+    fallback: Name | None = None
+    """The judge that is asked when this one refuses, by its name."""
     allow_self_judge: bool = False
     """Let this judge score a policy that is its own model."""
 
@@ -50,6 +83,20 @@ class JudgeSettings(_Section):
 class EnvironmentSettings(_Section):
     judges: tuple[Name, ...] = ()
     """Names of judges from `judges`; the offline judge when empty."""
+    mode: Mode | None = None
+    """How judges read a group where a run does not say: `listwise` (all at once, in mirrored orders; the default),
+    `pairwise` or `pointwise`."""
+    votes: Votes | None = None
+    """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`); 1 by
+    default."""
+    relative_weight: Unit | None = None
+    """Share of the standing within the group in a judged reward; 0.5 by default."""
+
+    @property
+    def options(self) -> ScoringOptions:
+        return ScoringOptions(
+            mode=self.mode, votes=self.votes, judges=self.judges, relative_weight=self.relative_weight
+        )
 
 
 class Settings(BaseSettings):
@@ -83,25 +130,15 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "json", "console"] = "auto"
     """One JSON object a line, or lines for people; `auto` chooses the latter on a terminal."""
     cache_dir: Path | None = None
-    mode: Mode | None = None
-    """How judges read a group where a run does not say: `listwise` (all at once, in mirrored orders; the default),
-    `pairwise` or `pointwise`."""
-    votes: Votes | None = None
-    """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`); 1 by
-    default."""
-    relative_weight: Unit | None = None
-    """Share of the standing within the group in a judged reward; 0.5 by default."""
-
-    @property
-    def options(self) -> ScoringOptions:
-        return ScoringOptions(
-            mode=self.mode, votes=self.votes, judges=self.judges, relative_weight=self.relative_weight
-        )
     """Where data sets are cached; the user's cache directory by default."""
     datasets: dict[Name, str] = {}
     """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
     judges: dict[Name, JudgeSettings] = {}
     """Judge models by name."""
+    judge_cache_days: Positive | None = None
+    """A judge's answer that is older is asked for again; kept for ever by default."""
+    judge_cache_entries: Annotated[int, Field(ge=1)] | None = None
+    """About as many answers are kept, the newest; all by default."""
     environments: dict[Name, EnvironmentSettings] = {}
     """Per environment: which judges score it, and how."""
 

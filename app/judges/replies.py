@@ -8,39 +8,40 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from app.judges.failures import CallFailed
 from app.judges.reading import encodable
 
 _LONGEST_WORDS: Final = 200
 _MOST_TOKENS: Final = 10**9
 
 
-class NotAReply(Exception):
-    """Status 200 with something in it that is no chat completion."""
-
-
 @dataclass(frozen=True)
 class ChatReply:
-    """`text` is the refusal where the model refused. Token counts are 0 where the server does not count."""
+    """`text` is the refusal where the model refused. Token counts are None where the server does not count."""
 
     text: str
     cut_off: bool
-    input_tokens: int
-    output_tokens: int
+    refused: bool
+    """By the API's own fields: what a text says is for the parser."""
+    input_tokens: int | None
+    output_tokens: int | None
 
 
 def read_reply(body: bytes) -> ChatReply:
-    """NotAReply when there is no message in `body`."""
+    """CallFailed when there is no message in `body`."""
     try:
         value: object = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
-        raise NotAReply("the judge's server sent something that is not JSON") from None
+        raise CallFailed("the judge's server sent something that is not JSON", status=200) from None
     choice = _first(_field(value, "choices"))
     message = _field(choice, "message")
     if not isinstance(message, dict):
-        raise NotAReply("the judge's server sent JSON without a message in it")
+        raise CallFailed("the judge's server sent JSON without a message in it", status=200)
     usage = _field(value, "usage")
+    content, refusal = _text(message.get("content")), _text(message.get("refusal"))
     return ChatReply(
-        text=encodable(_text(message.get("content")) or _text(message.get("refusal"))),
+        text=encodable(content or refusal),
+        refused=_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
         cut_off=_field(choice, "finish_reason") == "length",
         input_tokens=_count(_field(usage, "prompt_tokens")),
         output_tokens=_count(_field(usage, "completion_tokens")),
@@ -71,6 +72,11 @@ def told_by_server(status: int, body: object) -> str:
     return encodable(f": {' '.join(words.split())[:_LONGEST_WORDS]}") if words.strip() else ""
 
 
+def error_code(body: object) -> str:
+    """The machine's word for a refused request, where the server has one."""
+    return _text(_field(_field(body, "error"), "code"))
+
+
 def _field(value: object, name: str) -> object:
     return value.get(name) if isinstance(value, dict) else None
 
@@ -86,5 +92,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _count(value: object) -> int:
-    return min(value, _MOST_TOKENS) if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+def _count(value: object) -> int | None:
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        return None
+    return min(value, _MOST_TOKENS)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pytest
@@ -19,10 +18,12 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
 )
-from app.judges import chat
-from app.judges.chat import ChatJudge, ChatJudgeConfig
+from app.judges import line
+from app.judges.chat import ChatJudge
+from app.judges.configuration import ChatJudgeConfig
 from app.judges.offline import OfflineJudge
 from app.judges.panel import ListwisePanel
+from app.judges.prices import Prices
 from app.judges.scripted import ScriptedJudge, by_position, by_text, failing, indifferent, noisy
 from app.ports import Judge
 from tests.chat_server import Received, Reply, Script, serving
@@ -151,8 +152,8 @@ SCENARIOS = {
     "429 with a date": Scenario(first(failure(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")), 2),
     "429 with nonsense": Scenario(first(failure(429, retry_after="soon")), 2),
     "429 for an hour": Scenario(always(failure(429, retry_after="3600")), 1, "answered 429, 1 attempts, no time"),
-    "400": Scenario(always(failure(400, "response_format is unknown")), 1, "answered 400: response_format is unknown"),
-    "400 that repeats the key": Scenario(always(failure(400, f"bad {KEY} here")), 1, "answered 400: bad … here"),
+    "400": Scenario(always(failure(400, "too long")), 2, "answered 400: too long"),
+    "400 that repeats the key": Scenario(always(failure(400, f"bad {KEY} here")), 2, "answered 400: bad … here"),
     "401": Scenario(always(failure(401, f"Incorrect API key: {KEY[:9]}***")), 1, "answered 401"),
     "garbage": Scenario(always(Reply(b"\xff\xfe<html>")), 3, "not JSON"),
     "garbage once": Scenario(first(Reply(b"<html>", headers={"content-type": "text/html"})), 2),
@@ -162,7 +163,9 @@ SCENARIOS = {
     "slow beyond the deadline": Scenario(
         always(Reply(completion(GOOD).body, seconds=1.0)), 1, "no usable answer within 0.3 s", deadline=0.3
     ),
-    "refuses": Scenario(always(completion(None, refusal="I cannot do that.")), 2, "no complete JSON object"),
+    "refuses": Scenario(always(completion(None, refusal="I cannot do that.")), 1, "the judge refuses: I cannot do"),
+    "filtered": Scenario(always(completion("", "content_filter")), 1, "the judge refuses"),
+    "declines in words": Scenario(always(BAD), 2, "no complete JSON object"),
     "refuses once": Scenario(first(BAD), 2),
     "silent": Scenario(always(completion("")), 2, "no complete JSON object"),
     "cut off": Scenario(always(completion(GOOD[:-9], "length")), 2, "cut off after 500 tokens"),
@@ -186,7 +189,7 @@ SCENARIOS = {
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chat, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 def config(url: str, **more: object) -> ChatJudgeConfig:
@@ -256,10 +259,10 @@ def test_options_that_a_server_may_not_know_are_left_out(monkeypatch: pytest.Mon
     monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
     monkeypatch.setenv("OPENAI_PROJECT_ID", "project-secret")
     with serving(always(completion(GOOD))) as server:
-        judged(config(server.url, json_mode=False, temperature=None, api_key=None))
+        judged(config(server.url, json_mode="off", temperature=None, api_key=None))
     sent = server.received[0]
     assert {"response_format", "temperature"}.isdisjoint(sent.body)
-    assert (sent.authorization, [value for value in sent.headers.values() if "secret" in value]) == ("Bearer none", [])
+    assert (sent.authorization, [value for value in sent.headers.values() if "secret" in value]) == ("", [])
 
 
 def test_the_correction_says_what_was_wrong() -> None:
@@ -274,11 +277,11 @@ def test_the_correction_says_what_was_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("prices", "cost"),
-    [({}, None), ({"input_price_per_million": 2.0, "output_price_per_million": 10.0}, 0.004)],
+    [(Prices(), None), (Prices(2.0, 10.0), 0.004)],
 )
-def test_cost(prices: Mapping[str, float], cost: float | None) -> None:
+def test_cost(prices: Prices, cost: float | None) -> None:
     with serving(always(completion(GOOD))) as server:
-        _, judgement = judged(config(server.url, **prices))
+        _, judgement = judged(config(server.url, prices=prices))
     assert judgement.cost_usd == pytest.approx(cost)
 
 
@@ -287,7 +290,10 @@ def test_servers_that_do_not_count(usage: object) -> None:
     body = json.loads(completion(GOOD).body) | {"usage": usage}
     with serving(always(Reply(json.dumps(body).encode()))) as server:
         _, judgement = judged(config(server.url))
-    assert (judgement.error, judgement.input_tokens, judgement.output_tokens) == (None, 0, 0)
+    read = sum(len(said["content"].encode()) for said in server.received[0].messages)
+    assert judgement.error is None
+    assert judgement.input_tokens == pytest.approx(read / 4, abs=50), "what a token is long as a rule"
+    assert judgement.output_tokens == pytest.approx(len(GOOD) / 4, abs=50)
 
 
 def test_lone_surrogates_are_replaced_in_what_is_kept() -> None:
@@ -320,7 +326,7 @@ def test_the_digest_covers_what_could_change_a_verdict() -> None:
         {"model": "judge-2"},
         {"temperature": 0.5},
         {"max_output_tokens": 9},
-        {"json_mode": False},
+        {"json_mode": "off"},
     ]
     assert len({digest_of(), *(digest_of(**change) for change in changed)}) == 5
     assert digest_of() == digest_of(base_url="http://127.0.0.1:2/v1", name="other", deadline_seconds=9.0)

@@ -1,0 +1,94 @@
+"""A breaker: a judge that fails again and again is left alone for a while, then asked one question."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from app.judges.failures import ReadingFailed
+from app.ports import Clock
+
+BURST_SECONDS: Final = 5.0
+"""Failures that all happen within this time are a burst, which retries survive; the breaker opens for what lasts."""
+
+State = Literal["closed", "open", "half_open"]
+
+
+@dataclass
+class Outcome:
+    """What became of a call; without a word it counts as one that was given up."""
+
+    good: bool | None = None
+    trouble: str = ""
+
+
+class Breaker:
+    """Opens after `failures` calls in a row failed over a time longer than a burst, for `seconds`. Then one call goes
+    through as a probe: it closes the breaker or opens it again."""
+
+    def __init__(self, failures: int, seconds: float, clock: Callable[[], float], now: Clock) -> None:
+        self._most = failures
+        self._seconds = seconds
+        self._clock = clock
+        self._now = now
+        self._failures = 0
+        self._first_at = 0.0
+        self._opened_until: float | None = None
+        self._probing = False
+        self._trouble = ""
+
+    @property
+    def state(self) -> State:
+        if self._opened_until is None:
+            return "closed"
+        return "half_open" if self._probing or self._clock() >= self._opened_until else "open"
+
+    def check(self) -> None:
+        """ReadingFailed, naming when it is tried again, while nothing may be asked."""
+        if self._opened_until is None or (self._clock() >= self._opened_until and not self._probing):
+            return
+        if self._probing:
+            when = "as soon as the question under way is answered"
+        else:
+            when = f"at {self._moment():%Y-%m-%dT%H:%M:%SZ}"
+        raise ReadingFailed(
+            f"the judge is left alone after {self._failures} failures in a row and tried again {when}; "
+            f"the last failure: {self._trouble}",
+            "unavailable",
+        )
+
+    @contextmanager
+    def call(self) -> Iterator[Outcome]:
+        """Around one call, which notes in the outcome what became of it."""
+        self.check()
+        probe = self._opened_until is not None
+        self._probing = self._probing or probe
+        outcome = Outcome()
+        try:
+            yield outcome
+        finally:
+            if probe:
+                self._probing = False
+            if outcome.good is True:
+                self._closed()
+            elif outcome.good is False:
+                self._failed(outcome.trouble, probe)
+
+    def _closed(self) -> None:
+        self._failures = 0
+        self._opened_until = None
+
+    def _failed(self, trouble: str, probe: bool) -> None:
+        now = self._clock()
+        self._trouble = trouble
+        if self._failures == 0:
+            self._first_at = now
+        self._failures += 1
+        lasting = self._failures >= self._most and now - self._first_at >= BURST_SECONDS
+        if probe or (self._opened_until is None and lasting):
+            self._opened_until = now + self._seconds
+
+    def _moment(self) -> datetime:
+        left = (self._opened_until or 0.0) - self._clock()
+        return self._now() + timedelta(seconds=max(0.0, left))

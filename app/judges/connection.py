@@ -1,0 +1,89 @@
+"""One HTTP exchange with a judge's server, and nothing that a second one would need.
+
+Measured once against a loopback server that takes 200 ms, 64 calls at once, on a busy machine with 2 cores: aiohttp by
+itself takes 1.10 times the ideal wall time and 0.25 ms of CPU a call; the openai client over aiohttp 1.37 to 1.54 times
+and 1.1 ms, over httpx 1.50 to 1.85 times and 1.5 to 2.0 ms. Retries, deadlines and parsing are ours, so that such a
+client would have nothing to do.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+import aiohttp
+from pydantic import JsonValue, SecretStr
+
+from app.judges.failures import CallFailed
+from app.judges.replies import error_code, retry_after, told_by_server
+
+CONNECT_SECONDS: Final = 10.0
+LARGEST_REPLY: Final = 4 * 1024 * 1024
+"""Bytes; a server that sends more is not waited for."""
+
+
+class Connection:
+    """Opened by the first call; the caller bounds the time."""
+
+    def __init__(self, base_url: str, api_key: SecretStr | None) -> None:
+        self._url = base_url.rstrip("/") + "/chat/completions"
+        self._headers = {"content-type": "application/json", "accept": "application/json"}
+        if api_key is not None:
+            self._headers["authorization"] = f"Bearer {api_key.get_secret_value()}"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    async def send(self, body: Mapping[str, JsonValue]) -> bytes:
+        """The body of a reply with a status below 300. CallFailed for everything else."""
+        content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
+        try:
+            return await self._exchanged(content)
+        except CallFailed:
+            raise
+        except aiohttp.ClientConnectorError:
+            raise CallFailed("the judge's server could not be reached") from None
+        except Exception as error:
+            raise CallFailed(f"the connection to the judge's server broke: {type(error).__name__}") from None
+
+    async def _exchanged(self, content: bytes) -> bytes:
+        async with self._open().post(self._url, data=content, headers=self._headers, allow_redirects=False) as response:
+            parts: list[bytes] = []
+            size = 0
+            async for part in response.content.iter_any():
+                parts.append(part)
+                size += len(part)
+                if size > LARGEST_REPLY:
+                    response.close()
+                    raise CallFailed(f"the judge's server sent more than {LARGEST_REPLY} bytes", status=200)
+            received = b"".join(parts)
+            if response.status < 300:
+                return received
+            said = _json(received)
+            raise CallFailed(
+                f"the judge's server answered {response.status}",
+                status=response.status,
+                code=error_code(said),
+                told=told_by_server(response.status, said),
+                retry_after=retry_after(response.headers),
+            )
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),  # the limit of the judge is the only one
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=True,
+                trust_env=False,
+            )
+        return self._session
+
+
+def _json(body: bytes) -> object:
+    try:
+        value: object = json.loads(body.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return value

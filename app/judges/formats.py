@@ -1,0 +1,76 @@
+"""In which form a judge's server is asked to answer, and what to do with one that does not know it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.judging import JudgeRequest
+from app.judges.configuration import JsonMode
+from app.judges.failures import CallFailed
+from app.judges.verdicts import HIGHEST
+
+_REFUSED: Final = frozenset((400, 415, 422, 501))
+_WEAKER: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
+_ABOUT_THE_FORMAT: Final = ("response_format", "json_schema", "json_object", "json mode", "structured output")
+
+
+class AnswerFormat:
+    """Starts with the form that is configured. A server that refuses it is asked in a weaker one from then on."""
+
+    def __init__(self, mode: JsonMode) -> None:
+        self.mode = mode
+        self._worked = False
+
+    def worked(self, mode: JsonMode) -> None:
+        self._worked = self._worked or mode == self.mode
+
+    def weakened(self, used: JsonMode, failed: CallFailed) -> bool:
+        """Whether to ask again at once, since the server may have refused nothing but the form."""
+        if failed.status not in _REFUSED or used == "off":
+            return False
+        named = any(word in failed.told.casefold() for word in _ABOUT_THE_FORMAT)
+        if self.mode == used and (named or not self._worked):
+            self.mode = _WEAKER[used]
+        return self.mode != used
+
+
+def response_format(mode: JsonMode, request: JudgeRequest) -> JsonValue:
+    """The parameter of that name; None for none."""
+    if mode == "off":
+        return None
+    if mode == "object" or request.mode != "listwise":
+        return {"type": "json_object"}
+    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": _listwise(request)}}
+
+
+def _listwise(request: JudgeRequest) -> JsonValue:
+    ids: JsonValue = {"type": "string", "enum": [candidate.id for candidate in request.candidates]}
+    score: JsonValue = {"type": ["number", "null"], "minimum": 0, "maximum": HIGHEST}
+    code: JsonValue = {"type": "string"}
+    if request.rubric.defects:
+        code = {"type": "string", "enum": [rule.code for rule in request.rubric.defects]}
+    verdict = _object(
+        {
+            "candidate": ids,
+            "evidence": _list({"type": "string"}),
+            "defects": _list(_object({"code": code, "quote": {"type": "string"}})),
+            "scores": _object({criterion.name: score for criterion in request.rubric.criteria}),
+            "note": {"type": "string"},
+        }
+    )
+    return _object({"verdicts": _list(verdict), "ranking": _list(_list(ids))})
+
+
+def _object(properties: Mapping[str, JsonValue]) -> JsonValue:
+    required: Sequence[JsonValue] = list(properties)
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: JsonValue) -> JsonValue:
+    return {"type": "array", "items": items}

@@ -1,0 +1,206 @@
+"""The way to a judge's server: one retry loop, through which every call of every reading passes its limits."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, TypedDict
+
+from pydantic import JsonValue
+
+from app.domain.judging import JudgeRequest
+from app.judges.breaker import Breaker, Outcome
+from app.judges.budget import Budget, Reserved
+from app.judges.configuration import ChatJudgeConfig, JsonMode
+from app.judges.connection import Connection
+from app.judges.deadline import Deadline
+from app.judges.failures import CallFailed, ReadingFailed
+from app.judges.formats import AnswerFormat, response_format
+from app.judges.limits import AdaptiveLimit, Rate
+from app.judges.prices import estimated_tokens
+from app.judges.replies import ChatReply, read_reply
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+LONGEST_PAUSE_SECONDS: Final = 8.0
+STRANGE_REPLIES: Final = 3
+"""As many replies with status 200 that are no chat completions, and the URL is taken to be wrong."""
+
+_PASSING: Final = frozenset((408, 409, 425, 429))
+"""Statuses below 500 after which the same request may succeed."""
+_OF_THE_SERVER: Final = frozenset((401, 403, 404, 408))
+"""Statuses below 500 that would meet any request."""
+_FILTERED: Final = frozenset(("content_filter", "content_policy_violation"))
+"""Codes of a request that the server's filter stopped."""
+
+
+class Said(TypedDict):
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass
+class Spent:
+    """What a reading has cost so far, and what went wrong last."""
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    raw: str = ""
+    trouble: str = ""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Line:
+    def __init__(
+        self,
+        config: ChatJudgeConfig,
+        *,
+        chance: Callable[[], float] = random.random,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = _now,
+    ) -> None:
+        self.limit = AdaptiveLimit(config.max_concurrency, clock)
+        self.breaker = Breaker(config.breaker_failures, config.breaker_seconds, clock, now)
+        self.budget = Budget(config.budget, now)
+        self.last_error: str | None = None
+        self._config = config
+        self._chance = chance
+        self._clock = clock
+        self._requests = None if config.requests_per_minute is None else Rate(config.requests_per_minute, clock)
+        self._tokens = None if config.tokens_per_minute is None else Rate(config.tokens_per_minute, clock)
+        self._format = AnswerFormat(config.json_mode)
+        self._connection = Connection(config.base_url, config.api_key)
+        self._quiet_until = float("-inf")
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def ask(self, messages: Sequence[Said], request: JudgeRequest, deadline: Deadline, spent: Spent) -> ChatReply:
+        """The server's answer, after as many attempts as the deadline allows. ReadingFailed for a fault that will not
+        pass, for a refusal, and when nothing may be asked."""
+        attempt = strange = 0
+        while True:
+            pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
+            mode = self._format.mode
+            try:
+                reply = await self._called(self._body(messages, request, mode), messages, deadline, spent)
+            except CallFailed as failed:
+                spent.trouble = self.last_error = failed.words
+                strange += failed.status == 200
+                if self._format.weakened(mode, failed):
+                    continue
+                _require_passing(failed, strange)
+                pause = max(pause, failed.retry_after)
+            else:
+                self._format.worked(mode)
+                if reply.refused:
+                    raise ReadingFailed(f"the judge refuses: {' '.join(reply.text.split())[:200]}", "refused")
+                return reply
+            attempt += 1
+            if deadline.left <= pause:
+                raise ReadingFailed(f"{spent.trouble}, {spent.calls} attempts, no time for another", "unavailable")
+            await asyncio.sleep(pause)
+
+    def _body(self, messages: Sequence[Said], request: JudgeRequest, mode: JsonMode) -> dict[str, JsonValue]:
+        config = self._config
+        body: dict[str, JsonValue] = {
+            "model": config.model,
+            "messages": [{"role": said["role"], "content": said["content"]} for said in messages],
+            config.token_parameter: config.max_output_tokens,
+        }
+        if config.temperature is not None:
+            body["temperature"] = config.temperature
+        if (wanted := response_format(mode, request)) is not None:
+            body["response_format"] = wanted
+        return body
+
+    async def _called(
+        self, body: dict[str, JsonValue], messages: Sequence[Said], deadline: Deadline, spent: Spent
+    ) -> ChatReply:
+        """One call, once all limits let it through."""
+        texts = [said["content"] for said in messages]
+        expected = self._config.prices.amount(estimated_tokens(texts), self._config.max_output_tokens)
+        self.breaker.check()
+        self.budget.check(expected)
+        await self._quiet(deadline)
+        with deadline.queue():
+            await self.limit.acquire()
+        try:
+            with deadline.queue():
+                if self._requests is not None:
+                    await self._requests.take(1)
+                taken = 0.0 if self._tokens is None else await self._tokens.take(expected.tokens)
+                reserved = await self.budget.reserve(expected)
+            with self.budget.settling(reserved), self.breaker.call() as outcome:
+                reply = await self._exchanged(body, outcome, deadline, spent)
+                self._settle(reply, texts, reserved, spent)
+            if self._tokens is not None:
+                self._tokens.settle(taken - reserved.used.tokens)
+            return reply
+        finally:
+            self.limit.release()
+
+    async def _exchanged(
+        self, body: dict[str, JsonValue], outcome: Outcome, deadline: Deadline, spent: Spent
+    ) -> ChatReply:
+        spent.calls += 1
+        try:
+            reply = read_reply(await self._connection.send(body))
+        except CallFailed as failed:
+            self._learn(failed, outcome)
+            raise
+        except asyncio.CancelledError:
+            if deadline.expired:
+                outcome.good, outcome.trouble = False, "no answer within the deadline"
+                self.last_error = outcome.trouble
+                self.limit.troubled()
+            raise
+        outcome.good = True
+        self.limit.clean()
+        return reply
+
+    def _learn(self, failed: CallFailed, outcome: Outcome) -> None:
+        """What a failed call says of the server."""
+        if failed.status == 429:
+            self.limit.too_many(failed.retry_after)
+            self._quiet_until = max(self._quiet_until, self._clock() + failed.retry_after)
+        elif failed.status is None or failed.status < 300 or failed.status >= 500 or failed.status in _OF_THE_SERVER:
+            outcome.good, outcome.trouble = False, failed.words
+            self.limit.troubled()
+        else:
+            outcome.good = True
+
+    def _settle(self, reply: ChatReply, texts: Sequence[str], reserved: Reserved, spent: Spent) -> None:
+        """Where the server does not count, the usual length of a token stands in."""
+        read = estimated_tokens(texts, bytes_per_token=4) if reply.input_tokens is None else reply.input_tokens
+        wrote = (
+            estimated_tokens([reply.text], bytes_per_token=4) if reply.output_tokens is None else reply.output_tokens
+        )
+        reserved.used = self._config.prices.amount(read, wrote)
+        spent.raw = reply.text
+        spent.input_tokens += read
+        spent.output_tokens += wrote
+
+    async def _quiet(self, deadline: Deadline) -> None:
+        """Nobody asks before the time that the server named."""
+        wait = self._quiet_until - self._clock()
+        if wait >= deadline.left:
+            raise ReadingFailed(f"the judge's server asked to be left alone for another {wait:.0f} s", "unavailable")
+        if wait > 0:
+            await asyncio.sleep(wait)
+
+
+def _require_passing(failed: CallFailed, strange: int) -> None:
+    """ReadingFailed when the same call would fail again."""
+    status = failed.status
+    if failed.code in _FILTERED:
+        raise ReadingFailed(f"the judge's server refuses{failed.told}", "refused") from None
+    if strange == STRANGE_REPLIES:
+        raise ReadingFailed(failed.words, "unavailable") from None
+    if status is not None and 300 <= status < 500 and status not in _PASSING:
+        raise ReadingFailed(failed.words + failed.told, "unavailable") from None
