@@ -8,6 +8,7 @@ Read in this order:
     rewards     how parts become a reward; the statistics of a group
     prompts     templates and digests        sheets      character sheets
     grading     what a reply commits to          word_problems   arithmetic made from stories
+    conversations   that wait for a reply, as data sets hold them and as we wrote them
     service     the verbs: next_batch, step, score
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt

@@ -112,8 +112,10 @@ def _responsive(measures: Measures) -> float:
 
 
 def _relevance(measures: Measures) -> float:
-    """For a criterion that words cannot measure: is the reply about what it answers at all?"""
-    return _mean((0.6, measures.answers), (0.4, measures.focus)) * (1.0 - 0.5 * measures.repetition)
+    """For a criterion that words cannot measure: is the reply about what it answers at all? Words of the conversation
+    count as far as the line is taken up, so that repeating it earns nothing."""
+    focus = min(measures.focus, measures.answers)
+    return _mean((0.6, measures.answers), (0.4, focus)) * (1.0 - 0.5 * measures.repetition)
 
 
 _MEASURED: Final[Mapping[str, Callable[[Measures], float]]] = {

@@ -1,0 +1,161 @@
+"""Conversations that wait for a reply: as data sets hold them in several forms, and as we wrote some ourselves."""
+
+from collections.abc import Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Annotated, Final, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from app.domain.tasks import Message
+from app.domain.values import Frozen, Split, require_encodable
+
+Speaker = Literal["system", "user", "assistant"]
+
+_SPEAKERS: Final[dict[str, Speaker]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "human": "user",
+    "assistant": "assistant",
+    "gpt": "assistant",
+    "chatgpt": "assistant",
+    "model": "assistant",
+    "bot": "assistant",
+}
+"""Who speaks, by what data sets call them."""
+
+
+class _Turn(BaseModel):
+    """What else a turn holds is not read."""
+
+    model_config = ConfigDict(frozen=True)
+
+
+class Said(_Turn):
+    """A turn as OpenAI writes it."""
+
+    role: str
+    content: str | None = None
+
+
+class Told(_Turn):
+    """A turn as ShareGPT writes it."""
+
+    speaker: Annotated[str, Field(alias="from")]
+    value: str | None = None
+
+
+class ConversationRow(BaseModel):
+    """One row of a data set: `messages` (role, content), `conversations` (from, value) or `prompt` (text, or messages),
+    the first of these that it has. What follows the last turn of the user was somebody's answer and is left out."""
+
+    model_config = ConfigDict(frozen=True)
+
+    messages: tuple[Said, ...] = ()
+    conversations: tuple[Told, ...] = ()
+    prompt: str | tuple[Said, ...] = ()
+    topic: str = ""
+
+    @model_validator(mode="after")
+    def _waits_for_a_reply(self) -> Self:
+        open_conversation(self._turns())
+        return self
+
+    @property
+    def conversation(self) -> tuple[Message, ...]:
+        return open_conversation(self._turns())
+
+    def _turns(self) -> list[tuple[str, str | None]]:
+        if self.messages:
+            return [(turn.role, turn.content) for turn in self.messages]
+        if self.conversations:
+            return [(turn.speaker, turn.value) for turn in self.conversations]
+        if isinstance(self.prompt, str):
+            return [("user", self.prompt)]
+        return [(turn.role, turn.content) for turn in self.prompt]
+
+
+def open_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message, ...]:
+    """The turns up to the user's last one. ValueError for nobody's turn, a turn without words, and where the user never
+    speaks."""
+    speakers = [_speaker(name) for name, _ in turns]
+    if "user" not in speakers:
+        raise ValueError("the user never speaks")
+    length = len(speakers) - speakers[::-1].index("user")
+    return tuple(
+        Message(role=speaker, content=_words(place, text))
+        for place, (speaker, (_, text)) in enumerate(zip(speakers[:length], turns, strict=False))
+    )
+
+
+def _speaker(name: str) -> Speaker:
+    speaker = _SPEAKERS.get(name.strip().lower())
+    if speaker is None:
+        raise ValueError(f"{name[:40]!r} is no speaker of a conversation: system, user and assistant are")
+    return speaker
+
+
+def _words(place: int, text: str | None) -> str:
+    if text is None or not text.strip():
+        raise ValueError(f"turn {place + 1} has no words")
+    return require_encodable(text)
+
+
+Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), AfterValidator(require_encodable)]
+Dialogue = Annotated[tuple[Words, ...], Field(min_length=3)]
+
+
+class Chapter(Frozen):
+    """Prompts of one kind: a text is what a user says, a list is user and assistant in turn, the user last."""
+
+    topic: str
+    language: Annotated[str, Field(pattern=r"^[a-z]{2}$")] = "en"
+    prompts: Annotated[tuple[Words | Dialogue, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _users_speak_last(self) -> Self:
+        for prompt in self.prompts:
+            if not isinstance(prompt, str) and len(prompt) % 2 == 0:
+                raise ValueError(f"the assistant has the last word: {prompt[0][:60]!r}")
+        return self
+
+    def conversations(self) -> list["Conversation"]:
+        return [
+            Conversation(topic=self.topic, language=self.language, messages=_in_turn(prompt)) for prompt in self.prompts
+        ]
+
+
+class Conversation(Frozen):
+    """One of ours."""
+
+    topic: str
+    language: str
+    messages: tuple[Message, ...]
+
+
+class PromptBook(Frozen):
+    """Our own prompts by split."""
+
+    train: Annotated[tuple[Chapter, ...], Field(min_length=1)]
+    test: Annotated[tuple[Chapter, ...], Field(min_length=1)]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """From `train.yaml` and `test.yaml`."""
+        files = {name: folder / f"{name}.yaml" for name in ("train", "test")}
+        return cls.model_validate(
+            {name: yaml.safe_load(file.read_text(encoding="utf-8")) for name, file in files.items()}
+        )
+
+    def conversations(self, split: Split) -> tuple[Conversation, ...]:
+        """One of each chapter in turn, so that neighbours differ."""
+        chapters = self.train if split == "train" else self.test
+        rounds = zip_longest(*(chapter.conversations() for chapter in chapters))
+        return tuple(one for one in chain.from_iterable(rounds) if one is not None)
+
+
+def _in_turn(prompt: str | tuple[str, ...]) -> tuple[Message, ...]:
+    said = (prompt,) if isinstance(prompt, str) else prompt
+    return tuple(Message(role="assistant" if place % 2 else "user", content=text) for place, text in enumerate(said))
