@@ -18,6 +18,7 @@ from prometheus_client import (
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.rewards import group_statistics
+from app.telemetry.tallies import Tallies
 
 PREFIX = "atropos_envs"
 
@@ -42,8 +43,8 @@ class PrometheusObserver:
         self._rollouts = self._counter(
             "rollouts", "Completions by what became of scoring them.", "env", "outcome", "reason"
         )
-        self._reward = self._histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
-        self._criterion = self._histogram(
+        self._reward = self._tallies("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
+        self._criterion = self._tallies(
             "criterion", "Criteria of scored completions.", _UNIT_BUCKETS, "env", "criterion"
         )
         self._std = self._histogram(
@@ -84,18 +85,13 @@ class PrometheusObserver:
         outcomes = Counts((score.outcome, score.reason or "") for score in scores)
         for (outcome, reason), count in outcomes.items():
             self._rollouts.labels(env, outcome, reason).inc(count)
-        reward = self._reward.labels(env)
+        self._reward.add((env,), [score.reward for score in scores if score.reward is not None])
         values: defaultdict[str, list[float]] = defaultdict(list)
-        for score in scores:
-            if score.reward is not None:
-                reward.observe(score.reward)
-            for criterion in score.criteria:
-                if criterion.value is not None:
-                    values[criterion.name].append(criterion.value)
+        for criterion in (criterion for score in scores for criterion in score.criteria):
+            if criterion.value is not None:
+                values[criterion.name].append(criterion.value)
         for name, given in values.items():
-            histogram = self._criterion.labels(env, name)
-            for value in given:
-                histogram.observe(value)
+            self._criterion.add((env, name), given)
 
     def judged(self, judgements: Sequence[Judgement]) -> None:
         for judgement in judgements:
@@ -139,3 +135,6 @@ class PrometheusObserver:
 
     def _histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)
+
+    def _tallies(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Tallies:
+        return Tallies(f"{PREFIX}_{name}", documentation, buckets, labels, self.registry)
