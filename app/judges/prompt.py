@@ -1,24 +1,43 @@
 """What a chat judge is told: fixed rules first, then the group as one JSON document with the candidates last."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 from pydantic import JsonValue
 
-from app.domain.judging import JudgeRequest, Rubric
+from app.domain.judging import JudgeRequest, Mode, Rubric
 from app.judges.reading import encodable
 from app.prompts import Template, digest
 
 _FOLDER: Final = Path(__file__).with_name("prompts")
-_LISTWISE: Final = Template.read(_FOLDER / "listwise.j2")
+_ASKED: Final[Mapping[Mode, Template]] = {mode: Template.read(_FOLDER / f"{mode}.j2") for mode in get_args(Mode)}
+_RULES: Final = Template.read(_FOLDER / "rules.j2")
+_VERDICT: Final = Template.read(_FOLDER / "verdict.j2")
 _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
 
 EVIDENCE_ASKED: Final = 3
+_SCALE: Final[Mapping[Mode, str]] = {
+    "listwise": "Read all candidates before you score any. Use the whole scale, and give equal scores only to equal "
+    "replies.",
+    "pairwise": "Read both candidates before you score one. Use the whole scale, and give equal scores only to equal "
+    "replies.",
+    "pointwise": "Use the whole scale: of many replies to such a situation few are as good or as bad as its ends.",
+}
 
-TEMPLATES_DIGEST: Final = digest([_LISTWISE.digest, _CORRECTION.digest, EVIDENCE_ASKED])
+TEMPLATES_DIGEST: Final = digest(
+    [
+        {mode: template.digest for mode, template in _ASKED.items()},
+        _RULES.digest,
+        _VERDICT.digest,
+        _CORRECTION.digest,
+        dict(_SCALE),
+        EVIDENCE_ASKED,
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -37,8 +56,16 @@ def prompt_for(request: JudgeRequest) -> Prompt:
         "candidates": [{"id": candidate.id, "text": candidate.text} for candidate in request.candidates],
     }
     return Prompt(
-        system=_LISTWISE.render(quotes=EVIDENCE_ASKED),
+        system=_rules_for(request.mode),
         user=encodable(json.dumps(document, ensure_ascii=False, allow_nan=False)),
+    )
+
+
+@cache
+def _rules_for(mode: Mode) -> str:
+    return _ASKED[mode].render(
+        rules=_RULES.render(scale=_SCALE[mode], for_all="" if mode == "pointwise" else " for every candidate"),
+        verdict=_VERDICT.render(quotes=EVIDENCE_ASKED),
     )
 
 

@@ -11,7 +11,7 @@ from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
 from app.judges.reading import THOUGHT_TAGS, encodable, fold
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 1
+PARSER_VERSION: Final = 2
 """Bumped when the same answer would be read differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -128,7 +128,9 @@ def _entries(found: Mapping[str, object], ids: Sequence[str], problems: list[str
 
 
 def _ranking(value: object, ids: Sequence[str], problems: list[str]) -> tuple[tuple[str, ...], ...]:
-    """Ids that stand alone count as a list of one."""
+    """Ids that stand alone count as a list of one. Of a single candidate there is nothing to say."""
+    if value is None and len(ids) == 1:
+        return (tuple(ids),)
     if not isinstance(value, list):
         problems.append('"ranking" is missing or not a list')
         return ()
