@@ -39,12 +39,12 @@ def response_format(mode: JsonMode, request: JudgeRequest) -> JsonValue:
     """The parameter of that name; None for none."""
     if mode == "off":
         return None
-    if mode == "object" or request.mode != "listwise":
+    if mode == "object" or request.mode == "pairwise":
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": _listwise(request)}}
+    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": _answer(request)}}
 
 
-def _listwise(request: JudgeRequest) -> JsonValue:
+def _answer(request: JudgeRequest) -> JsonValue:
     ids: JsonValue = {"type": "string", "enum": [candidate.id for candidate in request.candidates]}
     score: JsonValue = {"type": ["number", "null"], "minimum": 0, "maximum": HIGHEST}
     code: JsonValue = {"type": "string"}

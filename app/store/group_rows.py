@@ -144,6 +144,7 @@ def _judgement_row(
         "cost_usd": judgement.cost_usd,
         "latency_seconds": judgement.latency_seconds,
         "created_at": stamp,
+        "reading": judgement.reading or None,
     }
 
 

@@ -12,6 +12,7 @@ from app.errors import StoreUnavailable
 from app.ports import Clock, Health
 from app.store.database import Database
 from app.store.groups import StoredGroups
+from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
 from app.store.keys import StoredKeys
 from app.store.migration import migrate
 from app.store.runs import StoredRuns
@@ -46,8 +47,9 @@ def _touch(connection: Connection) -> None:
 class Store:
     """Every port of the store over one database."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, judgements: Keeping) -> None:
         self._database = database
+        self.judge_cache = StoredJudgeCache(database, judgements)
         self.tasks = StoredTasks(database)
         self.groups = StoredGroups(database)
         self.scorings = StoredScorings(database)
@@ -65,11 +67,12 @@ class Store:
         clock: Clock | None = None,
         committed: Callable[[float], None] | None = None,
         readers: int = 4,
+        judgements: Keeping = KEEP_ALL,
     ) -> Self:
         """Blocking: brings the schema up to date first. `committed` is told the seconds of every commit, from a thread
         of the store. StoreUnavailable when there is no database, ValueError for a URL that is none."""
         migrate(url, migrations)
-        return cls(Database(url, readers=readers, clock=clock, committed=committed))
+        return cls(Database(url, readers=readers, clock=clock, committed=committed), judgements)
 
     @property
     def depth(self) -> int:

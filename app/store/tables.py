@@ -231,6 +231,7 @@ class JudgementTable(Record, table=True):
     that the group's own scores were made from."""
 
     __tablename__ = "judgements"
+    __table_args__ = (_partial("ix_judgements_reading", "reading", where="reading IS NOT NULL"),)
     sequence: int = Field(sa_column=_sequence())
     group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
     judge: str
@@ -244,6 +245,31 @@ class JudgementTable(Record, table=True):
     latency_seconds: float
     created_at: int = Field(sa_type=BigInteger)
     scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
+    reading: str | None = None
+    """What the judge was asked, as in `judge_cache`."""
+
+
+class JudgeCacheTable(Record, table=True):
+    """Usable judgements by what was asked. `body` is without the prompt, which whoever asks knows."""
+
+    __tablename__ = "judge_cache"
+    reading: str = Field(primary_key=True)
+    judge: str
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger, index=True)
+
+
+class JudgeSpendingTable(Record, table=True):
+    """What every judge spent on a day, counted in days since 1970 in UTC; failed readings too."""
+
+    __tablename__ = "judge_spending"
+    judge: str = Field(primary_key=True)
+    day: int = Field(primary_key=True)
+    readings: int = Field(sa_type=BigInteger)
+    calls: int = Field(sa_type=BigInteger)
+    input_tokens: int = Field(sa_type=BigInteger)
+    output_tokens: int = Field(sa_type=BigInteger)
+    cost_usd: float
 
 
 class IdempotencyKeyTable(Record, table=True):
@@ -282,4 +308,6 @@ judgements = _table(JudgementTable)
 scorings = _table(ScoringTable)
 rescores = _table(RescoreTable)
 idempotency_keys = _table(IdempotencyKeyTable)
+judge_cache = _table(JudgeCacheTable)
+judge_spending = _table(JudgeSpendingTable)
 api_keys = _table(ApiKeyTable)
