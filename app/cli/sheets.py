@@ -1,10 +1,142 @@
 """`atropos-envs sheets`: what an author of characters does from a terminal."""
 
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
 import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.sheet_figures import Figures, tell_apart
+from app.envs.npc_arena import NpcArena
+from app.errors import GatewayError
+from app.judges.gates.registry import GATES
+from app.main import panels_of
+from app.packaged import packaged_folder
+from app.settings import read_settings
+from app.sheets.checking import Checked, Finding, Surroundings, check_sheets
+from app.sheets.loading import read_scenes, read_sheet, yaml_files
+from app.sheets.schema import CharacterSheet
 
 sheets = typer.Typer(help="Check and try character sheets.", no_args_is_help=True)
+console = Console()
+errors = Console(stderr=True)
+
+SHIPPED = "character_sheets"
+SCENES = Path(__file__).parents[1] / "envs" / "npc_arena" / "scenes"
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")]
 
 
 @sheets.callback()
 def about() -> None:
     """Check and try character sheets."""
+
+
+@sheets.command()
+def check(
+    paths: Annotated[
+        list[Path] | None, typer.Argument(help="Files or folders; the sheets that ship by default.")
+    ] = None,
+    scenes: Annotated[Path, typer.Option(help="Folder of the scenes that should probe them.")] = SCENES,
+    strict: Annotated[bool, typer.Option(help="Fail for warnings too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is wrong with character sheets: exit 1 when there are errors, 2 when there is nothing to check."""
+    try:
+        files = _files(paths or [packaged_folder(SHIPPED)])
+        surroundings = Surroundings(read_scenes(scenes), frozenset(gate.flag for gate in GATES), _neighbours(files))
+    except (GatewayError, OSError) as error:
+        errors.print(str(error), style="red", highlight=False, markup=False)
+        raise typer.Exit(2) from None
+    checked = check_sheets(files, surroundings)
+    if as_json:
+        typer.echo(json.dumps(_report(checked), ensure_ascii=False, indent=2))
+    else:
+        _print(checked)
+    if checked.errors or (strict and checked.warnings):
+        raise typer.Exit(1)
+
+
+@sheets.command()
+def apart(
+    others: Annotated[int, typer.Option(min=1, max=64, help="Other characters' replies beside each own one.")] = 7,
+    as_json: AsJson = False,
+) -> None:
+    """Measure whether the configured judges tell characters apart: own reply against those of others."""
+    try:
+        panels = panels_of(read_settings())
+        arena = NpcArena.read(packaged_folder(SHIPPED))
+    except (GatewayError, ValueError) as error:
+        errors.print(str(error), style="red", highlight=False, markup=False)
+        raise typer.Exit(2) from None
+    figures = asyncio.run(tell_apart(arena, panels, others))
+    if as_json:
+        typer.echo(figures.model_dump_json(indent=2))
+    else:
+        _print_figures(figures)
+
+
+def _files(paths: Sequence[Path]) -> list[Path]:
+    """NotFound for a folder without sheets."""
+    return [file for path in paths for file in (yaml_files(path) if path.is_dir() else [path])]
+
+
+def _neighbours(files: Sequence[Path]) -> dict[str, CharacterSheet]:
+    """Sheets that stand beside the checked ones, for those that point to them; broken ones are their own matter."""
+    found: dict[str, CharacterSheet] = {}
+    for file in {other for path in files for other in path.parent.glob("*.yaml")} - set(files):
+        try:
+            sheet = read_sheet(file)
+        except (GatewayError, OSError):
+            continue
+        found[sheet.id] = sheet
+    return found
+
+
+def _report(checked: Checked) -> dict[str, object]:
+    return {
+        "sheets": len(checked.sheets),
+        "errors": checked.errors,
+        "warnings": checked.warnings,
+        "findings": [finding.model_dump() for finding in checked.findings],
+    }
+
+
+def _print(checked: Checked) -> None:
+    file = ""
+    for finding in checked.findings:
+        if finding.file != file:
+            file = finding.file
+            console.print(Text(file, style="bold"), soft_wrap=True)
+        console.print(_line(finding), soft_wrap=True)
+    style = "red" if checked.errors else "yellow" if checked.warnings else "green"
+    counts = (_counted(checked.errors, "error"), _counted(checked.warnings, "warning"))
+    console.print(f"{_counted(len(checked.sheets), 'sheet')} read, {', '.join(counts)}", style=style, highlight=False)
+
+
+def _line(finding: Finding) -> Text:
+    colour = "red" if finding.level == "error" else "yellow"
+    place = f"  {finding.line or '-'}: "
+    return Text.assemble((place, "dim"), (f"{finding.level} ", colour), (f"{finding.field} ", "cyan"), finding.message)
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"
+
+
+def _print_figures(figures: Figures) -> None:
+    low, high = figures.interval
+    table = Table(
+        "character", "pairs", "told apart", title=f"Own reply above another's, by {', '.join(figures.judges)}"
+    )
+    for row in figures.characters:
+        table.add_row(row.character, str(row.pairs), f"{row.right:g}")
+    console.print(table)
+    share = "-" if figures.share is None else f"{figures.share:.3f}"
+    told = f"{share} of {figures.pairs} pairs (95 % interval {low:.3f} to {high:.3f})"
+    console.print(told + (f"; {figures.unscored} not scored" if figures.unscored else ""), highlight=False)

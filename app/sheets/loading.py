@@ -1,6 +1,7 @@
 """Reading sheets and scenes from YAML that somebody may have written badly or meant badly."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,22 +31,79 @@ class _Loader(_Parser):  # type: ignore[valid-type, misc]
     }
 
 
-def parse_yaml(text: str, name: str) -> JsonValue:
-    """JSON values of one plain YAML document. InvalidRequest naming `name` and the place: no aliases, tags,
-    repeated keys, deep nesting, NaN or lone surrogates."""
+class BrokenYaml(InvalidRequest):
+    """Not a plain YAML document. `line` is counted from 1; None where it has no single place."""
+
+    def __init__(self, detail: str, line: int | None = None) -> None:
+        super().__init__(detail)
+        self.line = line
+
+
+class _Misplaced(ValueError):
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(f"line {line}: {why}")
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Document:
+    """The JSON value of a YAML document, and where in the text each part of it stands."""
+
+    value: JsonValue
+    root: yaml.Node | None
+
+    def line_of(self, path: Sequence[int | str]) -> int:
+        """Counted from 1; of the nearest part that is there, when something on the path is missing."""
+        node, line = self.root, 1
+        for step in path:
+            found = None if node is None else _child(node, step)
+            if found is None:
+                break
+            line, node = found
+        return line
+
+
+def _child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
+    """The line of a key, or of an item, and what stands there."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        item: yaml.Node = node.value[step]
+        return (1 if item.start_mark is None else item.start_mark.line + 1), item
+    return None
+
+
+def parse_document(text: str, name: str) -> Document:
+    """One plain YAML document. BrokenYaml naming `name` and the place: no aliases, tags, repeated keys, deep nesting,
+    NaN or lone surrogates."""
     try:
         _refuse_machinery(text)
         loader = _Loader(text)
         try:
             node = loader.get_single_node()
             _refuse_repeated_keys(node)
-            return _json.validate_python(None if node is None else loader.construct_document(node))
+            value = _json.validate_python(None if node is None else loader.construct_document(node))
+            return Document(value, node)
         finally:
             loader.dispose()
     except ValidationError as error:
-        raise _refused(name, error) from None
+        raise BrokenYaml(_refused(name, error).detail) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise InvalidRequest(f"{name}: {_one_line(str(error))}") from None
+        raise BrokenYaml(f"{name}: {_one_line(str(error))}", _line_in(error)) from None
+
+
+def _line_in(error: Exception) -> int | None:
+    if isinstance(error, _Misplaced):
+        return error.line
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return None if mark is None else mark.line + 1
+
+
+def parse_yaml(text: str, name: str) -> JsonValue:
+    """The value of `parse_document`."""
+    return parse_document(text, name).value
 
 
 def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
@@ -59,7 +117,7 @@ def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
 
 def read_sheet(path: Path) -> CharacterSheet:
     """One sheet; its id must be the file's name."""
-    sheet = parse_model(_read(path), path.name, CharacterSheet)
+    sheet = parse_model(read_text(path), path.name, CharacterSheet)
     if sheet.id != path.stem:
         reason = f"{path.name}: meta.id: is {sheet.id!r}, the file's name says {path.stem!r}"
         raise InvalidRequest(reason, field="meta.id")
@@ -68,12 +126,12 @@ def read_sheet(path: Path) -> CharacterSheet:
 
 def read_sheets(folder: Path) -> tuple[CharacterSheet, ...]:
     """All sheets of a folder by id. NotFound without any, InvalidRequest or TooLarge for the first broken one."""
-    return tuple(read_sheet(path) for path in _files(folder))
+    return tuple(read_sheet(path) for path in yaml_files(folder))
 
 
 def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
     """All scene files of a folder; a scene's id may occur only once in it."""
-    sets = tuple(parse_model(_read(path), path.name, SceneSet) for path in _files(folder))
+    sets = tuple(parse_model(read_text(path), path.name, SceneSet) for path in yaml_files(folder))
     seen: set[str] = set()
     for scene in (scene for scenes in sets for scene in scenes.scenes):
         if scene.id in seen:
@@ -82,7 +140,8 @@ def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
     return sets
 
 
-def _files(folder: Path) -> Sequence[Path]:
+def yaml_files(folder: Path) -> Sequence[Path]:
+    """By name. NotFound without any, TooLarge for too many, InvalidRequest for one that is not a file of the folder."""
     if not folder.is_dir():
         raise NotFound(f"{folder.name}: no such folder")
     files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
@@ -98,7 +157,8 @@ def _files(folder: Path) -> Sequence[Path]:
     return files
 
 
-def _read(path: Path) -> str:
+def read_text(path: Path) -> str:
+    """UTF-8. TooLarge beyond MAX_FILE_BYTES, InvalidRequest for other encodings."""
     with path.open("rb") as file:
         content = file.read(MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
@@ -115,15 +175,15 @@ def _refuse_machinery(text: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         line = 0 if event.start_mark is None else event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise ValueError(f"line {line}: anchors and aliases are not accepted")
+            raise _Misplaced(line, "anchors and aliases are not accepted")
         if getattr(event, "tag", None) is not None:
-            raise ValueError(f"line {line}: tags are not accepted")
+            raise _Misplaced(line, "tags are not accepted")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_JSON_DEPTH:
-            raise ValueError(f"line {line}: nested deeper than {MAX_JSON_DEPTH} levels")
+            raise _Misplaced(line, f"nested deeper than {MAX_JSON_DEPTH} levels")
 
 
 def _refuse_repeated_keys(node: yaml.Node | None) -> None:
@@ -131,7 +191,7 @@ def _refuse_repeated_keys(node: yaml.Node | None) -> None:
         seen: set[str] = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise ValueError(f"line {key.start_mark.line + 1}: the key {key.value!r} is repeated")
+                raise _Misplaced(key.start_mark.line + 1, f"the key {key.value!r} is repeated")
             seen.add(str(key.value))
             _refuse_repeated_keys(value)
     elif isinstance(node, yaml.SequenceNode):

@@ -1,0 +1,88 @@
+"""How well judges tell characters apart, as figures."""
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Task
+from app.domain.values import Frozen, Split, Unit
+from app.envs.npc_arena import NpcArena
+from app.ports import Panels, Tools
+from app.sheets.apart import lineups
+from app.sheets.casting import Cast
+
+_NORMAL_95 = 1.959964
+_SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+class CharacterFigure(Frozen):
+    """`right` counts pairs in which the own reply earned more, a tie as a half."""
+
+    character: str
+    pairs: int
+    right: float
+
+
+class Figures(Frozen):
+    """`share` is null without pairs. `interval` is Wilson's, at 95 %."""
+
+    judges: tuple[str, ...]
+    pairs: int
+    share: Unit | None
+    interval: tuple[Unit, Unit]
+    unscored: int
+    """Pairs in which one of the two has no score."""
+    characters: tuple[CharacterFigure, ...]
+
+
+def wilson(right: float, pairs: int) -> tuple[float, float]:
+    """Bounds of a share of `right` in `pairs` at 95 % (Wilson 1927); all of [0, 1] without pairs."""
+    if pairs == 0:
+        return 0.0, 1.0
+    share, z = right / pairs, _NORMAL_95
+    centre = share + z * z / (2 * pairs)
+    margin = z * math.sqrt(share * (1 - share) / pairs + z * z / (4 * pairs * pairs))
+    scale = 1 + z * z / pairs
+    return max(0.0, (centre - margin) / scale), min(1.0, (centre + margin) / scale)
+
+
+async def tell_apart(arena: NpcArena, panels: Panels, most: int) -> Figures:
+    """Puts every exemplary reply before the configured panel, among at most `most` of other characters."""
+    panel = panels.panel(arena.name, ScoringOptions())
+    found = _cast_tasks(arena)
+    right: defaultdict[str, float] = defaultdict(float)
+    pairs: defaultdict[str, int] = defaultdict(int)
+    unscored = 0
+    for lineup in lineups([cast for cast, _ in found.values()], arena.sheets, most):
+        task = found[lineup.cast.sheet.id, lineup.cast.scene.id][1]
+        scores = await arena.score(task, [Completion(text=text) for text in lineup.candidates], Tools(panel=panel))
+        wins = _wins(scores)
+        unscored += len(lineup.others) - len(wins)
+        pairs[lineup.cast.sheet.id] += len(wins)
+        right[lineup.cast.sheet.id] += sum(wins)
+    total, good = sum(pairs.values()), sum(right.values())
+    return Figures(
+        judges=panel.judges,
+        pairs=total,
+        share=good / total if total else None,
+        interval=wilson(good, total),
+        unscored=unscored,
+        characters=tuple(CharacterFigure(character=one, pairs=pairs[one], right=right[one]) for one in sorted(pairs)),
+    )
+
+
+def _wins(scores: Sequence[Score]) -> list[float]:
+    """1 for each other reply that earned less than the first, a half for as much."""
+    own, *others = (score.reward for score in scores)
+    if own is None:
+        return []
+    return [1.0 if own > other else 0.5 if own == other else 0.0 for other in others if other is not None]
+
+
+def _cast_tasks(arena: NpcArena) -> dict[tuple[str, str], tuple[Cast, Task]]:
+    params = arena.Params()
+    tasks = [arena.task(split, index, params) for split in _SPLITS for index in range(arena.size(split, params))]
+    cast = [(found, task) for task in tasks if (found := arena.cast(task)) is not None]
+    return {(one.sheet.id, one.scene.id): (one, task) for one, task in cast}
