@@ -22,13 +22,13 @@ from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
 from app.envs.npc_arena import NpcArena
 from app.judges.budget import BudgetConfig
-from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
+from app.judges.configured import chat_judges
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prices import Prices
 from app.packaged import packaged_folder
-from app.ports import Clock, Environment, Panels, Retriever
+from app.ports import Clock, Environment, JudgementMemory, OpenedJudge, Panels, Retriever
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
@@ -40,6 +40,7 @@ from app.service.stepping import Stepper
 from app.settings import JudgeSettings, Settings
 from app.sheets.views import CharacterCard, character_cards
 from app.sources.configured import ConfiguredDatasets
+from app.store.judge_cache import Keeping
 from app.store.store import Store
 from app.telemetry.metrics import PrometheusObserver
 from app.viewer.pages import viewer_router
@@ -112,10 +113,14 @@ def _judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJu
     )
 
 
-def panels_of(settings: Settings) -> ConfiguredPanels:
+def panels_of(settings: Settings, memory: JudgementMemory | None = None) -> ConfiguredPanels:
     """The configured judges over the environments that name them; ValueError for a name that no judge has."""
     return ConfiguredPanels(
-        {name: ChatJudge(_judge_config(settings, name, judge)) for name, judge in settings.judges.items()},
+        chat_judges(
+            [_judge_config(settings, name, judge) for name, judge in settings.judges.items()],
+            {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None},
+            memory,
+        ),
         {name: environment.options for name, environment in settings.environments.items()},
         self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
     )
@@ -199,9 +204,15 @@ def create_app(
     `panels` and `retriever` replace what would be discovered and configured, `clock` the present in groups, runs and
     leases; `announce` is told a key that was made."""
     observer = PrometheusObserver()
-    store = Store.open(settings.database_url, packaged_folder("migrations"), clock=clock, committed=observer.committed)
+    store = Store.open(
+        settings.database_url,
+        packaged_folder("migrations"),
+        clock=clock,
+        committed=observer.committed,
+        judgements=Keeping(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
+    )
     observer.watch_queue(lambda: store.depth)
-    panels = panels or panels_of(settings)
+    panels = panels or panels_of(settings, store.judge_cache)
     classes = environments if environments is not None else discover()
     gateway = gateway_of(classes, store, panels, retriever or NoWorlds(), observer, clock or _now)
     examples = Examples()
@@ -235,14 +246,14 @@ def _lifespan(
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        judges = [judge for judge in gateway.panels.judges.values() if isinstance(judge, OpenedJudge)]
+        await asyncio.gather(*(judge.open() for judge in judges))
         opening = asyncio.create_task(_open(settings, gateway, examples))
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await gateway.desk.close()
-        await asyncio.gather(
-            *(judge.close() for judge in gateway.panels.judges.values() if isinstance(judge, ChatJudge))
-        )
+        await asyncio.gather(*(judge.close() for judge in judges))
         await store.close()
 
     return lifespan

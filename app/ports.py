@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
@@ -35,6 +36,9 @@ class Datasets(Protocol):
         """None where nothing is configured under `name`. Blocking. EnvironmentUnavailable with the reason when what
         is configured cannot be read or a row does not validate. `config` is the hub's configuration name."""
 
+    def folder(self, name: str) -> Path | None:
+        """Where files called `name` are configured to lie; None where nothing is."""
+
 
 class Judge(Protocol):
     """Something that reads a group and says how good each completion is."""
@@ -58,6 +62,16 @@ class SelfReporting(Protocol):
     """A judge that knows how it is doing."""
 
     def report(self) -> JudgeReport: ...
+
+
+@runtime_checkable
+class OpenedJudge(Protocol):
+    """A judge that holds something between the service's start and its end."""
+
+    async def open(self) -> None:
+        """Before it is asked anything. StoreUnavailable when it cannot know what it has spent."""
+
+    async def close(self) -> None: ...
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,12 @@ class ChatJudge:
 
     def reading_of(self, request: JudgeRequest) -> str:
         """The identity of a question: equal for two that any answer would answer alike."""
-        prompt = prompt_for(request)
-        asked = [self.name, self.digest, self._config.base_url, request.mode, request.vote, prompt.system, prompt.user]
-        return digest(asked)
+        config = self._config
+        return digest([self.name, self.digest, config.base_url, request.mode, request.vote, self.prompt_of(request)])
+
+    def prompt_of(self, request: JudgeRequest) -> str:
+        """What the judge is first told, as it is kept."""
+        return json.dumps(_messages(request), ensure_ascii=False)
 
     def report(self) -> JudgeReport:
         line = self._line
@@ -88,11 +91,7 @@ class ChatJudge:
         clock = asyncio.get_running_loop().time
         began = clock()
         spent = Spent()
-        prompt = prompt_for(request)
-        messages: list[Said] = [
-            {"role": "system", "content": prompt.system},
-            {"role": "user", "content": prompt.user},
-        ]
+        messages = _messages(request)
         answer, error, failure = await self._within_deadline(request, messages, spent)
         told = json.dumps(messages[:2], ensure_ascii=False)
         judgement = Judgement(
@@ -159,3 +158,8 @@ class ChatJudge:
 
     def _without_key(self, words: str) -> str:
         return encodable(words.replace(self._key, "…") if self._key else words)
+
+
+def _messages(request: JudgeRequest) -> list[Said]:
+    prompt = prompt_for(request)
+    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
