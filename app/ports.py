@@ -148,6 +148,8 @@ class Environment(Protocol):
     """Only what changes prompt or reference; every field has a default."""
     rubric: ClassVar[Rubric | None] = None
     multi_turn: ClassVar[bool] = False
+    Draft: ClassVar[type[BaseModel] | None] = None
+    """What an author brings to try something that is in no data yet; None where there is nothing to try."""
 
     @property
     def origin(self) -> str:
@@ -184,6 +186,10 @@ class Environment(Protocol):
         """Pure: replays the episode from `messages` (all after the prompt). InvalidRequest for forged observations."""
         raise InvalidRequest(f"{self.name} is single-turn", field="messages")
 
+    def draft(self, draft: BaseModel) -> "Drafted":
+        """Pure: the task that `draft` (a `Draft`) describes. InvalidRequest naming `draft.<field>`."""
+        raise InvalidRequest(f"{self.name} has nothing to try", field="draft")
+
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """One score per completion, in order. Truncated completions are already taken out when the run says so."""
         ...
@@ -195,6 +201,14 @@ class Environment(Protocol):
     def equivalent(self, one: Task, other: Task) -> bool:
         """Whether a right answer to one is a right answer to the other."""
         return one.reference == other.reference
+
+
+@dataclass(frozen=True)
+class Drafted:
+    """A task made from a draft, and the environment that scores answers to it as it scores its own."""
+
+    environment: Environment
+    task: Task
 
 
 class Retriever(Protocol):

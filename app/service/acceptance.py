@@ -73,7 +73,7 @@ class Acceptance:
     def _pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
         """None while the environment cannot serve: its groups are stored unscored and pin nothing."""
         try:
-            hosted = self._catalogue.hosted(record.key.environment)
+            hosted = self._catalogue.hosted(record.key.environment, record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
             return None
         return hosted.pin(options, panel_for(self._panels, hosted, options))

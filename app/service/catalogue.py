@@ -1,9 +1,11 @@
 """The environments that are served, each with what it became when its data was opened."""
 
 import logging
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from threading import Lock
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,6 +16,9 @@ from app.ports import Datasets, Environment, Panel
 from app.prompts import digest
 
 log = logging.getLogger(__name__)
+
+FORMER_EDITIONS = 8
+"""How many earlier states of its data an environment is kept with, for tasks that were made from them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +74,15 @@ class Catalogue:
     def __init__(self, classes: Mapping[str, type[Environment]]) -> None:
         self.classes = dict(sorted(classes.items()))
         self._hosted: dict[str, Hosted] = {}
+        self._former: dict[str, deque[Hosted]] = defaultdict(lambda: deque(maxlen=FORMER_EDITIONS))
         self._reasons = dict.fromkeys(self.classes, "its data is still being read")
+        self._reopening = Lock()
+        self._datasets: Datasets | None = None
         self.opened = False
 
     def open(self, datasets: Datasets) -> None:
         """Blocking: reads every configured data source once. One that breaks takes no other with it."""
+        self._datasets = datasets
         for name, environment in self.classes.items():
             try:
                 self._hosted[name] = Hosted.of(environment.open(datasets))
@@ -85,17 +94,41 @@ class Catalogue:
                 self._reasons[name] = "it could not be opened; the service's log says why"
         self.opened = True
 
+    def reopen(self, name: str) -> Hosted:
+        """Blocking: reads an environment's data again. What was handed out before is scored as before. InvalidRequest
+        with the reason when the data cannot be read, and everything stays as it is."""
+        self.require(name)
+        if self._datasets is None:
+            raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
+        with self._reopening:
+            try:
+                hosted = Hosted.of(self.classes[name].open(self._datasets))
+            except EnvironmentUnavailable as error:
+                raise InvalidRequest(f"{error.detail}; what was read before stays in use") from error
+            present = self._hosted.get(name)
+            if present is not None and present.data_digest == hosted.data_digest:
+                return present
+            if present is not None:
+                self._former[name].append(present)
+            self._hosted[name] = hosted
+            return hosted
+
     def require(self, name: str) -> None:
         """NotFound for an unknown name."""
         if name not in self.classes:
             raise NotFound(f"there is no environment {name!r}; GET /envs lists them")
 
-    def hosted(self, name: str) -> Hosted:
-        """NotFound for an unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
+    def hosted(self, name: str, data_digest: str | None = None) -> Hosted:
+        """As it is now; with `data_digest` as it was when its data had that, if it is still known. NotFound for an
+        unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
         self.require(name)
         if name not in self._hosted:
             raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
-        return self._hosted[name]
+        present = self._hosted[name]
+        if data_digest is None or present.data_digest == data_digest:
+            return present
+        former = reversed(tuple(self._former[name])) if name in self._former else ()
+        return next((hosted for hosted in former if hosted.data_digest == data_digest), present)
 
     def reason(self, name: str) -> str | None:
         """Why the environment cannot serve, or None when it can."""

@@ -14,6 +14,7 @@ from app.domain.values import Split
 from app.errors import InvalidRequest
 from app.ports import Locate, Observer, Panels, Place, Retriever, Tasks
 from app.service.catalogue import Catalogue, Hosted
+from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
 from app.service.order import locator
@@ -54,6 +55,7 @@ class Dispatcher:
         observer: Observer,
     ) -> None:
         self._catalogue = catalogue
+        self._editions = Editions(catalogue)
         self._tasks = tasks
         self._shelf = shelf
         self._runs = runs
@@ -143,20 +145,23 @@ class Dispatcher:
         return run
 
     async def _hand_out(self, source: Source, dealt: Sequence[Dealt]) -> tuple[HandedOut, ...]:
-        environment = source.hosted.environment
-        split = source.stream.split
-        bare = [environment.task(split, one.slot.index, source.params) for one in dealt]
+        stream, params = source.stream, source.params
+        editions = [self._editions.of(source.hosted, stream, params, one.slot.epoch) for one in dealt]
+        bare = [
+            hosted.environment.task(stream.split, one.slot.index, params)
+            for hosted, one in zip(editions, dealt, strict=True)
+        ]
         contexts = await self._contexts(source, dealt, bare)
         placed = [
-            task if context is None else environment.place(task, context)
-            for task, context in zip(bare, contexts, strict=True)
+            task if context is None else hosted.environment.place(task, context)
+            for hosted, task, context in zip(editions, bare, contexts, strict=True)
         ]
         records = [
-            _record(source, one.slot.index, task, context)
-            for one, task, context in zip(dealt, placed, contexts, strict=True)
+            _record(hosted, stream, one.slot.index, task, context)
+            for hosted, one, task, context in zip(editions, dealt, placed, contexts, strict=True)
         ]
         await self._shelf.put(records, placed)
-        self._observer.handed_out(environment.name, len(records))
+        self._observer.handed_out(source.hosted.name, len(records))
         return tuple(_handed_out(record, one.lease) for record, one in zip(records, dealt, strict=True))
 
     async def _contexts(self, source: Source, dealt: Sequence[Dealt], bare: Sequence[Task]) -> list[Context | None]:
@@ -234,15 +239,14 @@ def _matching(
     return tuple(index for index in range(size) if matches(environment.task(split, index, params).metadata))
 
 
-def _record(source: Source, index: int, task: Task, context: Context | None) -> TaskRecord:
-    environment = source.hosted.environment
+def _record(hosted: Hosted, stream: Stream, index: int, task: Task, context: Context | None) -> TaskRecord:
     key = TaskKey(
-        environment=environment.name,
-        version=environment.version,
-        data_digest=source.hosted.data_digest,
-        split=source.stream.split,
+        environment=hosted.name,
+        version=hosted.environment.version,
+        data_digest=hosted.data_digest,
+        split=stream.split,
         index=index,
-        params=source.stream.params,
+        params=stream.params,
         context=context,
     )
     prompt = Prompt(messages=task.messages, tools=task.tools, max_turns=task.max_turns, metadata=task.metadata)

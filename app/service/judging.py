@@ -76,11 +76,14 @@ class Scorer:
         completions: Sequence[Completion],
         options: ScoringOptions,
         policy: Policy | None,
+        *,
+        remade: Task | None = None,
     ) -> Judged:
-        """One score per completion, in order. Never raises but for cancellation."""
+        """One score per completion, in order. Never raises but for cancellation. `remade` stands for the record's task
+        where that is of an environment as it no longer is."""
         try:
-            hosted = self._catalogue.hosted(record.key.environment)
-            return await self._judged(hosted, record, completions, options, policy)
+            hosted = self._catalogue.hosted(record.key.environment, None if remade else record.key.data_digest)
+            return await self._judged(hosted, record, completions, options, policy, remade)
         except ScoringFailed as error:
             reason = _reason(error)
             return Judged(_all_unscored(len(completions), reason, error.detail))
@@ -99,8 +102,10 @@ class Scorer:
         completions: Sequence[Completion],
         options: ScoringOptions,
         policy: Policy | None,
+        remade: Task | None,
     ) -> Judged:
-        if (record.key.version, record.key.data_digest) != (hosted.environment.version, hosted.data_digest):
+        present = (hosted.environment.version, hosted.data_digest)
+        if remade is None and (record.key.version, record.key.data_digest) != present:
             detail = f"the task is of {record.key.version}, the service has {hosted.environment.version} or other data"
             return Judged(_all_unscored(len(completions), "version_changed", detail))
         panel = panel_for(self._panels, hosted, options)
@@ -110,9 +115,8 @@ class Scorer:
         cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
         whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
         recorded = None if panel is None else RecordedPanel(panel)
-        scores = iter(
-            await self._scores(hosted, self._shelf.task(hosted, record), whole, Tools(panel=recorded or NoPanel()))
-        )
+        task = remade or self._shelf.task(hosted, record)
+        scores = iter(await self._scores(hosted, task, whole, Tools(panel=recorded or NoPanel())))
         merged = tuple((CUT_OFF if out else next(scores)).under(digest) for out in cut)
         return Judged(merged, tuple(recorded.made) if recorded is not None else ())
 

@@ -14,12 +14,12 @@ class Stepper:
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
         """What follows the model's last message. Conflict when the task is of another version of the environment."""
-        hosted = self._catalogue.hosted(environment)
-        if not hosted.environment.multi_turn:
+        if not self._catalogue.hosted(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = (await self._shelf.get([request.task_id])).get(request.task_id)
         if record is None or record.key.environment != environment:
             raise NotFound(f"{request.task_id} was never handed out by {environment}", field="task_id")
+        hosted = self._catalogue.hosted(environment, record.key.data_digest)
         if (record.key.version, record.key.data_digest) != (hosted.environment.version, hosted.data_digest):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
         return hosted.environment.step(self._shelf.task(hosted, record), request.messages)

@@ -25,11 +25,18 @@ class ConfiguredDatasets:
     hub id of the same spelling. A blank location is none."""
 
     def __init__(
-        self, locations: Mapping[str, str], *, hub_cache: Path | None = None, probe_seconds: float = 5.0
+        self,
+        locations: Mapping[str, str],
+        *,
+        folders: Mapping[str, Path | None] | None = None,
+        hub_cache: Path | None = None,
+        probe_seconds: float = 5.0,
     ) -> None:
-        """`hub_cache`: where prepared hub data sets are kept; None is the library's own place (`HF_HOME`).
+        """`folders`: of what is no data set, by name.
+        `hub_cache`: where prepared hub data sets are kept; None is the library's own place (`HF_HOME`).
         `probe_seconds`: how long the hub may take to show that it is there."""
         self._locations = {name: location.strip() for name, location in locations.items() if location.strip()}
+        self._folders = folders or {}
         self._hub_cache = hub_cache
         self._probe_seconds = probe_seconds
 
@@ -46,6 +53,9 @@ class ConfiguredDatasets:
             digest=digest({split: [item.model_dump(mode="json") for item in rows] for split, rows in splits.items()}),
             splits=splits,
         )
+
+    def folder(self, name: str) -> Path | None:
+        return self._folders.get(name)
 
     def _tables(self, location: str, config: str | None) -> dict[Split, Table]:
         if _is_hub_id(location):

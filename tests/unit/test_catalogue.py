@@ -1,6 +1,7 @@
 """Environments as they are served: opened once, each on its own, with digests of what they rest on."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, Self
 
 import pytest
@@ -14,7 +15,7 @@ from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.ports import Datasets, Environment, RowT, Tools
 from app.prompts import digest
-from app.service.catalogue import Catalogue, Hosted
+from app.service.catalogue import FORMER_EDITIONS, Catalogue, Hosted
 from app.service.judging import NoPanel
 
 
@@ -69,6 +70,9 @@ class Judged(NoPanel):
 
 class NoDatasets:
     def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
+        return None
+
+    def folder(self, name: str) -> Path | None:
         return None
 
 
@@ -179,3 +183,86 @@ def test_whatever_decides_about_rewards_changes_the_scoring_digest() -> None:
     ]
     assert len(set(rules)) == len(rules)
     assert rule(Reordered) == rule()
+
+
+class Edited(Toy):
+    """Its data is what `edition` says at the time."""
+
+    edition: ClassVar[str] = "first"
+    broken: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.data = self.edition
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {"data": self.data}
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        if cls.broken:
+            raise EnvironmentUnavailable("a comma is missing")
+        return cls()
+
+
+def edited() -> tuple[Catalogue, type[Edited]]:
+    class Own(Edited):
+        pass
+
+    return opened(Own), Own
+
+
+def test_what_is_read_again_serves_from_then_on_and_the_former_is_still_found() -> None:
+    catalogue, kind = edited()
+    former = catalogue.hosted("toy")
+    kind.edition = "second"
+    present = catalogue.reopen("toy")
+    assert former.data_digest != present.data_digest
+    assert [catalogue.hosted("toy", digest) for digest in (None, present.data_digest, former.data_digest, "?")] == [
+        present,
+        present,
+        former,
+        present,
+    ]
+
+
+def test_reading_the_same_again_changes_nothing() -> None:
+    catalogue, _ = edited()
+    before = catalogue.hosted("toy")
+    assert catalogue.reopen("toy") is before
+
+
+def test_what_cannot_be_read_again_leaves_everything_as_it_is() -> None:
+    catalogue, kind = edited()
+    before = catalogue.hosted("toy")
+    kind.broken = True
+    with pytest.raises(InvalidRequest, match="a comma is missing; what was read before stays in use"):
+        catalogue.reopen("toy")
+    assert (catalogue.hosted("toy"), catalogue.reason("toy")) == (before, None)
+
+
+def test_what_could_not_be_read_at_first_can_be_read_again() -> None:
+    class Own(Edited):
+        broken: ClassVar[bool] = True
+
+    catalogue = opened(Own)
+    Own.broken = False
+    catalogue.reopen("toy")
+    assert catalogue.reason("toy") is None
+
+
+def test_a_bounded_number_of_former_editions_is_kept() -> None:
+    catalogue, kind = edited()
+    digests = [catalogue.hosted("toy").data_digest]
+    for edition in range(FORMER_EDITIONS + 1):
+        kind.edition = str(edition)
+        digests.append(catalogue.reopen("toy").data_digest)
+    known = [catalogue.hosted("toy", digest).data_digest == digest for digest in digests]
+    assert known == [False, *[True] * (FORMER_EDITIONS + 1)]
+
+
+def test_what_is_unknown_or_not_open_cannot_be_read_again() -> None:
+    with pytest.raises(NotFound):
+        opened(Toy).reopen("chess")
+    with pytest.raises(EnvironmentUnavailable):
+        Catalogue({"toy": Toy}).reopen("toy")
