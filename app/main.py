@@ -7,6 +7,7 @@ import logging
 import pkgutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import entry_points, version
 from ipaddress import ip_address
 from types import ModuleType
@@ -20,6 +21,7 @@ from app.api.environments import environment_router
 from app.api.examples import Examples
 from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
+from app.domain.judging import JudgeReport
 from app.envs.npc_arena import NpcArena
 from app.judges.budget import BudgetConfig
 from app.judges.configuration import ChatJudgeConfig
@@ -28,7 +30,7 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prices import Prices
 from app.packaged import packaged_folder
-from app.ports import Clock, Environment, JudgementMemory, OpenedJudge, Panels, Retriever
+from app.ports import Clock, Environment, JudgementMemory, OpenedJudge, Panels, Retriever, SelfReporting
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
@@ -126,6 +128,10 @@ def panels_of(settings: Settings, memory: JudgementMemory | None = None) -> Conf
     )
 
 
+def reports_of(panels: Panels) -> dict[str, JudgeReport]:
+    return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, SelfReporting)}
+
+
 def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
     """Who may call. On a host other than loopback there is a key unless the settings say `anonymous`; one that was
     made here is announced once, then only its digest is known."""
@@ -213,6 +219,7 @@ def create_app(
     )
     observer.watch_queue(lambda: store.depth)
     panels = panels or panels_of(settings, store.judge_cache)
+    observer.watch_judges(partial(reports_of, panels))
     classes = environments if environments is not None else discover()
     gateway = gateway_of(classes, store, panels, retriever or NoWorlds(), observer, clock or _now)
     examples = Examples()

@@ -16,7 +16,7 @@ from app.api.models import (
 )
 from app.domain.runs import ScoringOptions
 from app.domain.values import Split
-from app.ports import Environment
+from app.ports import Environment, SelfReporting
 from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
 from app.sheets.views import CharacterCard
@@ -91,6 +91,7 @@ def _judges(gateway: Gateway, not_for_training: Collection[str]) -> tuple[JudgeI
             model=judge.model,
             environments=tuple(environment for environment in judged if name in serving[environment]),
             for_training=name not in not_for_training,
+            report=judge.report() if isinstance(judge, SelfReporting) else None,
         )
         for name, judge in gateway.panels.judges.items()
     )

@@ -5,7 +5,7 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from app.domain.groups import Group, GroupDetail, GroupSummary, StatisticsRow, TaskRecord
-from app.domain.judging import Judgement, Mode
+from app.domain.judging import Judgement, JudgeReport, Mode
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
@@ -143,6 +143,8 @@ class JudgeInfo(Frozen):
     """Which environments it scores by default."""
     for_training: bool
     """False for the offline judge: good enough to try the system, not to train on."""
+    report: JudgeReport | None
+    """Health, limits, spending and what is left of budgets; null for a judge that asks no server."""
 
 
 class JudgeList(Frozen):

@@ -18,6 +18,7 @@ from prometheus_client import (
 from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.rewards import group_statistics
+from app.telemetry.judge_gauges import JudgeGauges, Reports
 from app.telemetry.tallies import Tallies
 
 PREFIX = "atropos_envs"
@@ -113,6 +114,10 @@ class PrometheusObserver:
     def watch_queue(self, length: Callable[[], int]) -> None:
         """`length` is asked at every scrape, from another thread."""
         self._queue.set_function(lambda: float(length()))
+
+    def watch_judges(self, reports: Reports) -> None:
+        """`reports` are asked for at every scrape."""
+        self.registry.register(JudgeGauges(PREFIX, reports))
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
         """`route` is a template such as `/envs/{env}/score`."""

@@ -1,11 +1,25 @@
 """What /metrics exposes, from the observer that fills it."""
 
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, JudgeReport, Spending
 from app.domain.scores import Score
 from app.telemetry.metrics import PREFIX, PrometheusObserver
 from docs.markdown import code, table
 
 SEEN_SERIES_OF_A_HISTOGRAM = "le"
+
+
+BUSY = JudgeReport(
+    health="ok",
+    last_error=None,
+    in_flight=0,
+    queued=0,
+    limit=1,
+    spent=Spending(),
+    spent_today=Spending(),
+    budget_left_usd=0.0,
+    budget_left_tokens=0,
+    cache_hits=0,
+)
 
 
 def metrics_table() -> str:
@@ -20,6 +34,7 @@ def _busy_observer() -> PrometheusObserver:
     observer.judged([Judgement(judge="any", model="any", order=(), cost_usd=0.0)])
     observer.refused("any", "not_found")
     observer.committed(0.1)
+    observer.watch_judges(lambda: {"any": BUSY})
     observer.requested("/livez", "GET", 200, 0.1)
     return observer
 
