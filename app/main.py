@@ -87,7 +87,8 @@ def _environments_in(module: ModuleType) -> list[type[Environment]]:
     ]
 
 
-def _judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
+def judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
+    """ValueError for a key that is not set, and for a budget without prices."""
     key = None if judge.api_key_env is None else settings.secret(judge.api_key_env)
     if judge.api_key_env is not None and key is None:
         raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
@@ -119,7 +120,7 @@ def panels_of(settings: Settings, memory: JudgementMemory | None = None) -> Conf
     """The configured judges over the environments that name them; ValueError for a name that no judge has."""
     return ConfiguredPanels(
         chat_judges(
-            [_judge_config(settings, name, judge) for name, judge in settings.judges.items()],
+            [judge_config(settings, name, judge) for name, judge in settings.judges.items()],
             {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None},
             memory,
         ),

@@ -10,6 +10,8 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.demo import demo
+from app.cli.judges import judges
+from app.cli.rlaif import rlaif
 from app.cli.sheets import sheets
 from app.errors import GatewayError
 from app.main import VERSION, create_app, is_loopback
@@ -26,6 +28,8 @@ cli = typer.Typer(
 )
 cli.command()(demo)
 cli.add_typer(sheets, name="sheets")
+cli.add_typer(judges, name="judges")
+cli.add_typer(rlaif, name="rlaif")
 errors = Console(stderr=True)
 
 
