@@ -1,0 +1,95 @@
+"""Standings from comparisons: win rates where all were compared, Bradley-Terry's model for what was not."""
+
+import random
+from itertools import combinations, permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.judges.agreement import kendall, normalised_ranks
+from app.judges.comparisons import Shares, pairings, preference, win_rates
+
+COUNTS = st.integers(min_value=2, max_value=12)
+
+
+@st.composite
+def partial_shares(draw: st.DrawFn) -> tuple[int, Shares]:
+    count = draw(COUNTS)
+    pairs = draw(st.sets(st.sampled_from(list(combinations(range(count), 2)))))
+    return count, {pair: draw(st.sampled_from((0.0, 0.25, 0.5, 1.0))) for pair in sorted(pairs)}
+
+
+def consistent(qualities: list[int]) -> Shares:
+    return {(low, high): preference(qualities[low], qualities[high]) for low, high in pairings(len(qualities))}
+
+
+@pytest.mark.parametrize(
+    ("count", "pairs"),
+    [(1, 0), (2, 1), (3, 3), (4, 6), (5, 10), (6, 12), (8, 16), (16, 32), (64, 128)],
+)
+def test_who_meets(count: int, pairs: int) -> None:
+    met = pairings(count)
+    assert len(set(met)) == len(met) == pairs
+    assert all(0 <= low < high < count for low, high in met)
+
+
+@given(st.integers(min_value=5, max_value=40))
+def test_in_a_circle_all_meet_four_others(count: int) -> None:
+    met = [place for pair in pairings(count) for place in pair]
+    assert {met.count(place) for place in range(count)} == {4}
+
+
+@given(partial_shares())
+def test_standings_are_in_range_and_balance(compared: tuple[int, Shares]) -> None:
+    rates = win_rates(*compared)
+    assert all(0.0 <= rate <= 1.0 for rate in rates)
+    assert sum(rates) == pytest.approx(len(rates) / 2)
+
+
+@given(partial_shares(), st.randoms())
+def test_standings_follow_those_who_were_compared(compared: tuple[int, Shares], chance: random.Random) -> None:
+    count, shares = compared
+    moved = list(range(count))
+    chance.shuffle(moved)
+    renamed = {
+        (min(moved[low], moved[high]), max(moved[low], moved[high])): share if moved[low] < moved[high] else 1.0 - share
+        for (low, high), share in shares.items()
+    }
+    rates, others = win_rates(count, shares), win_rates(count, renamed)
+    assert [others[moved[place]] for place in range(count)] == pytest.approx(list(rates))
+
+
+@given(st.integers(min_value=1, max_value=40))
+def test_nothing_but_ties_is_the_same_for_all(count: int) -> None:
+    assert win_rates(count, dict.fromkeys(pairings(count), 0.5)) == (0.5,) * count
+
+
+def test_complete_comparisons_are_normalised_ranks() -> None:
+    tiers = (("a",), ("b", "c"), ("d",))
+    qualities = [3, 2, 2, 1]
+    assert win_rates(4, consistent(qualities)) == pytest.approx(list(normalised_ranks(tiers).values()))
+
+
+@pytest.mark.parametrize("qualities", list(permutations(range(5)))[::7])
+def test_five_still_all_meet(qualities: tuple[int, ...]) -> None:
+    assert win_rates(5, consistent(list(qualities))) == pytest.approx([quality / 4 for quality in qualities])
+
+
+def test_whoever_beat_the_strong_stands_above_whoever_beat_the_weak() -> None:
+    """0 beat 1, 1 beat 2, 2 beat 3: three won once or never, and yet there is an order."""
+    rates = win_rates(4, {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0})
+    assert list(rates) == sorted(rates, reverse=True)
+    assert len(set(rates)) == 4
+
+
+@pytest.mark.parametrize(("count", "at_least"), [(6, 0.9), (8, 0.82), (12, 0.74), (16, 0.68), (32, 0.63)])
+def test_a_circle_is_near_the_order_of_a_consistent_judge(count: int, at_least: float) -> None:
+    """The documentation quotes these means."""
+    chance = random.Random(5)
+    taus = []
+    for _ in range(60):
+        qualities = list(range(count))
+        chance.shuffle(qualities)
+        taus.append(kendall(win_rates(count, consistent(qualities)), [float(quality) for quality in qualities]))
+    assert sum(taus) / len(taus) >= at_least
