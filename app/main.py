@@ -21,6 +21,7 @@ from app.api.environments import environment_router
 from app.api.examples import Examples
 from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
+from app.api.rescoring import rescoring_router
 from app.domain.judging import JudgeReport
 from app.envs.npc_arena import NpcArena
 from app.judges.budget import BudgetConfig
@@ -35,6 +36,7 @@ from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.gateway import Gateway
+from app.service.rescoring import Rescorer
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
@@ -189,6 +191,16 @@ def gateway_of(
             observer=observer,
             clock=clock,
         ),
+        rescorer=Rescorer(
+            catalogue=catalogue,
+            shelf=shelf,
+            groups=store.groups,
+            scorings=store.scorings,
+            runs=runs,
+            panels=panels,
+            observer=observer,
+            clock=clock,
+        ),
         runs=runs,
         shelf=shelf,
         groups=store.groups,
@@ -238,6 +250,7 @@ def create_app(
     service.include_router(catalogue_router(gateway, lambda: characters_of(gateway), not_for_training={OFFLINE}))
     service.include_router(mixture_router(gateway))
     service.include_router(records_router(gateway))
+    service.include_router(rescoring_router(gateway))
     service.include_router(runs_router(gateway))
     service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
     install_docs(service)
@@ -261,6 +274,7 @@ def _lifespan(
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await gateway.desk.close()
+        await gateway.rescorer.close()
         await asyncio.gather(*(judge.close() for judge in judges))
         await store.close()
 

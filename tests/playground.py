@@ -283,9 +283,17 @@ def critic(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
     return by_number(request, count)
 
 
+def contrary(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
+    """Finds worst what others find best; fails before silence at first."""
+    if count < 2 and any(candidate.text == "silence" for candidate in request.candidates):
+        return "the judge fell asleep"
+    return {name: 1 - quality for name, quality in by_number(request, count).items()}
+
+
 def panels(judge: str) -> ConfiguredPanels:
     script = critic if judge == "critic" else by_number
-    return ConfiguredPanels({judge: ScriptedJudge(script, judge)}, {}, fallback=(judge,))
+    judges = {judge: ScriptedJudge(script, judge), "contrarian": ScriptedJudge(contrary, "contrarian")}
+    return ConfiguredPanels(judges, {}, fallback=(judge,))
 
 
 @contextlib.asynccontextmanager

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pydantic import JsonValue
 
-from app.domain.groups import Group, GroupDetail, GroupSummary, StatisticsRow, TaskRecord
+from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
 from app.domain.judging import Judgement, JudgeReport, Mode
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
@@ -91,12 +91,15 @@ class TaskView(Frozen):
 
 
 class GroupView(Frozen):
-    """A group with its task, its statistics and every judgement that was made for it."""
+    """A group with its task, its statistics and every judgement that was made for it, and beside that the scorings
+    that were made of it later."""
 
     group: Group
     reply: GroupReply
     task: TaskView
     judgements: tuple[Judgement, ...]
+    scorings: tuple[Scoring, ...]
+    """Oldest first, each with its own judgements. What the trainer was told is not among them."""
 
     @classmethod
     def of(cls, detail: GroupDetail) -> "GroupView":
@@ -105,6 +108,7 @@ class GroupView(Frozen):
             reply=reply_of(detail.group),
             task=TaskView.of(detail.task),
             judgements=detail.judgements,
+            scorings=detail.scorings,
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app.ports import Groups, Health, Panels, Views
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
+from app.service.rescoring import Rescorer
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
@@ -17,6 +18,7 @@ class Gateway:
     dispatcher: Dispatcher
     stepper: Stepper
     desk: ScoreDesk
+    rescorer: Rescorer
     runs: RunBook
     shelf: Shelf
     groups: Groups

@@ -1,0 +1,226 @@
+"""Stored groups scored anew, under other judges or what the environment is now. The original never changes."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from app.domain.groups import Group, Scoring, TaskRecord
+from app.domain.judging import Judgement, Mode
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Outcome, Reason, Score
+from app.domain.tasks import Task
+from app.domain.values import FiniteNumber, Frozen, Name, Unit
+from app.errors import GatewayError, InvalidRequest, NotFound
+from app.ports import Clock, Groups, Observer, Panels, Scorings
+from app.prompts import digest
+from app.service.acceptance import options_for
+from app.service.catalogue import Catalogue, Hosted
+from app.service.judging import Judged, Scorer
+from app.service.remaking import Remaker
+from app.service.runs import RunBook
+from app.service.scales import panel_for
+from app.service.shelf import Shelf
+
+log = logging.getLogger(__name__)
+
+
+class RescoreRequest(Frozen):
+    """What is to be otherwise than in the group's run; whatever is left out stays as it is there."""
+
+    judges: tuple[Name, ...] | None = None
+    """Names from the settings file; empty means the environment's own."""
+    mode: Mode | None = None
+    relative_weight: Unit | None = None
+    """Share of the standing within the group in a judged reward."""
+    on_truncated: Literal["zero", "score"] | None = None
+    wait_seconds: Annotated[
+        Annotated[FiniteNumber, Field(ge=0, le=600)] | None,
+        Field(description="Answer after this time at the latest; `pending` then means: ask again for the rest."),
+    ] = None
+
+
+class Rescored(Frozen):
+    """A scoring beside the original. Rewards are in the order of the group's completions."""
+
+    scoring: Scoring
+    """Without its judgements, which the group shows."""
+    rewards: tuple[Unit | None, ...]
+    original: tuple[Unit | None, ...]
+    """What the trainer was told."""
+    calls: int = 0
+    """Requests sent to judges for this; none when it was stored already."""
+    cost_usd: FiniteNumber = 0.0
+    """Paid for them, as far as prices are configured."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A scoring to be made: `blank` is it without scores."""
+
+    group: Group
+    record: TaskRecord
+    hosted: Hosted
+    blank: Scoring
+
+    @property
+    def changed(self) -> bool:
+        """The environment is no longer what it was when it handed the task out."""
+        key, now = self.record.key, self.hosted
+        return (key.version, key.data_digest) != (now.environment.version, now.data_digest)
+
+
+@dataclass(frozen=True)
+class Landed:
+    scoring: Scoring
+    judgements: tuple[Judgement, ...] = ()
+
+
+Flight = asyncio.Task[Landed]
+
+
+class Rescorer:
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        shelf: Shelf,
+        groups: Groups,
+        scorings: Scorings,
+        runs: RunBook,
+        panels: Panels,
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        self._catalogue = catalogue
+        self._shelf = shelf
+        self._groups = groups
+        self._scorings = scorings
+        self._runs = runs
+        self._panels = panels
+        self._observer = observer
+        self._clock = clock
+        self._scorer = Scorer(catalogue, panels, shelf)
+        self._remaker = Remaker()
+        self._flights: dict[str, Flight] = {}
+
+    async def rescore(self, group_id: str, request: RescoreRequest) -> Rescored:
+        """The same group under the same resulting rule is scored once; what of it is unscored is tried again. NotFound
+        for an unknown group, InvalidRequest naming `options.judges` for an unknown judge."""
+        group = (await self._groups.find([group_id])).get(group_id)
+        if group is None:
+            raise NotFound(f"there is no group {group_id}")
+        planned = await self._planned(group, request)
+        flight = self._flights.get(planned.blank.scoring_id) or self._fly(planned)
+        done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
+        return _reply(group, flight.result() if done else Landed(planned.blank))
+
+    async def close(self) -> None:
+        """Lets go of what is under way: nothing of it is stored, and whoever wants it asks again."""
+        flights = list(self._flights.values())
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+    async def _planned(self, group: Group, request: RescoreRequest) -> Planned:
+        hosted = self._catalogue.hosted(group.environment)
+        if request.judges and hosted.environment.rubric is None:
+            raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
+        run = await self._runs.ensure(group.run) if group.run is not None else None
+        usual = options_for(run.options if run is not None else ScoringOptions(), group)
+        options = usual.model_copy(update=_given(request))
+        panel = panel_for(self._panels, hosted, options)
+        scoring_digest = hosted.pin(options, panel).scoring_digest
+        blank = Scoring(
+            scoring_id="scoring_" + digest([group.group_id, scoring_digest]),
+            group_id=group.group_id,
+            scoring_digest=scoring_digest,
+            options=options,
+            judges=() if panel is None else panel.judges,
+            outcome="pending",
+            scores=(Score.pending(),) * len(group.rollouts),
+            created_at=self._clock(),
+        )
+        record = (await self._shelf.get([group.task_id]))[group.task_id]
+        return Planned(group, record, hosted, blank)
+
+    def _fly(self, planned: Planned) -> Flight:
+        """Until it has landed, repeats join it."""
+        name = planned.blank.scoring_id
+        flight = asyncio.ensure_future(self._land(planned))
+        self._flights[name] = flight
+
+        def landed(done: Flight) -> None:
+            del self._flights[name]
+            error = None if done.cancelled() else done.exception()
+            if error is not None and not isinstance(error, GatewayError):
+                log.error("a group could not be scored anew: %s", planned.group.group_id, exc_info=error)
+
+        flight.add_done_callback(landed)
+        return flight
+
+    async def _land(self, planned: Planned) -> Landed:
+        stored = (await self._scorings.find([planned.blank.scoring_id])).get(planned.blank.scoring_id)
+        if stored is not None and stored.outcome == "scored":
+            return Landed(stored)
+        before = planned.blank if stored is None else stored
+        flags, judged = await self._judged(planned, before)
+        self._observer.judged(judged.judgements)
+        given = iter(judged.scores)
+        scores = tuple(score if score.outcome == "scored" else next(given) for score in before.scores)
+        made = before.model_copy(
+            update={"outcome": _outcome(scores), "scores": scores, "judgements": judged.judgements, "flags": flags}
+        )
+        return Landed(await self._scorings.put(made), judged.judgements)
+
+    async def _judged(self, planned: Planned, before: Scoring) -> tuple[tuple[str, ...], Judged]:
+        """Scores for the completions that have none yet, and the flags of the scoring."""
+        group = planned.group
+        completions = [
+            rollout.completion
+            for rollout, score in zip(group.rollouts, before.scores, strict=True)
+            if score.outcome != "scored"
+        ]
+        remade: Task | None = None
+        flags: tuple[str, ...] = ()
+        if planned.changed:
+            try:
+                remade = await self._remaker.task(planned.hosted, planned.record)
+            except Exception:
+                log.exception("a task could not be made again: %s", group.task_id)
+                return flags, _unscored(len(completions), "internal", "the task could not be made again; see the log")
+            if remade is None:
+                detail = f"{group.environment} no longer asks what this task asked"
+                return flags, _unscored(len(completions), "version_changed", detail)
+            flags = ("task_remade",)
+        options = before.options
+        return flags, await self._scorer.judged(planned.record, completions, options, group.policy, remade=remade)
+
+
+def _given(request: RescoreRequest) -> dict[str, object]:
+    """The options that the request names."""
+    named = {
+        name: getattr(request, name) for name in RescoreRequest.model_fields if name in ScoringOptions.model_fields
+    }
+    return {name: value for name, value in named.items() if value is not None}
+
+
+def _unscored(count: int, reason: Reason, detail: str) -> Judged:
+    return Judged((Score.unscored(reason, detail),) * count)
+
+
+def _outcome(scores: Sequence[Score]) -> Outcome:
+    return "scored" if all(score.outcome == "scored" for score in scores) else "unscored"
+
+
+def _reply(group: Group, landed: Landed) -> Rescored:
+    return Rescored(
+        scoring=landed.scoring,
+        rewards=tuple(score.reward for score in landed.scoring.scores),
+        original=tuple(rollout.score.reward for rollout in group.rollouts),
+        calls=sum(judgement.calls for judgement in landed.judgements),
+        cost_usd=sum(judgement.cost_usd or 0.0 for judgement in landed.judgements if not judgement.cached),
+    )
