@@ -3,21 +3,19 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 
 from app.domain.groups import Prompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
-from app.domain.values import Split
 from app.errors import InvalidRequest
 from app.ports import Locate, Observer, Panels, Place, Retriever, Tasks
 from app.service.catalogue import Catalogue, Hosted
+from app.service.choosing import locate_in
 from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
-from app.service.order import locator
 from app.service.requests import Batch, HandedOut, NextBatch, NextMixedBatch
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
@@ -192,8 +190,6 @@ def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:
 
 def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
     params = hosted.params(request.params)
-    size = hosted.environment.size(request.split, params)
-    chosen = _chosen(hosted, request, params, size) if request.select else None
     return Source(
         hosted=hosted,
         params=params,
@@ -203,8 +199,9 @@ def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
             request.split,
             params.model_dump(mode="json"),
             request.select,
+            request.weights,
         ),
-        locate=locator(size, run.seed if run is not None else None, one_epoch=request.split == "test", chosen=chosen),
+        locate=locate_in(hosted, request, params, run.seed if run is not None else None),
     )
 
 
@@ -213,30 +210,6 @@ def _member(place: int, hosted: Hosted, run: Run | None, request: NextBatch) -> 
         return _source(hosted, run, request)
     except InvalidRequest as error:
         raise InvalidRequest(error.detail, field=f"mix[{place}].{error.field}") from error
-
-
-def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
-    if size is None:
-        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
-    wanted = tuple(sorted((key, tuple(map(repr, values))) for key, values in request.select.items()))
-    chosen = _matching(hosted, request.split, params.model_dump_json(), wanted, size)
-    if not chosen:
-        raise InvalidRequest("no task of this environment has these values in its metadata", field="select")
-    return chosen
-
-
-@lru_cache(maxsize=128)
-def _matching(
-    hosted: Hosted, split: Split, params_json: str, wanted: tuple[tuple[str, tuple[str, ...]], ...], size: int
-) -> tuple[int, ...]:
-    """Indexes whose public metadata has one of the wanted values under every wanted key."""
-    environment = hosted.environment
-    params = environment.Params.model_validate_json(params_json)
-
-    def matches(metadata: dict[str, JsonValue]) -> bool:
-        return all(key in metadata and repr(metadata[key]) in values for key, values in wanted)
-
-    return tuple(index for index in range(size) if matches(environment.task(split, index, params).metadata))
 
 
 def _record(hosted: Hosted, stream: Stream, index: int, task: Task, context: Context | None) -> TaskRecord:

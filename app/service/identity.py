@@ -20,15 +20,18 @@ def stream_of(
     split: Split,
     params: dict[str, JsonValue],
     select: Mapping[str, tuple[JsonValue, ...]],
+    weights: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Stream:
-    chosen = {key: list(values) for key, values in select.items()}
+    chosen: list[object] = [{key: list(values) for key, values in select.items()}]
+    if weights:
+        chosen.append({key: dict(values) for key, values in weights.items()})
     return Stream(
         run=run,
         environment=environment,
         split=split,
         params=params,
         select=dict(select),
-        digest=digest([environment, split, params, chosen]),
+        digest=digest([environment, split, params, *chosen]),
     )
 
 

@@ -7,6 +7,7 @@ from functools import lru_cache
 from app.domain.runs import Slot
 from app.ports import Locate
 from app.prompts import digest_of_text
+from app.service.shares import place_of
 
 ENDLESS_OFFSETS = 2**40
 
@@ -36,3 +37,23 @@ def locator(size: int | None, seed: int | None, *, one_epoch: bool, chosen: tupl
         return Slot(position=position, epoch=epoch, index=shuffled if chosen is None else chosen[shuffled])
 
     return locate
+
+
+def weighted(pools: Sequence[tuple[float, tuple[int, ...]]], seed: int | None) -> Locate:
+    """Endless draws from pools of indexes, each by its weight and without replacement until it has been gone through.
+    An epoch of a slot is one round of its pool."""
+    weights = tuple(weight for weight, _ in pools)
+    locators = [
+        locator(0, _seed_in(seed, number), one_epoch=False, chosen=pool) for number, (_, pool) in enumerate(pools)
+    ]
+
+    def locate(position: int) -> Slot | None:
+        pool, place = place_of(weights, 0 if seed is None else seed, position)
+        slot = locators[pool](place)
+        return None if slot is None else slot.model_copy(update={"position": position})
+
+    return locate
+
+
+def _seed_in(seed: int | None, pool: int) -> int | None:
+    return None if seed is None else int(digest_of_text(f"{seed}:{pool}")[:12], 16)

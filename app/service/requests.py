@@ -23,6 +23,10 @@ TaskId = Annotated[str, Field(pattern=r"^task_[0-9a-f]{32}$")]
 LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-f]{32}$")]
 GroupId = Annotated[str, Field(pattern=r"^group_[0-9a-f]{32}$")]
 Select = dict[str, tuple[FiniteJson, ...]]
+Weights = dict[
+    Annotated[str, Field(max_length=100)],
+    Annotated[dict[str, Annotated[FiniteNumber, Field(ge=0, le=1e6)]], Field(min_length=1, max_length=500)],
+]
 
 
 class BatchOptions(Frozen):
@@ -45,6 +49,14 @@ class NextBatch(BatchOptions):
     """Of the environment; see its entry in the catalogue."""
     select: Annotated[
         Select, Field(description="Only tasks whose public metadata has one of these values, by key.")
+    ] = {}
+    weights: Annotated[
+        Weights,
+        Field(
+            max_length=4,
+            description="How often each value of a metadata key is drawn, by key and value; values that are not named "
+            "weigh 1, 0 leaves them out. Mixes training tasks without end.",
+        ),
     ] = {}
 
 

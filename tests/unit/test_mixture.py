@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.service.mixture import BLOCK, Draw, draw, drawn_before, mix_stream
+from app.service.mixture import Draw, draw, drawn_before, mix_stream
 from app.service.requests import MixMember
+from app.service.shares import BLOCK
 
 SEEDS = st.integers(0, 2**53 - 1)
 WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8)

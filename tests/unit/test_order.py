@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from app.domain.runs import Slot
 from app.ports import Locate
-from app.service.order import ENDLESS_OFFSETS, locator, seed_of
+from app.service.order import ENDLESS_OFFSETS, locator, seed_of, weighted
+from app.service.shares import BLOCK
 
 SEEDS = st.integers(0, 2**53 - 1)
 
@@ -71,6 +72,30 @@ def test_an_endless_stream_starts_somewhere_and_goes_on_one_by_one(seed: int, po
     assert 0 <= start.index < ENDLESS_OFFSETS
     assert locate(position) == Slot(position=position, epoch=0, index=start.index + position)
     assert start.index + position < 2**53
+
+
+POOLS = st.lists(st.tuples(st.floats(0.01, 100), st.integers(1, 9)), min_size=1, max_size=6)
+
+
+@given(pools=POOLS, seed=st.none() | SEEDS)
+def test_weighted_pools_are_each_gone_through_before_anything_comes_again(
+    pools: list[tuple[float, int]], seed: int | None
+) -> None:
+    members = [tuple(range(100 * number, 100 * number + size)) for number, (_, size) in enumerate(pools)]
+    locate = weighted([(weight, some) for (weight, _), some in zip(pools, members, strict=True)], seed)
+    slots = [slot for position in range(2 * BLOCK) if (slot := locate(position)) is not None]
+    assert [slot.position for slot in slots] == list(range(2 * BLOCK))
+    for some in members:
+        drawn = [(slot.epoch, slot.index) for slot in slots if slot.index in some]
+        rounds = -(-len(drawn) // len(some))
+        assert len(set(drawn)) == len(drawn)
+        assert sorted(drawn[: len(some) * (rounds - 1)]) == [(one, n) for one in range(rounds - 1) for n in some]
+
+
+def test_weights_are_shares_of_every_block_whatever_the_size_of_a_pool() -> None:
+    locate = weighted([(3.0, (0,)), (1.0, tuple(range(1, 40)))], 5)
+    for block in (0, 1, 7):
+        assert sum(index == 0 for index in indexes(locate, BLOCK, first=block * BLOCK)) == 750
 
 
 @given(name=st.from_regex(r"[a-z0-9][a-z0-9_-]{0,63}", fullmatch=True))

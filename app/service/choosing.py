@@ -1,0 +1,107 @@
+"""Which tasks of an environment a stream goes through, by their public metadata: chosen ones, or pools by weight."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+
+from pydantic import BaseModel, JsonValue
+
+from app.domain.values import Split
+from app.errors import InvalidRequest
+from app.ports import Locate
+from app.service.catalogue import Hosted
+from app.service.order import locator, weighted
+from app.service.requests import NextBatch
+from app.service.shares import BLOCK
+
+Pool = tuple[float, tuple[int, ...]]
+"""A weight and the indexes that share it."""
+
+
+def locate_in(hosted: Hosted, request: NextBatch, params: BaseModel, seed: int | None) -> Locate:
+    """InvalidRequest naming `select` or `weights` where no task is like that."""
+    size = hosted.environment.size(request.split, params)
+    chosen = _chosen(hosted, request, params, size) if request.select else None
+    if request.weights:
+        return weighted(_pools(hosted, request, params, size, chosen), seed)
+    return locator(size, seed, one_epoch=request.split == "test", chosen=chosen)
+
+
+def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
+    if size is None:
+        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
+    wanted = {key: set(map(_json, values)) for key, values in request.select.items()}
+    indexes = [_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
+    kept = [
+        {index for value, some in values.items() if value in texts for index in some}
+        for values, texts in zip(indexes, wanted.values(), strict=True)
+    ]
+    chosen = tuple(sorted(set.intersection(*kept)))
+    if not chosen:
+        raise InvalidRequest("no task of this environment has these values in its metadata", field="select")
+    return chosen
+
+
+def _pools(
+    hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None, chosen: tuple[int, ...] | None
+) -> tuple[Pool, ...]:
+    """One for each combination of values that some task has, by the product of their weights."""
+    if request.split == "test":
+        raise InvalidRequest("the test split is gone through once; weights mix training tasks", field="weights")
+    if size is None:
+        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to weigh", field="weights")
+    combined: defaultdict[int, list[str]] = defaultdict(list)
+    for key, given in request.weights.items():
+        values = _by_value(hosted, request.split, params.model_dump_json(), key, size)
+        _require_known(key, given, set(map(_named, values)))
+        for value, indexes in values.items():
+            for index in indexes:
+                combined[index].append(_named(value))
+    members: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for index in sorted(combined if chosen is None else combined.keys() & set(chosen)):
+        if len(combined[index]) == len(request.weights):
+            members[tuple(combined[index])].append(index)
+    weights = tuple(request.weights.values())
+    pools = [
+        (math.prod(given.get(value, 1.0) for given, value in zip(weights, values, strict=True)), tuple(indexes))
+        for values, indexes in sorted(members.items())
+    ]
+    return _drawable([pool for pool in pools if pool[0] > 0])
+
+
+def _drawable(pools: Sequence[Pool]) -> tuple[Pool, ...]:
+    if not pools:
+        raise InvalidRequest("these weights leave no task", field="weights")
+    if len(pools) > BLOCK // 2:
+        raise InvalidRequest(f"more than {BLOCK // 2} combinations of values to weigh", field="weights")
+    return tuple(pools)
+
+
+def _require_known(key: str, given: Mapping[str, float], values: Collection[str]) -> None:
+    unknown = [name for name in given if name not in values]
+    if unknown:
+        raise InvalidRequest(f"no task of this environment has {unknown[0]!r} as {key}", field="weights")
+
+
+@lru_cache(maxsize=128)
+def _by_value(hosted: Hosted, split: Split, params_json: str, key: str, size: int) -> dict[str, tuple[int, ...]]:
+    """Indexes by the value that their public metadata has under the key."""
+    environment = hosted.environment
+    params = environment.Params.model_validate_json(params_json)
+    found: defaultdict[str, list[int]] = defaultdict(list)
+    for index in range(size):
+        metadata: Mapping[str, JsonValue] = environment.task(split, index, params).metadata
+        if key in metadata:
+            found[_json(metadata[key])].append(index)
+    return {value: tuple(indexes) for value, indexes in found.items()}
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, sort_keys=True)
+
+
+def _named(value: str) -> str:
+    """What a weight calls a value: a text by itself, any other by its JSON."""
+    return str(json.loads(value)) if value.startswith('"') else value

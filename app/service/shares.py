@@ -1,0 +1,60 @@
+"""Exact shares: who owns each position of a sequence in which everybody has a weight, exact in every block of 1,000."""
+
+import math
+import random
+from dataclasses import dataclass
+from functools import lru_cache
+
+BLOCK = 1_000
+
+
+@dataclass(frozen=True)
+class Block:
+    """`members[i]` owns place i and has drawn `before[i]` times earlier in the block."""
+
+    members: tuple[int, ...]
+    before: tuple[int, ...]
+    quotas: tuple[int, ...]
+
+
+def place_of(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, int]:
+    """Who is drawn at a position, and how often it was drawn before. `weights` are positive and at most BLOCK."""
+    number, place = divmod(position, BLOCK)
+    block = _block(weights, seed, number)
+    member = block.members[place]
+    return member, number * block.quotas[member] + block.before[place]
+
+
+def drawn_below(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, ...]:
+    """How often each member is drawn at positions below `position`."""
+    number, place = divmod(position, BLOCK)
+    block = _block(weights, seed, number)
+    return tuple(number * quota + block.members[:place].count(member) for member, quota in enumerate(block.quotas))
+
+
+@lru_cache(maxsize=256)
+def _block(weights: tuple[float, ...], seed: int, number: int) -> Block:
+    quotas = _quotas(weights)
+    members = [member for member, quota in enumerate(quotas) for _ in range(quota)]
+    random.Random(f"mix:{seed}:{number}").shuffle(members)  # noqa: S311  # order, not secrecy
+    drawn = [0] * len(weights)
+    before = []
+    for member in members:
+        before.append(drawn[member])
+        drawn[member] += 1
+    return Block(tuple(members), tuple(before), quotas)
+
+
+def _quotas(weights: tuple[float, ...]) -> tuple[int, ...]:
+    """Whole shares of a block by largest remainder. A member too light for a place gets one of the heaviest's."""
+    total = math.fsum(weights)
+    exact = [weight / total * BLOCK for weight in weights]
+    shares = [int(share) for share in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda member: (shares[member] - exact[member], member))
+    for member in by_remainder[: BLOCK - sum(shares)]:
+        shares[member] += 1
+    for member, share in enumerate(shares):
+        if share == 0:
+            shares[shares.index(max(shares))] -= 1
+            shares[member] = 1
+    return tuple(shares)
