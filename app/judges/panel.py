@@ -187,6 +187,3 @@ def _rationale(views: Sequence[View], place: int, defects: Mapping[str, Defect])
     told = [note if len(views) == 1 else f"{judge}: {note}" for judge, note in notes if note]
     faults = [f'{code}: "{defect.quote}"' if defect.quote else code for code, defect in defects.items()]
     return " ".join(" — ".join((*told, *faults)).split())[:_LONGEST_RATIONALE]
-
-
-ListwisePanel = JudgePanel

@@ -22,7 +22,7 @@ from app.judges import line
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.offline import OfflineJudge
-from app.judges.panel import ListwisePanel
+from app.judges.panel import JudgePanel
 from app.judges.prices import Prices
 from app.judges.scripted import ScriptedJudge, by_position, by_text, failing, indifferent, noisy
 from app.ports import Judge
@@ -344,7 +344,7 @@ def test_a_panel_over_a_judge_on_the_wire() -> None:
         judge = ChatJudge(config(url))
         try:
             case = Case(key="k", rubric=RUBRIC, document={}, candidates=("one", "two", "three", "four"))
-            return tuple(score.reward for score in (await ListwisePanel((judge,), 0.5).judge(case)).scores)
+            return tuple(score.reward for score in (await JudgePanel((judge,), 0.5).judge(case)).scores)
         finally:
             await judge.close()
 

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict
 from app.envs.npc_arena import NpcArena
-from app.judges.panel import ListwisePanel
+from app.judges.panel import JudgePanel
 from app.rewards import group_statistics
 
 PAGE = Path(__file__).parents[2] / "docs" / "judging.md"
@@ -55,7 +55,7 @@ def test_the_figures_of_the_page() -> None:
     assert RUBRIC is not None
     case = Case(key="k", rubric=RUBRIC, document={}, gates=GateFacts(speaker="Hob"), candidates=tuple(REPLIES.values()))
     judge = ExampleJudge()
-    scores = asyncio.run(ListwisePanel((judge,), 0.5).judge(case)).scores
+    scores = asyncio.run(JudgePanel((judge,), 0.5).judge(case)).scores
     statistics = group_statistics(scores)
     page = PAGE.read_text(encoding="utf-8")
 

@@ -21,7 +21,7 @@ from app.domain.judging import (
 )
 from app.domain.scores import Criterion, Score
 from app.judges.orders import opaque_ids
-from app.judges.panel import ListwisePanel
+from app.judges.panel import JudgePanel
 from app.judges.scripted import Script, ScriptedJudge, by_position, by_text, failing, failing_at, indifferent, noisy
 from app.ports import Judge
 from app.rewards import group_statistics
@@ -52,7 +52,7 @@ def case(*candidates: str, gates: GateFacts | None = None, key: str = "k") -> Ca
 
 def judged(judges: Judge | Sequence[Judge], asked: Case, relative_weight: float = 0.5) -> PanelResult:
     listed = judges if isinstance(judges, Sequence) else (judges,)
-    return asyncio.run(ListwisePanel(listed, relative_weight).judge(asked))
+    return asyncio.run(JudgePanel(listed, relative_weight).judge(asked))
 
 
 def rewards(result: PanelResult) -> list[float | None]:
@@ -334,10 +334,10 @@ def test_what_a_candidate_writes_stays_its_own_text() -> None:
 def test_the_digest_covers_judges_and_options() -> None:
     one, other = ScriptedJudge(indifferent, "one"), ScriptedJudge(indifferent, "other")
     digests = {
-        ListwisePanel((one,), 0.5).digest,
-        ListwisePanel((other,), 0.5).digest,
-        ListwisePanel((one, other), 0.5).digest,
-        ListwisePanel((one,), 0.25).digest,
+        JudgePanel((one,), 0.5).digest,
+        JudgePanel((other,), 0.5).digest,
+        JudgePanel((one, other), 0.5).digest,
+        JudgePanel((one,), 0.25).digest,
     }
     assert len(digests) == 4
-    assert ListwisePanel((one,), 0.5).digest in digests
+    assert JudgePanel((one,), 0.5).digest in digests
