@@ -51,8 +51,10 @@ def within(folder: Path, act: Callable[[httpx.AsyncClient, ChatServer], Awaitabl
         return asyncio.run(inside(judge))
 
 
-async def task_for(client: httpx.AsyncClient, params: Mapping[str, object], run: str | None = None) -> str:
-    body = {"batch_size": 1, "cursor": 0, "params": params} | ({} if run is None else {"run": run})
+async def task_for(
+    client: httpx.AsyncClient, params: Mapping[str, object], run: str | None = None, cursor: int = 0
+) -> str:
+    body = {"batch_size": 1, "cursor": cursor, "params": params} | ({} if run is None else {"run": run})
     batch = (await client.post("/envs/rlaif/next-batch", json=body)).raise_for_status().json()
     return str(batch["tasks"][0]["task_id"])
 
@@ -141,10 +143,10 @@ def test_the_mode_of_the_original_is_a_setting_of_the_run(tmp_path: Path) -> Non
     async def act(client: httpx.AsyncClient, judge: ChatServer) -> tuple[list[float], list[float], list[int]]:
         options = {"mode": "pairwise", "votes": 3, "relative_weight": 1.0}
         (await client.put("/runs/pairs", json={"options": options})).raise_for_status()
-        task = await task_for(client, {"preference": FEWER}, "pairs")
-        pair = await rewards_for(client, task, (LONG, SHORT), "pairs")
+        first, second = [await task_for(client, {"preference": FEWER}, "pairs", cursor) for cursor in (0, 1)]
+        pair = await rewards_for(client, first, (LONG, SHORT), "pairs")
         calls = [len(judge.received)]
-        three = await rewards_for(client, task, TEXTS, "pairs")
+        three = await rewards_for(client, second, TEXTS, "pairs")
         return pair, three, [*calls, len(judge.received) - calls[0]]
 
     pair, three, calls = within(tmp_path, act)
