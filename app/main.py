@@ -108,6 +108,7 @@ def judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJud
         max_output_tokens=judge.max_output_tokens,
         token_parameter=judge.token_parameter,
         json_mode=judge.json_mode,
+        expected_scores=judge.expected_scores,
         prices=prices,
         max_concurrency=judge.max_concurrency,
         requests_per_minute=judge.requests_per_minute,

@@ -53,6 +53,9 @@ class JudgeSettings(_Section):
     json_mode: Annotated[JudgeFormat, BeforeValidator(_judge_format)] = "object"
     """`schema` asks the server for the very form of the verdict, `object` for any JSON, `off` says it in words alone. A
     server that refuses a form is asked in the next weaker one."""
+    expected_scores: bool = False
+    """Ask the server for token probabilities, and take for each score the mean over the numbers that the judge might
+    have said. Where the server sends none, the number that it said counts."""
     input_price_per_million: Annotated[float, Field(ge=0)] | None = None
     """US dollars per million prompt tokens."""
     output_price_per_million: Annotated[float, Field(ge=0)] | None = None

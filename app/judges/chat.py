@@ -11,6 +11,7 @@ from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeReques
 from app.judges.account import Account
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
+from app.judges.expected import with_expected_scores
 from app.judges.failures import ReadingFailed
 from app.judges.line import Line, Said, Spent
 from app.judges.prompt import TEMPLATES_DIGEST, correction_for, prompt_for
@@ -44,6 +45,7 @@ class ChatJudge:
                 "temperature": config.temperature,
                 "max_output_tokens": config.max_output_tokens,
                 "json_mode": config.json_mode,
+                "expected_scores": config.expected_scores,
                 "templates": TEMPLATES_DIGEST,
                 "parser": PARSER_VERSION,
             }
@@ -146,7 +148,9 @@ class ChatJudge:
         return found
 
     def _read(self, reply: ChatReply, request: JudgeRequest) -> Answer | Unusable:
-        found = read_answer(reply.text, request)
+        expected = self._config.expected_scores
+        text = with_expected_scores(reply.text, reply.tokens) if expected else reply.text
+        found = read_answer(text, request)
         if isinstance(found, Unusable) and reply.cut_off:
             limit = self._config.max_output_tokens
             return Unusable((f"it was cut off after {limit} tokens: be shorter", *found.problems))

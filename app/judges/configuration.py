@@ -30,6 +30,8 @@ class ChatJudgeConfig:
     """None leaves it to the server: some models refuse the parameter."""
     prices: Prices = NO_PRICES
     json_mode: JsonMode = "object"
+    expected_scores: bool = False
+    """Ask for token probabilities and take each score's mean over the numbers that the judge might have said."""
     max_concurrency: int = 64
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None

@@ -39,7 +39,7 @@ def response_format(mode: JsonMode, request: JudgeRequest) -> JsonValue:
     """The parameter of that name; None for none."""
     if mode == "off":
         return None
-    if mode == "object" or request.mode == "pairwise":
+    if mode == "object":
         return {"type": "json_object"}
     return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": _answer(request)}}
 

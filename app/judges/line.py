@@ -16,6 +16,7 @@ from app.judges.budget import Budget, Reserved
 from app.judges.configuration import ChatJudgeConfig, JsonMode
 from app.judges.connection import Connection
 from app.judges.deadline import Deadline
+from app.judges.expected import ALTERNATIVES_ASKED
 from app.judges.failures import CallFailed, ReadingFailed
 from app.judges.formats import AnswerFormat, response_format
 from app.judges.limits import AdaptiveLimit, Rate
@@ -115,6 +116,8 @@ class Line:
         }
         if config.temperature is not None:
             body["temperature"] = config.temperature
+        if config.expected_scores:
+            body |= {"logprobs": True, "top_logprobs": ALTERNATIVES_ASKED}
         if (wanted := response_format(mode, request)) is not None:
             body["response_format"] = wanted
         return body

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from app.judges.expected import Token, tokens_of
 from app.judges.failures import CallFailed
 from app.judges.reading import encodable
 
@@ -25,6 +26,8 @@ class ChatReply:
     """By the API's own fields: what a text says is for the parser."""
     input_tokens: int | None
     output_tokens: int | None
+    tokens: tuple[Token, ...] = ()
+    """With their probabilities, where these were asked for and the server knows them."""
 
 
 def read_reply(body: bytes) -> ChatReply:
@@ -45,6 +48,7 @@ def read_reply(body: bytes) -> ChatReply:
         cut_off=_field(choice, "finish_reason") == "length",
         input_tokens=_count(_field(usage, "prompt_tokens")),
         output_tokens=_count(_field(usage, "completion_tokens")),
+        tokens=tokens_of(choice),
     )
 
 
