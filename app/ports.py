@@ -148,6 +148,8 @@ class Environment(Protocol):
     """Only what changes prompt or reference; every field has a default."""
     rubric: ClassVar[Rubric | None] = None
     multi_turn: ClassVar[bool] = False
+    stats_label: ClassVar[str | None] = None
+    """The metadata key, if any, by which its figures can be broken down: one with few values, all of them texts."""
     Draft: ClassVar[type[BaseModel] | None] = None
     """What an author brings to try something that is in no data yet; None where there is nothing to try."""
 
@@ -321,8 +323,11 @@ class Views(Protocol):
 
     async def group(self, group_id: str) -> GroupDetail | None: ...
 
-    async def statistics(self, environment: str | None, run: str | None) -> list[StatisticsRow]:
-        """Training rollouts only: `eval` ones are left out."""
+    async def statistics(
+        self, environment: str | None, run: str | None, *, by_label: bool = False
+    ) -> list[StatisticsRow]:
+        """Training rollouts only: `eval` ones are left out. `by_label` breaks them down further, and leaves out tasks
+        without a label."""
 
 
 class Health(Protocol):

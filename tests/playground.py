@@ -74,6 +74,7 @@ class Toy(Environment):
     name: ClassVar[str] = "toy"
     version: ClassVar[str] = "1"
     Params: ClassVar[type[BaseModel]] = ToyParams
+    stats_label: ClassVar[str | None] = "level"
     world: ClassVar[World]
 
     @property

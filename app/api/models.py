@@ -131,7 +131,8 @@ class RunPage(Frozen):
 
 
 class StatisticsView(Frozen):
-    """Training rollouts by environment, run and policy step; evaluations are left out."""
+    """Training rollouts by environment, run and policy step, and by `label` when asked for `by` something; evaluations
+    are left out."""
 
     rows: tuple[StatisticsRow, ...]
 

@@ -10,7 +10,7 @@ from app.domain.groups import GroupFilter
 from app.domain.runs import Purpose, Run
 from app.domain.scores import Outcome
 from app.domain.values import Name
-from app.errors import NotFound
+from app.errors import InvalidRequest, NotFound
 from app.service.gateway import Gateway
 from app.service.requests import Batch, GroupId, NextMixedBatch, Scored, ScoreRequest, TaskId
 from app.service.runs import RunReport, RunSettings
@@ -80,8 +80,18 @@ def records_router(gateway: Gateway) -> APIRouter:
     async def statistics(
         env: Annotated[str | None, Query(max_length=100)] = None,
         run: Annotated[str | None, Query(max_length=100)] = None,
+        by: Annotated[
+            Name | None,
+            Query(description="Break down further by this key of the tasks' metadata, such as `character`."),
+        ] = None,
     ) -> StatisticsView:
-        return StatisticsView(rows=tuple(await gateway.views.statistics(env, run)))
+        if by is None:
+            return StatisticsView(rows=tuple(await gateway.views.statistics(env, run)))
+        labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
+        if not labelled:
+            raise InvalidRequest("no environment breaks its figures down by that", field="query.by")
+        rows = await gateway.views.statistics(env, run, by_label=True)
+        return StatisticsView(rows=tuple(row for row in rows if row.environment in labelled))
 
     return router
 

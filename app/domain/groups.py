@@ -24,6 +24,8 @@ class TaskRecord(Frozen):
     task_id: str
     key: TaskKey
     prompt: Prompt
+    label: str | None = None
+    """What figures may be broken down by within the environment: a value of its metadata, such as the character."""
 
 
 class Rollout(Frozen):
@@ -119,11 +121,14 @@ class CriterionMean(Frozen):
 
 
 class StatisticsRow(Frozen):
-    """Rollouts of one environment, run and policy step. `mean_absolute` is over gate x absolute of scored ones."""
+    """Rollouts of one environment, run and policy step, and of one label where that is asked for.
+    `mean_absolute` is over gate x absolute of scored ones."""
 
     environment: str
     run: str | None
     step: int | None
+    label: str | None = None
+    """Of the tasks, when figures are broken down by it."""
     groups: int
     scored: int
     unscored: int

@@ -64,6 +64,8 @@ class NpcArena(Environment):
     Params: ClassVar[type[BaseModel]] = Params
     rubric: ClassVar[Rubric | None] = _RUBRIC
     multi_turn: ClassVar[bool] = True
+    stats_label: ClassVar[str | None] = "character"
+    Draft: ClassVar[type[BaseModel] | None] = Draft
 
     def __init__(self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
         self.sheets = tuple(sheets)

@@ -223,7 +223,8 @@ def _record(hosted: Hosted, stream: Stream, index: int, task: Task, context: Con
         context=context,
     )
     prompt = Prompt(messages=task.messages, tools=task.tools, max_turns=task.max_turns, metadata=task.metadata)
-    return TaskRecord(task_id=task_id(key), key=key, prompt=prompt)
+    label = task.metadata.get(hosted.environment.stats_label or "")
+    return TaskRecord(task_id=task_id(key), key=key, prompt=prompt, label=label if isinstance(label, str) else None)
 
 
 def _handed_out(record: TaskRecord, lease: Lease | None) -> HandedOut:

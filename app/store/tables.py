@@ -54,6 +54,8 @@ class TaskTable(Record, table=True):
     title: str = Field(sa_type=Text)
     """JSON string: the last thing the user says in the prompt, shortened."""
     created_at: int = Field(sa_type=BigInteger)
+    label: str | None = Field(default=None, sa_type=Text)
+    """JSON string: what figures may be broken down by."""
 
 
 class ContextTable(Record, table=True):
@@ -206,7 +208,7 @@ class ScoringTable(Record, table=True):
     scoring_digest: str
     outcome: str
     head: str = Field(sa_type=Text)
-    """Options, judges and flags."""
+    """Options, judges, mode and flags."""
     created_at: int = Field(sa_type=BigInteger)
 
 

@@ -100,13 +100,19 @@ def _row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, str | 
         "prompt_digest": prompt_digest,
         "title": encode_json(title_of(record.prompt.messages)),
         "created_at": stamp,
+        "label": None if record.label is None else encode_json(record.label),
     }
 
 
 def _record(row: RowMapping) -> TaskRecord:
     key = {name: row[name] for name in ("environment", "version", "data_digest", "split", "index")}
     key |= {"params": decode_json(row["params"]), "context": row["context"] and decode(Context, row["context"])}
-    return TaskRecord(task_id=row["task_id"], key=TaskKey.model_validate(key), prompt=decode(Prompt, row["body"]))
+    return TaskRecord(
+        task_id=row["task_id"],
+        key=TaskKey.model_validate(key),
+        prompt=decode(Prompt, row["body"]),
+        label=None if row["label"] is None else str(decode_json(row["label"])),
+    )
 
 
 def _freeze(

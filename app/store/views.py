@@ -1,9 +1,10 @@
 """What pages and dashboards read: listings, one group with all that explains it, rewards over time."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, func, literal_column, select
 
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsRow
 from app.domain.judging import Judgement
@@ -29,8 +30,10 @@ class StoredViews(Views):
             return None
         return await self._database.read(lambda connection: _group(connection, group_id))
 
-    async def statistics(self, environment: str | None, run: str | None) -> list[StatisticsRow]:
-        return await self._database.read(lambda connection: _statistics(connection, environment, run))
+    async def statistics(
+        self, environment: str | None, run: str | None, *, by_label: bool = False
+    ) -> list[StatisticsRow]:
+        return await self._database.read(lambda connection: _statistics(connection, environment, run, by_label))
 
 
 def conditions(where: GroupFilter) -> Iterator[ColumnElement[bool]]:
@@ -109,54 +112,66 @@ def _judgement(answer: str, prompt: str | None) -> Judgement:
     return judgement if prompt is None else judgement.model_copy(update={"prompt": decode_json(prompt)})
 
 
-def _statistics(connection: Connection, environment: str | None, run: str | None) -> list[StatisticsRow]:
+def _statistics(
+    connection: Connection, environment: str | None, run: str | None, by_label: bool
+) -> list[StatisticsRow]:
+    source: FromClause = groups
+    key = [groups.c.environment, groups.c.run, groups.c.step]
     wanted: list[ColumnElement[bool]] = [groups.c.purpose == "train"]
     if environment is not None:
         wanted.append(groups.c.environment == environment)
     if run is not None:
         wanted.append(groups.c.run == run)
-    key = (groups.c.environment, groups.c.run, groups.c.step)
+    if by_label:
+        source = groups.join(tasks, tasks.c.task_id == groups.c.task_id)
+        key.append(tasks.c.label)
+        wanted.append(tasks.c.label.is_not(None))
+    criteria = _criteria(connection, source, key, wanted)
+    totals = (
+        select(*key, func.count().label("groups"), *(func.sum(groups.c[name]).label(name) for name in _SUMMED))
+        .select_from(source)
+        .where(*wanted)
+        .group_by(*key)
+        .order_by(*(column.nulls_first() for column in key))
+    )
+    return [
+        _statistics_row(row, criteria[tuple(row[column.name] for column in key)])
+        for row in connection.execute(totals).mappings()
+    ]
+
+
+def _criteria(
+    connection: Connection, source: FromClause, key: Sequence[ColumnElement[Any]], wanted: Sequence[ColumnElement[bool]]
+) -> Mapping[tuple[object, ...], list[CriterionMean]]:
+    """Means by the values of `key`."""
     means = (
-        select(*key, scores.c.name, func.avg(scores.c.value).label("mean"), func.count(scores.c.value).label("count"))
-        .join_from(groups, scores, scores.c.group_sequence == groups.c.sequence)
+        select(*key, scores.c.name.label("criterion"), func.avg(scores.c.value), func.count(scores.c.value))
+        .select_from(source.join(scores, scores.c.group_sequence == groups.c.sequence))
         .where(*wanted, scores.c.value.is_not(None))
         .group_by(*key, scores.c.name)
         .order_by(func.min(scores.c.ordinal), scores.c.name)
     )
-    criteria: defaultdict[tuple[str, str | None, int | None], list[CriterionMean]] = defaultdict(list)
-    for row in connection.execute(means).mappings():
-        criteria[row["environment"], row["run"], row["step"]].append(
-            CriterionMean(name=row["name"], mean=row["mean"], count=row["count"])
-        )
-    totals = (
-        select(
-            *key,
-            func.count().label("groups"),
-            *(func.sum(groups.c[name]).label(name) for name in _SUMMED),
-        )
-        .where(*wanted)
-        .group_by(*key)
-        .order_by(groups.c.environment, groups.c.run.nulls_first(), groups.c.step.nulls_first())
-    )
-    return [
-        _statistics_row(row, tuple(criteria[row["environment"], row["run"], row["step"]]))
-        for row in connection.execute(totals).mappings()
-    ]
+    criteria: defaultdict[tuple[object, ...], list[CriterionMean]] = defaultdict(list)
+    for *place, name, mean, count in connection.execute(means):
+        criteria[tuple(place)].append(CriterionMean(name=name, mean=mean, count=count))
+    return criteria
 
 
 _SUMMED = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count")
 
 
-def _statistics_row(row: RowMapping, criteria: tuple[CriterionMean, ...]) -> StatisticsRow:
+def _statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) -> StatisticsRow:
+    label = row.get("label")
     return StatisticsRow(
         environment=row["environment"],
         run=row["run"],
         step=row["step"],
+        label=None if label is None else str(decode_json(label)),
         groups=row["groups"],
         scored=row["scored"],
         unscored=row["unscored"],
         pending=row["size"] - row["scored"] - row["unscored"],
         mean_reward=row["reward_sum"] / row["scored"] if row["scored"] else None,
         mean_absolute=row["absolute_sum"] / row["absolute_count"] if row["absolute_count"] else None,
-        criteria=criteria,
+        criteria=tuple(criteria),
     )

@@ -78,10 +78,13 @@ def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
         )
 
     @router.get("/view/stats")
-    async def statistics(request: Request, environment: Word = "", run: Word = "") -> Response:
+    async def statistics(request: Request, environment: Word = "", run: Word = "", by: Word = "") -> Response:
         where = _filter(environment, run, "", None)
-        rows = await views.statistics(where.environment, where.run)
-        return renderer.page(request, "statistics.html", {"rows": rows, "where": where, "environments": environments})
+        by_label = by == "label"
+        rows = await views.statistics(where.environment, where.run, by_label=by_label)
+        named = [(row, visible(row.label or "")) for row in rows]
+        shown = {"rows": named, "where": where, "environments": environments, "by_label": by_label}
+        return renderer.page(request, "statistics.html", shown)
 
     return router
 

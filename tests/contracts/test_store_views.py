@@ -165,6 +165,34 @@ def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_
     assert using(store_url, scenario) == ([alone, nothing, both], [nothing, both], [])
 
 
+def test_statistics_can_be_broken_down_by_what_the_task_is_labelled(store_url: str) -> None:
+    mira, tom = (record(number).model_copy(update={"label": name}) for number, name in enumerate(("mi\x00ra", "tom")))
+    step = Policy(model="m", step=1)
+
+    async def scenario(store: Store) -> object:
+        await store.tasks.put([mira, tom, record(2)])
+        await store.groups.add(
+            [
+                group("a", [judged(0.5, 1.0, 0.5, voice=0.25)], policy=step),
+                group("b", [judged(1.0, 1.0, 1.0, voice=0.75)], policy=step, task_id="task_0"),
+                group("c", [judged(0.0, 1.0, 0.0, voice=0.0)], policy=step, task_id="task_1"),
+                group("d", [judged(1.0, 1.0, 1.0)], policy=step, task_id="task_2"),
+            ]
+        )
+        rows = await store.views.statistics("gsm8k", "run", by_label=True)
+        kept = await store.tasks.get(["task_0", "task_2"])
+        shown = [(row.label, row.groups, row.mean_reward, row.criteria) for row in rows]
+        return shown, {task.label for task in kept.values()}
+
+    assert using(store_url, scenario) == (
+        [
+            ("mi\x00ra", 2, 0.75, (CriterionMean(name="voice", mean=0.5, count=2),)),
+            ("tom", 1, 0.0, (CriterionMean(name="voice", mean=0.0, count=1),)),
+        ],
+        {"mi\x00ra", None},
+    )
+
+
 def test_finishing_a_group_moves_its_statistics(store_url: str) -> None:
     half_judged = Score(outcome="pending", criteria=(Criterion(name="voice", value=0.0, weight=1.0),))
 

@@ -306,11 +306,14 @@ class MemoryViews:
     async def group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
 
-    async def statistics(self, environment: str | None, run: str | None) -> list[StatisticsRow]:
+    async def statistics(
+        self, environment: str | None, run: str | None, *, by_label: bool = False
+    ) -> list[StatisticsRow]:
         row = StatisticsRow(
             environment="npc_arena",
             run="night-watch",
             step=121,
+            label="hob<b>" if by_label else None,
             groups=1200,
             scored=9300,
             unscored=3,

@@ -243,6 +243,7 @@ def test_statistics_are_listed(client: TestClient) -> None:
     assert "npc_arena night-watch 121 1,200 9,300 3 0 0.530 0.570 in character 0.58 voice 0.24" in words
     assert "night-watch" not in page(client.get("/view/stats?environment=gsm8k")).words()
     assert "Nothing to count yet." in page(client.get("/view/stats?run=nobody")).words()
+    assert "night-watch 121 hob<b> 1,200" in page(client.get("/view/stats?by=label")).words()
 
 
 def test_below_a_path_prefix_every_link_carries_it() -> None:
