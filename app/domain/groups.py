@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from app.domain.judging import Judgement
+from app.domain.judging import Judgement, Mode
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
@@ -61,6 +61,8 @@ class Scoring(Frozen):
     options: ScoringOptions
     judges: tuple[str, ...]
     """Who was asked, by name; empty where a verifier decides."""
+    mode: Mode | None = None
+    """How they were asked, also where `options` leave that to the settings; null where a verifier decides."""
     outcome: Outcome
     """`pending` while it is under way and nothing of it is stored."""
     flags: tuple[str, ...] = ()

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Judgement, Mode
-from app.domain.runs import ScoringOptions
+from app.domain.runs import ScoringOptions, Votes
 from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
@@ -34,6 +34,8 @@ class RescoreRequest(Frozen):
     judges: tuple[Name, ...] | None = None
     """Names from the settings file; empty means the environment's own."""
     mode: Mode | None = None
+    votes: Votes | None = None
+    """How often a judge is asked the same."""
     relative_weight: Unit | None = None
     """Share of the standing within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] | None = None
@@ -140,6 +142,7 @@ class Rescorer:
             scoring_digest=scoring_digest,
             options=options,
             judges=() if panel is None else panel.judges,
+            mode=None if panel is None else self._panels.options(hosted.name, options).mode,
             outcome="pending",
             scores=(Score.pending(),) * len(group.rollouts),
             created_at=self._clock(),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
 
 from app.domain.groups import Scoring
+from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Outcome, Score
 from app.domain.values import Frozen
@@ -24,6 +25,7 @@ class ScoringHead(Frozen):
 
     options: ScoringOptions = ScoringOptions()
     judges: tuple[str, ...] = ()
+    mode: Mode | None = None
     flags: tuple[str, ...] = ()
 
 
@@ -73,6 +75,7 @@ def _scoring(row: RowMapping, scores: Sequence[Score]) -> Scoring:
         scoring_digest=row["scoring_digest"],
         options=head.options,
         judges=head.judges,
+        mode=head.mode,
         outcome=row["outcome"],
         flags=head.flags,
         scores=tuple(scores),
@@ -99,12 +102,13 @@ def _put(connection: Connection, database: Database, scoring: Scoring) -> Scorin
 
 def _inserted(connection: Connection, database: Database, scoring: Scoring, group_sequence: int) -> int | None:
     """Its sequence; None when it was there before."""
+    head = ScoringHead(options=scoring.options, judges=scoring.judges, mode=scoring.mode, flags=scoring.flags)
     row = {
         "scoring_id": scoring.scoring_id,
         "group_sequence": group_sequence,
         "scoring_digest": scoring.scoring_digest,
         "outcome": scoring.outcome,
-        "head": encode(ScoringHead(options=scoring.options, judges=scoring.judges, flags=scoring.flags)),
+        "head": encode(head),
         "created_at": to_micros(scoring.created_at),
     }
     statement = database.insert_new(scorings).returning(scorings.c.sequence)

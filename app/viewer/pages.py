@@ -14,9 +14,10 @@ from app.ports import Views
 from app.rewards import group_statistics
 from app.service.requests import GroupId
 from app.viewer.assets import assets_router
-from app.viewer.cards import cards_of, lines_of, readings_of
+from app.viewer.cards import cards_of, lines_of
 from app.viewer.figures import bar_chart
 from app.viewer.rendering import Renderer
+from app.viewer.scorings import columns_of
 from app.viewer.text import as_json, excerpt, visible
 
 PAGE_SIZE = 50
@@ -102,7 +103,7 @@ def _explanation(detail: GroupDetail) -> dict[str, object]:
         "prompt": lines_of(prompt.messages),
         "tools": [(tool.function, excerpt(as_json(tool.function.parameters))) for tool in prompt.tools],
         "metadata": excerpt(as_json(prompt.metadata), 4000),
-        "readings": readings_of(detail.judgements, group),
+        "scorings": columns_of(detail),
     }
 
 

@@ -47,6 +47,7 @@ def scoring(
         scoring_digest="d",
         options=ScoringOptions(judges=("careful",), relative_weight=0.25),
         judges=("careful",),
+        mode="pairwise",
         outcome=outcome,
         flags=("task_remade",),
         scores=scores,

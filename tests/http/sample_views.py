@@ -13,11 +13,12 @@ from app.domain.groups import (
     GroupSummary,
     Prompt,
     Rollout,
+    Scoring,
     StatisticsRow,
     TaskRecord,
 )
 from app.domain.judging import Defect, Judgement, Verdict
-from app.domain.runs import Policy
+from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
 from app.rewards import group_statistics
@@ -188,6 +189,46 @@ def npc_group(number: int) -> GroupDetail:
     return group_of(number, "npc_arena", prompt, rollouts, judgements=(first, second), flags=("partial_group",))
 
 
+def scored_again(detail: GroupDetail, judge: str, rewards: Sequence[float | None]) -> GroupDetail:
+    """The group with a scoring more; None is a completion that the judge failed at."""
+    scores = tuple(
+        Score.unscored("judge_failed")
+        if reward is None
+        else Score(
+            outcome="scored", reward=reward, candidate=f"Z{place}", judges=(judge,), rationale=f"{judge} says so"
+        )
+        for place, reward in enumerate(rewards)
+    )
+    judgement = Judgement(
+        judge=judge,
+        model=f"{judge}-12b",
+        order=tuple(score.candidate for score in scores if score.candidate),
+        prompt="Read them again.",
+        raw="{}",
+        cost_usd=0.002,
+        calls=1,
+    )
+    scoring = Scoring(
+        scoring_id=f"scoring_{len(detail.scorings):032x}",
+        group_id=detail.group.group_id,
+        scoring_digest="e" * 32,
+        options=ScoringOptions(judges=("careful",), relative_weight=0.25),
+        judges=(judge,),
+        mode="pairwise",
+        outcome="unscored" if None in rewards else "scored",
+        flags=("task_remade",),
+        scores=scores,
+        judgements=(judgement,),
+        created_at=NOON + timedelta(days=1 + len(detail.scorings)),
+    )
+    return detail.model_copy(update={"scorings": (*detail.scorings, scoring)})
+
+
+def rescored_group(number: int) -> GroupDetail:
+    once = scored_again(npc_group(number), "strict", (0.18, 0.5, 0.0, 0.75, None))
+    return scored_again(once, "offline", (0.3, 0.8, 0.0, 0.4, 0.2))
+
+
 def gsm8k_group(number: int) -> GroupDetail:
     question = "Natalia sold clips to 48 friends in April, and half as many in May. How many did she sell altogether?"
     prompt = Prompt(messages=(Message(role="user", content=question),))
@@ -240,7 +281,8 @@ def hostile_group(number: int) -> GroupDetail:
         (Completion(text="lost in the middle " * 5_500), Score.gated("repeats")),
         (Completion(text=""), Score.pending()),
     ]
-    return group_of(number, "npc_arena", prompt, rollouts, judgements=(judgement,), outcome="pending", flags=("<f>",))
+    detail = group_of(number, "npc_arena", prompt, rollouts, judgements=(judgement,), outcome="pending", flags=("<f>",))
+    return scored_again(detail, HOSTILE, (1.0, 0.5, 0.25, None))
 
 
 def pending_group(number: int) -> GroupDetail:
@@ -259,7 +301,7 @@ def unscored_group(number: int) -> GroupDetail:
 
 
 def sample_groups() -> list[GroupDetail]:
-    return [npc_group(1), gsm8k_group(2), pending_group(3), unscored_group(4), hostile_group(5), npc_group(6)]
+    return [npc_group(1), gsm8k_group(2), pending_group(3), unscored_group(4), hostile_group(5), rescored_group(6)]
 
 
 def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:

@@ -12,7 +12,7 @@ from app.api.models import GroupView
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.service.requests import GroupReply, HandedOut, Scored
-from app.service.rescoring import Rescored
+from app.service.rescoring import Rescored, RescoreRequest
 from tests.playground import World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]
@@ -68,7 +68,7 @@ def test_another_judges_scores_stand_beside_the_original_which_never_changes(dat
         assert one.original == told.rewards
         assert [round(reward or 0.0, 6) for reward in one.rewards] == [0.1, 0.8]
         assert one.scoring.options == ScoringOptions(judges=("contrarian",), relative_weight=0.0)
-        assert (one.scoring.judges, one.scoring.outcome, one.scoring.flags) == (("contrarian",), "scored", ())
+        assert (one.scoring.judges, one.scoring.mode, one.scoring.flags) == (("contrarian",), "listwise", ())
         assert {score.scoring_digest for score in one.scoring.scores} == {one.scoring.scoring_digest}
         assert after.model_copy(update={"scorings": ()}) == before
         (scoring,) = after.scorings
@@ -208,6 +208,10 @@ def test_what_makes_no_sense_is_refused_by_name(
         assert (await shown(client, told.group_id)).scorings == ()
 
     played(World(), database, play)
+
+
+def test_every_option_of_a_run_can_be_otherwise() -> None:
+    assert RescoreRequest.model_fields.keys() == ScoringOptions.model_fields.keys() | {"wait_seconds"}
 
 
 def test_an_unknown_group_is_not_found(database: Path) -> None:

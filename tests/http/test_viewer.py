@@ -178,13 +178,37 @@ def test_what_has_no_score_is_never_shown_as_zero() -> None:
 
 def test_the_offline_judge_is_marked_and_others_are_not(client: TestClient) -> None:
     marked = [page(client.get(path_of(number))).words().count("not for training") for number in (1, 2, 5)]
-    assert marked == [0, 0, 3]
+    assert marked == [0, 0, 4]
+
+
+def test_scorings_stand_side_by_side_with_what_they_change(client: TestClient) -> None:
+    words = page(client.get(path_of(6))).words()
+    for expected in (
+        "absolute 0.91 relative 1.00 0.500 −0.44 strict 0.800 −0.14 offline",
+        "sent as 5 no score: judge failed strict 0.200 offline",
+        "original careful as the run says 2026-11-20 12:42:00 0.397",
+        "scoring 1 task remade strict pairwise, relative ×0.25 2026-11-21 12:00:00 0.357",
+        "0.180 0.00 0.500 −0.44 0.000 0.00 0.750 +0.28 judge failed",
+        "scoring 2 task remade offline not for training pairwise, relative ×0.25 2026-11-22 12:00:00",
+        "strict-12b",
+        "shown in the order Z0 1 Z1 2 Z2 3 Z3 4",
+    ):
+        assert expected in words
+    headings = [
+        words.index(f"{name} {judge}", words.index("Judgements"))
+        for name, judge in (("original", "careful"), ("scoring 1", "strict"), ("scoring 2", "offline"))
+    ]
+    assert headings == sorted(headings)
+
+
+def test_a_group_that_was_scored_once_says_nothing_of_scorings(client: TestClient) -> None:
+    assert "Scorings" not in page(client.get(path_of(1))).words()
 
 
 def test_hostile_text_stays_text(client: TestClient) -> None:
     response = client.get(path_of(5))
     outline = page(response)
-    harmless = Outline(client.get(path_of(1)).text)
+    harmless = Outline(client.get(path_of(6)).text)
     assert {"svg", "rect"} <= set(outline.elements) <= set(harmless.elements) | {"b"}
     assert {name for _, name, _ in outline.attributes} <= {name for _, name, _ in harmless.attributes} | {"title"}
     assert not re.search("[\x00\x07\u202e\u200b\ud800]", response.text)
