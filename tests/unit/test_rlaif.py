@@ -13,8 +13,8 @@ from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, TaskKey
 from app.domain.values import Split
-from app.envs.rlaif import ANCHORS, DEFECTS, INSTRUCTIONS, GivenCriterion, Params, Rlaif, rubric_of
-from app.errors import EnvironmentUnavailable
+from app.envs.rlaif import Draft, GivenCriterion, Params, Rlaif, rubric_of
+from app.errors import EnvironmentUnavailable, InvalidRequest
 from app.judges.panels import ConfiguredPanels
 from app.judges.scripted import ScriptedJudge, by_text, failing
 from app.ports import Tools
@@ -254,6 +254,9 @@ def test_params_that_mean_nothing_are_refused(params: Mapping[str, object]) -> N
 
 
 def test_the_preference_is_the_only_criterion_unless_a_rubric_is_given() -> None:
+    assert Rlaif.rubric is not None
+    anchors = Rlaif.rubric.criteria[0].anchors
+    assert sorted(anchors) == [0, 1, 2, 3, 4]
     rubric = (
         GivenCriterion(name="warmth", description="Sounds like a friend.", weight=3),
         GivenCriterion(name="brevity", description="Two sentences at most."),
@@ -262,13 +265,12 @@ def test_the_preference_is_the_only_criterion_unless_a_rubric_is_given() -> None
         rubric_of(params).criteria
         for params in (Params(preference="Prefer rhymes."), Params(preference="Prefer friends.", rubric=rubric))
     ] == [
-        (RubricCriterion(name="preference", weight=1.0, description="Prefer rhymes.", anchors=ANCHORS),),
+        (RubricCriterion(name="preference", weight=1.0, description="Prefer rhymes.", anchors=anchors),),
         (
-            RubricCriterion(name="warmth", weight=0.75, description="Sounds like a friend.", anchors=ANCHORS),
-            RubricCriterion(name="brevity", weight=0.25, description="Two sentences at most.", anchors=ANCHORS),
+            RubricCriterion(name="warmth", weight=0.75, description="Sounds like a friend.", anchors=anchors),
+            RubricCriterion(name="brevity", weight=0.25, description="Two sentences at most.", anchors=anchors),
         ),
     ]
-    assert (rubric_of(DEFAULT).instructions, rubric_of(DEFAULT).defects) == (INSTRUCTIONS, DEFECTS)
 
 
 class Watching:
@@ -326,6 +328,29 @@ def test_judges_see_the_conversation_as_the_policy_saw_it(tmp_path: Path) -> Non
         )
     ]
     assert [score.reward for score in scores] == [1.0, 0.5]
+
+
+def test_a_draft_is_a_task_like_any_other() -> None:
+    params = Params(preference="Prefer rhymes.", system="Be kind.")
+    draft = Draft(messages=turns("system: Be rude.", "user: Hello?", "assistant: Yes."), params=params)
+    made = BUILT_IN.draft(draft)
+    assert (made.environment, made.task) == (
+        BUILT_IN,
+        Task(
+            messages=turns("system: Be kind.", "user: Hello?"),
+            metadata={"source": "draft"},
+            reference=params.model_dump(mode="json"),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "words"), [("assistant: Yes?", "the user never speaks"), ("tool: 42", "'tool' is no speaker")]
+)
+def test_a_draft_that_is_no_conversation_is_refused(said: str, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words) as caught:
+        BUILT_IN.draft(Draft(messages=turns(said)))
+    assert caught.value.field == "draft.messages"
 
 
 def judged(judge: ScriptedJudge, texts: Sequence[str]) -> list[Score]:
