@@ -37,7 +37,7 @@ class Lines(Frozen):
     good: tuple[str, ...]
 
 
-LINES = TypeAdapter(Lines).validate_python(
+LINES = TypeAdapter(dict[str, Lines]).validate_python(
     yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
 )
 
@@ -128,9 +128,12 @@ def _answer(luck: random.Random, skill: float, task: HandedOut, gold: Completion
         return CUT
     if gold is not None:
         return gold if luck.random() < skill else WRONG
-    chosen = LINES.good if luck.random() < skill else LINES.plain if luck.random() < skill else LINES.poor
-    line = (task.messages[-1].content or "")[:60]
-    return Completion(text=luck.choice(chosen).replace("{line}", line))
+    lines = LINES.get(task.environment, LINES["anywhere"])
+    chosen = lines.good if luck.random() < skill else lines.plain if luck.random() < skill else lines.poor
+    line = task.messages[-1].content or ""
+    words = sorted(dict.fromkeys(line.split()), key=len)[-2:]
+    text = luck.choice(chosen).replace("{words}", " and ".join(word.strip(".,;:!?'\"") for word in words))
+    return Completion(text=text.replace("{line}", line[:60]))
 
 
 def _solver() -> Catalogue:
