@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -23,6 +24,9 @@ class NothingConfigured:
     """The port `Datasets` of a machine on which nobody has set anything, so that this page is the same everywhere."""
 
     def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
+        return None
+
+    def folder(self, name: str) -> Path | None:
         return None
 
 
