@@ -11,6 +11,7 @@ from rich.console import Console
 
 from app.cli.demo import demo
 from app.cli.judges import judges
+from app.cli.rescore import rescore
 from app.cli.rlaif import rlaif
 from app.cli.sheets import sheets
 from app.errors import GatewayError
@@ -27,6 +28,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.command()(demo)
+cli.command()(rescore)
 cli.add_typer(sheets, name="sheets")
 cli.add_typer(judges, name="judges")
 cli.add_typer(rlaif, name="rlaif")

@@ -1,0 +1,176 @@
+"""`atropos-envs rescore`: score many stored groups anew and see how far that agrees with what trainers were told."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Annotated, NoReturn
+
+import httpx
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from app.api.models import GroupPage
+from app.cli.agreement import Rewards, agreement_of
+from app.service.rescoring import Rescored, RescoreRequest
+
+console = Console()
+
+PAGE = 100
+WAIT_SECONDS = 60.0
+PAUSES = (0.5, 2.0, 8.0)
+"""Seconds between attempts, where the gateway is away or asks for patience."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    environment: str | None
+    run: str | None
+    limit: int | None
+    concurrency: int
+    request: RescoreRequest
+
+
+@dataclass
+class Tally:
+    """What has come back so far."""
+
+    pairs: list[tuple[Rewards, Rewards]] = field(default_factory=list)
+    unscored: int = 0
+    """Completions that the new scoring has no reward for."""
+    calls: int = 0
+    cost_usd: float = 0.0
+
+    def add(self, one: Rescored) -> None:
+        self.pairs.append((one.original, one.rewards))
+        self.unscored += sum(reward is None for reward in one.rewards)
+        self.calls += one.calls
+        self.cost_usd += one.cost_usd
+
+
+def rescore(
+    env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
+    judges: Annotated[str, typer.Option(help="Names of judges, separated by commas; the run's own when empty.")] = "",
+    mode: Annotated[str | None, typer.Option(help="How judges read a group; as configured when left out.")] = None,
+    relative_weight: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the standing.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Newest groups only, at most so many.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups at once.")] = 8,
+    url: Annotated[str, typer.Option(help="Of a running gateway.")] = "http://127.0.0.1:8000",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+) -> None:
+    """Score stored groups anew, beside what their trainers were told. Stop and start it as you like: a group that
+    has this scoring already costs nothing."""
+    names = tuple(name.strip() for name in judges.split(",") if name.strip())
+    try:
+        request = RescoreRequest.model_validate(
+            {"judges": names or None, "mode": mode, "relative_weight": relative_weight, "wait_seconds": WAIT_SECONDS}
+        )
+    except ValueError as error:
+        _stop(str(error))
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    tally = Tally()
+    try:
+        asyncio.run(_rescore_all(url, headers, Wanted(env, run, limit, concurrency, request), tally))
+    except KeyboardInterrupt:
+        console.print("stopped; the same command goes on from here", style="yellow")
+    except httpx.HTTPStatusError as error:
+        console.print(_summary(tally))
+        _stop(f"{error.request.url}: {error.response.text[:500]}")
+    except httpx.HTTPError as error:
+        console.print(_summary(tally))
+        _stop(f"no gateway answers at {url}: {error or type(error).__name__}")
+    console.print(_summary(tally))
+
+
+def _stop(message: str) -> NoReturn:
+    console.print(message, style="red", highlight=False, markup=False)
+    raise typer.Exit(1)
+
+
+async def _rescore_all(url: str, headers: dict[str, str], wanted: Wanted, tally: Tally) -> None:
+    columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=WAIT_SECONDS + 60) as client:
+        ids = [group_id async for group_id in _group_ids(client, wanted)]
+        with Progress(*columns, TextColumn("{task.fields[cost]}"), console=console) as progress:
+            bar = progress.add_task("", total=len(ids), cost="")
+            waiting = iter(ids)
+
+            async def work() -> None:
+                for group_id in waiting:
+                    tally.add(await _rescored(client, group_id, wanted.request))
+                    progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
+
+            workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                for worker in workers:
+                    worker.cancel()
+                await asyncio.gather(*workers, return_exceptions=True)
+
+
+async def _group_ids(client: httpx.AsyncClient, wanted: Wanted) -> AsyncIterator[str]:
+    """Newest first."""
+    named = {"env": wanted.environment, "run": wanted.run}
+    given = {name: value for name, value in named.items() if value is not None}
+    left, before = wanted.limit, None
+    while left is None or left > 0:
+        count = PAGE if left is None else min(PAGE, left)
+        query = given | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
+        page = GroupPage.model_validate((await _answer(client, "GET", "/groups", query=query)).json())
+        for group in page.groups:
+            yield group.group_id
+        left, before = (None if left is None else left - len(page.groups)), page.next_before
+        if before is None:
+            return
+
+
+async def _rescored(client: httpx.AsyncClient, group_id: str, request: RescoreRequest) -> Rescored:
+    body = request.model_dump(mode="json", exclude_none=True)
+    while True:
+        reply = Rescored.model_validate((await _answer(client, "POST", f"/groups/{group_id}/rescore", body)).json())
+        if reply.scoring.outcome != "pending":
+            return reply
+
+
+async def _answer(
+    client: httpx.AsyncClient,
+    method: str,
+    path: str,
+    body: dict[str, object] | None = None,
+    *,
+    query: dict[str, str] | None = None,
+) -> httpx.Response:
+    """httpx.HTTPError when it stays away or refuses."""
+    for pause in PAUSES:
+        try:
+            response = await client.request(method, path, json=body, params=query)
+        except httpx.TransportError:
+            await asyncio.sleep(pause)
+            continue
+        if response.status_code not in {429, 503}:
+            return response.raise_for_status()
+        await asyncio.sleep(pause)
+    return (await client.request(method, path, json=body, params=query)).raise_for_status()
+
+
+def _summary(tally: Tally) -> Table:
+    found = agreement_of(tally.pairs)
+    table = Table("agreement with the original", "", title=f"{len(tally.pairs)} groups scored anew")
+    table.add_row("Spearman of rewards", _figure(found.spearman))
+    table.add_row("mean absolute difference", _figure(found.mean_difference))
+    table.add_row("groups whose best completion changed", _share(found.best_changed, found.groups))
+    table.add_row("completions compared", str(found.completions))
+    table.add_row("completions without a new score", str(tally.unscored))
+    table.add_row("judge calls, paid", f"{tally.calls}, ${tally.cost_usd:.4f}")
+    return table
+
+
+def _figure(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3f}"
+
+
+def _share(share: float | None, count: int) -> str:
+    return "–" if share is None else f"{share:.1%} of {count}"
