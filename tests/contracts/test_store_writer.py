@@ -15,7 +15,7 @@ from app.errors import InvalidRequest, StoreUnavailable
 from app.store import writer as writing
 from app.store.database import Database
 from app.store.migration import migrate
-from app.store.store import Store
+from app.store.store import Store, StoredHealth
 from app.store.tables import prompts
 from tests.contracts.store_cases import record, using
 from tests.contracts.test_store_groups import refused
@@ -312,7 +312,7 @@ def test_health_is_a_real_write_and_read(store_url: str) -> None:
 
 def test_health_fails_without_the_tables(empty_url: str) -> None:
     async def scenario(database: Database) -> object:
-        return type(await refused(Store(database).health.check()))
+        return type(await refused(StoredHealth(database).check()))
 
     assert with_database(empty_url, scenario) is StoreUnavailable
 

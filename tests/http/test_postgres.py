@@ -15,7 +15,8 @@ def _folder(path: Path) -> Path:
 
 def _trained(url: str) -> tuple[dict[str, list[float | None]], list[str]]:
     """Rewards by group of one leased batch of each environment, and the tasks that were handed out."""
-    rewards, tasks = {}, []
+    rewards: dict[str, list[float | None]] = {}
+    tasks: list[str] = []
     for name in ("gsm8k", "npc_arena"):
         ask = {"run": "shared", "batch_size": 4}
         batch = httpx.post(f"{url}/envs/{name}/next-batch", json=ask).raise_for_status().json()
