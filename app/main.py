@@ -37,6 +37,7 @@ from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.gateway import Gateway
 from app.service.rescoring import Rescorer
+from app.service.roster import judge_roster
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
@@ -245,7 +246,8 @@ def create_app(
         redoc_url=None,
         lifespan=_lifespan(settings, gateway, store, examples),
     )
-    service.include_router(viewer_router(gateway.views, tuple(gateway.catalogue.classes)))
+    roster = partial(judge_roster, gateway.catalogue, panels)
+    service.include_router(viewer_router(gateway.views, tuple(gateway.catalogue.classes), roster))
     for environment in gateway.catalogue.classes.values():
         service.include_router(environment_router(environment, gateway))
     service.include_router(catalogue_router(gateway, lambda: characters_of(gateway), not_for_training={OFFLINE}))

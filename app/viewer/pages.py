@@ -1,6 +1,6 @@
 """Pages for people: the newest groups, one group side by side, statistics."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -13,8 +13,9 @@ from app.domain.scores import Outcome
 from app.ports import Views
 from app.rewards import group_statistics
 from app.service.requests import GroupId
+from app.service.roster import JudgeEntry
 from app.viewer.assets import assets_router
-from app.viewer.cards import cards_of, lines_of
+from app.viewer.cards import OFFLINE_JUDGE, cards_of, lines_of
 from app.viewer.figures import bar_chart
 from app.viewer.rendering import Renderer
 from app.viewer.scorings import columns_of
@@ -32,8 +33,11 @@ Word = Annotated[str, Query(max_length=100)]
 Sequence53 = Annotated[int | None, Query(ge=0, lt=2**53)]
 
 
-def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
-    """Pages at `/` and under `/view`. `environments` are offered as a filter; without any, it is a field to type in."""
+def viewer_router(
+    views: Views, environments: Sequence[str] = (), judges: Callable[[], Sequence[JudgeEntry]] = tuple
+) -> APIRouter:
+    """Pages at `/` and under `/view`. `environments` are offered as a filter; without any, it is a field to type in.
+    `judges` says who judges at the moment."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
     assets = assets_router(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -86,6 +90,10 @@ def viewer_router(views: Views, environments: Sequence[str] = ()) -> APIRouter:
         named = [(row, visible(row.label or "")) for row in rows]
         shown = {"rows": named, "where": where, "environments": environments, "by_label": by_label}
         return renderer.page(request, "statistics.html", shown)
+
+    @router.get("/view/judges")
+    async def judge_list(request: Request) -> Response:
+        return renderer.page(request, "judges.html", {"judges": judges(), "offline": OFFLINE_JUDGE})
 
     return router
 

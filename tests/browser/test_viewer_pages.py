@@ -12,7 +12,8 @@ from tests.http.sample_views import sample_groups, viewer_app
 pytestmark = pytest.mark.browser
 
 GROUP = "/view/groups/group_{:032x}"
-PAGES = ["/", "/?environment=rlaif", "/view/stats", *(GROUP.format(number) for number in (1, 2, 4, 5, 6))]
+GROUPS = tuple(GROUP.format(number) for number in (1, 2, 4, 5, 6))
+PAGES = ["/", "/?environment=rlaif", "/view/stats", "/view/judges", *GROUPS]
 
 
 @pytest.fixture(scope="module")

@@ -17,11 +17,12 @@ from app.domain.groups import (
     StatisticsRow,
     TaskRecord,
 )
-from app.domain.judging import Defect, Judgement, Verdict
+from app.domain.judging import Defect, Judgement, JudgeReport, Spending, Verdict
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
 from app.rewards import group_statistics
+from app.service.roster import JudgeEntry
 from app.viewer.pages import viewer_router
 from app.web.docs_page import install_docs
 from app.web.door import Door, install_door
@@ -373,11 +374,33 @@ class MemoryViews:
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
 
 
+JUDGES = (
+    JudgeEntry(name="offline", model="lexical-1", environments=("npc_arena",), report=None),
+    JudgeEntry(
+        name="careful",
+        model="<b>judge</b>-70b",
+        environments=("npc_arena", "rlaif"),
+        report=JudgeReport(
+            health="out",
+            last_error=HOSTILE,
+            in_flight=3,
+            queued=12,
+            limit=64,
+            spent=Spending(readings=1200, calls=1300, input_tokens=3_120_000, output_tokens=41_200, cost_usd=14.80125),
+            spent_today=Spending(readings=12, calls=13, cost_usd=0.148),
+            budget_left_usd=85.2,
+            budget_left_tokens=None,
+            cache_hits=7,
+        ),
+    ),
+)
+
+
 def viewer_app(
     details: Sequence[GroupDetail], environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif")
 ) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None)
-    app.include_router(viewer_router(MemoryViews(details), environments))
+    app.include_router(viewer_router(MemoryViews(details), environments, lambda: JUDGES))
     install_docs(app)
     install_door(app, Door(KeyRing((), anonymous=True)))
     return app

@@ -78,7 +78,15 @@ def path_of(number: int) -> str:
     return f"/view/groups/group_{number:032x}"
 
 
-ALL_PAGES = ["/", "/?environment=rlaif", "/?run=nobody", "/view/stats", "/view/groups/nope", *map(path_of, range(1, 7))]
+ALL_PAGES = [
+    "/",
+    "/?environment=rlaif",
+    "/?run=nobody",
+    "/view/stats",
+    "/view/judges",
+    "/view/groups/nope",
+    *map(path_of, range(1, 7)),
+]
 
 
 @pytest.mark.parametrize("path", ALL_PAGES)
@@ -268,6 +276,16 @@ def test_statistics_are_listed(client: TestClient) -> None:
     assert "night-watch" not in page(client.get("/view/stats?environment=gsm8k")).words()
     assert "Nothing to count yet." in page(client.get("/view/stats?run=nobody")).words()
     assert "night-watch 121 hob<b> 1,200" in page(client.get("/view/stats?by=label")).words()
+
+
+def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None:
+    words = page(client.get("/view/judges")).words()
+    for expected in (
+        "offline no model: not for training lexical-1 npc_arena asks no server",
+        "careful <b>judge</b>-70b npc_arena, rlaif out last error <script>document.title",
+        "3 of 64, 12 waiting 1,200 1,300 3,120,000 + 41,200 $0.1480 $14.8012 $85.20",
+    ):
+        assert expected in words
 
 
 def test_below_a_path_prefix_every_link_carries_it() -> None:

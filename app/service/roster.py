@@ -1,0 +1,32 @@
+"""Who judges what, and how that is going."""
+
+from dataclasses import dataclass
+
+from app.domain.judging import JudgeReport
+from app.domain.runs import ScoringOptions
+from app.ports import Panels, SelfReporting
+from app.service.catalogue import Catalogue
+
+
+@dataclass(frozen=True)
+class JudgeEntry:
+    """`environments` are those that the judge scores by default; `report` is None for a judge that asks no server."""
+
+    name: str
+    model: str
+    environments: tuple[str, ...]
+    report: JudgeReport | None
+
+
+def judge_roster(catalogue: Catalogue, panels: Panels) -> tuple[JudgeEntry, ...]:
+    judged = [name for name, kind in catalogue.classes.items() if kind.rubric is not None]
+    serving = {name: panels.panel(name, ScoringOptions()).judges for name in judged}
+    return tuple(
+        JudgeEntry(
+            name=name,
+            model=judge.model,
+            environments=tuple(environment for environment in judged if name in serving[environment]),
+            report=judge.report() if isinstance(judge, SelfReporting) else None,
+        )
+        for name, judge in panels.judges.items()
+    )
