@@ -17,16 +17,16 @@ from app.domain.groups import (
     StatisticsRow,
     TaskRecord,
 )
-from app.domain.judging import Defect, Judgement, JudgeReport, Spending, Verdict
+from app.domain.judging import Defect, Judgement, Verdict
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
 from app.rewards import group_statistics
-from app.service.roster import JudgeEntry
 from app.viewer.pages import viewer_router
 from app.web.docs_page import install_docs
 from app.web.door import Door, install_door
 from app.web.keys import KeyRing
+from tests.http.sample_judges import JUDGES
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
@@ -372,28 +372,6 @@ class MemoryViews:
             update={"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
         )
         return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
-
-
-JUDGES = (
-    JudgeEntry(name="offline", model="lexical-1", environments=("npc_arena",), report=None),
-    JudgeEntry(
-        name="careful",
-        model="<b>judge</b>-70b",
-        environments=("npc_arena", "rlaif"),
-        report=JudgeReport(
-            health="out",
-            last_error=HOSTILE,
-            in_flight=3,
-            queued=12,
-            limit=64,
-            spent=Spending(readings=1200, calls=1300, input_tokens=3_120_000, output_tokens=41_200, cost_usd=14.80125),
-            spent_today=Spending(readings=12, calls=13, cost_usd=0.148),
-            budget_left_usd=85.2,
-            budget_left_tokens=None,
-            cache_hits=7,
-        ),
-    ),
-)
 
 
 def viewer_app(
