@@ -30,6 +30,8 @@ _JUDGE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 12
 
 _MAX_ENVIRONMENTS = 256
 """A request for an environment that does not exist must not grow the registry for ever."""
+_MAX_CRITERIA = 64
+"""By environment."""
 
 
 class PrometheusObserver:
@@ -40,6 +42,7 @@ class PrometheusObserver:
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
         self._environments: set[str] = set()
+        self._criteria: defaultdict[str, set[str]] = defaultdict(set)
         self._handed_out = self._counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
         self._rollouts = self._counter(
             "rollouts", "Completions by what became of scoring them.", "env", "outcome", "reason"
@@ -92,7 +95,7 @@ class PrometheusObserver:
             if criterion.value is not None:
                 values[criterion.name].append(criterion.value)
         for name, given in values.items():
-            self._criterion.add((env, name), given)
+            self._criterion.add((env, self._known_criterion(env, name)), given)
 
     def judged(self, judgements: Sequence[Judgement]) -> None:
         for judgement in judgements:
@@ -134,6 +137,14 @@ class PrometheusObserver:
                 return "other"
             self._environments.add(environment)
         return environment
+
+    def _known_criterion(self, environment: str, name: str) -> str:
+        """Callers of `rlaif` name their own criteria."""
+        known = self._criteria[environment]
+        if name not in known and len(known) >= _MAX_CRITERIA:
+            return "other"
+        known.add(name)
+        return name
 
     def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)

@@ -145,3 +145,12 @@ def test_names_follow_the_conventions() -> None:
     counters = [name for name, kind in types if kind == "counter"]
     assert (content_type.startswith("text/plain"), len(counters) >= 8) == (True, True)
     assert [name for name in counters if not name.endswith("_total")] == []
+
+
+def test_invented_criteria_do_not_grow_the_registry_for_ever() -> None:
+    observer = PrometheusObserver()
+    for number in range(100):
+        criterion = Criterion(name=f"mine-{number}", value=0.5, weight=1.0)
+        observer.scored("rlaif", [SCORED.model_copy(update={"criteria": (criterion,)})], 0.1)
+    counts = {name: count for name, count in samples(observer).items() if name.startswith("criterion_count")}
+    assert (len(counts), counts['criterion_count{criterion="other",env="rlaif"}']) == (65, 36)
