@@ -17,16 +17,19 @@ from fastapi import FastAPI
 import app.envs
 import app.envs.community
 from app.api.catalogue import catalogue_router
+from app.api.characters import characters_router
 from app.api.environments import environment_router
 from app.api.examples import Examples
 from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
+from app.api.trying import trying_router
 from app.domain.judging import JudgeReport
 from app.envs.npc_arena import NpcArena
 from app.judges.budget import BudgetConfig
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.configured import chat_judges
+from app.judges.gates.registry import GATES
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prices import Prices
@@ -42,6 +45,7 @@ from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
 from app.service.stepping import Stepper
+from app.service.trying import Trier
 from app.settings import JudgeSettings, Settings
 from app.sheets.views import CharacterCard, character_cards
 from app.sources.configured import ConfiguredDatasets
@@ -203,6 +207,13 @@ def gateway_of(
             observer=observer,
             clock=clock,
         ),
+        trier=Trier(
+            catalogue=catalogue,
+            panels=panels,
+            retriever=retriever,
+            observer=observer,
+            gates={gate.flag: gate.notices for gate in GATES},
+        ),
         runs=runs,
         shelf=shelf,
         groups=store.groups,
@@ -250,7 +261,9 @@ def create_app(
     service.include_router(viewer_router(gateway.views, tuple(gateway.catalogue.classes), roster))
     for environment in gateway.catalogue.classes.values():
         service.include_router(environment_router(environment, gateway))
-    service.include_router(catalogue_router(gateway, lambda: characters_of(gateway), not_for_training={OFFLINE}))
+        service.include_router(trying_router(environment, gateway))
+    service.include_router(catalogue_router(gateway, not_for_training={OFFLINE}))
+    service.include_router(characters_router(lambda: characters_of(gateway), lambda: _reload(gateway, examples)))
     service.include_router(mixture_router(gateway))
     service.include_router(records_router(gateway))
     service.include_router(rescoring_router(gateway))
@@ -286,11 +299,17 @@ def _lifespan(
 
 async def _open(settings: Settings, gateway: Gateway, examples: Examples) -> None:
     """Reads the data, then takes up what a restart interrupted."""
-    datasets = ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir)
+    folders = {"character_sheets": settings.character_sheets}
+    datasets = ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
     await asyncio.to_thread(gateway.catalogue.open, datasets)
     for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
         if isinstance(outcome, Exception):
             log.error("start-up work failed", exc_info=outcome)
+
+
+async def _reload(gateway: Gateway, examples: Examples) -> None:
+    await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
+    await examples.prepare(gateway)
 
 
 def characters_of(gateway: Gateway) -> tuple[CharacterCard, ...]:

@@ -134,6 +134,8 @@ class Settings(BaseSettings):
     """One JSON object a line, or lines for people; `auto` chooses the latter on a terminal."""
     cache_dir: Path | None = None
     """Where data sets are cached; the user's cache directory by default."""
+    character_sheets: Path | None = None
+    """Folder of character sheets for NPC Arena, one YAML file each; those that ship by default."""
     datasets: dict[Name, str] = {}
     """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
     judges: dict[Name, JudgeSettings] = {}

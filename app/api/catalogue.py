@@ -1,12 +1,11 @@
-"""What there is: environments, characters, judges."""
+"""What there is: environments, judges."""
 
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from fastapi import APIRouter
 
 from app.api.models import (
-    CharacterList,
     CriterionInfo,
     EnvironmentInfo,
     EnvironmentList,
@@ -19,15 +18,12 @@ from app.domain.values import Split
 from app.ports import Environment, SelfReporting
 from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
-from app.sheets.views import CharacterCard
 from app.web.problems import problem_responses
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 
-def catalogue_router(
-    gateway: Gateway, characters: Callable[[], tuple[CharacterCard, ...]], *, not_for_training: Collection[str] = ()
-) -> APIRouter:
+def catalogue_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
     """`not_for_training` names judges that are good enough to try the system and no more."""
     router = APIRouter(tags=["catalogue"])
 
@@ -39,10 +35,6 @@ def catalogue_router(
     async def environment(env: str) -> EnvironmentInfo:
         gateway.catalogue.require(env)
         return _info(gateway, env)
-
-    @router.get("/characters", summary="The character sheets, in short", responses=problem_responses(401))
-    async def character_list() -> CharacterList:
-        return CharacterList(characters=characters())
 
     @router.get("/judges", summary="Who judges", responses=problem_responses(401))
     async def judge_list() -> JudgeList:

@@ -31,6 +31,7 @@ class Examples:
                 self._bodies[f"/envs/{name}/next-batch"] = {"batch_size": 2, "split": "train", "run": RUN}
                 self._bodies[f"/envs/{name}/score"] = score
                 self._bodies["/score"] = score
+                self._bodies |= _try_body(gateway.catalogue.classes[name])
                 members.append({"env": name, "weight": 1.0})
         if members:
             self._bodies["/next-batch"] = {"batch_size": 4, "run": RUN, "mix": members}
@@ -58,6 +59,13 @@ async def _score_body(gateway: Gateway, name: str) -> JsonValue:
     gold = environment.gold(gateway.shelf.task(hosted, record)) or GREETING
     completions: list[JsonValue] = [_public(completion) for completion in (gold, UNSURE)]
     return {"groups": [{"task_id": task_id, "completions": completions}]}
+
+
+def _try_body(environment: type[Environment]) -> dict[str, JsonValue]:
+    """The example of the environment's drafts, with two replies to it."""
+    examples = [] if environment.Draft is None else environment.Draft.model_json_schema().get("examples", [])
+    completions: list[JsonValue] = [_public(GREETING), _public(UNSURE)]
+    return {f"/envs/{environment.name}/try": {"draft": draft, "completions": completions} for draft in examples[:1]}
 
 
 def _public(completion: Completion) -> JsonValue:

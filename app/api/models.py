@@ -1,5 +1,6 @@
 """Replies of the native surface that are not the service's own words already."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from pydantic import JsonValue
@@ -139,6 +140,25 @@ class StatisticsView(Frozen):
 
 class CharacterList(Frozen):
     characters: tuple[CharacterCard, ...]
+
+
+class ReloadedCharacters(Frozen):
+    """What reading the sheets again has changed, by id."""
+
+    added: tuple[str, ...]
+    changed: tuple[str, ...]
+    removed: tuple[str, ...]
+    characters: tuple[CharacterCard, ...]
+
+    @classmethod
+    def of(cls, before: Sequence[CharacterCard], after: Sequence[CharacterCard]) -> "ReloadedCharacters":
+        known, now = ({card.id: card.digest for card in cards} for cards in (before, after))
+        return cls(
+            added=tuple(name for name in now if name not in known),
+            changed=tuple(name for name, digest in now.items() if known.get(name, digest) != digest),
+            removed=tuple(name for name in known if name not in now),
+            characters=tuple(after),
+        )
 
 
 class JudgeInfo(Frozen):

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal, Self, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
+from pydantic.config import JsonDict
 
 from app.domain.judging import Case, Rubric
 from app.domain.scores import Score
@@ -13,7 +14,7 @@ from app.domain.values import Frozen, Name, Split
 from app.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.grading.replies import spoken
 from app.packaged import packaged_folder
-from app.ports import Datasets, Environment, Tools
+from app.ports import Datasets, Drafted, Environment, Tools
 from app.prompts import Template, digest, digest_of_model
 from app.sheets.casting import (
     Cast,
@@ -25,6 +26,7 @@ from app.sheets.casting import (
     prompt_values,
     scene_probes,
 )
+from app.sheets.drafts import SheetDraft, alone, drafted
 from app.sheets.episodes import Entry, Episode, entry_of, player_line
 from app.sheets.loading import parse_model, read_scenes, read_sheets
 from app.sheets.scenes import SceneSet
@@ -34,6 +36,8 @@ _FOLDER = Path(__file__).with_suffix("")
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 
+
+_DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 Turns = Literal["single", "multi", "both"]
 
@@ -46,6 +50,13 @@ class Params(Staging):
 
     world: Name | None = None
     """Whose events are retrieved; null: none."""
+
+
+class Draft(SheetDraft):
+    model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
+
+    params: Params = Params()
+    """As for tasks; `turns` makes no difference."""
 
 
 class Reference(Frozen):
@@ -67,8 +78,12 @@ class NpcArena(Environment):
     stats_label: ClassVar[str | None] = "character"
     Draft: ClassVar[type[BaseModel] | None] = Draft
 
-    def __init__(self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet]) -> None:
+    def __init__(
+        self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet], origin: str = "character_sheets"
+    ) -> None:
         self.sheets = tuple(sheets)
+        self._origin = origin
+        self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
         # by digest, so that neighbours are different characters also for who does not shuffle
         casts = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
         self._casts = {
@@ -86,19 +101,22 @@ class NpcArena(Environment):
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        return cls.read(packaged_folder("character_sheets"))
+        return cls.read(datasets.folder("character_sheets") or packaged_folder("character_sheets"))
 
     @classmethod
     def read(cls, folder: Path) -> Self:
         """With the sheets of that folder. EnvironmentUnavailable naming file and field of the first broken one."""
         try:
-            return cls(read_sheets(folder), read_scenes(_FOLDER / "scenes"))
+            arena = cls(read_sheets(folder), read_scenes(_FOLDER / "scenes"), folder.name)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
+        if not all(arena.size(split, Params()) for split in get_args(Split)):
+            raise EnvironmentUnavailable(f"npc_arena: no scene suits the characters in {folder.name}")
+        return arena
 
     @property
     def origin(self) -> str:
-        return "character_sheets"
+        return self._origin
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -141,6 +159,12 @@ class NpcArena(Environment):
             raise InvalidRequest("the last message must be the character's", field=field)
         said = player_line(cast.scene, episode.heard)
         return Turn(messages=() if said is None else (said,), done=said is None)
+
+    def draft(self, draft: BaseModel) -> Drafted:
+        wanted = Draft.model_validate(draft.model_dump())
+        cast = drafted(wanted, self.sheets, self._scenes)
+        arena = NpcArena([cast.sheet], [alone(cast)])
+        return Drafted(arena, arena.task(cast.scene.split, 0, wanted.params.model_copy(update={"turns": "both"})))
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         reference = Reference.model_validate(task.reference)

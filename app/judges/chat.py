@@ -17,6 +17,7 @@ from app.judges.line import Line, Said, Spent
 from app.judges.prompt import TEMPLATES_DIGEST, correction_for, prompt_for
 from app.judges.reading import encodable
 from app.judges.replies import ChatReply
+from app.judges.turns import turn
 from app.judges.verdicts import PARSER_VERSION, Answer, Unusable, read_answer
 from app.prompts import digest
 
@@ -93,7 +94,8 @@ class ChatJudge:
         clock = asyncio.get_running_loop().time
         began = clock()
         spent = Spent()
-        messages = _messages(request)
+        async with turn():
+            messages = _messages(request)
         answer, error, failure = await self._within_deadline(request, messages, spent)
         told = json.dumps(messages[:2], ensure_ascii=False)
         judgement = Judgement(
@@ -134,23 +136,24 @@ class ChatJudge:
 
     async def _answer(self, request: JudgeRequest, messages: list[Said], deadline: Deadline, spent: Spent) -> Answer:
         """Asks once more, with what was wrong, when the first answer cannot be used."""
-        found = self._read(await self._line.ask(messages, request, deadline, spent), request)
+        found = await self._read(await self._line.ask(messages, request, deadline, spent), request)
         if isinstance(found, Unusable):
             spent.trouble = f"the answer cannot be used: {'; '.join(found.problems)}"
             messages += [
                 {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
                 {"role": "user", "content": correction_for(found.problems)},
             ]
-            found = self._read(await self._line.ask(messages, request, deadline, spent), request)
+            found = await self._read(await self._line.ask(messages, request, deadline, spent), request)
         if isinstance(found, Unusable):
             problems = "; ".join(found.problems)
             raise ReadingFailed(f"the answer cannot be used, nor the corrected one: {problems}", "unusable")
         return found
 
-    def _read(self, reply: ChatReply, request: JudgeRequest) -> Answer | Unusable:
+    async def _read(self, reply: ChatReply, request: JudgeRequest) -> Answer | Unusable:
         expected = self._config.expected_scores
-        text = with_expected_scores(reply.text, reply.tokens) if expected else reply.text
-        found = read_answer(text, request)
+        async with turn():
+            text = with_expected_scores(reply.text, reply.tokens) if expected else reply.text
+            found = read_answer(text, request)
         if isinstance(found, Unusable) and reply.cut_off:
             limit = self._config.max_output_tokens
             return Unusable((f"it was cut off after {limit} tokens: be shorter", *found.problems))

@@ -14,6 +14,7 @@ from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
 from app.judges.reading import visible_text
 from app.judges.readings import Group, Report, View, mean_values
+from app.judges.turns import turn
 from app.ports import Judge
 from app.prompts import digest
 from app.rewards import absolute_of, combine, criteria_of
@@ -62,7 +63,8 @@ class JudgePanel:
         if sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines) > _AT_ONCE:
             failed = await asyncio.to_thread(_failed, case)
         else:
-            failed = _failed(case)
+            async with turn():
+                failed = _failed(case)
         passed = [text for text, gates in zip(seen, failed, strict=True) if not gates]
         reports: Sequence[Report] = ()
         scores: Mapping[str, Score] = {}

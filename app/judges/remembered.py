@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest, Spending
 from app.errors import StoreUnavailable
+from app.judges.turns import turn
 from app.ports import Clock, Judge, JudgementMemory, Recalled, SelfReporting
 
 CLOSING_SECONDS: Final = 5.0
@@ -73,7 +74,8 @@ class RememberingJudge:
         return self._judge.report().model_copy(update={"cache_hits": self._hits})
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        reading = self._judge.reading_of(request)
+        async with turn():
+            reading = self._judge.reading_of(request)
         task = self._under_way.get(reading)
         if task is not None:
             self._hits += 1

@@ -10,6 +10,7 @@ from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
 from app.service.stepping import Stepper
+from app.service.trying import Trier
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Gateway:
     stepper: Stepper
     desk: ScoreDesk
     rescorer: Rescorer
+    trier: Trier
     runs: RunBook
     shelf: Shelf
     groups: Groups

@@ -52,10 +52,11 @@ def test_the_commands_work_verbatim(tmp_path: Path) -> None:
             done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
         calls = len(judge.received)
     assert done.returncode == 0, done.stderr
-    batch, scored, run, pairs = (json.loads(part) for part in done.stdout.split("----"))
+    batch, scored, trial, run, pairs = (json.loads(part) for part in done.stdout.split("----"))
     (task,) = batch["tasks"]
     assert "fewer words" not in json.dumps(task)
     assert (group_of(scored)["task_id"], group_of(scored)["rewards"]) == (task["task_id"], [0.0, 1.0, 4 / 7])
+    assert [one["score"]["reward"] for one in trial["completions"]] == [0.0, 1.0]
     assert run["options"] == {
         "mode": "pairwise",
         "votes": 3,
@@ -63,7 +64,7 @@ def test_the_commands_work_verbatim(tmp_path: Path) -> None:
         "relative_weight": 1.0,
         "on_truncated": "zero",
     }
-    assert (group_of(pairs)["rewards"], calls) == ([0.0, 1.0], 2 + 6)
+    assert (group_of(pairs)["rewards"], calls) == ([0.0, 1.0], 2 + 2 + 6)
 
 
 def test_the_commands_need_nothing_but_curl_and_the_shell() -> None:

@@ -1,0 +1,129 @@
+"""Trying what somebody is still writing: everything that scoring would do, and nothing that is kept."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import BaseModel, Field, JsonValue
+
+from app.domain.judging import Judgement
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Context, Message, Passage, Task, Withheld
+from app.domain.values import FiniteNumber, Frozen
+from app.errors import ScoringFailed
+from app.ports import Drafted, Environment, Observer, Panels, Retriever, Tools
+from app.service.catalogue import Catalogue
+from app.service.judging import CUT_OFF, NoPanel, RecordedPanel
+
+
+class TryOptions(Frozen):
+    """What every trial may ask for, whatever is drafted."""
+
+    completions: Annotated[
+        tuple[Completion, ...],
+        Field(max_length=32, description="Answers to judge against one another; none to see the prompt alone."),
+    ] = ()
+    options: ScoringOptions = ScoringOptions()
+
+
+class Noticed(Frozen):
+    """A gate that a reply failed, and what it notices."""
+
+    flag: str
+    notices: str
+
+
+class Tried(Frozen):
+    """One completion of a trial; `score.candidate` is its id in the judgements."""
+
+    score: Score
+    gates: tuple[Noticed, ...] = ()
+
+
+class Trial(Frozen):
+    """What a model would be asked, and what became of the completions. Nothing of it is stored."""
+
+    messages: tuple[Message, ...]
+    """The prompt."""
+    max_turns: int
+    metadata: dict[str, JsonValue]
+    passages: tuple[Passage, ...]
+    """What was retrieved into the prompt."""
+    withheld: tuple[Withheld, ...]
+    """What was not, and why."""
+    completions: tuple[Tried, ...]
+    """In request order."""
+    judges: tuple[str, ...]
+    judgements: tuple[Judgement, ...]
+    """One for each reading, with its order, its verdicts and what was said word for word."""
+    seconds: FiniteNumber
+    """From the request to the last verdict."""
+    calls: int
+    """Requests that were sent to judge models."""
+    cost_usd: FiniteNumber | None
+    """Of all judgements together; null where a price is not known."""
+
+
+class Trier:
+    def __init__(
+        self,
+        *,
+        catalogue: Catalogue,
+        panels: Panels,
+        retriever: Retriever,
+        observer: Observer,
+        gates: Mapping[str, str],
+    ) -> None:
+        """`gates`: what each notices, by flag."""
+        self._catalogue = catalogue
+        self._panels = panels
+        self._retriever = retriever
+        self._observer = observer
+        self._gates = gates
+
+    def drafted(self, environment: str, draft: BaseModel) -> Drafted:
+        """InvalidRequest naming `draft.<field>`."""
+        return self._catalogue.hosted(environment).environment.draft(draft)
+
+    async def try_out(self, environment: str, draft: BaseModel, wanted: TryOptions) -> Trial:
+        """Refuses what cannot be tried; what goes wrong while it is scored is `unscored` with its reason."""
+        began = asyncio.get_running_loop().time()
+        made = self.drafted(environment, draft)
+        panel = None if made.environment.rubric is None else self._panels.panel(environment, wanted.options)
+        recorded = None if panel is None else RecordedPanel(panel)
+        query = made.environment.query(made.task)
+        context = Context() if query is None else await self._retriever.retrieve(query)
+        task = made.environment.place(made.task, context)
+        scores = await _scores(made.environment, task, wanted, Tools(panel=recorded or NoPanel()))
+        judgements = () if recorded is None else tuple(recorded.made)
+        self._observer.judged(judgements)
+        costs = [judgement.cost_usd for judgement in judgements]
+        return Trial(
+            messages=task.messages,
+            max_turns=task.max_turns,
+            metadata=task.metadata,
+            passages=context.passages,
+            withheld=context.withheld,
+            completions=tuple(Tried(score=score, gates=self._noticed(score)) for score in scores),
+            judges=() if panel is None else panel.judges,
+            judgements=judgements,
+            seconds=asyncio.get_running_loop().time() - began,
+            calls=sum(judgement.calls for judgement in judgements),
+            cost_usd=None if None in costs else sum(cost for cost in costs if cost is not None),
+        )
+
+    def _noticed(self, score: Score) -> tuple[Noticed, ...]:
+        if score.gate != 0.0:
+            return ()
+        return tuple(Noticed(flag=flag, notices=self._gates.get(flag, "")) for flag in score.flags)
+
+
+async def _scores(environment: Environment, task: Task, wanted: TryOptions, tools: Tools) -> Sequence[Score]:
+    cut = [wanted.options.on_truncated == "zero" and completion.truncated for completion in wanted.completions]
+    whole = [completion for completion, out in zip(wanted.completions, cut, strict=True) if not out]
+    try:
+        scores = iter(await environment.score(task, whole, tools) if whole else ())
+        return [CUT_OFF if out else next(scores) for out in cut]
+    except ScoringFailed as error:
+        return [CUT_OFF if out else Score.unscored("judge_failed", error.detail) for out in cut]
