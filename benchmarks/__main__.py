@@ -4,7 +4,7 @@ import os
 import platform
 import sqlite3
 
-from benchmarks import dispatch, scoring, startup
+from benchmarks import dispatch, judging, scoring, startup
 
 
 def main() -> None:
@@ -27,6 +27,12 @@ def main() -> None:
     print(f"  by cursor, first time        {handed.tasks_per_second(handed.by_cursor):8.0f} tasks/s")
     ratio = handed.livez.seconds / dispatch.LIVEZ_FACTOR / handed.leased.seconds
     print(f"  leased requests, as a share of the rate of GET /livez: {ratio:.3f}")
+    judged = judging.measure()
+    print(f"\n{judging.GROUPS} groups of {judging.GROUP_SIZE}, a judge of 1 s, {judging.CONCURRENCY} calls at once")
+    print(f"  wall time / ideal of {judged.calls} calls {judged.factor:8.3f}   (at most 1.1 is wanted)")
+    p99, most = (judged.lag(share) * 1e3 for share in (0.99, 1.0))
+    print(f"  event loop late, p99 / most  {p99:.0f} / {most:.0f} ms   (at most 50 ms is wanted)")
+    print(f"  CPU per call                 {judged.cpu_seconds / judged.calls * 1e3:8.2f} ms")
 
 
 def _processor() -> str:

@@ -95,7 +95,7 @@ class Verdict(Frozen):
 
 
 JudgeFailure = Literal["unavailable", "unusable", "refused", "budget"]
-"""Why a judgement has no verdicts: no answer came, the answer cannot be read, the model declined, or the money is up."""
+"""Why a judgement has no verdicts: nothing came, what came cannot be read, the model declined, or the money is up."""
 
 
 class Judgement(Frozen):

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TypeVar
 
 from app.domain.groups import Group
 from app.domain.runs import ScoringOptions
@@ -22,6 +23,8 @@ POLL_SECONDS = 0.2
 RESUMED_AT_ONCE = 64
 STORE_RETRY_SECONDS = (0.2, 1.0, 5.0)
 
+
+WorkT = TypeVar("WorkT")
 
 Flight = asyncio.Future[dict[str, Group]]
 """A scoring under way: its groups as they are stored when it ends."""
@@ -177,7 +180,7 @@ class ScoreDesk:
     ) -> dict[str, Group]:
         """Scores what nobody else is scoring and writes it in one transaction; what takes longer goes on behind."""
         own = [_taken_up(one, known) for one in own]
-        judging = [asyncio.ensure_future(self._judged(one)) for one in own]
+        judging = await begun(self._judged(one) for one in own)
         try:
             return await self._landed(own, judging, known, wait_seconds, key)
         except BaseException:
@@ -257,6 +260,21 @@ class ScoreDesk:
         self._observer.judged(judged.judgements)
         self._observer.scored(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
         return GroupToStore(with_scores(group, judged.scores), judged.judgements)
+
+
+async def begun(work: Iterable[Coroutine[None, None, WorkT]]) -> list[asyncio.Task[WorkT]]:
+    """Each under way, begun in a pass of the event loop of its own: before its first wait a group may need
+    milliseconds, and hundreds of them in one pass would stop everything else for seconds."""
+    tasks = []
+    try:
+        for one in work:
+            tasks.append(asyncio.ensure_future(one))
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        raise
+    return tasks
 
 
 def _taken_up(one: Accepted, known: dict[str, Group]) -> Accepted:

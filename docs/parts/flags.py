@@ -20,8 +20,8 @@ REASONS: Mapping[Reason, str] = {
 }
 
 GROUP_FLAGS: Mapping[str, str] = {
-    "task_remade": "on a scoring made later: the environment has changed since, and the stored prompt was scored against "
-    "what its task is now",
+    "task_remade": "on a scoring made later: the environment has changed since, and the stored prompt was scored "
+    "against what its task is now",
     "late": "the lease had expired or was answered already: stored and scored, but no task is completed by it",
     "scoring_changed": "scored otherwise than when the run began: another version, data, rubric, judge or option",
 }

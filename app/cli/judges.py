@@ -1,0 +1,237 @@
+"""`atropos-envs judges`: which judges there are, and whether one can be trusted."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import TypeAdapter, ValidationError
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from app.cli.specimens import packaged_specimens
+from app.domain.judging import Rubric
+from app.domain.runs import ScoringOptions
+from app.domain.values import Frozen
+from app.envs.npc_arena import NpcArena
+from app.errors import GatewayError
+from app.judges.corruption import one_each, packaged_templates, pairs
+from app.judges.figures import CheckReport, Figure, report
+from app.judges.measuring import Evidence, Questions, measure
+from app.judges.offline import NAME as OFFLINE
+from app.judges.panels import ConfiguredPanels
+from app.judges.prices import Prices, estimated_tokens
+from app.judges.prompt import prompt_for
+from app.main import discover, panels_of
+from app.ports import Judge, OpenedJudge
+from app.settings import Settings, read_settings
+
+judges = typer.Typer(help="See which judges there are, and whether one can be trusted.", no_args_is_help=True)
+console = Console()
+errors = Console(stderr=True)
+
+ANSWER_TOKENS = 500
+"""What a verdict on two replies is taken to need when its price is estimated."""
+BYTES_PER_TOKEN = 4
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")]
+
+
+class JudgeLine(Frozen):
+    """One judge in the listing. `environments` are those that it scores by default."""
+
+    name: str
+    model: str
+    environments: tuple[str, ...]
+    for_training: bool
+    """False for the judge without a model, which is there to try the system."""
+
+
+@judges.callback()
+def about() -> None:
+    """See which judges there are, and whether one can be trusted."""
+
+
+@judges.command("list")
+def list_judges(as_json: AsJson = False) -> None:
+    """Every judge with its model, the environments that it scores, and whether it is meant for training."""
+    lines = _lines(_panels(_settings()))
+    if as_json:
+        typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
+        return
+    table = Table("judge", "model", "scores", "for training")
+    for line in lines:
+        table.add_row(line.name, line.model, ", ".join(line.environments), "yes" if line.for_training else "no")
+    console.print(table)
+
+
+@judges.command()
+def check(
+    name: Annotated[str | None, typer.Argument(help="A judge; the first that scores NPC Arena by default.")] = None,
+    sheets: Annotated[int, typer.Option(min=1, help="Characters whose replies are spoilt.")] = 8,
+    votes: Annotated[int, typer.Option(min=1, max=9, help="Readings of each pair in each of its two orders.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="Of the choice of characters and of what their replies are spoilt with.")
+    ] = 0,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the figures to this file; - to print.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Spend what it costs without asking.")] = False,
+) -> None:
+    """Put good and spoilt replies before a judge and say how often it knows them apart: exit 1 below target."""
+    settings = _settings()
+    panels = _panels(settings)
+    name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]
+    if name not in panels.judges:
+        _stop(f"there is no judge {name!r}; there are {', '.join(sorted(panels.judges))}")
+    questions = _questions(sheets, votes, seed)
+    _announce(name, questions, settings)
+    _agree_to_pay(name, settings, yes)
+    try:
+        found = asyncio.run(_measured(panels.judges[name], panels, questions))
+    except GatewayError as error:
+        _stop(str(error))
+    checked = report(name, panels.judges[name].model, found)
+    if json_file is not None:
+        _write(json_file, checked)
+    if str(json_file) != "-":
+        _print(checked)
+    if not checked.passed:
+        raise typer.Exit(1)
+
+
+def _questions(sheets: int, votes: int, seed: int) -> Questions:
+    chosen = one_each(packaged_specimens(), sheets, seed)
+    return Questions(pairs(chosen, packaged_templates(), seed), chosen, _rubric(), votes)
+
+
+def _rubric() -> Rubric:
+    if NpcArena.rubric is None:
+        raise ValueError("NPC Arena has no rubric")
+    return NpcArena.rubric
+
+
+async def _measured(judge: Judge, panels: ConfiguredPanels, questions: Questions) -> Evidence:
+    """Opens every judge, since one may ask another in its place."""
+    opened = [each for each in panels.judges.values() if isinstance(each, OpenedJudge)]
+    await asyncio.gather(*(each.open() for each in opened))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    try:
+        with Progress(*columns, console=errors) as progress:
+            bar = progress.add_task(judge.name, total=questions.count)
+            return await measure(judge, questions, lambda: progress.advance(bar))
+    finally:
+        await asyncio.gather(*(each.close() for each in opened))
+
+
+def _announce(name: str, questions: Questions, settings: Settings) -> None:
+    if name == OFFLINE:
+        words = f"{questions.count} questions, no calls: the offline judge has no model"
+    else:
+        prompts = [prompt_for(request) for request in questions.each()]
+        tokens = estimated_tokens(
+            [text for p in prompts for text in (p.system, p.user)], bytes_per_token=BYTES_PER_TOKEN
+        )
+        answers = questions.count * ANSWER_TOKENS
+        cost = _prices(name, settings).cost(tokens, answers)
+        words = (
+            f"{questions.count} calls to {name}, about {tokens:,} tokens of prompts and {answers:,} of answers"
+            + (f", about {cost:.2f} US dollars" if _prices(name, settings).known else ", price unknown")
+            + "; more where answers must be corrected or tried again"
+        )
+    errors.print(words, highlight=False, markup=False)
+
+
+def _agree_to_pay(name: str, settings: Settings, yes: bool) -> None:
+    if yes or not _prices(name, settings).known or _prices(name, settings).cost(10**6, 10**6) == 0:
+        return
+    if not sys.stdin.isatty():
+        _stop("this judge costs money: say --yes to spend it")
+    typer.confirm("Go on?", abort=True, err=True)
+
+
+def _prices(name: str, settings: Settings) -> Prices:
+    judge = settings.judges.get(name)
+    return Prices() if judge is None else Prices(judge.input_price_per_million, judge.output_price_per_million)
+
+
+def _lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
+    scored = {
+        environment: panels.panel(environment, ScoringOptions()).judges
+        for environment, found in sorted(discover().items())
+        if found.rubric is not None
+    }
+    return tuple(
+        JudgeLine(
+            name=name,
+            model=judge.model,
+            environments=tuple(environment for environment, names in scored.items() if name in names),
+            for_training=name != OFFLINE,
+        )
+        for name, judge in sorted(panels.judges.items())
+    )
+
+
+def _write(file: Path, checked: CheckReport) -> None:
+    text = checked.model_dump_json(indent=2)
+    if str(file) == "-":
+        typer.echo(text)
+    else:
+        file.write_text(f"{text}\n", encoding="utf-8")
+
+
+def _print(checked: CheckReport) -> None:
+    console.print(_figures(checked), _mutations(checked))
+    for words in checked.failures:
+        console.print(f"failed: {words}", style="red", highlight=False, markup=False)
+    cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
+    console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
+    verdict = "fit to judge by these figures" if checked.passed else "below target: do not train on this judge"
+    console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
+
+
+def _figures(checked: CheckReport) -> Table:
+    table = Table("figure", "value", "95 % interval", "of", "target", "", title=f"{checked.characters} characters")
+    for figure in checked.figures:
+        mark = {True: "passed", False: "[red]missed[/red]", None: ""}[figure.passed]
+        table.add_row(figure.name, _value(figure), _interval(figure), str(figure.trials), figure.target, mark)
+    return table
+
+
+def _mutations(checked: CheckReport) -> Table:
+    table = Table(title="clean reply preferred")
+    for title in ("spoilt by", "kind", "judge alone", "95 % interval", "behind gates", "of"):
+        table.add_column(title, no_wrap=title == "spoilt by")
+    for each in checked.mutations:
+        alone, behind = each.judge, each.behind_gates
+        table.add_row(each.mutation, each.grade, _value(alone), _interval(alone), _value(behind), str(alone.trials))
+    return table
+
+
+def _value(figure: Figure) -> str:
+    return "not measured" if figure.value is None else f"{figure.value:.3f}"
+
+
+def _interval(figure: Figure) -> str:
+    return "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
+
+
+def _settings() -> Settings:
+    try:
+        return read_settings()
+    except (ValidationError, ValueError) as error:
+        _stop(str(error))
+
+
+def _panels(settings: Settings) -> ConfiguredPanels:
+    try:
+        return panels_of(settings)
+    except ValueError as error:
+        _stop(str(error))
+
+
+def _stop(message: str) -> NoReturn:
+    errors.print(message, style="red", highlight=False, markup=False)
+    raise typer.Exit(2)

@@ -1,0 +1,25 @@
+"""The replies by which judges are checked: those of the characters that ship, in the scenes that ask for them."""
+
+from app.domain.values import Split
+from app.envs.npc_arena import NpcArena, Params
+from app.judges.corruption import Specimen, specimens
+from app.packaged import packaged_folder
+from app.sheets.casting import Cast
+
+_SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+def packaged_specimens() -> tuple[Specimen, ...]:
+    """EnvironmentUnavailable when a sheet or a scene that ships is broken."""
+    return specimens_of(NpcArena.read(packaged_folder("character_sheets")))
+
+
+def specimens_of(arena: NpcArena) -> tuple[Specimen, ...]:
+    staged: list[tuple[Cast, str]] = []
+    for split in _SPLITS:
+        for index in range(arena.size(split, Params())):
+            task = arena.task(split, index, Params())
+            cast = arena.cast(task)
+            if cast is not None and cast.exemplar is not None:
+                staged.append((cast, task.messages[0].content or ""))
+    return specimens(staged)

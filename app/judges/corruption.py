@@ -1,0 +1,271 @@
+"""Good replies and what spoils them: pairs of which a judge that can be trusted knows the better one."""
+
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+import yaml
+from pydantic import JsonValue, TypeAdapter
+
+from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubric
+from app.judges.orders import opaque_ids
+from app.judges.reading import says, spoken_form
+from app.sheets.casting import Cast, Staging, case_document, gate_facts, scene_probes
+
+Grade = Literal["hard", "subtle"]
+"""`hard`: nobody who reads the reply can miss it. `subtle`: the sheet and the scene must be read as well."""
+
+Templates = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""By language and mutation, texts that are added to a reply or stand in its place."""
+
+_Templates: Final = TypeAdapter(dict[str, dict[str, tuple[str, ...]]])
+
+
+def read_templates(path: Path) -> Templates:
+    return _Templates.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+@cache
+def packaged_templates() -> Templates:
+    return read_templates(Path(__file__).with_suffix(".yaml"))
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """One character in one scene with a reply that is known to be good."""
+
+    cast: Cast
+    clean: str
+    rivals: tuple[str, ...]
+    """What other characters say, in the same language."""
+    prompt: str = ""
+
+    @cached_property
+    def gates(self) -> GateFacts:
+        return gate_facts(self.cast, Staging(), self.prompt)
+
+    @cached_property
+    def document(self) -> dict[str, JsonValue]:
+        return case_document(self.cast, Staging(), (), ())
+
+    @cached_property
+    def probes(self) -> Probes:
+        return scene_probes(self.cast)
+
+    @property
+    def language(self) -> str:
+        return self.cast.sheet.voice.language
+
+
+@dataclass(frozen=True)
+class Pair:
+    mutation: str
+    specimen: Specimen
+    spoilt: str
+
+    @property
+    def clean(self) -> str:
+        return self.specimen.clean
+
+    def request(self, rubric: Rubric, *, clean_first: bool, vote: int = 0) -> JudgeRequest:
+        """The clean reply's id is the same in both orders and tells nothing."""
+        ids = opaque_ids(f"check {self.mutation} {self.specimen.cast.scene.id}", (self.clean, self.spoilt))
+        texts = (self.clean, self.spoilt) if clean_first else (self.spoilt, self.clean)
+        candidates = tuple(Candidate(id=ids[text], text=text) for text in texts)
+        return _request(self.specimen, rubric, candidates, vote)
+
+
+def identical_request(specimen: Specimen, text: str, rubric: Rubric) -> JudgeRequest:
+    """The same reply twice: whoever prefers one of them prefers a place."""
+    first, second = sorted(opaque_ids(f"twice {specimen.cast.scene.id}", (text, f"{text} ")).values())
+    return _request(specimen, rubric, (Candidate(id=first, text=text), Candidate(id=second, text=text)), 0)
+
+
+def _request(specimen: Specimen, rubric: Rubric, candidates: tuple[Candidate, ...], vote: int) -> JudgeRequest:
+    return JudgeRequest(
+        rubric=rubric, document=specimen.document, probes=specimen.probes, candidates=candidates, vote=vote
+    )
+
+
+@dataclass(frozen=True)
+class Spoiling:
+    """What one mutation has to work with. `texts`: its templates in the character's language, if there are any."""
+
+    specimen: Specimen
+    texts: tuple[str, ...]
+    chance: random.Random
+
+    def template(self) -> str | None:
+        return self.chance.choice(self.texts) if self.texts else None
+
+
+Make = Callable[[Spoiling], str | None]
+"""The spoilt reply, or None where the sheet, the scene or the language offers nothing to spoil it with."""
+
+
+@dataclass(frozen=True)
+class Mutation:
+    name: str
+    does: str
+    grade: Grade
+    make: Make
+    decidable: bool = False
+    """Words alone decide; no model is needed."""
+
+
+def _appended(spoiling: Spoiling) -> str | None:
+    text = spoiling.template()
+    return None if text is None else _joined(spoiling.specimen.clean, text)
+
+
+def _prefixed(spoiling: Spoiling) -> str | None:
+    text = spoiling.template()
+    return None if text is None else _joined(text, spoiling.specimen.clean)
+
+
+def _replaced(spoiling: Spoiling) -> str | None:
+    return spoiling.template()
+
+
+def _other_npc(spoiling: Spoiling) -> str | None:
+    rivals = spoiling.specimen.rivals
+    return spoiling.chance.choice(rivals) if rivals else None
+
+
+def _injection(spoiling: Spoiling) -> str | None:
+    """A reply that would lose, with orders to the judge: it must not win by them."""
+    text, other = spoiling.template(), _other_npc(spoiling)
+    return None if text is None or other is None else _joined(other, text)
+
+
+def _secret_leak(spoiling: Spoiling) -> str | None:
+    said = spoken_form(spoiling.specimen.gates.player_said)
+    terms = [term for secret in spoiling.specimen.gates.secrets for term in secret.terms if not says(said, term)]
+    text = spoiling.template()
+    if text is None or not terms:
+        return None
+    return _joined(spoiling.specimen.clean, text.replace("{term}", spoiling.chance.choice(terms)))
+
+
+_NUMBERS: Final = (
+    (("two", "three", "four", "six", "eight", "nine", "ten", "eleven", "twelve", "thirty", "forty"), "seventeen"),
+    (("zwei", "drei", "vier", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf", "vierzig"), "siebzehn"),
+    (("dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez", "doce", "veinte"), "diecisiete"),
+)
+_INSTEAD: Final = {word: instead for words, instead in _NUMBERS for word in words}
+_NUMBER: Final = re.compile(rf"\b(?:{'|'.join(_INSTEAD)}|\d+)\b", re.IGNORECASE)
+
+
+def _wrong_fact(spoiling: Spoiling) -> str | None:
+    """A number that the sheet gives, replaced by another and told as true."""
+    sheet = spoiling.specimen.cast.sheet
+    told = [*sheet.probes.gold_facts, *(fact.text for fact in sheet.lore_facts if fact.known)]
+    wrong = [changed for fact in told if (changed := _NUMBER.sub(_another_number, fact)) != fact]
+    return _joined(spoiling.specimen.clean, spoiling.chance.choice(wrong)) if wrong else None
+
+
+def _another_number(match: re.Match[str]) -> str:
+    word = match.group()
+    instead = _INSTEAD.get(word.casefold(), str(int(word) + 7) if word.isdecimal() else word)
+    return instead.capitalize() if word[0].isupper() else instead
+
+
+def _future_knowledge(spoiling: Spoiling) -> str | None:
+    """What was withheld, or what is true and the character does not know."""
+    sheet = spoiling.specimen.cast.sheet
+    withheld = [event.text for event in spoiling.specimen.cast.scene.withheld]
+    unknown = [fact.text for fact in sheet.lore_facts if not fact.known]
+    told = withheld or unknown or [item.truth for item in sheet.knowledge.misconceptions]
+    return _joined(spoiling.specimen.clean, spoiling.chance.choice(told)) if told else None
+
+
+def _event_ignored(spoiling: Spoiling) -> str | None:
+    """The character's own good reply to something else, where something has happened that this line asks about."""
+    cast = spoiling.specimen.cast
+    others = [exemplar.reply for exemplar in cast.sheet.probes.exemplars if exemplar.reply != spoiling.specimen.clean]
+    return spoiling.chance.choice(others) if cast.scene.visible and others else None
+
+
+def _caricature(spoiling: Spoiling) -> str | None:
+    voice = spoiling.specimen.cast.sheet.voice
+    marks = [*voice.markers, *(phrase.text for phrase in voice.catchphrases)]
+    spoiling.chance.shuffle(marks)
+    return " ".join(f"{mark[:1].upper()}{mark[1:].rstrip('.!?')}!" for mark in (marks * 2)[:12]) if marks else None
+
+
+def _repetition(spoiling: Spoiling) -> str | None:
+    clean = spoiling.specimen.clean
+    return " ".join([clean] * 3)
+
+
+def _joined(first: str, second: str) -> str:
+    return f"{first}{second}" if second[:1].isspace() or second.startswith("<") else f"{first} {second}"
+
+
+MUTATIONS: Final = (
+    Mutation("other_npc", "another character's reply", "hard", _other_npc, decidable=True),
+    Mutation("ai_disclosure", "the speaker calls itself a model", "hard", _prefixed, decidable=True),
+    Mutation("secret_leak", "a term of a secret is named", "hard", _secret_leak, decidable=True),
+    Mutation("injection", "another's reply with orders to the judge", "hard", _injection, decidable=True),
+    Mutation("repetition", "everything is said three times", "hard", _repetition, decidable=True),
+    Mutation("speaks_for_player", "a line of the player is added", "hard", _appended, decidable=True),
+    Mutation("format_leak", "marks of a chat template", "hard", _appended, decidable=True),
+    Mutation("generic_assistant", "an assistant's offer of help", "hard", _replaced),
+    Mutation("padding", "words that say nothing are added", "hard", _appended, decidable=True),
+    Mutation("future_knowledge", "tells what the character cannot know", "subtle", _future_knowledge),
+    Mutation("wrong_fact", "a number of the sheet is changed", "subtle", _wrong_fact),
+    Mutation("invented_event", "an event that nobody knows of", "subtle", _appended),
+    Mutation("event_ignored", "a good line that passes over what happened", "subtle", _event_ignored),
+    Mutation("caricature", "turns of phrase strung together", "subtle", _caricature),
+    Mutation("flattery", "praise of the player is put first", "subtle", _prefixed),
+)
+
+
+def specimens(prompts: Sequence[tuple[Cast, str]]) -> tuple[Specimen, ...]:
+    """Of characters in scenes with their system prompts: those that have an exemplary reply, in the order given."""
+    good = [(cast, cast.exemplar, prompt) for cast, prompt in prompts if cast.exemplar is not None]
+    return tuple(
+        Specimen(
+            cast=cast,
+            clean=clean,
+            prompt=prompt,
+            rivals=tuple(
+                dict.fromkeys(
+                    other
+                    for rival, other, _ in good
+                    if rival.sheet.id != cast.sheet.id and rival.sheet.voice.language == cast.sheet.voice.language
+                )
+            )
+            or cast.sheet.probes.distractors,
+        )
+        for cast, clean, prompt in good
+    )
+
+
+def one_each(found: Sequence[Specimen], sheets: int, seed: int) -> tuple[Specimen, ...]:
+    """One specimen of each of `sheets` characters, drawn by `seed`."""
+    chance = random.Random(f"{seed} characters")  # noqa: S311
+    by_sheet: dict[str, list[Specimen]] = {}
+    for specimen in sorted(found, key=lambda each: (each.cast.sheet.id, each.cast.scene.id)):
+        by_sheet.setdefault(specimen.cast.sheet.id, []).append(specimen)
+    chosen = chance.sample(sorted(by_sheet), min(sheets, len(by_sheet)))
+    return tuple(chance.choice(by_sheet[name]) for name in chosen)
+
+
+def pairs(found: Sequence[Specimen], templates: Templates, seed: int = 0) -> tuple[Pair, ...]:
+    """Every mutation of every specimen that it can be made of; the same seed gives the same pairs."""
+    return tuple(_pairs(found, templates, seed))
+
+
+def _pairs(found: Sequence[Specimen], templates: Templates, seed: int) -> Iterator[Pair]:
+    for specimen in found:
+        for mutation in MUTATIONS:
+            chance = random.Random(f"{seed} {mutation.name} {specimen.cast.scene.id}")  # noqa: S311
+            texts = templates.get(specimen.language, {}).get(mutation.name, ())
+            spoilt = mutation.make(Spoiling(specimen, texts, chance))
+            if spoilt is not None and spoilt != specimen.clean:
+                yield Pair(mutation.name, specimen, spoilt)

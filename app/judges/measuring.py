@@ -1,0 +1,193 @@
+"""How well a judge judges: pairs of a good and a spoilt reply put before it, and the figures that come of it."""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.judging import Judgement, JudgeRequest, Rubric
+from app.judges.agreement import mean, normalised_ranks
+from app.judges.corruption import Pair, Specimen, identical_request
+from app.judges.gates.registry import failed_gates
+from app.ports import Judge
+from app.rewards import absolute_of, combine, criteria_of
+
+AT_ONCE: Final = 32
+"""Questions under way; the judge's own limits may be tighter."""
+RETEST_EVERY: Final = 3
+"""One pair in so many is asked a second time in the same words."""
+_SAME: Final = 1e-6
+_RELATIVE_WEIGHT: Final = 0.5
+"""As a run has it that does not choose."""
+
+
+@dataclass(frozen=True)
+class Heard:
+    """One reading of a pair: what each reply would earn by it, and by its scores alone."""
+
+    clean: float
+    spoilt: float
+    clean_absolute: float
+    spoilt_absolute: float
+
+    @property
+    def side(self) -> int:
+        return preference(self.clean - self.spoilt)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """All that is known of one pair. `both` is None when a reading of it failed."""
+
+    pair: Pair
+    clean_gated: bool
+    spoilt_gated: bool
+    both: tuple[Heard, Heard] | None
+    again: Heard | None = None
+
+    @property
+    def side(self) -> int | None:
+        """1 when the clean reply is preferred over both orders, -1 for the spoilt one, 0 for a tie."""
+        if self.both is None:
+            return None
+        return preference(mean(heard.clean for heard in self.both) - mean(heard.spoilt for heard in self.both))
+
+    @property
+    def side_behind_gates(self) -> int | None:
+        if self.clean_gated or self.spoilt_gated:
+            return int(self.spoilt_gated) - int(self.clean_gated)
+        return self.side
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """`firsts`: of pairs of equal replies, by how much the one in the first place was preferred: 1, 0.5 or 0."""
+
+    pairs: tuple[Measured, ...]
+    firsts: tuple[float, ...]
+    failures: tuple[str, ...]
+    questions: int
+    calls: int
+    cost_usd: float | None
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What a check asks, so that it can be counted before it starts."""
+
+    pairs: tuple[Pair, ...]
+    twice: tuple[Specimen, ...]
+    rubric: Rubric
+    votes: int = 1
+
+    @property
+    def count(self) -> int:
+        return len(self.pairs) * 2 * self.votes + len(self._again) + len(self.twice)
+
+    @property
+    def _again(self) -> tuple[Pair, ...]:
+        return self.pairs[::RETEST_EVERY]
+
+    def each(self) -> Iterable[JudgeRequest]:
+        for pair in self.pairs:
+            yield from (
+                pair.request(self.rubric, clean_first=first, vote=vote)
+                for vote in range(self.votes)
+                for first in (True, False)
+            )
+        yield from (pair.request(self.rubric, clean_first=True, vote=self.votes) for pair in self._again)
+        yield from (identical_request(specimen, specimen.clean, self.rubric) for specimen in self.twice)
+
+
+async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] = lambda: None) -> Evidence:
+    """Asks everything once; `asked` is called after each question. A question that fails is counted, never guessed."""
+    gate = asyncio.Semaphore(AT_ONCE)
+
+    async def put(request: JudgeRequest) -> Judgement:
+        async with gate:
+            judgement = await judge.judge(request)
+        asked()
+        return judgement
+
+    requests = tuple(questions.each())
+    judgements = await asyncio.gather(*map(put, requests))
+    answers = iter(zip(requests, judgements, strict=True))
+    read: list[tuple[tuple[Heard, Heard] | None, Heard | None]] = []
+    for pair in questions.pairs:
+        heard = [_heard(pair, *next(answers)) for _ in range(2 * questions.votes)]
+        read.append((_both(heard[::2], heard[1::2]), None))
+    for place in range(0, len(questions.pairs), RETEST_EVERY):
+        read[place] = (read[place][0], _heard(questions.pairs[place], *next(answers)))
+    firsts = [first for answer in answers if (first := _first(*answer)) is not None]
+    costs = [made.cost_usd for made in judgements if made.cost_usd is not None]
+    return Evidence(
+        pairs=tuple(
+            Measured(
+                pair=pair,
+                clean_gated=bool(failed_gates(pair.clean, pair.specimen.gates)),
+                spoilt_gated=bool(failed_gates(pair.spoilt, pair.specimen.gates)),
+                both=both,
+                again=again,
+            )
+            for pair, (both, again) in zip(questions.pairs, read, strict=True)
+        ),
+        firsts=tuple(firsts),
+        failures=tuple(made.error for made in judgements if made.error is not None),
+        questions=len(requests),
+        calls=sum(made.calls for made in judgements),
+        cost_usd=math.fsum(costs) if costs else None,
+    )
+
+
+def preference(difference: float) -> int:
+    return 0 if abs(difference) < _SAME else (1 if difference > 0 else -1)
+
+
+def _both(forth: Sequence[Heard | None], back: Sequence[Heard | None]) -> tuple[Heard, Heard] | None:
+    """The votes of each order as one; None unless every vote was heard."""
+    heard = ([each for each in forth if each is not None], [each for each in back if each is not None])
+    if any(len(votes) < len(forth) for votes in heard):
+        return None
+    return _mean_of(heard[0]), _mean_of(heard[1])
+
+
+def _mean_of(votes: Sequence[Heard]) -> Heard:
+    return Heard(
+        clean=mean(vote.clean for vote in votes),
+        spoilt=mean(vote.spoilt for vote in votes),
+        clean_absolute=mean(vote.clean_absolute for vote in votes),
+        spoilt_absolute=mean(vote.spoilt_absolute for vote in votes),
+    )
+
+
+def _heard(pair: Pair, request: JudgeRequest, judgement: Judgement) -> Heard | None:
+    rewards = _rewards(request, judgement)
+    if rewards is None:
+        return None
+    first, second = (rewards[candidate.id] for candidate in request.candidates)
+    clean, spoilt = (first, second) if request.candidates[0].text == pair.clean else (second, first)
+    return Heard(clean=clean[0], spoilt=spoilt[0], clean_absolute=clean[1], spoilt_absolute=spoilt[1])
+
+
+def _first(request: JudgeRequest, judgement: Judgement) -> float | None:
+    rewards = _rewards(request, judgement)
+    if rewards is None:
+        return None
+    first, second = (rewards[candidate.id][0] for candidate in request.candidates)
+    return 0.5 + preference(first - second) / 2
+
+
+def _rewards(request: JudgeRequest, judgement: Judgement) -> dict[str, tuple[float, float]] | None:
+    """Per candidate what this reading alone would make of it: reward and absolute, caps of defects applied."""
+    if judgement.error is not None:
+        return None
+    ranks = normalised_ranks(judgement.ranking)
+    caps = {rule.code: rule.cap for rule in request.rubric.defects if rule.cap is not None}
+    found: dict[str, tuple[float, float]] = {}
+    for verdict in judgement.verdicts:
+        absolute = absolute_of(criteria_of(request.rubric, verdict.scores))
+        cap = min((caps[defect.code] for defect in verdict.defects if defect.code in caps), default=1.0)
+        reward = combine(1.0, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)
+        found[verdict.candidate] = (reward, absolute)
+    return found

@@ -1,0 +1,136 @@
+"""500 groups of 8 before a judge that takes a second: what waiting costs beyond the judge's own time."""
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import uvloop
+
+from app.domain.runs import ScoringOptions
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.envs.npc_arena import NpcArena
+from app.judges.configuration import ChatJudgeConfig
+from app.judges.configured import chat_judges
+from app.judges.panels import ConfiguredPanels
+from app.judges.remembered import RememberingJudge
+from app.ports import Tools
+from app.service.scoring import begun
+from app.sources.configured import ConfiguredDatasets
+from app.store.store import Store
+from benchmarks import slow_judge
+from tests.databases import MIGRATIONS
+from tests.serving import ROOT
+
+GROUPS = 500
+GROUP_SIZE = 8
+CONCURRENCY = 64
+TICK_SECONDS = 0.005
+
+WORDS = "the old river road runs past our mill and nobody in town will say who walked it last night with a lantern"
+
+
+@dataclass(frozen=True)
+class Judged:
+    calls: int
+    seconds: float
+    cpu_seconds: float
+    lags: tuple[float, ...]
+    """Seconds by which a timer of the event loop was late, each time it was looked at."""
+    scored: int
+
+    @property
+    def ideal_seconds(self) -> float:
+        return self.calls / CONCURRENCY * slow_judge.SECONDS
+
+    @property
+    def factor(self) -> float:
+        return self.seconds / self.ideal_seconds
+
+    def lag(self, share: float) -> float:
+        return sorted(self.lags)[min(len(self.lags) - 1, int(share * len(self.lags)))]
+
+
+@dataclass
+class Pulse:
+    """How late the event loop is, looked at every few milliseconds."""
+
+    lags: list[float] = field(default_factory=list)
+
+    @contextlib.asynccontextmanager
+    async def beating(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._beat())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            began = time.perf_counter()
+            await asyncio.sleep(TICK_SECONDS)
+            self.lags.append(max(0.0, time.perf_counter() - began - TICK_SECONDS))
+
+
+def measure(groups: int = GROUPS) -> Judged:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        _judge_server() as url,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(_measured(url, Path(folder) / "judging.db", groups))
+
+
+@contextlib.contextmanager
+def _judge_server() -> Iterator[str]:
+    program = [sys.executable, "-m", "benchmarks.slow_judge"]
+    with subprocess.Popen(program, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{process.stdout.readline().strip()}/v1"
+        finally:
+            process.terminate()
+
+
+async def _measured(url: str, database: Path, groups: int) -> Judged:
+    store = Store.open(f"sqlite:///{database}", MIGRATIONS)
+    config = ChatJudgeConfig(name="slow", base_url=url, model="slow", max_concurrency=CONCURRENCY)
+    judge = chat_judges([config], {}, store.judge_cache)["slow"]
+    assert isinstance(judge, RememberingJudge)
+    arena = NpcArena.open(ConfiguredDatasets({}))
+    panel = ConfiguredPanels({"slow": judge}, {}, fallback=("slow",)).panel("npc_arena", ScoringOptions())
+    size = arena.size("train", arena.Params()) or groups
+    given = [(arena.task("train", index % size, arena.Params()), _completions(index)) for index in range(groups)]
+    pulse = Pulse()
+    try:
+        async with pulse.beating():
+            await asyncio.sleep(0.1)
+            pulse.lags.clear()
+            began, cpu = time.perf_counter(), time.process_time()
+            scores = await asyncio.gather(*await begun(arena.score(*one, Tools(panel=panel)) for one in given))
+            seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
+    finally:
+        calls = judge.report().spent.calls
+        await judge.close()
+        await store.close()
+    return Judged(calls, seconds, cpu, tuple(pulse.lags), _scored(scores))
+
+
+def _completions(index: int) -> list[Completion]:
+    words = WORDS.split()
+    return [
+        Completion(
+            text=" ".join([words[(index + place * step) % len(words)] for step in range(1, 45)]) + f" {index}.{place}"
+        )
+        for place in range(GROUP_SIZE)
+    ]
+
+
+def _scored(scores: Sequence[Sequence[Score]]) -> int:
+    return sum(score.outcome == "scored" for group in scores for score in group)
