@@ -12,6 +12,7 @@ Read in this order:
     service     the verbs: next_batch, step, score
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
+    policies    clients of inference servers
     store       tables, queries, the writer  telemetry   metrics and logs
     web         what every door shares       api, viewer the doors: for programs, for people
     settings    the one reader of the process environment

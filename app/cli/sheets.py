@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.cli.sheet_figures import Figures, tell_apart
+from app.cli.sheet_trying import try_sheet
 from app.envs.npc_arena import NpcArena
 from app.errors import GatewayError
 from app.judges.gates.registry import GATES
@@ -23,6 +24,7 @@ from app.sheets.loading import read_scenes, read_sheet, yaml_files
 from app.sheets.schema import CharacterSheet
 
 sheets = typer.Typer(help="Check and try character sheets.", no_args_is_help=True)
+sheets.command("try")(try_sheet)
 console = Console()
 errors = Console(stderr=True)
 

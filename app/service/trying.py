@@ -62,7 +62,7 @@ class Trial(Frozen):
     calls: int
     """Requests that were sent to judge models."""
     cost_usd: FiniteNumber | None
-    """Of all judgements together; null where a price is not known."""
+    """Of all judgements together; null where a call has no known price."""
 
 
 class Trier:
@@ -98,7 +98,7 @@ class Trier:
         scores = await _scores(made.environment, task, wanted, Tools(panel=recorded or NoPanel()))
         judgements = () if recorded is None else tuple(recorded.made)
         self._observer.judged(judgements)
-        costs = [judgement.cost_usd for judgement in judgements]
+        costs = [judgement.cost_usd if judgement.calls else judgement.cost_usd or 0.0 for judgement in judgements]
         return Trial(
             messages=task.messages,
             max_turns=task.max_turns,

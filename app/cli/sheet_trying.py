@@ -1,0 +1,110 @@
+"""`atropos-envs sheets try`: what becomes of a line, said to a character that is still being written."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from app.cli.trial_report import print_trial
+from app.domain.tasks import Completion
+from app.envs.npc_arena import Draft, NpcArena
+from app.errors import GatewayError
+from app.judges.gates.registry import GATES
+from app.main import panels_of
+from app.policies.chat import ChatPolicy
+from app.ports import OpenedJudge
+from app.rag.nothing import NoWorlds
+from app.service.catalogue import Catalogue
+from app.service.trying import Trial, Trier, TryOptions
+from app.settings import Settings, read_settings
+from app.sheets.drafts import DraftEvent
+from app.sources.configured import ConfiguredDatasets
+from app.telemetry.silent import SilentObserver
+
+errors = Console(stderr=True)
+
+
+def try_sheet(
+    sheet: Annotated[str, typer.Argument(help="A sheet's file, YAML or JSON; or the id of a character.")],
+    line: Annotated[str | None, typer.Option(help="What the player says.")] = None,
+    scene: Annotated[str | None, typer.Option(help="The id of a scene, in place of a line.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Something that the character knows has happened.")] = None,
+    reply: Annotated[list[str] | None, typer.Option(help="A reply to judge; several are compared.")] = None,
+    policy: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server that replies.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model that it shall use.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=16, help="How many replies to ask it for.")] = 4,
+    api_key_env: Annotated[str | None, typer.Option(help="The variable that holds the server's key.")] = None,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Show the whole system prompt.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")] = False,
+) -> None:
+    """Show what a character would be asked, and what gates and judges make of replies. Stores nothing."""
+    try:
+        draft = _draft(sheet, line, scene, event or ())
+        settings = read_settings()
+        player = _policy(settings, policy, model, api_key_env)
+        trial = asyncio.run(_tried(settings, draft, reply or (), player, count))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        _stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    except GatewayError as error:
+        _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
+    except (ValueError, OSError) as error:
+        _stop(str(error))
+    if as_json:
+        typer.echo(trial.model_dump_json(indent=2))
+    else:
+        print_trial(Console(), trial, whole_prompt=prompt)
+
+
+def _draft(sheet: str, line: str | None, scene: str | None, events: Sequence[str]) -> Draft:
+    """A name without a file behind it is a character's."""
+    path = Path(sheet)
+    named = not path.exists() and path.name == sheet and not path.suffix
+    return Draft(
+        character=sheet if named else None,
+        sheet=None if named else path.read_text(encoding="utf-8-sig"),
+        line=line,
+        scene=scene,
+        events=tuple(DraftEvent(text=text) for text in events),
+    )
+
+
+def _policy(settings: Settings, url: str | None, model: str | None, key_variable: str | None) -> ChatPolicy | None:
+    if url is None:
+        return None
+    if model is None:
+        raise ValueError("--policy needs --model")
+    key = None if key_variable is None else settings.secret(key_variable)
+    if key_variable is not None and key is None:
+        raise ValueError(f"--api-key-env names {key_variable}, which is not set")
+    return ChatPolicy(url, model, api_key=key)
+
+
+async def _tried(
+    settings: Settings, draft: Draft, replies: Sequence[str], policy: ChatPolicy | None, count: int
+) -> Trial:
+    """As the service would, in this process, under the judges of the settings."""
+    catalogue = Catalogue({NpcArena.name: NpcArena})
+    catalogue.open(ConfiguredDatasets({}, folders={"character_sheets": settings.character_sheets}))
+    panels = panels_of(settings)
+    gates = {gate.flag: gate.notices for gate in GATES}
+    trier = Trier(catalogue=catalogue, panels=panels, retriever=NoWorlds(), observer=SilentObserver(), gates=gates)
+    completions = [Completion(text=reply) for reply in replies]
+    if policy is not None:
+        made = trier.drafted(NpcArena.name, draft)
+        completions += await policy.answer(made.environment, made.task, count)
+    judges = [judge for judge in panels.judges.values() if isinstance(judge, OpenedJudge)]
+    await asyncio.gather(*(judge.open() for judge in judges))
+    try:
+        return await trier.try_out(NpcArena.name, draft, TryOptions(completions=tuple(completions)))
+    finally:
+        await asyncio.gather(*(judge.close() for judge in judges))
+
+
+def _stop(words: str) -> NoReturn:
+    errors.print(words, style="red", highlight=False, markup=False)
+    raise typer.Exit(2)

@@ -1,0 +1,88 @@
+"""A trial on a terminal: what was asked, what was noticed, what each judge said in each order, what it came to."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from app.domain.judging import Judgement
+from app.domain.scores import Score
+from app.service.trying import Trial
+
+_SHORT = 70
+
+
+def print_trial(console: Console, trial: Trial, *, whole_prompt: bool) -> None:
+    """Nothing of it is read as markup: replies are anybody's."""
+    _print_prompt(console, trial, whole_prompt)
+    names = _names(trial)
+    if trial.completions:
+        console.print(_scores(trial))
+    for number, tried in enumerate(trial.completions, start=1):
+        for gate in tried.gates:
+            console.print(Text(f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red"))
+        if not tried.gates and tried.score.rationale:
+            console.print(Text(f"{number} {tried.score.rationale}", style="dim"))
+    for judgement in trial.judgements:
+        _print_judgement(console, judgement, names)
+    if trial.completions:
+        cost = "price not known" if trial.cost_usd is None else f"{trial.cost_usd:.4f} USD"
+        words = f"{trial.seconds:.2f} s, {trial.calls} calls to judge models, {cost}; nothing was stored"
+        console.print(Text(words, style="bold"))
+
+
+def _print_prompt(console: Console, trial: Trial, whole: bool) -> None:
+    system, *said = trial.messages
+    text = system.content or ""
+    if whole:
+        console.print(Text(text))
+    else:
+        console.print(Text(f"system prompt of {len(text.split())} words; --prompt shows it", style="dim"))
+    for passage in trial.passages:
+        console.print(Text(f"retrieved: {passage.text}", style="dim"))
+    for message in said:
+        console.print(Text.assemble((f"{message.role}: ", "bold"), message.content or ""))
+
+
+def _names(trial: Trial) -> dict[str, str]:
+    """Numbers of completions by the id under which judges saw them; equal ones share it."""
+    names: dict[str, str] = {}
+    for number, tried in enumerate(trial.completions, start=1):
+        if tried.score.candidate:
+            earlier = names.get(tried.score.candidate)
+            names[tried.score.candidate] = str(number) if earlier is None else f"{earlier}={number}"
+    return names
+
+
+def _scores(trial: Trial) -> Table:
+    table = Table("#", "reward", "gate", "absolute", "relative", "criteria", "flags", title="Scores", show_lines=True)
+    for number, tried in enumerate(trial.completions, start=1):
+        score = tried.score
+        criteria = "\n".join(f"{criterion.name} {_figure(criterion.value)}" for criterion in score.criteria)
+        parts = [_figure(value) for value in (score.gate, score.absolute, score.relative)]
+        cells = (str(number), _reward(score), *parts, criteria, "\n".join(score.flags))
+        table.add_row(*map(Text, cells))
+    return table
+
+
+def _reward(score: Score) -> str:
+    return f"none: {score.reason}" if score.reward is None else f"{score.reward:.3f}"
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _print_judgement(console: Console, judgement: Judgement, names: Mapping[str, str]) -> None:
+    order = " ".join(names.get(name, name) for name in judgement.order)
+    ranking = " > ".join(" = ".join(names.get(name, name) for name in tier) for tier in judgement.ranking)
+    outcome = f"failed: {judgement.error}" if judgement.error is not None else f"ranks {ranking}"
+    head = f"{judgement.judge} ({judgement.model}) reads {order}, {outcome}, in {judgement.latency_seconds:.2f} s"
+    console.print(Text(head, style="bold"))
+    for verdict in judgement.verdicts:
+        scores = ", ".join(f"{name} {_figure(value)}" for name, value in verdict.scores.items())
+        faults = " ".join(defect.code for defect in verdict.defects)
+        quotes = " | ".join(" ".join(quote.split())[:_SHORT] for quote in verdict.evidence)
+        words = "; ".join(filter(None, (scores, faults, verdict.note, quotes)))
+        console.print(Text(f"  {names.get(verdict.candidate, verdict.candidate)}: {words}"))

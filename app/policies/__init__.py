@@ -1,0 +1,1 @@
+"""Clients of inference servers: whoever answers tasks."""
