@@ -12,6 +12,7 @@ from pathlib import Path
 
 import uvloop
 
+from app.cli.main import collect_seldom
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -107,6 +108,7 @@ async def _measured(url: str, database: Path, groups: int) -> Judged:
     panel = ConfiguredPanels({"slow": judge}, {}, fallback=("slow",)).panel("npc_arena", ScoringOptions())
     size = arena.size("train", arena.Params()) or groups
     given = [(arena.task("train", index % size, arena.Params()), _completions(index)) for index in range(groups)]
+    collect_seldom()  # as the service does it
     pulse = Pulse()
     try:
         async with pulse.beating():

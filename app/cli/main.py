@@ -50,7 +50,7 @@ def serve(
     except (GatewayError, ValueError) as error:
         _stop(str(error))
     _greet(settings)
-    _collect_seldom()
+    collect_seldom()
     uvicorn.run(
         app,
         host=settings.host,
@@ -62,7 +62,7 @@ def serve(
     )
 
 
-def _collect_seldom() -> None:
+def collect_seldom() -> None:
     """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
     everything that was ever loaded, took a fifth of the time of scoring."""
     gc.collect()
