@@ -1,0 +1,262 @@
+"""Nothing is asked twice, nothing is used before it is kept, and every cost is told once."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+
+from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest, Probes, Rubric, Spending
+from app.errors import StoreUnavailable
+from app.judges.account import Account
+from app.judges.fallback import JudgeWithFallback
+from app.judges.remembered import Forgetful, RememberingJudge
+from app.ports import JudgementMemory, OpenedJudge, Recalled, SelfReporting
+from app.prompts import digest
+
+
+def request(vote: int = 0) -> JudgeRequest:
+    rubric = Rubric(name="r", version="1", instructions="", criteria=())
+    return JudgeRequest(rubric=rubric, document={}, probes=Probes(), candidates=(), vote=vote)
+
+
+@dataclass
+class Oracle:
+    """Answers when it is let; every call costs a dollar."""
+
+    name: str = "oracle"
+    failure: JudgeFailure | None = None
+    model: str = "m"
+    digest: str = "d"
+    asked: int = 0
+    closed: bool = False
+    restored: tuple[Spending, Spending] | None = None
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def reading_of(self, request: JudgeRequest) -> str:
+        return digest([self.name, request.vote])
+
+    def prompt_of(self, request: JudgeRequest) -> str:
+        return f"prompt {request.vote}"
+
+    def restore(self, total: Spending, today: Spending) -> None:
+        self.restored = (total, today)
+
+    def report(self) -> JudgeReport:
+        return JudgeReport(
+            health="ok",
+            last_error=None,
+            in_flight=0,
+            queued=0,
+            limit=1,
+            spent=Spending(calls=self.asked),
+            spent_today=Spending(),
+            budget_left_usd=None,
+            budget_left_tokens=None,
+            cache_hits=0,
+        )
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        self.asked += 1
+        await self.gate.wait()
+        return Judgement(
+            judge=self.name,
+            model=self.model,
+            order=(),
+            prompt=self.prompt_of(request),
+            error=None if self.failure is None else "no",
+            failure=self.failure,
+            cost_usd=1.0,
+            input_tokens=7,
+            output_tokens=3,
+            latency_seconds=0.5,
+            calls=1,
+        )
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Shelf(JudgementMemory):
+    kept: dict[str, Judgement] = field(default_factory=dict)
+    claimed: set[str] = field(default_factory=set)
+    puts: list[Judgement] = field(default_factory=list)
+    broken: bool = False
+
+    async def get(self, reading: str) -> Recalled | None:
+        await asyncio.sleep(0)
+        found = self.kept.get(reading)
+        return None if found is None else Recalled(found, reading in self.claimed)
+
+    async def put(self, judgement: Judgement) -> None:
+        await asyncio.sleep(0)
+        if self.broken:
+            raise StoreUnavailable("the disk is full")
+        self.puts.append(judgement)
+        if judgement.error is None:
+            self.kept[judgement.reading] = judgement.model_copy(update={"prompt": ""})
+
+    async def spending(self, judge: str, since: datetime | None = None) -> Spending:
+        return Spending(calls=1 if since is None else 2)
+
+
+def judged(judge: RememberingJudge, oracle: Oracle, requests: Sequence[JudgeRequest]) -> list[Judgement]:
+    async def play() -> list[Judgement]:
+        oracle.gate = asyncio.Event()
+        readings = [asyncio.create_task(judge.judge(one)) for one in requests]
+        for _ in range(20):
+            await asyncio.sleep(0)
+        oracle.gate.set()
+        return list(await asyncio.gather(*readings))
+
+    return asyncio.run(play())
+
+
+def costs(judgements: Sequence[Judgement]) -> list[tuple[float | None, int, int, bool]]:
+    return [(made.cost_usd, made.calls, made.input_tokens + made.output_tokens, made.cached) for made in judgements]
+
+
+PAID = (1.0, 1, 10, False)
+FREE = (0.0, 0, 0, True)
+
+
+def test_equal_readings_under_way_share_one_call() -> None:
+    oracle, shelf = Oracle(), Shelf()
+    made = judged(RememberingJudge(oracle, shelf), oracle, [request(), request(), request(1)])
+    assert costs(made) == [PAID, FREE, PAID]
+    assert (oracle.asked, len(shelf.puts)) == (2, 2)
+    assert len({judgement.reading for judgement in made}) == 2
+
+
+def test_what_was_answered_is_answered_again_from_memory() -> None:
+    oracle, shelf = Oracle(), Shelf()
+    judge = RememberingJudge(oracle, shelf)
+    first = judged(judge, oracle, [request()])
+    second = judged(judge, oracle, [request()])
+    assert costs(first + second) == [PAID, FREE]
+    assert (second[0].prompt, oracle.asked, judge.report().cache_hits) == ("prompt 0", 1, 1)
+
+
+@pytest.mark.parametrize("failure", ["unavailable", "unusable", "refused", "budget"])
+def test_failures_are_asked_again_and_their_cost_is_kept(failure: JudgeFailure) -> None:
+    oracle, shelf = Oracle(failure=failure), Shelf()
+    judge = RememberingJudge(oracle, shelf)
+    made = judged(judge, oracle, [request(), request()]) + judged(judge, oracle, [request()])
+    assert costs(made) == [PAID, (0.0, 0, 0, False), PAID]
+    assert [judgement.failure for judgement in made] == [failure] * 3
+    assert (shelf.kept, len(shelf.puts)) == ({}, 2)
+
+
+def test_a_judgement_that_no_group_held_comes_back_with_its_cost_once() -> None:
+    """Its process died between writing it down and writing the group."""
+    shelf = Shelf()
+    before = Oracle()
+    judged(RememberingJudge(before, shelf), before, [request(), request(1)])
+    shelf.claimed.add(before.reading_of(request(1)))
+    oracle = Oracle()
+    judge = RememberingJudge(oracle, shelf)
+    made = judged(judge, oracle, [request()]) + judged(judge, oracle, [request(), request(1)])
+    assert (costs(made), oracle.asked) == ([PAID, FREE, FREE], 0)
+
+
+def test_nothing_is_used_that_could_not_be_written_down() -> None:
+    oracle = Oracle()
+    (made,) = judged(RememberingJudge(oracle, Shelf(broken=True)), oracle, [request()])
+    assert (made.failure, made.verdicts, made.error) == (
+        "unavailable",
+        (),
+        "what the judge says cannot be written down: the disk is full",
+    )
+
+
+def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
+    async def play() -> tuple[Judgement, int, list[Judgement]]:
+        oracle, shelf = Oracle(), Shelf()
+        judge = RememberingJudge(oracle, shelf)
+        first, second = (asyncio.create_task(judge.judge(request())) for _ in range(2))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        first.cancel()
+        await asyncio.wait([first])
+        oracle.gate.set()
+        return await second, oracle.asked, shelf.puts
+
+    made, asked, puts = asyncio.run(play())
+    assert (made.error, asked, len(puts)) == (None, 1, 1)
+
+
+def test_what_is_under_way_at_the_end_is_written_down() -> None:
+    async def play() -> tuple[int, bool]:
+        oracle, shelf = Oracle(), Shelf()
+        judge = RememberingJudge(oracle, shelf)
+        reading = asyncio.create_task(judge.judge(request()))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        reading.cancel()
+        asyncio.get_running_loop().call_later(0.01, oracle.gate.set)
+        await judge.close()
+        return len(shelf.puts), oracle.closed
+
+    assert asyncio.run(play()) == (1, True)
+
+
+def test_budgets_go_on_where_they_were() -> None:
+    oracle = Oracle()
+    judge = RememberingJudge(oracle, Shelf())
+    asyncio.run(judge.open())
+    assert oracle.restored == (Spending(calls=1), Spending(calls=2))
+
+
+def test_without_memory_everything_is_asked() -> None:
+    oracle = Oracle()
+    judge = RememberingJudge(oracle, Forgetful())
+    made = judged(judge, oracle, [request()]) + judged(judge, oracle, [request()])
+    assert (costs(made), asyncio.run(Forgetful().spending("any"))) == ([PAID, PAID], Spending())
+
+
+def with_fallback(failure: JudgeFailure | None) -> tuple[Judgement, JudgeWithFallback]:
+    first, second = Oracle("first", failure), Oracle("second")
+    judge = JudgeWithFallback(RememberingJudge(first, Shelf()), RememberingJudge(second, Shelf()))
+
+    async def play() -> Judgement:
+        first.gate.set()
+        second.gate.set()
+        return await judge.judge(request())
+
+    return asyncio.run(play()), judge
+
+
+def test_a_refusal_goes_to_the_fallback_and_is_kept_beside_its_answer() -> None:
+    made, judge = with_fallback("refused")
+    told = [(one.judge, one.failure, one.cost_usd, one.instead_of) for one in made.each]
+    assert (made.judge, made.error) == ("second", None)
+    assert told == [("first", "refused", 1.0, ()), ("second", None, 1.0, ())]
+    assert judge.digest != Oracle().digest
+
+
+@pytest.mark.parametrize("failure", [None, "unavailable", "unusable", "budget"])
+def test_nothing_else_does(failure: JudgeFailure | None) -> None:
+    made, _ = with_fallback(failure)
+    assert (made.judge, made.failure, len(made.each)) == ("first", failure, 1)
+
+
+def test_both_are_opened_and_tell_how_they_do() -> None:
+    for judge in (with_fallback(None)[1], RememberingJudge(Oracle(), Shelf())):
+        assert isinstance(judge, SelfReporting)
+        assert isinstance(judge, OpenedJudge)
+    assert with_fallback(None)[1].report().spent.calls == 1
+
+
+def test_accounts_turn_with_the_day() -> None:
+    now = [datetime(2026, 1, 2, 23, tzinfo=UTC)]
+    account = Account(lambda: now[0])
+    account.restore(Spending(calls=5), Spending(calls=2))
+    spent = Judgement(judge="j", model="m", order=(), calls=1, cost_usd=0.5)
+    account.add(spent)
+    today = [account.today.calls]
+    now[0] = datetime(2026, 1, 3, tzinfo=UTC)
+    today.append(account.today.calls)
+    account.add(spent)
+    assert ([*today, account.today.calls], account.total.calls, account.total.cost_usd) == ([3, 0, 1], 7, 1.0)
