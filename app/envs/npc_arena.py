@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal, Self, get_args
+from typing import ClassVar, Self, get_args
 
 from pydantic import BaseModel, ConfigDict
 from pydantic.config import JsonDict
@@ -24,22 +24,20 @@ from app.sheets.casting import (
     conversation,
     gate_facts,
     prompt_values,
+    public_facts,
     scene_probes,
 )
 from app.sheets.drafts import SheetDraft, alone, drafted
-from app.sheets.episodes import Entry, Episode, entry_of, player_line
+from app.sheets.episodes import Entry, entry_of, next_turn
 from app.sheets.loading import parse_model, read_scenes, read_sheets
+from app.sheets.roster import Roster, Turns
 from app.sheets.scenes import SceneSet
 from app.sheets.schema import CharacterSheet
 
 _FOLDER = Path(__file__).with_suffix("")
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
-
-
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
-
-Turns = Literal["single", "multi", "both"]
 
 
 class Params(Staging):
@@ -85,13 +83,8 @@ class NpcArena(Environment):
         self._origin = origin
         self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
         # by digest, so that neighbours are different characters also for who does not shuffle
-        casts = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
-        self._casts = {
-            (split, turns): tuple(cast for cast in casts if cast.scene.split == split and _chosen(cast, turns))
-            for split in get_args(Split)
-            for turns in get_args(Turns)
-        }
-        self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
+        by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
+        self._roster = Roster(by_digest)
         self._digests = {
             "sheets": digest([sheet.digest for sheet in self.sheets]),
             "scenes": digest([digest_of_model(scenes) for scenes in scene_sets]),
@@ -123,11 +116,11 @@ class NpcArena(Environment):
         return self._digests
 
     def size(self, split: Split, params: BaseModel) -> int:
-        return len(self._casts[split, Params.model_validate(params).turns])
+        return len(self._roster.casts(split, Params.model_validate(params).turns))
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         chosen = Params.model_validate(params)
-        cast = self._casts[split, chosen.turns][index]
+        cast = self._roster.casts(split, chosen.turns)[index]
         return self._made(Reference(character=cast.sheet.id, scene=cast.scene.id, params=chosen), cast)
 
     def query(self, task: Task) -> ContextQuery | None:
@@ -142,23 +135,19 @@ class NpcArena(Environment):
     def place(self, task: Task, context: Context) -> Task:
         reference = Reference.model_validate(task.reference)
         placed = reference.model_copy(update={"passages": context.passages, "withheld": context.withheld})
-        return self._made(placed, self._by_ids[reference.character, reference.scene])
+        cast = self.cast(task)
+        return task if cast is None else self._made(placed, cast)
 
     def cast(self, task: Task) -> Cast | None:
         """The character and scene of a task of ours; None when they are no longer there."""
         reference = Reference.model_validate(task.reference)
-        return self._by_ids.get((reference.character, reference.scene))
+        return self._roster.find(reference.character, reference.scene)
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         cast = self.cast(task)
         if cast is None:
             raise InvalidRequest("this character or scene is no longer there", field="task_id")
-        episode = Episode.replayed(cast.scene, messages, _heard)
-        if len(messages) % 2 == 0:
-            field = f"messages[{len(messages) - 1}]" if messages else "messages"
-            raise InvalidRequest("the last message must be the character's", field=field)
-        said = player_line(cast.scene, episode.heard)
-        return Turn(messages=() if said is None else (said,), done=said is None)
+        return next_turn(cast.scene, messages, _heard)
 
     def draft(self, draft: BaseModel) -> Drafted:
         wanted = Draft.model_validate(draft.model_dump())
@@ -187,25 +176,13 @@ class NpcArena(Environment):
         return [next(scores) if isinstance(entry, Entry) else entry for entry in entries]
 
     def _made(self, reference: Reference, cast: Cast) -> Task:
-        sheet, scene = cast.sheet, cast.scene
         prompt = _PROMPT.render(**prompt_values(cast, reference.params, reference.passages))
         return Task(
             messages=(Message(role="system", content=prompt), *conversation(cast)),
-            max_turns=scene.max_turns,
-            metadata={
-                "character": sheet.id,
-                "character_name": sheet.identity.name,
-                "genre": sheet.meta.genre,
-                "language": sheet.voice.language,
-                "scene": scene.id,
-                "scene_kind": scene.kind,
-            },
+            max_turns=cast.scene.max_turns,
+            metadata=public_facts(cast),
             reference=reference.model_dump(mode="json"),
         )
-
-
-def _chosen(cast: Cast, turns: Turns) -> bool:
-    return turns == "both" or (turns == "multi") == (cast.scene.max_turns > 1)
 
 
 def _heard(reply: str) -> str:

@@ -116,6 +116,19 @@ def prompt_values(cast: Cast, staging: Staging, passages: Sequence[Passage]) -> 
     }
 
 
+def public_facts(cast: Cast) -> dict[str, JsonValue]:
+    """What a task's metadata says of it."""
+    sheet, scene = cast.sheet, cast.scene
+    return {
+        "character": sheet.id,
+        "character_name": sheet.identity.name,
+        "genre": sheet.meta.genre,
+        "language": sheet.voice.language,
+        "scene": scene.id,
+        "scene_kind": scene.kind,
+    }
+
+
 def conversation(cast: Cast) -> tuple[Message, ...]:
     """What has been said, ending with the line to answer."""
     said = tuple(

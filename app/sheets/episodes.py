@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from app.domain.judging import GateFacts, SpokenLine
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Message
+from app.domain.tasks import Completion, Message, Turn
 from app.errors import InvalidRequest
 from app.sheets.scenes import Scene
 
@@ -55,10 +55,6 @@ class Episode:
                 raise InvalidRequest("this is not what the player said here", field=field)
         return cls(scene, tuple(replies), tuple(heard))
 
-    @property
-    def over(self) -> bool:
-        return len(self.replies) > len(self.scene.turns)
-
     def transcript(self) -> str:
         """One JSON object a line, so that nothing in a reply can pass for a line of the player. Straight quotation
         marks become typographic ones, which a judge can quote as it reads them."""
@@ -100,6 +96,16 @@ def entry_of(scene: Scene, completion: Completion, facts: GateFacts, hear: Hear)
     except InvalidRequest as error:
         return Score.gated("forged_observation", rationale=f"{error.field}: {error.detail}")
     return Entry(episode.transcript(), episode.lines(facts))
+
+
+def next_turn(scene: Scene, messages: Sequence[Message], hear: Hear) -> Turn:
+    """What follows the character's last line. InvalidRequest as `Episode.replayed`, and when its line is missing."""
+    episode = Episode.replayed(scene, messages, hear)
+    if len(messages) % 2 == 0:
+        field = f"messages[{len(messages) - 1}]" if messages else "messages"
+        raise InvalidRequest("the last message must be the character's", field=field)
+    said = player_line(scene, episode.heard)
+    return Turn(messages=() if said is None else (said,), done=said is None)
 
 
 def player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
