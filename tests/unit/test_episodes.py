@@ -13,12 +13,13 @@ from app.domain.judging import Case, PanelResult
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Role, Task
-from app.envs.npc_arena import NpcArena, Params, Turns
+from app.envs.npc_arena import NpcArena, Params
 from app.errors import InvalidRequest
 from app.judges.panels import ConfiguredPanels
 from app.packaged import packaged_folder
 from app.ports import Tools
 from app.sheets.loading import parse_model, read_sheet
+from app.sheets.roster import Turns
 from app.sheets.scenes import Scene, SceneSet
 
 SHEET = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
