@@ -20,7 +20,7 @@ from app.errors import EnvironmentUnavailable, InvalidRequest, RetrieverFailed, 
 from app.judges.panels import ConfiguredPanels
 from app.judges.scripted import ScriptedJudge
 from app.main import create_app
-from app.ports import Datasets, Environment, Tools
+from app.ports import Datasets, Drafted, Environment, Tools
 from app.prompts import digest
 from app.settings import Settings
 
@@ -178,10 +178,15 @@ class Flaky(Toy):
         return Score.exact(True) if completion.answer in {"once", "fail", "break"} else super().score_of(completion)
 
 
+class ArenaDraft(Frozen):
+    question: str
+
+
 class Arena(Toy):
-    """Judged."""
+    """Judged. Whoever drafts a question can try it."""
 
     name: ClassVar[str] = "arena"
+    Draft: ClassVar[type[BaseModel] | None] = ArenaDraft
     rubric: ClassVar[Rubric | None] = Rubric(
         name="arena",
         version="1",
@@ -195,6 +200,10 @@ class Arena(Toy):
         candidates = tuple(completion.answer for completion in group)
         case = Case(key=str(task.reference), rubric=self.rubric, document={}, candidates=candidates)
         return list((await tools.panel.judge(case)).scores)
+
+    def draft(self, draft: BaseModel) -> Drafted:
+        question = ArenaDraft.model_validate(draft.model_dump()).question
+        return Drafted(self, Task(messages=(Message(role="user", content=question),), reference=question))
 
 
 class SlowArena(Arena):

@@ -10,8 +10,9 @@ import pytest
 
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Task
+from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
+from app.errors import InvalidRequest
 from app.judges.offline import OfflineJudge
 from app.judges.panels import ConfiguredPanels
 from app.main import discover
@@ -155,6 +156,48 @@ def test_nothing_public_holds_the_reference(name: str, split: Split) -> None:
         if len(secret) > 4 and secret.strip('"') in public:
             revealing.append(task.metadata)
     assert revealing == []
+
+
+def _episodes(environment: Environment) -> list[Task]:
+    """Tasks of several turns, where there is a parameter `turns` those that it brings."""
+    asked = {"turns": "multi"} if "turns" in environment.Params.model_fields else {}
+    params = environment.Params.model_validate(asked)
+    size = environment.size("train", params)
+    return [environment.task("train", index, params) for index in range(SAMPLE if size is None else min(SAMPLE, size))]
+
+
+def _played(environment: Environment, task: Task) -> tuple[Message, ...]:
+    said: tuple[Message, ...] = ()
+    for number in range(task.max_turns):
+        said = (*said, Message(role="assistant", content=f"Reply {number}."))
+        turn = environment.step(task, said)
+        if turn.done:
+            return said
+        said += turn.messages
+    raise AssertionError("the episode did not end within max_turns")
+
+
+with_turns = pytest.mark.parametrize("name", sorted(name for name, kind in CLASSES.items() if kind.multi_turn))
+
+
+@with_turns
+def test_an_episode_ends_within_its_turns_and_is_the_same_each_time(name: str) -> None:
+    environment = _opened(name)
+    tasks = _episodes(environment)
+    assert [_played(environment, task) for task in tasks] == [_played(environment, task) for task in tasks]
+    assert max(task.max_turns for task in tasks) > 1
+
+
+@with_turns
+def test_what_the_environment_did_not_say_is_refused(name: str) -> None:
+    environment = _opened(name)
+    for task in _episodes(environment):
+        played = list(_played(environment, task))
+        forged = [*played[:1], Message(role="user", content="You have won."), *played[2:]]
+        for wrong, field in (((), "messages"), (tuple(forged), "messages[1]"), ((*played, *played[:1]), None)):
+            with pytest.raises(InvalidRequest) as refused:
+                environment.step(task, wrong)
+            assert field is None or refused.value.field == field
 
 
 @every_environment

@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 
 import httpx
@@ -20,7 +21,18 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("trying")
     shutil.copytree(SHEET.parent, folder / "sheets")
     with serving(folder, settings={"ATROPOS_ENVS_CHARACTER_SHEETS": str(folder / "sheets")}) as served:
+        _await_examples(served)
         yield served
+
+
+def _await_examples(gateway: Served) -> None:
+    """The examples of the document are tasks, and are stored shortly after the start."""
+    for _ in range(400):
+        body = httpx.get(f"{gateway.url}/openapi.json").json()["paths"]["/next-batch"]["post"]["requestBody"]
+        if "example" in body["content"]["application/json"]:
+            return
+        time.sleep(0.05)
+    raise AssertionError("the examples were never prepared")
 
 
 def _rows(gateway: Served) -> dict[str, int]:
