@@ -15,6 +15,8 @@ class Reply:
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    cut: int | None = None
+    """The connection breaks after so many bytes of the body; before everything when negative."""
 
 
 @dataclass
@@ -63,13 +65,17 @@ class _Handler(BaseHTTPRequestHandler):
             server.received.append(received)
         reply = server.script(number, received)
         time.sleep(reply.seconds)
+        if reply.cut is not None:
+            self.close_connection = True
+        if reply.cut is not None and reply.cut < 0:
+            return
         try:
             self.send_response(reply.status)
             for name, value in {"content-type": "application/json", **reply.headers}.items():
                 self.send_header(name, value)
             self.send_header("content-length", str(len(reply.body)))
             self.end_headers()
-            self.wfile.write(reply.body)
+            self.wfile.write(reply.body[: reply.cut])
         except ConnectionError:
             self.close_connection = True
 

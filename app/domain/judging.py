@@ -50,6 +50,8 @@ class Candidate(Frozen):
     text: str
     own: str = ""
     """Where `text` is the transcript of an episode: the lines in it that the model wrote. Empty: all of it."""
+    hints: tuple[str, ...] = ()
+    """What word checks noticed that may well be nothing, in words."""
 
 
 class Probes(Frozen):
@@ -208,6 +210,8 @@ class GateFacts(Frozen):
     language: str = "en"
     allowed_actions: tuple[str, ...] = ()
     """Names that a reply may put between square brackets to act; empty: the sheet says nothing about actions."""
+    rubric: str = ""
+    """What judges are told, to notice replies that recite it; a panel fills it in."""
     disabled: tuple[str, ...] = ()
     """Gates this sheet switches off, by flag."""
 

@@ -16,23 +16,22 @@ _ABOUT_THE_FORMAT: Final = ("response_format", "json_schema", "json_object", "js
 
 
 class AnswerFormat:
-    """Starts with the form that is configured. A server that refuses it is asked in a weaker one from then on."""
+    """Starts with the form that is configured, and falls back to a weaker one once the server refused the form and
+    answered without it."""
 
     def __init__(self, mode: JsonMode) -> None:
         self.mode = mode
-        self._worked = False
+        self._known = False
 
     def worked(self, mode: JsonMode) -> None:
-        self._worked = self._worked or mode == self.mode
+        self.mode, self._known = mode, True
 
-    def weakened(self, used: JsonMode, failed: CallFailed) -> bool:
-        """Whether to ask again at once, since the server may have refused nothing but the form."""
-        if failed.status not in _REFUSED or used == "off":
-            return False
+    def weaker(self, used: JsonMode, failed: CallFailed) -> JsonMode | None:
+        """In which form to ask again at once, where the server may have refused nothing but the form."""
         named = any(word in failed.told.casefold() for word in _ABOUT_THE_FORMAT)
-        if self.mode == used and (named or not self._worked):
-            self.mode = _WEAKER[used]
-        return self.mode != used
+        if failed.status not in _REFUSED or (self._known and self.mode == used and not named):
+            return None
+        return _WEAKER.get(used)
 
 
 def response_format(mode: JsonMode, request: JudgeRequest) -> JsonValue:
@@ -59,7 +58,10 @@ def _answer(request: JudgeRequest) -> JsonValue:
             "note": {"type": "string"},
         }
     )
-    return _object({"verdicts": _list(verdict), "ranking": _list(_list(ids))})
+    answer: dict[str, JsonValue] = {"verdicts": _list(verdict)}
+    if len(request.candidates) > 1:
+        answer["ranking"] = _list(_list(ids))
+    return _object(answer)
 
 
 def _object(properties: Mapping[str, JsonValue]) -> JsonValue:

@@ -85,15 +85,16 @@ class Line:
         """The server's answer, after as many attempts as the deadline allows. ReadingFailed for a fault that will not
         pass, for a refusal, and when nothing may be asked."""
         attempt = strange = 0
+        mode = self._format.mode
         while True:
             pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2**attempt) * (0.5 + 0.5 * self._chance())
-            mode = self._format.mode
             try:
                 reply = await self._called(self._body(messages, request, mode), messages, deadline, spent)
             except CallFailed as failed:
                 spent.trouble = self.last_error = failed.words
                 strange += failed.status == 200
-                if self._format.weakened(mode, failed):
+                if weaker := self._format.weaker(mode, failed):
+                    mode = weaker
                     continue
                 _require_passing(failed, strange)
                 pause = max(pause, failed.retry_after)

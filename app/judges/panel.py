@@ -3,12 +3,13 @@
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from app.domain.judging import Case, Defect, Mode, PanelResult, SpokenLine
+from app.domain.judging import Case, Defect, GateFacts, Mode, PanelResult
 from app.domain.scores import Reason, Score
 from app.judges.agreement import NEUTRAL, mean
-from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates
+from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates, hints, told_rubric
 from app.judges.listwise import read_listwise
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
@@ -61,18 +62,25 @@ class JudgePanel:
     async def judge(self, case: Case) -> PanelResult:
         seen = tuple(visible_text(text) for text in case.candidates)
         if sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines) > _AT_ONCE:
-            failed = await asyncio.to_thread(_failed, case)
+            noticed = await asyncio.to_thread(_noticed, case)
         else:
             async with turn():
-                failed = _failed(case)
+                noticed = _noticed(case)
+        failed = [each.failed for each in noticed]
         passed = [text for text, gates in zip(seen, failed, strict=True) if not gates]
         reports: Sequence[Report] = ()
         scores: Mapping[str, Score] = {}
         if passed:
-            group = Group.of(case, passed)
+            hinted = {text: each.hints for text, each in zip(seen, noticed, strict=True) if each.hints}
+            group = Group.of(case, passed, {text: tuple(hint.notices for hint in hinted[text]) for text in hinted})
             reports = await asyncio.gather(*(self._read(judge, group, self._votes) for judge in self._judges))
             scores = {
-                text: score.model_copy(update={"candidate": group.ids[text]})
+                text: score.model_copy(
+                    update={
+                        "candidate": group.ids[text],
+                        "flags": (*score.flags, *(hint.flag for hint in hinted.get(text, ()))),
+                    }
+                )
                 for text, score in self._scores(group, reports).items()
             }
         return PanelResult(
@@ -141,15 +149,27 @@ class JudgePanel:
         return max(rewards) - min(rewards) >= FAR_APART
 
 
-def _failed(case: Case) -> tuple[tuple[Gate, ...], ...]:
-    if case.lines:
-        return tuple(_failed_in_episode(lines) for lines in case.lines)
-    return tuple(failed_gates(text, case.gates) for text in case.candidates)
+@dataclass(frozen=True)
+class _Noticed:
+    failed: tuple[Gate, ...]
+    hints: tuple[Gate, ...]
 
 
-def _failed_in_episode(lines: Sequence[SpokenLine]) -> tuple[Gate, ...]:
-    """What fails in one line fails the episode."""
-    return tuple(dict.fromkeys(gate for line in lines for gate in failed_gates(line.text, line.gates)))
+def _noticed(case: Case) -> tuple[_Noticed, ...]:
+    """What fails in one line of an episode fails the episode, and what is noticed in one is noticed in it."""
+    if not case.lines:
+        facts = told_rubric(case.gates, case.rubric)
+        return tuple(_noticed_in([(text, facts)]) for text in case.candidates)
+    return tuple(
+        _noticed_in([(line.text, told_rubric(line.gates, case.rubric)) for line in lines]) for lines in case.lines
+    )
+
+
+def _noticed_in(lines: Sequence[tuple[str, GateFacts]]) -> _Noticed:
+    failed = tuple(dict.fromkeys(gate for text, facts in lines for gate in failed_gates(text, facts)))
+    if failed:
+        return _Noticed(failed, ())
+    return _Noticed((), tuple(dict.fromkeys(gate for text, facts in lines for gate in hints(text, facts))))
 
 
 def _gated(gates: Sequence[Gate]) -> Score:

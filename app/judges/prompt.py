@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 from pydantic import JsonValue
 
-from app.domain.judging import JudgeRequest, Mode, Rubric
+from app.domain.judging import Candidate, JudgeRequest, Mode, Rubric
 from app.judges.reading import encodable
 from app.prompts import Template, digest
 
@@ -53,12 +53,17 @@ def prompt_for(request: JudgeRequest) -> Prompt:
         "rubric": _rubric(request.rubric),
         "context": request.document,
         "references": request.probes.model_dump(mode="json"),
-        "candidates": [{"id": candidate.id, "text": candidate.text} for candidate in request.candidates],
+        "candidates": [_shown(candidate) for candidate in request.candidates],
     }
     return Prompt(
         system=_rules_for(request.mode),
         user=encodable(json.dumps(document, ensure_ascii=False, allow_nan=False)),
     )
+
+
+def _shown(candidate: Candidate) -> dict[str, JsonValue]:
+    shown: dict[str, JsonValue] = {"id": candidate.id, "text": candidate.text}
+    return {**shown, "hints": list(candidate.hints)} if candidate.hints else shown
 
 
 @cache

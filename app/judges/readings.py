@@ -32,18 +32,20 @@ class Group:
     ids: Mapping[str, str]
     own: Mapping[str, str]
     """What the models themselves wrote, where texts are transcripts of episodes."""
+    hints: Mapping[str, tuple[str, ...]]
+    """What word checks noticed in single texts and judges are told."""
 
     @classmethod
-    def of(cls, case: Case, texts: Sequence[str]) -> "Group":
+    def of(cls, case: Case, texts: Sequence[str], hints: Mapping[str, tuple[str, ...]] | None = None) -> "Group":
         distinct = tuple(sorted(set(texts)))
         written = ("\n".join(visible_text(line.text) for line in lines) for lines in case.lines)
         own = {visible_text(text): own for text, own in zip(case.candidates, written, strict=False)}
-        return cls(case, distinct, opaque_ids(case.key, distinct), own)
+        return cls(case, distinct, opaque_ids(case.key, distinct), own, hints or {})
 
     def part(self, texts: Iterable[str]) -> "Group":
         """Some of its texts, under the ids that they have in the whole."""
         chosen = tuple(sorted(texts))
-        return Group(self.case, chosen, {text: self.ids[text] for text in chosen}, self.own)
+        return Group(self.case, chosen, {text: self.ids[text] for text in chosen}, self.own, self.hints)
 
     def places(self, part: "Group") -> tuple[int, ...]:
         """Where the texts of `part` stand in this group."""
@@ -55,7 +57,10 @@ class Group:
             rubric=self.case.rubric,
             document=self.case.document,
             probes=self.case.probes,
-            candidates=tuple(Candidate(id=self.ids[text], text=text, own=self.own.get(text, "")) for text in order),
+            candidates=tuple(
+                Candidate(id=self.ids[text], text=text, own=self.own.get(text, ""), hints=self.hints.get(text, ()))
+                for text in order
+            ),
             mode=mode,
             vote=vote,
         )

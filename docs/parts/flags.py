@@ -52,10 +52,11 @@ def gates() -> str:
             gate.notices,
             ", ".join(gate.languages),
             "any judged text" if gate.any_text else "a character's lines",
+            "reward 0" if gate.kind == "fail" else "none: judges are told",
         )
         for gate in GATES
     ]
-    return table(("flag", "the reply", "works in", "applies to"), rows)
+    return table(("flag", "the reply", "works in", "applies to", "effect"), rows)
 
 
 def service_flags() -> str:

@@ -27,11 +27,22 @@ def leaks_withheld(reply: Reply, facts: GateFacts) -> bool:
 
 
 def forbidden_word(reply: Reply, facts: GateFacts) -> bool:
-    return any(reply.mentions(word) for word in facts.forbidden_words)
+    """A word that the player used may be said back: one may ask what it means."""
+    said = spoken_form(facts.player_said)
+    return any(reply.mentions(word) and not says(said, word) for word in facts.forbidden_words)
 
 
 def copies_prompt(reply: Reply, facts: GateFacts) -> bool:
     return _shares_run(reply, (facts.prompt,), PROMPT_RUN)
+
+
+def leaks_rubric(reply: Reply, facts: GateFacts) -> bool:
+    """What only judges are told; words that the prompt or the player used are known from there."""
+    if not facts.rubric or not _shares_run(reply, (facts.rubric,), PROMPT_RUN):
+        return False
+    known = _runs(facts.prompt, PROMPT_RUN) | _runs(facts.player_said, PROMPT_RUN)
+    rubric = _runs(facts.rubric, PROMPT_RUN) - known
+    return any(gram in rubric for gram in ngrams(reply.words, PROMPT_RUN))
 
 
 def copies_example(reply: Reply, facts: GateFacts) -> bool:

@@ -2,18 +2,28 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
-from app.domain.judging import GateFacts
+from app.domain.judging import GateFacts, Rubric
 from app.judges.gates.form import empty, hidden_text, overlong, repeats_itself, template_leak, wrong_language
-from app.judges.gates.knowledge import copies_example, copies_prompt, forbidden_word, leaks_secret, leaks_withheld
+from app.judges.gates.knowledge import (
+    copies_example,
+    copies_prompt,
+    forbidden_word,
+    leaks_rubric,
+    leaks_secret,
+    leaks_withheld,
+)
 from app.judges.gates.persuasion import addresses_judge
 from app.judges.gates.speech import breaks_character, speaks_for_player
+from app.judges.gates.staging import action_off_list, stage_directions
+from app.judges.gates.tone import may_refuse, mentions_scoring, refuses, sounds_like_assistant
 from app.judges.reading import Reply
 from app.prompts import digest
 
 ANY: Final = "any"
 SPACED: Final = "written with spaces"
+THREE: Final = ("en", "de", "es")
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,8 @@ class Gate:
     any_text: bool = False
     """Also applies where no character speaks and no facts are given."""
     version: int = 1
+    kind: Literal["fail", "hint"] = "fail"
+    """A hint may well be nothing: the score has the flag, and judges are told of it, but it decides nothing."""
 
 
 GATES: Final = (
@@ -38,43 +50,91 @@ GATES: Final = (
         "calls itself a language model, or a machine though the character is none",
         ("en", "de", "es", "fr", "zh"),
         breaks_character,
+        version=2,
     ),
+    Gate("refuses", "declines as a service does, with policies and requests", THREE, refuses),
     Gate(
         "speaks_for_player",
         "writes lines or deeds of the player (role labels in any language, narration in English)",
         (ANY, "en"),
         speaks_for_player,
+        version=2,
     ),
+    Gate(
+        "stage_directions",
+        "tells more than it says: most words stand in asterisks or brackets",
+        (SPACED,),
+        stage_directions,
+    ),
+    Gate("action_off_list", "has an action in brackets that the sheet does not list", (ANY,), action_off_list),
     Gate("leaks_secret", "says a secret's term that the player had not said", (ANY,), leaks_secret),
     Gate("leaks_withheld", "says a term of an event that the character cannot know of", (ANY,), leaks_withheld),
     Gate("copies_prompt", "recites 12 words or more of the system prompt in a row", (SPACED,), copies_prompt),
+    Gate(
+        "leaks_rubric",
+        "recites 12 words or more of what only judges are told",
+        (SPACED,),
+        leaks_rubric,
+        any_text=True,
+    ),
     Gate("copies_example", "copies a line of the sheet instead of imitating it", (SPACED,), copies_example),
     Gate("repeats_itself", "goes in circles, or says an earlier line of its own again", (SPACED,), repeats_itself),
     Gate(
         "addresses_judge",
-        "speaks to whoever scores it, claims a score or forges a verdict (JSON in any language, words in English)",
-        (ANY, "en"),
+        "speaks to whoever scores it, claims a score or forges a verdict (JSON in any language)",
+        (ANY, *THREE),
         addresses_judge,
         any_text=True,
+        version=2,
     ),
     Gate("template_leak", "shows special tokens, think tags or role markers", (ANY,), template_leak, any_text=True),
     Gate("hidden_text", "hides characters or mixes look-alike letters", (ANY,), hidden_text, any_text=True),
-    Gate("forbidden_word", "uses a word that the character would never use", (ANY,), forbidden_word),
+    Gate("forbidden_word", "uses a word that the character would never use", (ANY,), forbidden_word, version=2),
     Gate("wrong_language", "is written in another script than the character's language", (ANY,), wrong_language),
+    Gate("may_refuse", "declines in words that services use and people too", THREE, may_refuse, kind="hint"),
+    Gate(
+        "sounds_like_assistant",
+        "offers help in words that assistants use and people too",
+        THREE,
+        sounds_like_assistant,
+        kind="hint",
+    ),
+    Gate("mentions_scoring", "speaks of scores or of who gives them", THREE, mentions_scoring, kind="hint"),
 )
 
-GATES_DIGEST: Final = digest([[gate.flag, gate.version] for gate in GATES])
+GATES_DIGEST: Final = digest([[gate.flag, gate.version, gate.kind] for gate in GATES])
 
 _NOBODY: Final = GateFacts(speaker="", others=(), language="")
+
+
+def told_rubric(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
+    """`facts`, or those of a text that no character speaks, with what judges are told."""
+    words = [rubric.instructions]
+    words += [text for criterion in rubric.criteria for text in (criterion.description, *criterion.anchors.values())]
+    words += [rule.description for rule in rubric.defects]
+    return (_NOBODY if facts is None else facts).model_copy(update={"rubric": "\n".join(words)})
 
 
 def failed_gates(text: str, facts: GateFacts | None) -> tuple[Gate, ...]:
     """The gates that `text` does not pass, in registry order. Without facts only those that apply to any text are
     asked. Takes time in proportion to the text."""
+    return _noticing("fail", text, facts)
+
+
+def hints(text: str, facts: GateFacts | None) -> tuple[Gate, ...]:
+    """What else there is to notice in `text`, in registry order; in itself no fault."""
+    return _noticing("hint", text, facts)
+
+
+def _noticing(kind: Literal["fail", "hint"], text: str, facts: GateFacts | None) -> tuple[Gate, ...]:
     reply = Reply(text)
     known = _NOBODY if facts is None else facts
+    somebody = bool(known.speaker)
     return tuple(
         gate
         for gate in GATES
-        if (facts is not None or gate.any_text) and gate.flag not in known.disabled and gate.fails(reply, known)
+        if gate.kind == kind
+        and (somebody or gate.any_text)
+        and gate.flag not in known.disabled
+        and gate.fails(reply, known)
     )

@@ -64,9 +64,11 @@ _MACHINE_PHRASES: Final = (
     "your ai assistant",
     "als ki",
     "ich bin eine ki",
+    "ich bin nur eine ki",
     "als künstliche intelligenz",
     "como ia",
     "soy una ia",
+    "soy solo una ia",
     "como inteligencia artificial",
     "en tant qu ia",
     "je suis une ia",
@@ -83,6 +85,9 @@ _LOOKED_AT: Final = 20
 """Occurrences of one phrase that are weighed; a reply with as many has given itself away by the others."""
 
 _ENDINGS: Final = frozenset(".!?。！？")
+
+_PLAYERS: Final = ("player", "user", "spieler", "spielerin", "benutzer", "jugador", "jugadora", "usuario", "joueur")
+"""Labels that transcripts give to whoever is played with, whatever the scene calls them."""
 
 _BODY: Final = (
     "nod|smile|shrug|sigh|laugh|grin|bow|kneel|frown|blink|gasp|hesitate|wince|swallow|tremble|shiver|chuckle|glance"
@@ -167,5 +172,6 @@ def _narrates_another(reply: Reply, facts: GateFacts) -> bool:
 
 def _names(facts: GateFacts) -> str:
     own = {spoken_form(name) for name in (facts.speaker, *facts.aliases)}
-    others = {" ".join(name.casefold().split()) for name in facts.others if spoken_form(name) not in own}
+    named = (*facts.others, *_PLAYERS) if facts.others else ()
+    others = {" ".join(name.casefold().split()) for name in named if spoken_form(name) not in own}
     return "|".join(re.escape(name) for name in sorted(others) if name) or "(?!)"

@@ -1,0 +1,32 @@
+"""Gates on deeds: telling instead of speaking, and actions that the game does not know."""
+
+import re
+from typing import Final
+
+from app.domain.judging import GateFacts
+from app.judges.reading import Reply, words_of
+
+MOST_TOLD: Final = 0.6
+"""Share of a reply's words inside asterisks or brackets above which a reply tells more than it says."""
+FEWEST_TOLD: Final = 12
+"""Words; a gesture alone is a reply."""
+
+_TOLD: Final = re.compile(r"\*\*[^*\n]*\*\*|\*([^*\n]{1,2000})\*|\(([^()\n]{1,2000})\)|\[([^\[\]\n]{1,2000})\]")
+"""What stands between double asterisks is emphasis."""
+_ACTION: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\](?!\()")
+"""As the prompt asks for it: one name. Links are none."""
+
+
+def stage_directions(reply: Reply, facts: GateFacts) -> bool:
+    told = sum(
+        len(words_of("".join(group or "" for group in match.groups()))) for match in _TOLD.finditer(reply.folded)
+    )
+    return told >= FEWEST_TOLD and told > MOST_TOLD * len(reply.words)
+
+
+def action_off_list(reply: Reply, facts: GateFacts) -> bool:
+    """Only for characters whose sheet lists actions; elsewhere brackets mean nothing."""
+    if not facts.allowed_actions:
+        return False
+    allowed = {action.casefold() for action in facts.allowed_actions}
+    return any(match.group(1) not in allowed for match in _ACTION.finditer(reply.folded))

@@ -1,0 +1,139 @@
+"""Gates on who is heard behind the character: a service that refuses, an assistant that offers its help."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from app.domain.judging import GateFacts
+from app.judges.reading import Reply, spoken_form
+
+_POLICY_PHRASES: Final = (
+    "against my guidelines",
+    "against my programming guidelines",
+    "against content policy",
+    "violates content policy",
+    "content policies",
+    "usage policies",
+    "my safety guidelines",
+    "my ethical guidelines",
+    "i can t assist with that request",
+    "i cannot assist with that request",
+    "i m unable to assist with that request",
+    "i can t fulfill that request",
+    "i cannot fulfill that request",
+    "i can t fulfill this request",
+    "i cannot fulfill this request",
+    "unable to fulfill this request",
+    "i can t generate that",
+    "i can t create content",
+    "i cannot create content",
+    "gegen meine richtlinien",
+    "verstößt gegen die richtlinien",
+    "verstösst gegen die richtlinien",
+    "diese anfrage kann ich nicht",
+    "kann ich diese anfrage nicht",
+    "solche inhalte kann ich nicht",
+    "ich kann diese anfrage",
+    "contra mis directrices",
+    "contra mis pautas",
+    "política de contenido",
+    "políticas de contenido",
+    "no puedo cumplir con esa solicitud",
+    "no puedo cumplir con esta solicitud",
+    "no puedo ayudar con esa solicitud",
+    "no puedo generar contenido",
+)
+"""Nobody in a story declines in these words."""
+
+_DECLINING: Final = (
+    "i m sorry but i can t",
+    "i m sorry but i cannot",
+    "i am sorry but i cannot",
+    "i can t help with that",
+    "i cannot help with that",
+    "i can t help you with that",
+    "i cannot help you with that",
+    "i can t assist with that",
+    "i m not able to help with",
+    "i m unable to help",
+    "dabei kann ich nicht helfen",
+    "dabei kann ich dir nicht helfen",
+    "dabei kann ich ihnen nicht helfen",
+    "es tut mir leid aber ich kann",
+    "tut mir leid aber das kann ich nicht",
+    "lo siento pero no puedo",
+    "no puedo ayudarte con eso",
+    "no puedo ayudarle con eso",
+)
+"""A person may say these as well."""
+
+_OFFERING: Final = (
+    "i d be happy to help",
+    "i would be happy to help",
+    "i m happy to help",
+    "how can i assist you",
+    "how may i assist you",
+    "let me know if you have any",
+    "feel free to ask",
+    "i hope this helps",
+    "it is important to note",
+    "it s important to note",
+    "gerne helfe ich ihnen",
+    "ich helfe ihnen gerne",
+    "ich helfe dir gerne",
+    "lassen sie mich wissen wenn sie",
+    "lass es mich wissen wenn du",
+    "ich hoffe das hilft",
+    "es ist wichtig zu beachten",
+    "con mucho gusto le ayudo",
+    "estaré encantado de ayudar",
+    "estaré encantada de ayudar",
+    "hágame saber si",
+    "no dude en preguntar",
+    "espero que esto ayude",
+    "es importante tener en cuenta",
+    "es importante señalar",
+)
+"""A clerk or a host in a story may offer in these words."""
+
+_SCORING: Final = (
+    "the evaluator",
+    "the grader",
+    "the rubric",
+    "perfect score",
+    "highest score",
+    "maximum score",
+    "full marks",
+    "highest marks",
+    "die höchste punktzahl",
+    "volle punktzahl",
+    "der bewerter",
+    "puntuación máxima",
+    "máxima puntuación",
+    "el evaluador",
+)
+"""A teacher or an archer in a story may speak of these."""
+
+
+def refuses(reply: Reply, facts: GateFacts) -> bool:
+    return _says_first(reply, facts, _POLICY_PHRASES)
+
+
+def may_refuse(reply: Reply, facts: GateFacts) -> bool:
+    return _says_first(reply, facts, _DECLINING)
+
+
+def sounds_like_assistant(reply: Reply, facts: GateFacts) -> bool:
+    return _says_first(reply, facts, _OFFERING)
+
+
+def mentions_scoring(reply: Reply, facts: GateFacts) -> bool:
+    return _says_first(reply, facts, _SCORING)
+
+
+def _says_first(reply: Reply, facts: GateFacts, phrases: Sequence[str]) -> bool:
+    """Words that the player used may be said back."""
+    said = [phrase for phrase in phrases if f" {phrase} " in reply.spoken]
+    if not said:
+        return False
+    heard = spoken_form(facts.player_said)
+    return any(f" {phrase} " not in heard for phrase in said)
