@@ -9,10 +9,12 @@ Read in this order:
     prompts     templates and digests        sheets      character sheets
     grading     what a reply commits to          word_problems   arithmetic made from stories
     conversations   that wait for a reply, as data sets hold them and as we wrote them
+    calls       tool calls in replies           tool_tasks      tasks that ask for them
+    simulations     small services with a state, for agents to work on
     service     the verbs: next_batch, step, score
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
-    policies    clients of inference servers
+    sandbox     killable workers             policies    clients of inference servers
     store       tables, queries, the writer  telemetry   metrics and logs
     web         what every door shares       api, viewer the doors: for programs, for people
     settings    the one reader of the process environment

@@ -1,0 +1,1 @@
+"""Killable workers: processes of ours with limits, for whatever parses or runs untrusted text."""
