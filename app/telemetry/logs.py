@@ -15,7 +15,7 @@ Form = Literal["auto", "json", "console"]
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
-_TALKATIVE = ("openai", "httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", "datasets", "filelock")
+_TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", "datasets", "filelock")
 """Libraries whose debug lines quote requests, headers included."""
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -208,14 +209,21 @@ def test_what_is_sent() -> None:
     assert "weight" not in json.dumps(document["rubric"])
 
 
-def test_options_that_a_server_may_not_know_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-secret")
-    monkeypatch.setenv("OPENAI_PROJECT_ID", "project-secret")
+def test_options_that_a_server_may_not_know_are_left_out() -> None:
     with serving(always(completion(GOOD))) as server:
         judged(config(server.url, json_mode="off", temperature=None, api_key=None))
     sent = server.received[0]
     assert {"response_format", "temperature"}.isdisjoint(sent.body)
-    assert (sent.authorization, [value for value in sent.headers.values() if "secret" in value]) == ("", [])
+    assert sent.authorization == ""
+
+
+def test_nothing_but_the_settings_says_how_a_judge_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (tmp_path / "netrc").write_text("default login someone password secret\n", encoding="utf-8")
+    with serving(always(completion(GOOD))) as server:
+        _, judgement = judged(config(server.url, api_key=None))
+    assert (judgement.error, [sent.authorization for sent in server.received]) == (None, [""])
 
 
 def test_the_correction_says_what_was_wrong() -> None:

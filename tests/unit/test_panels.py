@@ -1,9 +1,5 @@
 """Which judges score which environment."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from app.domain.runs import ScoringOptions
@@ -93,14 +89,3 @@ def test_settings_that_name_nobody_fail_at_start() -> None:
         ConfiguredPanels({}, {"rlaif": ScoringOptions(judges=("huge",))})
     with pytest.raises(ValueError, match="'offline' is the name"):
         ConfiguredPanels({"offline": ScriptedJudge(indifferent)}, {})
-
-
-def test_without_a_configured_judge_the_client_library_is_not_loaded() -> None:
-    """It takes a second to import."""
-    program = (
-        "import sys, pkgutil, importlib, app.judges as judges\n"
-        "names = {module.name for module in pkgutil.walk_packages(judges.__path__, 'app.judges.')}\n"
-        "[importlib.import_module(name) for name in names - {'app.judges.chat'}]\n"
-        "assert 'app.judges.panels' in names and 'openai' not in sys.modules, names"
-    )
-    subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])
