@@ -4,7 +4,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final
 
 THOUGHT_TAGS: Final = ("think", "thinking")
@@ -17,6 +17,9 @@ _WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARKS_KEPT: Final = 4
 """Combining marks kept in a row: normalising longer runs takes quadratic time."""
+
+_LONGEST_REMEMBERED: Final = 20_000
+"""Characters of a text whose words are kept for the next time."""
 
 _PLAIN: Final = {ord(fancy): plain for fancy, plain in zip("’‘ʼ‛“”„‟«»", '\'\'\'\'""""""', strict=True)}
 
@@ -71,10 +74,13 @@ def ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
 
 
 def _without_long_marks(text: str) -> str:
+    combining = frozenset(filter(unicodedata.combining, set(text)))
+    if not combining:
+        return text
     kept: list[str] = []
     marks = 0
     for character in text:
-        marks = marks + 1 if unicodedata.combining(character) else 0
+        marks = marks + 1 if character in combining else 0
         if marks <= _MARKS_KEPT:
             kept.append(character)
     return "".join(kept)
@@ -115,9 +121,18 @@ class Reply:
 
 def says(spoken: str, term: str) -> bool:
     """Whether `term` occurs in words with one space around each; a term without words occurs nowhere."""
-    words = words_of(fold(term))
-    return bool(words) and f" {' '.join(words)} " in spoken
+    words = spoken_form(term)
+    return not words.isspace() and words in spoken
 
 
 def spoken_form(text: str) -> str:
+    """The words of `text` with one space around each."""
+    return _remembered(text) if len(text) <= _LONGEST_REMEMBERED else _spoken_form(text)
+
+
+def _spoken_form(text: str) -> str:
     return f" {' '.join(words_of(fold(text)))} "
+
+
+_remembered: Final = lru_cache(maxsize=4096)(_spoken_form)
+"""Prompts, what players said and the terms of sheets are asked for with every reply."""

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.reading import Reply, fold, ngrams, says, spoken_form, words_of
+from app.judges.reading import Reply, ngrams, says, spoken_form
 
 PROMPT_RUN: Final = 12
 """Consecutive words in common with the system prompt that make a recital."""
@@ -71,4 +71,4 @@ def _mostly_made_of(reply: Reply, sources: Iterable[str]) -> bool:
 @lru_cache(maxsize=256)
 def _runs(source: str, length: int) -> frozenset[tuple[str, ...]]:
     """Of a prompt or an example, which all candidates of a group and many groups of a run share."""
-    return frozenset(ngrams(words_of(fold(source)), length))
+    return frozenset(ngrams(spoken_form(source).split(), length))

@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
@@ -105,10 +107,10 @@ _CONDITIONS: Final = frozenset(
 
 
 def breaks_character(reply: Reply, facts: GateFacts) -> bool:
-    phrases = _MODEL_PHRASES if facts.is_machine else _MODEL_PHRASES + _MACHINE_PHRASES
-    return any(
-        not _excused(reply.sentences, start, phrase) for phrase in phrases for start in _places(reply.sentences, phrase)
-    )
+    sentences = reply.sentences
+    said = [phrase for phrase in _MODEL_PHRASES if phrase in sentences]
+    said += [] if facts.is_machine else [phrase for phrase in _MACHINE_PHRASES if phrase in sentences]
+    return any(not _excused(sentences, start, phrase) for phrase in said for start in _places(sentences, phrase))
 
 
 def speaks_for_player(reply: Reply, facts: GateFacts) -> bool:
@@ -139,10 +141,7 @@ def _excused(sentences: str, start: int, phrase: str) -> bool:
 
 
 def _labels_another(reply: Reply, facts: GateFacts) -> bool:
-    """A line of dialogue under another's name, at the start of a line or after the end of a sentence."""
-    names = _names(facts)
-    label = rf"(?:^|[\n.!?\"*)\]])[ \n]{{0,3}}[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:"
-    return re.search(label, reply.folded) is not None
+    return _others(facts).label.search(reply.folded) is not None
 
 
 def _narrates_you(reply: Reply, facts: GateFacts) -> bool:
@@ -164,14 +163,30 @@ def _before(text: str, match: re.Match[str]) -> tuple[str, ...]:
 
 
 def _narrates_another(reply: Reply, facts: GateFacts) -> bool:
+    return _others(facts).deed.search(reply.folded) is not None
+
+
+@dataclass(frozen=True)
+class _Others:
+    """How those are noticed for whom the character must not speak."""
+
+    label: re.Pattern[str]
+    """A line of dialogue under another's name, at the start of a line or after the end of a sentence."""
+    deed: re.Pattern[str]
     """`*Player nods*`, or `the player says` in the telling."""
-    names = _names(facts)
-    acts = rf"[*\[_] ?(?:the )?(?:{names}) {_ADVERB}(?:{_BODY}|{_UTTER})e?s\b"
-    return re.search(acts, reply.folded) is not None
 
 
-def _names(facts: GateFacts) -> str:
-    own = {spoken_form(name) for name in (facts.speaker, *facts.aliases)}
-    named = (*facts.others, *_PLAYERS) if facts.others else ()
-    others = {" ".join(name.casefold().split()) for name in named if spoken_form(name) not in own}
-    return "|".join(re.escape(name) for name in sorted(others) if name) or "(?!)"
+def _others(facts: GateFacts) -> _Others:
+    return _others_than((facts.speaker, *facts.aliases), facts.others)
+
+
+@lru_cache(maxsize=1024)
+def _others_than(own_names: tuple[str, ...], others: tuple[str, ...]) -> _Others:
+    own = {spoken_form(name) for name in own_names}
+    named = (*others, *_PLAYERS) if others else ()
+    distinct = {" ".join(name.casefold().split()) for name in named if spoken_form(name) not in own}
+    names = "|".join(re.escape(name) for name in sorted(distinct) if name) or "(?!)"
+    return _Others(
+        label=re.compile(rf"(?:^|[\n.!?\"*)\]])[ \n]{{0,3}}[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:"),
+        deed=re.compile(rf"[*\[_] ?(?:the )?(?:{names}) {_ADVERB}(?:{_BODY}|{_UTTER})e?s\b"),
+    )
