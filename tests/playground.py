@@ -199,10 +199,15 @@ class Arena(Toy):
         assert self.rubric is not None
         candidates = tuple(completion.answer for completion in group)
         case = Case(key=str(task.reference), rubric=self.rubric, document={}, candidates=candidates)
-        return list((await tools.panel.judge(case)).scores)
+        scores = (await tools.panel.judge(case)).scores
+        if "break" in candidates:
+            raise ZeroDivisionError("a fault of the environment")
+        return list(scores)
 
     def draft(self, draft: BaseModel) -> Drafted:
         question = ArenaDraft.model_validate(draft.model_dump()).question
+        if question == "break":
+            raise ZeroDivisionError("a fault of the environment")
         return Drafted(self, Task(messages=(Message(role="user", content=question),), reference=question))
 
 

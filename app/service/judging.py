@@ -10,7 +10,7 @@ from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Completion, Task
 from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
-from app.ports import Panel, Panels, Tools
+from app.ports import Environment, Panel, Panels, Tools
 from app.service.catalogue import Catalogue, Hosted
 from app.service.scales import panel_for
 from app.service.shelf import Shelf
@@ -62,6 +62,50 @@ class NoPanel:
         raise ScoringFailed(f"{case.rubric.name}: an environment without a rubric has no judges")
 
 
+async def judged_by(
+    environment: Environment,
+    task: Task,
+    completions: Sequence[Completion],
+    options: ScoringOptions,
+    panel: Panel | None,
+    *,
+    what: str,
+) -> Judged:
+    """One score per completion, in order, and whatever judges said meanwhile, also where there is no score in the end.
+    What was cut off is 0 whatever happens to the rest. Never raises but for cancellation. `what` is for the log."""
+    recorded = None if panel is None else RecordedPanel(panel)
+    cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
+    whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
+    try:
+        given = await _scores(environment, task, whole, Tools(panel=recorded or NoPanel()))
+    except Exception as error:
+        given = [unscored_for(error, what)] * len(whole)
+    scores = iter(given)
+    merged = tuple(CUT_OFF if out else next(scores) for out in cut)
+    return Judged(merged, tuple(recorded.made) if recorded is not None else ())
+
+
+async def _scores(environment: Environment, task: Task, whole: Sequence[Completion], tools: Tools) -> list[Score]:
+    if not whole:
+        return []
+    scores = await environment.score(task, whole, tools)
+    if len(scores) != len(whole):
+        raise ScoringFailed(f"{environment.name} gave {len(scores)} scores for {len(whole)} completions")
+    return scores
+
+
+def unscored_for(error: Exception, what: str) -> Score:
+    """What is said of a completion after this error. One that nobody foresaw is logged, and told in general words."""
+    if isinstance(error, ScoringFailed):
+        return Score.unscored(_reason(error), error.detail)
+    if isinstance(error, EnvironmentUnavailable | NotFound):
+        return Score.unscored("environment_unavailable", error.detail)
+    if isinstance(error, GatewayError):
+        return Score.unscored("internal", error.detail)
+    log.error("scoring failed: %s", what, exc_info=error)
+    return Score.unscored("internal", "the environment's scorer broke; see the log")
+
+
 class Scorer:
     """Turns completions into scores. Whatever goes wrong on our side becomes `unscored` here, with its reason."""
 
@@ -84,16 +128,8 @@ class Scorer:
         try:
             hosted = self._catalogue.hosted(record.key.environment, None if remade else record.key.data_digest)
             return await self._judged(hosted, record, completions, options, policy, remade)
-        except ScoringFailed as error:
-            reason = _reason(error)
-            return Judged(_all_unscored(len(completions), reason, error.detail))
-        except (EnvironmentUnavailable, NotFound) as error:
-            return Judged(_all_unscored(len(completions), "environment_unavailable", error.detail))
-        except GatewayError as error:
-            return Judged(_all_unscored(len(completions), "internal", error.detail))
-        except Exception:
-            log.exception("scoring failed: environment=%s task=%s", record.key.environment, record.task_id)
-            return Judged(_all_unscored(len(completions), "internal", "the environment's scorer broke; see the log"))
+        except Exception as error:
+            return _all(len(completions), unscored_for(error, _named(record)))
 
     async def _judged(
         self,
@@ -107,26 +143,14 @@ class Scorer:
         present = (hosted.environment.version, hosted.data_digest)
         if remade is None and (record.key.version, record.key.data_digest) != present:
             detail = f"the task is of {record.key.version}, the service has {hosted.environment.version} or other data"
-            return Judged(_all_unscored(len(completions), "version_changed", detail))
+            return _all(len(completions), Score.unscored("version_changed", detail))
         panel = panel_for(self._panels, hosted, options)
         if own := self._own_model(panel, policy):
-            return Judged(_all_unscored(len(completions), "self_judge", f"judge {own} is the policy's own model"))
-        digest = hosted.pin(options, panel).scoring_digest
-        cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
-        whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
-        recorded = None if panel is None else RecordedPanel(panel)
+            return _all(len(completions), Score.unscored("self_judge", f"judge {own} is the policy's own model"))
         task = remade or self._shelf.task(hosted, record)
-        scores = iter(await self._scores(hosted, task, whole, Tools(panel=recorded or NoPanel())))
-        merged = tuple((CUT_OFF if out else next(scores)).under(digest) for out in cut)
-        return Judged(merged, tuple(recorded.made) if recorded is not None else ())
-
-    async def _scores(self, hosted: Hosted, task: Task, whole: Sequence[Completion], tools: Tools) -> list[Score]:
-        if not whole:
-            return []
-        scores = await hosted.environment.score(task, whole, tools)
-        if len(scores) != len(whole):
-            raise ScoringFailed(f"{hosted.name} gave {len(scores)} scores for {len(whole)} completions")
-        return scores
+        judged = await judged_by(hosted.environment, task, completions, options, panel, what=_named(record))
+        digest = hosted.pin(options, panel).scoring_digest
+        return Judged(tuple(score.under(digest) for score in judged.scores), judged.judgements)
 
     def _own_model(self, panel: Panel | None, policy: Policy | None) -> str | None:
         if panel is None or policy is None:
@@ -142,5 +166,9 @@ def _reason(error: ScoringFailed) -> Reason:
     return known.get(error.reason, "internal")
 
 
-def _all_unscored(count: int, reason: Reason, detail: str) -> tuple[Score, ...]:
-    return (Score.unscored(reason, detail),) * count
+def _all(count: int, score: Score) -> Judged:
+    return Judged((score,) * count)
+
+
+def _named(record: TaskRecord) -> str:
+    return f"{record.key.environment}, {record.task_id}"

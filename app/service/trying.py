@@ -1,7 +1,9 @@
 """Trying what somebody is still writing: everything that scoring would do, and nothing that is kept."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Annotated
 
 from pydantic import BaseModel, Field, JsonValue
@@ -9,12 +11,14 @@ from pydantic import BaseModel, Field, JsonValue
 from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, Message, Passage, Task, Withheld
+from app.domain.tasks import Completion, Context, Message, Passage, Withheld
 from app.domain.values import FiniteNumber, Frozen
-from app.errors import ScoringFailed
-from app.ports import Drafted, Environment, Observer, Panels, Retriever, Tools
+from app.errors import EnvironmentUnavailable, GatewayError
+from app.ports import Drafted, Observer, Panels, Retriever
 from app.service.catalogue import Catalogue
-from app.service.judging import CUT_OFF, NoPanel, RecordedPanel
+from app.service.judging import judged_by
+
+log = logging.getLogger(__name__)
 
 
 class TryOptions(Frozen):
@@ -83,20 +87,24 @@ class Trier:
         self._gates = gates
 
     def drafted(self, environment: str, draft: BaseModel) -> Drafted:
-        """InvalidRequest naming `draft.<field>`."""
-        return self._catalogue.hosted(environment).environment.draft(draft)
+        """InvalidRequest naming `draft.<field>`; EnvironmentUnavailable when the environment breaks over the draft."""
+        hosted = self._catalogue.hosted(environment)
+        with _foreseen(environment):
+            return hosted.environment.draft(draft)
 
     async def try_out(self, environment: str, draft: BaseModel, wanted: TryOptions) -> Trial:
         """Refuses what cannot be tried; what goes wrong while it is scored is `unscored` with its reason."""
         began = asyncio.get_running_loop().time()
         made = self.drafted(environment, draft)
         panel = None if made.environment.rubric is None else self._panels.panel(environment, wanted.options)
-        recorded = None if panel is None else RecordedPanel(panel)
-        query = made.environment.query(made.task)
+        with _foreseen(environment):
+            query = made.environment.query(made.task)
         context = Context() if query is None else await self._retriever.retrieve(query)
-        task = made.environment.place(made.task, context)
-        scores = await _scores(made.environment, task, wanted, Tools(panel=recorded or NoPanel()))
-        judgements = () if recorded is None else tuple(recorded.made)
+        with _foreseen(environment):
+            task = made.environment.place(made.task, context)
+        what = f"{environment}, a draft"
+        judged = await judged_by(made.environment, task, wanted.completions, wanted.options, panel, what=what)
+        judgements = judged.judgements
         self._observer.judged(judgements)
         costs = [judgement.cost_usd if judgement.calls else judgement.cost_usd or 0.0 for judgement in judgements]
         return Trial(
@@ -105,7 +113,7 @@ class Trier:
             metadata=task.metadata,
             passages=context.passages,
             withheld=context.withheld,
-            completions=tuple(Tried(score=score, gates=self._noticed(score)) for score in scores),
+            completions=tuple(Tried(score=score, gates=self._noticed(score)) for score in judged.scores),
             judges=() if panel is None else panel.judges,
             judgements=judgements,
             seconds=asyncio.get_running_loop().time() - began,
@@ -119,11 +127,13 @@ class Trier:
         return tuple(Noticed(flag=flag, notices=self._gates.get(flag, "")) for flag in score.flags)
 
 
-async def _scores(environment: Environment, task: Task, wanted: TryOptions, tools: Tools) -> Sequence[Score]:
-    cut = [wanted.options.on_truncated == "zero" and completion.truncated for completion in wanted.completions]
-    whole = [completion for completion, out in zip(wanted.completions, cut, strict=True) if not out]
+@contextmanager
+def _foreseen(environment: str) -> Iterator[None]:
+    """Lets an environment's own refusals through; of any other fault the caller learns that it is not theirs."""
     try:
-        scores = iter(await environment.score(task, whole, tools) if whole else ())
-        return [CUT_OFF if out else next(scores) for out in cut]
-    except ScoringFailed as error:
-        return [CUT_OFF if out else Score.unscored("judge_failed", error.detail) for out in cut]
+        yield
+    except GatewayError:
+        raise
+    except Exception as error:
+        log.exception("a draft could not be made into a task: %s", environment)
+        raise EnvironmentUnavailable(f"{environment}: it broke over this draft; the service's log says how") from error

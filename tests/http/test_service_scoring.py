@@ -270,7 +270,7 @@ def test_an_environment_at_fault_earns_nobody_a_zero(text: str, rationale: str, 
     async def play(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "flaky")
         (group,) = await scored(client, answer(task, text))
-        assert group.scores == (Score.unscored("internal", rationale),)
+        assert group.scores == (Score.unscored("internal", rationale).under(group.scores[0].scoring_digest),)
 
     played(World(), database, play)
 
