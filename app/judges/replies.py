@@ -12,6 +12,9 @@ from app.judges.expected import Token, tokens_of
 from app.judges.failures import CallFailed
 from app.judges.reading import encodable
 
+LONGEST_WAIT_SECONDS: Final = 3600.0
+"""Of a server that asks to be left alone for longer it is found out after this time whether it still means it."""
+
 _LONGEST_WORDS: Final = 200
 _MOST_TOKENS: Final = 10**9
 
@@ -53,18 +56,19 @@ def read_reply(body: bytes) -> ChatReply:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that the server asks to wait; 0 when it does not say, or says it in a way nobody understands."""
+    """Seconds that the server asks to wait, LONGEST_WAIT_SECONDS at most; 0 when it does not say, or says it in a way
+    nobody understands."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
     except ValueError:
         try:
             when = parsedate_to_datetime(value)
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
         moment = when if when.tzinfo is not None else when.replace(tzinfo=UTC)
         seconds = (moment - datetime.now(UTC)).total_seconds()
-    return max(0.0, seconds) if math.isfinite(seconds) else 0.0
+    return min(max(0.0, seconds), LONGEST_WAIT_SECONDS) if math.isfinite(seconds) else 0.0
 
 
 def told_by_server(status: int, body: object) -> str:
@@ -92,7 +96,8 @@ def _first(value: object) -> object:
 def _text(value: object) -> str:
     """Some servers send the content as a list of parts."""
     if isinstance(value, list):
-        return "".join(_text(_field(part, "text")) for part in value if isinstance(part, dict))
+        texts = (_field(part, "text") for part in value)
+        return "".join(text for text in texts if isinstance(text, str))
     return value if isinstance(value, str) else ""
 
 
