@@ -20,6 +20,8 @@ ASSISTANT = {
     "en": "That's a great question! I'd be happy to help. There are many things to consider, so just let me know.",
     "de": "Das ist eine sehr gute Frage! Ich helfe dir gern weiter. Es gibt dabei vieles zu beachten.",
     "es": "¡Qué buena pregunta! Con mucho gusto le ayudo. Hay muchos factores que considerar.",
+    "fr": "Excellente question ! Je suis là pour vous aider. Il y a de nombreux éléments à prendre en compte.",
+    "it": "Ottima domanda! Sono qui per aiutarti. Ci sono molti aspetti da tenere in considerazione.",
 }
 
 
