@@ -18,6 +18,7 @@ from app.judges.readings import (
     Reading,
     Report,
     View,
+    asked,
     failed,
     read_alone,
     usable,
@@ -74,7 +75,7 @@ async def _read(judge: Judge, chunk: Group) -> _Chunk:
 
 async def _pair(judge: Judge, chunk: Group, pair: int) -> tuple[Judgement, ...]:
     orders = mirrored_orders(chunk.case.key, chunk.texts, pair)
-    return tuple(await asyncio.gather(*(judge.judge(chunk.request(order, "listwise")) for order in orders)))
+    return tuple(await asyncio.gather(*(asked(judge, chunk.request(order, "listwise")) for order in orders)))
 
 
 def _readings(chunk: Group, judgements: Sequence[Judgement]) -> tuple[Reading, ...] | None:

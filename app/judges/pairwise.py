@@ -16,6 +16,7 @@ from app.judges.readings import (
     Reading,
     Report,
     View,
+    asked,
     failed,
     read_alone,
     usable,
@@ -67,15 +68,15 @@ async def read_pairwise(judge: Judge, group: Group, votes: int = 1) -> Report:
     made = await asyncio.gather(*(_compare(judge, pair, votes) for pair in pairs))
     duels = [_duel(pair, judgements) for pair, judgements in zip(pairs, made, strict=True)]
     if not all(duel.votes for duel in duels):
-        asked = [(pair, judgement) for pair, listed in zip(pairs, made, strict=True) for judgement in listed]
-        return failed(judge, asked)
+        made_of = [(pair, judgement) for pair, listed in zip(pairs, made, strict=True) for judgement in listed]
+        return failed(judge, made_of)
     return Report(judge.name, tuple(chain.from_iterable(made)), _view(judge.name, group, duels))
 
 
 async def _compare(judge: Judge, pair: Group, votes: int) -> tuple[Judgement, ...]:
     orders = mirrored_orders(pair.case.key, pair.texts, 0)
     requests = [pair.request(order, "pairwise", vote) for vote in range(votes) for order in orders]
-    return tuple(await asyncio.gather(*map(judge.judge, requests)))
+    return tuple(await asyncio.gather(*(asked(judge, request) for request in requests)))
 
 
 def _duel(pair: Group, judgements: Sequence[Judgement]) -> Duel:

@@ -13,6 +13,7 @@ from app.judges.readings import (
     Reading,
     Report,
     View,
+    asked,
     failed,
     read_alone,
     usable,
@@ -31,14 +32,14 @@ async def read_pointwise(judge: Judge, group: Group, votes: int = 1) -> Report:
         tuple(usable(part, judgement) for judgement in judgements) for part, judgements in zip(parts, made, strict=True)
     ]
     if not all(any(listed) for listed in readings):
-        asked = [(part, judgement) for part, judgements in zip(parts, made, strict=True) for judgement in judgements]
-        return failed(judge, asked)
+        made_of = [(part, judgement) for part, judgements in zip(parts, made, strict=True) for judgement in judgements]
+        return failed(judge, made_of)
     return Report(judge.name, tuple(chain.from_iterable(made)), _view(judge.name, group, parts, readings))
 
 
 async def _read(judge: Judge, part: Group, votes: int) -> tuple[Judgement, ...]:
     requests = [part.request(part.texts, "pointwise", vote) for vote in range(votes)]
-    return tuple(await asyncio.gather(*map(judge.judge, requests)))
+    return tuple(await asyncio.gather(*(asked(judge, request) for request in requests)))
 
 
 def _view(judge: str, group: Group, parts: Sequence[Group], readings: Sequence[Sequence[Reading | None]]) -> View:

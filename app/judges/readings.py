@@ -1,6 +1,7 @@
 """What the modes share: a group of distinct texts, usable judgements of it, and what one judge makes of it all."""
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -12,6 +13,8 @@ from app.judges.orders import opaque_ids
 from app.judges.reading import visible_text
 from app.ports import Judge
 from app.rewards import absolute_of, criteria_of
+
+log = logging.getLogger(__name__)
 
 DISAGREEMENT: Final = 0.3
 """Kendall's tau below which readings contradict one another."""
@@ -109,10 +112,25 @@ class Report:
     error: str = ""
 
 
+async def asked(judge: Judge, request: JudgeRequest) -> Judgement:
+    """What `judge` says. One that raises has failed, like one that says so."""
+    try:
+        return await judge.judge(request)
+    except Exception:
+        log.exception("a judge broke: judge=%s", judge.name)
+        return Judgement(
+            judge=judge.name,
+            model=judge.model,
+            order=tuple(candidate.id for candidate in request.candidates),
+            error="the judge broke; see the log",
+            failure="unavailable",
+        )
+
+
 async def read_alone(judge: Judge, group: Group, mode: Mode, votes: int = 1) -> Report:
     """A lone text: nothing is compared."""
     requests = [group.request(group.texts, mode, vote) for vote in range(votes)]
-    judgements = tuple(await asyncio.gather(*map(judge.judge, requests)))
+    judgements = tuple(await asyncio.gather(*(asked(judge, request) for request in requests)))
     readings = [reading for judgement in judgements if (reading := usable(group, judgement)) is not None]
     if not readings:
         return failed(judge, [(group, judgement) for judgement in judgements])
@@ -184,6 +202,10 @@ def fault(group: Group, judgement: Judgement) -> str:
         return "did not rank every candidate exactly once"
     if sorted(judgement.order) != expected:
         return "does not say in which order it read"
+    criteria = {criterion.name for criterion in group.case.rubric.criteria}
+    for scores in (verdict.scores for verdict in judgement.verdicts):
+        if set(scores) != criteria or all(value is None for value in scores.values()):
+            return "did not score every candidate by the criteria of the rubric"
     return ""
 
 

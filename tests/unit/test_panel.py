@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from itertools import permutations
+from typing import get_args
 
 import pytest
 
@@ -13,6 +14,7 @@ from app.domain.judging import (
     GateFacts,
     Judgement,
     JudgeRequest,
+    Mode,
     PanelResult,
     Requirement,
     Rubric,
@@ -303,15 +305,38 @@ def _swapped(judgement: Judgement) -> tuple[tuple[str, ...], ...]:
         {"verdicts": (Verdict(candidate="stranger", scores={}),) * 2},
         {"ranking": (("stranger",),)},
         {"error": ""},
+        {"scores": {}},
+        {"scores": {"likeness": 1.0}},
+        {"scores": {"likeness": 1.0, "charm": 1.0, "wit": 1.0}},
+        {"scores": {"likeness": None, "charm": None}},
     ],
 )
 def test_a_careless_judge_is_a_failed_judge(update: dict[str, object]) -> None:
     class Careless(ScriptedJudge):
         async def judge(self, request: JudgeRequest) -> Judgement:
-            return (await super().judge(request)).model_copy(update=update)
+            judgement = await super().judge(request)
+            first, *rest = judgement.verdicts
+            if "scores" in update:
+                return judgement.model_copy(update={"verdicts": (first.model_copy(update=update), *rest)})
+            return judgement.model_copy(update=update)
 
     result = judged(Careless(indifferent), case("alpha one", "beta two"))
     assert {(score.reason, bool(score.rationale)) for score in result.scores} == {("judge_failed", True)}
+
+
+@pytest.mark.parametrize("mode", get_args(Mode))
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_judge_that_breaks_is_a_failed_judge(mode: Mode, size: int) -> None:
+    class Broken(ScriptedJudge):
+        async def judge(self, request: JudgeRequest) -> Judgement:
+            raise RuntimeError("out of memory")
+
+    asked = case(*FIVE[:size], "")
+    scores = asyncio.run(JudgePanel((Broken(indifferent),), 0.5, mode).judge(asked)).scores
+    assert [(score.reason, score.reward, score.rationale) for score in scores[:size]] == [
+        ("judge_failed", None, "scripted: the judge broke; see the log")
+    ] * size
+    assert scores[size].reward == 0.0
 
 
 HOSTILE = (
