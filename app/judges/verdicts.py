@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
 from app.judges.reading import THOUGHT_TAGS, encodable, fold
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 2
+PARSER_VERSION: Final = 3
 """Bumped when the same answer would be read differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -26,8 +27,25 @@ _QUOTES_READ: Final = 10
 _DEFECTS_READ: Final = 30
 _LONGEST_NOTE: Final = 600
 _LEAST_QUOTE: Final = 3
-"""Letters or digits that a quote must have to prove anything."""
-_DECODER: Final = json.JSONDecoder()
+"""Letters or digits that a quote must have to prove anything; wide ones, such as those of Chinese, count twice."""
+
+
+class _Twice:
+    """Stands where an object says one thing more than once."""
+
+
+_TWICE: Final = _Twice()
+
+
+def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        found |= {name: _TWICE for name in found if counts[name] > 1}
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
 
 
 @dataclass(frozen=True)
@@ -96,7 +114,7 @@ def _objects(text: str) -> Iterator[dict[str, object]]:
 
 def _checked(found: Mapping[str, object], request: JudgeRequest) -> Answer | Unusable:
     texts = {candidate.id: candidate.own or candidate.text for candidate in request.candidates}
-    problems: list[str] = []
+    problems = _said_twice(found, "the answer")
     entries = _entries(found, tuple(texts), problems)
     ranking = _ranking(found.get("ranking"), tuple(texts), problems)
     verdicts = tuple(
@@ -122,6 +140,7 @@ def _entries(found: Mapping[str, object], ids: Sequence[str], problems: list[str
         elif name in entries:
             problems.append(f'candidate {name} occurs more than once in "verdicts"')
         else:
+            problems += _said_twice(entry, f"candidate {name}")
             entries[name] = entry
     problems += [f'candidate {name} is missing from "verdicts"' for name in ids if name not in entries]
     return entries
@@ -167,6 +186,7 @@ def _scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> di
     if not isinstance(value, dict):
         problems.append(f'candidate {name} has no "scores" object')
         return {}
+    problems += _said_twice(value, f"candidate {name}")
     unknown = [key for key in value if key not in names]
     problems += [f"candidate {name}: {_short(key)} is no criterion" for key in unknown[:2]]
     scores: dict[str, float | None] = {}
@@ -184,6 +204,10 @@ def _scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> di
     if len(scores) == len(names) and all(score is None for score in scores.values()):
         problems.append(f"candidate {name} has no score but null")
     return scores
+
+
+def _said_twice(found: Mapping[str, object], where: str) -> list[str]:
+    return [f"{where} has {_short(name)} more than once" for name, value in found.items() if value is _TWICE]
 
 
 def _evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:
@@ -212,7 +236,8 @@ def _defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tu
 def _occurs(quote: str, said: str) -> bool:
     plain = _plain(quote).strip("\"' …") if quote else ""
     plain = plain.removesuffix("...").removeprefix("...").strip()
-    return sum(map(str.isalnum, plain)) >= _LEAST_QUOTE and plain in said
+    weight = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in plain if letter.isalnum())
+    return weight >= _LEAST_QUOTE and plain in said
 
 
 def _plain(text: str) -> str:

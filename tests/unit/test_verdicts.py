@@ -131,6 +131,11 @@ def test_ties() -> None:
             answer({"candidate": "aaa", "scores": {"likeness": 1, "charm": 1, "wit": 1}}, entry("bbb")),
             'candidate aaa: "wit" is no criterion',
         ),
+        (PLAIN.replace('"likeness": 4', '"likeness": 0, "likeness": 4'), 'candidate aaa has "likeness" more than once'),
+        (PLAIN.replace('"scores"', '"defects": ["leak"], "defects": [], "scores"'), 'aaa has "defects" more than once'),
+        (PLAIN.replace('"candidate": "aaa"', '"candidate": "bbb", "candidate": "aaa"'), 'has no "candidate"'),
+        (PLAIN.replace('"ranking"', '"ranking": [["bbb"], ["aaa"]], "ranking"'), 'answer has "ranking" more than once'),
+        (PLAIN.replace('"verdicts"', '"verdicts": [], "verdicts"'), 'the answer has "verdicts" more than once'),
         (answer(entry("aaa"), entry("bbb"), ranking=None), '"ranking" is missing or not a list'),
         (answer(entry("aaa"), entry("bbb"), ranking=[["aaa"]]), 'candidate bbb occurs 0 times in "ranking"'),
         (
@@ -148,7 +153,12 @@ def test_ties() -> None:
     ],
 )
 def test_what_is_wrong_is_said_in_words(value: object, told: str) -> None:
-    assert told in problems(value)
+    assert told in "\n".join(problems(value))
+
+
+@pytest.mark.parametrize("name", ["\u0430aa", "ａaa", "AAA", "a\u200baa", "aaa ", "aa", "\ud835\udc1aaa", ""])
+def test_a_name_that_looks_like_an_id_is_none(name: str) -> None:
+    assert f"there is no candidate {json.dumps(name)}" in problems(answer(entry(name), entry("bbb")))
 
 
 def test_many_mistakes_are_not_all_listed() -> None:
@@ -188,6 +198,14 @@ def test_quotes_that_do_not_occur_prove_nothing(quote: str) -> None:
     assert (kept.evidence, kept.defects) == ((), ())
     assert kept.note.startswith("Bad. (Not counted: the reply does not say ")
     assert "leak, since the reply does not say" in kept.note
+
+
+@pytest.mark.parametrize(("quote", "kept"), [("毒酒", True), ("독약", True), ("酒", False), ("毒。", False)])
+def test_two_letters_of_a_wide_script_prove_something(quote: str, kept: bool) -> None:
+    request = REQUEST.model_copy(update={"candidates": (Candidate(id="aaa", text="他喝了毒酒, 독약. 毒。"),)})
+    found = read_answer(json.dumps({"verdicts": [entry("aaa", defects=[{"code": "leak", "quote": quote}])]}), request)
+    assert isinstance(found, Answer)
+    assert found.verdicts[0].defects == ((Defect(code="leak", quote=quote),) if kept else ())
 
 
 @pytest.mark.parametrize(
