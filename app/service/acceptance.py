@@ -6,7 +6,7 @@ from app.domain.groups import Group, Rollout, TaskRecord
 from app.domain.runs import HeldLease, Pin, ScoringOptions
 from app.domain.scores import Score
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
-from app.ports import Clock, Panels
+from app.ports import Clock, Groups, Panels
 from app.service.catalogue import Catalogue
 from app.service.identity import group_id
 from app.service.requests import GroupToScore, ScoreRequest
@@ -26,8 +26,9 @@ class Accepted:
 
 
 class Acceptance:
-    def __init__(self, *, catalogue: Catalogue, runs: RunBook, panels: Panels, clock: Clock) -> None:
+    def __init__(self, *, catalogue: Catalogue, groups: Groups, runs: RunBook, panels: Panels, clock: Clock) -> None:
         self._catalogue = catalogue
+        self._groups = groups
         self._runs = runs
         self._panels = panels
         self._clock = clock
@@ -41,17 +42,20 @@ class Acceptance:
         environment: str | None,
     ) -> Accepted:
         record = _record_of(asked, records, environment)
+        if asked.lease_id is not None and request.purpose == "eval":
+            raise InvalidRequest("an evaluation answers no lease; its tasks are taken by cursor", field="lease_id")
         lease = _lease_of(asked, leases, record, request.run)
         name = request.run or (lease.run if lease is not None else None)
         run = await self._runs.ensure(name) if name is not None else None
         options = run.options if run is not None else ScoringOptions()
+        holder = asked.lease_id or name or ""
+        identity = group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := self._pin(record, options)) is not None:
             same = await self._runs.pinned(run, pin)
-            require_same_scoring(run, same, pin)
+            if run.strict and not same:
+                require_same_scoring(run, await self._is_scored(identity), pin)
             flags = () if same else ("scoring_changed",)
-        holder = asked.lease_id or name or ""
-        identity = group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
         group = Group(
             group_id=identity,
             task_id=asked.task_id,
@@ -69,6 +73,11 @@ class Acceptance:
             created_at=self._clock(),
         )
         return Accepted(group, record, options_for(options, group))
+
+    async def _is_scored(self, identity: str) -> bool:
+        """A group that has its scores is only told again, under whatever rule the service would score it now."""
+        stored = (await self._groups.find([identity])).get(identity)
+        return stored is not None and stored.outcome == "scored"
 
     def _pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
         """None while the environment cannot serve: its groups are stored unscored and pin nothing."""

@@ -11,7 +11,9 @@ from pydantic import BaseModel, JsonValue
 from app.domain.values import Split
 from app.errors import InvalidRequest
 from app.ports import Locate
+from app.prompts import canonical_json
 from app.service.catalogue import Hosted
+from app.service.identity import distinct
 from app.service.order import locator, weighted
 from app.service.requests import NextBatch
 from app.service.shares import BLOCK
@@ -32,7 +34,7 @@ def locate_in(hosted: Hosted, request: NextBatch, params: BaseModel, seed: int |
 def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
     if size is None:
         raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
-    wanted = {key: set(map(_json, values)) for key, values in request.select.items()}
+    wanted = {key: set(map(canonical_json, distinct(values))) for key, values in request.select.items()}
     indexes = [_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
     kept = [
         {index for value, some in values.items() if value in texts for index in some}
@@ -94,12 +96,8 @@ def _by_value(hosted: Hosted, split: Split, params_json: str, key: str, size: in
     for index in range(size):
         metadata: Mapping[str, JsonValue] = environment.task(split, index, params).metadata
         if key in metadata:
-            found[_json(metadata[key])].append(index)
+            found[canonical_json(*distinct([metadata[key]]))].append(index)
     return {value: tuple(indexes) for value, indexes in found.items()}
-
-
-def _json(value: JsonValue) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _named(value: str) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel
 
@@ -16,7 +16,7 @@ from app.service.choosing import locate_in
 from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
-from app.service.requests import Batch, HandedOut, NextBatch, NextMixedBatch
+from app.service.requests import Batch, HandedOut, MixMember, NextBatch, NextMixedBatch
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
 from app.service.shelf import Shelf
@@ -32,12 +32,14 @@ class Dealt:
 
 @dataclass(frozen=True)
 class Source:
-    """One environment under one choice of split, params and selection, as a batch draws from it."""
+    """One environment under one choice of split, params and selection, as a batch draws from it. `weight` counts in a
+    mixture."""
 
     hosted: Hosted
     params: BaseModel
     stream: Stream
     locate: Locate
+    weight: float = 1.0
 
 
 class Dispatcher:
@@ -81,13 +83,13 @@ class Dispatcher:
         _refuse_leased_evaluation(request)
         members = [self._catalogue.hosted(member.env) for member in request.mix]
         run = await self._run(request.run, members)
-        asked = [NextBatch(split=m.split, params=m.params, run=request.run) for m in request.mix]
-        sources = [_member(place, hosted, run, asked[place]) for place, hosted in enumerate(members)]
-        seed = run.seed if run is not None else 0
+        named = enumerate(zip(members, request.mix, strict=True))
+        sources = _merged([_member(place, hosted, run, member) for place, (hosted, member) in named])
         if run is not None and request.cursor is None:
             first = await self._tasks.reserve(mix_stream(run.name, request.mix), request.batch_size)
-            return await self._lease_mixture(request, sources, draw(request.mix, seed, first, request.batch_size))
-        return await self._look_at_mixture(request, sources, seed)
+            drawn = draw(_weights(sources), run.seed, first, request.batch_size)
+            return await self._lease_mixture(request, sources, drawn)
+        return await self._look_at_mixture(request, sources, run.seed if run is not None else 0)
 
     async def _lease_mixture(self, request: NextMixedBatch, sources: Sequence[Source], drawn: Sequence[Draw]) -> Batch:
         """Leases what was drawn; what an exhausted member cannot give is taken from the others."""
@@ -97,6 +99,8 @@ class Dispatcher:
         finished = [False] * len(sources)
         while any(wanted):
             for member, source in enumerate(sources):
+                if wanted[member] == 0:
+                    continue
                 leased = await self._tasks.lease(source.stream, wanted[member], request.lease_seconds, source.locate)
                 dealt[member] += [Dealt(lease.slot, lease) for lease in leased.leases]
                 spent[member] = spent[member] or len(leased.leases) < wanted[member]
@@ -112,13 +116,13 @@ class Dispatcher:
     async def _look_at_mixture(self, request: NextMixedBatch, sources: Sequence[Source], seed: int) -> Batch:
         first = request.cursor or 0
         ahead = first + request.batch_size
-        drawn = draw(request.mix, seed, first, request.batch_size)
+        drawn = draw(_weights(sources), seed, first, request.batch_size)
         dealt: list[list[Dealt]] = [[] for _ in sources]
         for one in drawn:
             slot = sources[one.member].locate(one.position)
             if slot is not None:
                 dealt[one.member].append(Dealt(slot))
-        following = drawn_before(request.mix, seed, ahead)
+        following = drawn_before(_weights(sources), seed, ahead)
         return Batch(
             tasks=await self._hand_out_mixture(sources, dealt, drawn),
             next_cursor=ahead,
@@ -205,11 +209,26 @@ def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
     )
 
 
-def _member(place: int, hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
+def _member(place: int, hosted: Hosted, run: Run | None, member: MixMember) -> Source:
     try:
-        return _source(hosted, run, request)
+        source = _source(hosted, run, NextBatch(split=member.split, params=member.params))
     except InvalidRequest as error:
         raise InvalidRequest(error.detail, field=f"mix[{place}].{error.field}") from error
+    return replace(source, weight=member.weight)
+
+
+def _merged(sources: Sequence[Source]) -> list[Source]:
+    """Members that draw from the same stream are one with the weight of all: each by itself would begin the stream
+    anew, and hand out the same tasks."""
+    by_stream: dict[str, Source] = {}
+    for source in sources:
+        met = by_stream.get(source.stream.digest)
+        by_stream[source.stream.digest] = source if met is None else replace(met, weight=met.weight + source.weight)
+    return list(by_stream.values())
+
+
+def _weights(sources: Sequence[Source]) -> tuple[float, ...]:
+    return tuple(source.weight for source in sources)
 
 
 def _record(hosted: Hosted, stream: Stream, index: int, task: Task, context: Context | None) -> TaskRecord:

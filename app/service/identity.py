@@ -1,13 +1,13 @@
 """How tasks, groups, streams and scorings are recognised: digests of exactly what makes them what they are."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
 from app.domain.runs import Policy, Purpose, Stream
 from app.domain.tasks import Completion, TaskKey
 from app.domain.values import Split
-from app.prompts import digest
+from app.prompts import canonical_json, digest
 
 
 def task_id(key: TaskKey) -> str:
@@ -22,7 +22,7 @@ def stream_of(
     select: Mapping[str, tuple[JsonValue, ...]],
     weights: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Stream:
-    chosen: list[object] = [{key: list(values) for key, values in select.items()}]
+    chosen: list[object] = [{key: distinct(values) for key, values in select.items()}]
     if weights:
         chosen.append({key: dict(values) for key, values in weights.items()})
     return Stream(
@@ -33,6 +33,20 @@ def stream_of(
         select=dict(select),
         digest=digest([environment, split, params, *chosen]),
     )
+
+
+def distinct(values: Iterable[JsonValue]) -> list[JsonValue]:
+    """These values once each, in one order; 1 and 1.0 are one value, 1, "1" and true are three."""
+    by_text = {canonical_json(plain): plain for plain in map(_plain, values)}
+    return [by_text[text] for text in sorted(by_text)]
+
+
+def _plain(value: JsonValue) -> JsonValue:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return {key: _plain(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]) -> str:

@@ -23,12 +23,11 @@ def mix_stream(run: str, mix: Sequence[MixMember]) -> Stream:
     return Stream(run=run, environment="mix", split="train", params={}, select={}, digest=identity)
 
 
-def draw(mix: Sequence[MixMember], seed: int, first: int, count: int) -> tuple[Draw, ...]:
+def draw(weights: Sequence[float], seed: int, first: int, count: int) -> tuple[Draw, ...]:
     """Who is drawn at positions first … first + count - 1."""
-    weights = tuple(member.weight for member in mix)
-    return tuple(Draw(*place_of(weights, seed, position)) for position in range(first, first + count))
+    return tuple(Draw(*place_of(tuple(weights), seed, position)) for position in range(first, first + count))
 
 
-def drawn_before(mix: Sequence[MixMember], seed: int, position: int) -> tuple[int, ...]:
+def drawn_before(weights: Sequence[float], seed: int, position: int) -> tuple[int, ...]:
     """How often each member is drawn at positions below `position`."""
-    return drawn_below(tuple(member.weight for member in mix), seed, position)
+    return drawn_below(tuple(weights), seed, position)

@@ -49,7 +49,7 @@ class ScoreDesk:
         self._groups = groups
         self._runs = runs
         self._observer = observer
-        self._acceptance = Acceptance(catalogue=catalogue, runs=runs, panels=panels, clock=clock)
+        self._acceptance = Acceptance(catalogue=catalogue, groups=groups, runs=runs, panels=panels, clock=clock)
         self._scorer = Scorer(catalogue, panels, shelf)
         self._flights: dict[str, Flight] = {}
 

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 from app.domain.runs import Policy
 from app.domain.tasks import Completion, Context, FunctionCall, Message, Passage, TaskKey, ToolCall, Withheld
 from app.domain.values import Split
-from app.service.identity import group_id, stream_of, task_id
+from app.service.identity import distinct, group_id, stream_of, task_id
 
 KEY = TaskKey(environment="toy", version="1", data_digest="d", split="train", index=3, params={"a": 1, "b": [2]})
 PASSAGE = Passage(id="e1", text="The bridge is out.", source="event", time=datetime(2024, 5, 1, tzinfo=UTC))
@@ -129,3 +129,14 @@ def test_streams_differ_by_environment_split_params_and_selection_only() -> None
     assert len(set(different)) == len(different)
     assert stream(params={"a": 1, "b": 2}) == stream(params={"b": 2, "a": 1})
     assert stream_of("run", "toy", "train", {}, {}).digest == stream_of("other", "toy", "train", {}, {}).digest
+
+
+def test_values_are_compared_as_json_values() -> None:
+    given: list[JsonValue] = [1.0, "1", 1, True, 2.5, {"b": [1.0], "a": None}, {"a": None, "b": [1]}]
+    assert list(map(repr, distinct(given))) == ["'1'", "1", "2.5", "True", "{'a': None, 'b': [1]}"]
+
+
+@pytest.mark.parametrize("values", [("easy", "hard"), ("hard", "easy"), ("hard", "easy", "hard")])
+def test_a_selection_is_a_set(values: tuple[str, ...]) -> None:
+    chosen = stream_of("run", "toy", "train", {}, {"level": values})
+    assert chosen.digest == stream_of("run", "toy", "train", {}, {"level": ("easy", "hard")}).digest

@@ -1,6 +1,7 @@
 """Seeded mixtures: exact shares in every block, and positions that no member skips or repeats."""
 
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -12,16 +13,11 @@ from app.service.shares import BLOCK
 
 SEEDS = st.integers(0, 2**53 - 1)
 WEIGHTS = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=8)
-MIXES = WEIGHTS.map(lambda weights: tuple(MixMember(env=f"env{n}", weight=w) for n, w in enumerate(weights)))
 
 
-def mix_of(*weights: float) -> tuple[MixMember, ...]:
-    return tuple(MixMember(env=f"env{number}", weight=weight) for number, weight in enumerate(weights))
-
-
-def shares(mix: tuple[MixMember, ...], seed: int, block: int) -> list[int]:
-    drawn = Counter(one.member for one in draw(mix, seed, block * BLOCK, BLOCK))
-    return [drawn[member] for member in range(len(mix))]
+def shares(weights: Sequence[float], seed: int, block: int) -> list[int]:
+    drawn = Counter(one.member for one in draw(weights, seed, block * BLOCK, BLOCK))
+    return [drawn[member] for member in range(len(weights))]
 
 
 @pytest.mark.parametrize(
@@ -39,46 +35,40 @@ def shares(mix: tuple[MixMember, ...], seed: int, block: int) -> list[int]:
 )
 @pytest.mark.parametrize("block", [0, 7])
 def test_a_block_holds_the_exact_shares(weights: tuple[float, ...], expected: list[int], block: int) -> None:
-    assert shares(mix_of(*weights), 11, block) == expected
+    assert shares(weights, 11, block) == expected
 
 
-@given(mix=MIXES, seed=SEEDS)
-def test_shares_are_whole_within_one_and_never_none(mix: tuple[MixMember, ...], seed: int) -> None:
-    total = sum(member.weight for member in mix)
-    found = shares(mix, seed, 0)
+@given(weights=WEIGHTS, seed=SEEDS)
+def test_shares_are_whole_within_one_and_never_none(weights: list[float], seed: int) -> None:
+    total = sum(weights)
+    found = shares(weights, seed, 0)
     assert sum(found) == BLOCK
     assert min(found) >= 1
     light = sum(share == 1 for share in found)  # these may have their place from the heaviest
-    assert all(
-        abs(share - member.weight / total * BLOCK) <= 1 + light for share, member in zip(found, mix, strict=True)
-    )
+    assert all(abs(share - weight / total * BLOCK) <= 1 + light for share, weight in zip(found, weights, strict=True))
 
 
-@given(mix=MIXES, seed=SEEDS, first=st.integers(0, 3 * BLOCK), count=st.integers(1, 300))
-def test_what_was_drawn_before_agrees_with_the_drawing(
-    mix: tuple[MixMember, ...], seed: int, first: int, count: int
-) -> None:
-    drawn = draw(mix, seed, first, count)
-    places = list(drawn_before(mix, seed, first))
+@given(weights=WEIGHTS, seed=SEEDS, first=st.integers(0, 3 * BLOCK), count=st.integers(1, 300))
+def test_what_was_drawn_before_agrees_with_the_drawing(weights: list[float], seed: int, first: int, count: int) -> None:
+    drawn = draw(weights, seed, first, count)
+    places = list(drawn_before(weights, seed, first))
     for one in drawn:
         assert one.position == places[one.member]
         places[one.member] += 1
-    assert tuple(places) == drawn_before(mix, seed, first + count)
+    assert tuple(places) == drawn_before(weights, seed, first + count)
 
 
-@given(mix=MIXES, seed=SEEDS, first=st.integers(0, 2**40 - 600), cut=st.integers(0, 300))
-def test_a_drawing_is_the_same_in_one_batch_or_in_two(
-    mix: tuple[MixMember, ...], seed: int, first: int, cut: int
-) -> None:
-    whole = draw(mix, seed, first, 300)
-    assert draw(mix, seed, first, cut) + draw(mix, seed, first + cut, 300 - cut) == whole
+@given(weights=WEIGHTS, seed=SEEDS, first=st.integers(0, 2**40 - 600), cut=st.integers(0, 300))
+def test_a_drawing_is_the_same_in_one_batch_or_in_two(weights: list[float], seed: int, first: int, cut: int) -> None:
+    whole = draw(weights, seed, first, 300)
+    assert draw(weights, seed, first, cut) + draw(weights, seed, first + cut, 300 - cut) == whole
 
 
 def test_the_order_follows_the_seed_and_changes_from_block_to_block() -> None:
-    mix = mix_of(1, 1)
+    weights = (1.0, 1.0)
 
     def members(seed: int, block: int) -> tuple[int, ...]:
-        return tuple(one.member for one in draw(mix, seed, block * BLOCK, BLOCK))
+        return tuple(one.member for one in draw(weights, seed, block * BLOCK, BLOCK))
 
     assert members(1, 0) == members(1, 0)
     assert len({members(1, 0), members(1, 1), members(2, 0)}) == 3
@@ -86,7 +76,7 @@ def test_the_order_follows_the_seed_and_changes_from_block_to_block() -> None:
 
 def test_the_order_is_the_same_in_every_process_and_version_of_python() -> None:
     members_and_positions = [(0, 0), (1, 0), (1, 1), (1, 2), (0, 1), (1, 3)]
-    assert draw(mix_of(2, 1), 5, 0, 6) == tuple(Draw(*drawn) for drawn in members_and_positions)
+    assert draw((2.0, 1.0), 5, 0, 6) == tuple(Draw(*drawn) for drawn in members_and_positions)
 
 
 MIX = (MixMember(env="toy", weight=2.0), MixMember(env="slow", split="test", params={"a": 1}))
