@@ -1,11 +1,14 @@
 """What a judge is shown and what it answers; what the deterministic gates know of a character."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, SkipValidation
 
 from app.domain.scores import Score
 from app.domain.values import FiniteNumber, Frozen, Unit
+
+Document = Annotated[dict[str, JsonValue], SkipValidation]
+"""JSON that we made ourselves. Never copied: every reading of a group shares it, and large sheets are in it."""
 
 Mode = Literal["listwise", "pairwise", "pointwise"]
 """How a panel puts a group before a judge: all at once, two at a time, or one by one."""
@@ -71,7 +74,7 @@ class JudgeRequest(Frozen):
     """One reading of one group: `candidates` in the order in which the judge is to see them."""
 
     rubric: Rubric
-    document: dict[str, JsonValue]
+    document: Document
     """Everything the judge may know but the candidates: sheet, scene, conversation, passages. Data, never orders."""
     probes: Probes
     candidates: tuple[Candidate, ...]
@@ -228,7 +231,7 @@ class Case(Frozen):
 
     key: str
     rubric: Rubric
-    document: dict[str, JsonValue]
+    document: Document
     probes: Probes = Probes()
     gates: GateFacts | None = None
     candidates: tuple[str, ...]
