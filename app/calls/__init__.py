@@ -1,2 +1,1 @@
-"""Tool calls in replies: read in whatever format a model writes them, held against what was expected, and tools rendered
-for models that know none."""
+"""Tool calls in replies, read in whatever format a model writes them, and held against what was expected."""

@@ -1,0 +1,51 @@
+"""Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`. The tag may be missing where the reply is nothing but
+calls."""
+
+import json
+import re
+from collections.abc import Sequence
+
+from app.calls.formats.format import Format, Found
+from app.calls.json_text import BLANK, call_of, object_with, read_json_at
+from app.calls.values import Call
+from app.domain.tasks import ToolSpec
+
+TAG = "<|python_tag|>"
+_BARE = re.compile(r'\s{0,100}\{\s{0,100}"(?:type|name|parameters)"')
+
+
+def _marks(text: str) -> bool:
+    return TAG in text or (_BARE.match(text) is not None and '"parameters"' in text)
+
+
+def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
+    said, tag, written = text.partition(TAG)
+    if not tag:
+        said, written = "", text
+    calls: list[Call] = []
+    position = 0
+    while True:
+        value, position = read_json_at(written, position)
+        members = object_with(value, required=("name", "parameters"), allowed=("type",))
+        calls.append(call_of(members["name"], members["parameters"]))
+        while position < len(written) and written[position] in BLANK + ";":
+            position += 1
+        if position == len(written):
+            return Found(tuple(calls), said)
+
+
+def _write(calls: Sequence[Call]) -> str:
+    written = (json.dumps({"name": call.name, "parameters": call.arguments}, ensure_ascii=False) for call in calls)
+    return TAG + "; ".join(written)
+
+
+LLAMA_JSON = Format(
+    name="llama_json",
+    instruction=(
+        "To call tools, end your reply with <|python_tag|> and one JSON object per call, with `; ` between them:\n"
+        '<|python_tag|>{"name": "<name>", "parameters": {"<argument>": <value>}}'
+    ),
+    marks=_marks,
+    read=_read,
+    write=_write,
+)
