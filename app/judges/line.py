@@ -135,6 +135,7 @@ class Line:
         with deadline.queue():
             await self.limit.acquire()
         try:
+            await self._quiet(deadline)  # of which the server may have spoken meanwhile
             with deadline.queue():
                 if self._requests is not None:
                     await self._requests.take(1)
