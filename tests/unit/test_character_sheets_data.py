@@ -77,7 +77,7 @@ def test_the_roster_covers_what_it_is_there_to_cover() -> None:
         "a villain": True,
         "a machine": ["tally_nine"],
         "genres": True,
-        "languages": {"en", "de", "es", "fr"},
+        "languages": {"en", "de", "es", "fr", "it"},
         "child-safe comedy": True,
         "speaks little": True,
         "names": True,
