@@ -9,6 +9,7 @@ from docs.markdown import filled, names_in
 from docs.parts.environments import gallery
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
+from docs.parts.judge_check import check_figures, check_mutations
 from docs.parts.metrics import metrics_table
 from docs.parts.settings import settings_example, settings_table
 
@@ -24,6 +25,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "defects": defects,
     "routes": route_table,
     "metrics": metrics_table,
+    "judge-check-figures": check_figures,
+    "judge-check-kinds": check_mutations,
 }
 
 FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}

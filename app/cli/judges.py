@@ -11,13 +11,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.specimens import packaged_specimens
-from app.domain.judging import Rubric
+from app.cli.specimens import packaged_questions
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen
 from app.envs.npc_arena import NpcArena
 from app.errors import GatewayError
-from app.judges.corruption import one_each, packaged_templates, pairs
 from app.judges.figures import CheckReport, Figure, report
 from app.judges.measuring import Evidence, Questions, measure
 from app.judges.offline import NAME as OFFLINE
@@ -86,7 +84,7 @@ def check(
     name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]
     if name not in panels.judges:
         _stop(f"there is no judge {name!r}; there are {', '.join(sorted(panels.judges))}")
-    questions = _questions(sheets, votes, seed)
+    questions = packaged_questions(sheets, votes, seed)
     _announce(name, questions, settings)
     _agree_to_pay(name, settings, yes)
     try:
@@ -100,17 +98,6 @@ def check(
         _print(checked)
     if not checked.passed:
         raise typer.Exit(1)
-
-
-def _questions(sheets: int, votes: int, seed: int) -> Questions:
-    chosen = one_each(packaged_specimens(), sheets, seed)
-    return Questions(pairs(chosen, packaged_templates(), seed), chosen, _rubric(), votes)
-
-
-def _rubric() -> Rubric:
-    if NpcArena.rubric is None:
-        raise ValueError("NPC Arena has no rubric")
-    return NpcArena.rubric
 
 
 async def _measured(judge: Judge, panels: ConfiguredPanels, questions: Questions) -> Evidence:
