@@ -78,6 +78,8 @@ class JudgeRequest(Frozen):
     """Everything the judge may know but the candidates: sheet, scene, conversation, passages. Data, never orders."""
     probes: Probes
     candidates: tuple[Candidate, ...]
+    language: str = ""
+    """ISO 639-1 code of what is judged; empty where nobody says."""
     mode: Mode = "listwise"
     vote: int = 0
     """Counts repeats of the same question, which would otherwise be answered from memory."""
@@ -99,8 +101,9 @@ class Verdict(Frozen):
     note: str = ""
 
 
-JudgeFailure = Literal["unavailable", "unusable", "refused", "budget"]
-"""Why a judgement has no verdicts: nothing came, what came cannot be read, the model declined, or the money is up."""
+JudgeFailure = Literal["unavailable", "unusable", "refused", "budget", "language"]
+"""Why a judgement has no verdicts: nothing came, what came cannot be read, the model declined, the money is up, or the
+judge does not know the language or cannot tell it."""
 
 
 class Judgement(Frozen):
@@ -234,6 +237,8 @@ class Case(Frozen):
     document: Document
     probes: Probes = Probes()
     gates: GateFacts | None = None
+    language: str = ""
+    """ISO 639-1 code; empty: that of `gates`, where there are any."""
     candidates: tuple[str, ...]
     lines: tuple[tuple[SpokenLine, ...], ...] = ()
     """Per candidate, where candidates are transcripts of episodes: gates then read these lines one by one."""

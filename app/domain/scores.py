@@ -11,6 +11,7 @@ Outcome = Literal["scored", "pending", "unscored"]
 Reason = Literal[
     "judge_failed",
     "budget",
+    "language_unknown",
     "self_judge",
     "verifier_killed",
     "verifier_failed",

@@ -149,6 +149,7 @@ class Rlaif(Environment):
             key=digest([conversation, task.reference]),
             rubric=rubric_of(wanted),
             document={"preference": wanted.preference, "conversation": conversation},
+            language=str(task.metadata.get("language", "")),
             candidates=tuple(completion.answer for completion in group),
         )
         return list((await tools.panel.judge(case)).scores)

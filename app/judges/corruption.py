@@ -87,7 +87,12 @@ def identical_request(specimen: Specimen, text: str, rubric: Rubric) -> JudgeReq
 
 def _request(specimen: Specimen, rubric: Rubric, candidates: tuple[Candidate, ...], vote: int) -> JudgeRequest:
     return JudgeRequest(
-        rubric=rubric, document=specimen.document, probes=specimen.probes, candidates=candidates, vote=vote
+        rubric=rubric,
+        document=specimen.document,
+        probes=specimen.probes,
+        language=specimen.language,
+        candidates=candidates,
+        vote=vote,
     )
 
 

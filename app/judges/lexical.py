@@ -2,87 +2,31 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from pydantic import JsonValue
 
 from app.domain.judging import JudgeRequest, Probes
+from app.judges.languages import Language, assistant_phrases
 from app.judges.reading import Reply, ngrams, says, spoken_form, words_of
-
-_STOP_WORDS: Final = frozenset(
-    re.findall(
-        r"\w+",
-        """
-        a about after again all also am an and any are as at back be because been before being but by can come could d
-        did do does doing don done down each even ever every few for from get give go going good got had has have
-        having he her here hers him his how i if in into is it its just know let like ll look m make many may me might
-        more most much must my need no nor not now of off oh on once one only or other our out over own re really
-        right s said same say see shall she should so some still such t take tell than that the their them then there
-        these they thing think this those though through to too under until up us ve very want was way we well were
-        what when where which while who whom whose why will with without would yes yet you your yours
-        """,
-    )
-)
-"""English words that carry no subject."""
-
-ASSISTANT_PHRASES: Final = (
-    "happy to help",
-    "glad to help",
-    "here to help",
-    "glad you asked",
-    "great question",
-    "good question",
-    "feel free to",
-    "let me know if",
-    "i hope this helps",
-    "hope that helps",
-    "how can i assist",
-    "how may i assist",
-    "can i help you with",
-    "if you have any questions",
-    "any other questions",
-    "it is important to note",
-    "it s important to",
-    "it s worth noting",
-    "there are several",
-    "there are many factors",
-    "here are some",
-    "here s a",
-    "in conclusion",
-    "in summary",
-    "to summarize",
-    "as an ai",
-    "language model",
-    "i understand your concern",
-    "i understand that you",
-    "i apologize for",
-    "certainly i",
-    "absolutely i",
-    "of course i d be",
-    "step by step",
-    "delve into",
-    "rich tapestry",
-    "best practices",
-)
-"""What assistants say, over words with one space around each."""
 
 _LIST_ITEM: Final = re.compile(r"^ {0,4}(?:[-*•] |\d{1,2}[.)] |#{1,4} )", re.MULTILINE)
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+[.!?。！？\"'”’)*]*")
 _ENOUGH_FOCUS: Final = 0.35
 """Share of words from the character's world beyond which more of them earn nothing."""
-_LONGEST_STEMMED: Final = 40
 _CHANCE: Final = 0.7
 """Words in common that mean nothing."""
 _ECHO_RUN: Final = 8
 _MARKERS_AT_MOST: Final = 6
+_SHORT: Final = 4
+"""Words from which on a sentence is expected to say something."""
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Each in [0, 1]; the last three are faults."""
+    """Each in [0, 1]; all from `idle` on are faults."""
 
     voice: float
     facts: float
@@ -91,6 +35,8 @@ class Measures:
     answers: float
     """How much of the line that is answered is taken up."""
     hook: float
+    idle: float
+    """Of the sentences, those that say nothing about this world which no other sentence says."""
     assistant: float
     repetition: float
     banned: tuple[str, ...]
@@ -101,28 +47,37 @@ class Measures:
 class Lexicon:
     """What a reading knows, as words. Made once for all candidates."""
 
+    language: Language
     probes: Probes
     line: str
     line_stems: frozenset[str]
     world: frozenset[str]
 
     @classmethod
-    def of(cls, request: JudgeRequest) -> "Lexicon":
+    def of(cls, request: JudgeRequest, language: Language) -> "Lexicon":
         probes, line = request.probes, spoken_form(line_of(request.document))
         told = " ".join((*texts(request.document), *probes.must_mention, *probes.voice, *probes.facts))
-        return cls(probes=probes, line=line, line_stems=frozenset(stems(line)), world=frozenset(stems(told)))
+        return cls(
+            language=language,
+            probes=probes,
+            line=line,
+            line_stems=frozenset(language.stems(line)),
+            world=frozenset(language.stems(told)),
+        )
 
     def measure(self, text: str) -> Measures:
         reply = Reply(text)
         if not reply.words:
-            return Measures(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ())
-        present = frozenset(stems(reply.spoken))
+            return Measures(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ())
+        present = frozenset(self.language.stems(reply.spoken))
+        sentences = self._sentences(reply)
         return Measures(
             voice=self._voice(reply),
             facts=self._facts(reply, present),
-            focus=self._focus(reply),
+            focus=self._focus(reply, present),
             answers=self._answers(reply, present),
-            hook=self._hook(reply),
+            hook=self._hook(sentences),
+            idle=_idle(sentences),
             assistant=_assistant(reply),
             repetition=_repetition(reply),
             banned=tuple(
@@ -150,13 +105,12 @@ class Lexicon:
             return 0.0 if found == 0 else 0.6 + 0.4 * found / len(wanted)
         shares = []
         for fact in self.probes.facts:
-            content = frozenset(stems(fact))
+            content = frozenset(self.language.stems(fact))
             shares.append(len(content & present) / len(content) if content else 0.0)
         return min(1.0, 2.0 * max(shares, default=0.0))
 
-    def _focus(self, reply: Reply) -> float:
-        counts = Counter(reply.words)
-        known = sum(1 for stem in set(map(stem_of, counts)) if stem in self.world and stem not in _STOP_WORDS)
+    def _focus(self, reply: Reply, present: frozenset[str]) -> float:
+        known = len(self.world & present)
         return min(1.0, max(0.0, known - _CHANCE) / (len(reply.words) + 2) / _ENOUGH_FOCUS)
 
     def _answers(self, reply: Reply, present: frozenset[str]) -> float:
@@ -166,44 +120,48 @@ class Lexicon:
         if echoed and any(gram in echoed for gram in ngrams(reply.words, run)):
             return 0.1
         if not self.line_stems:
-            return self._focus(reply)
+            return self._focus(reply, present)
         return min(1.0, len(self.line_stems & present) / min(2, len(self.line_stems)))
 
-    def _hook(self, reply: Reply) -> float:
+    def _sentences(self, reply: Reply) -> tuple["_Sentence", ...]:
+        found = [match.group() for match in _SENTENCE.finditer(reply.folded)]
+        subjects = [self.world.intersection(self.language.stems(sentence)) for sentence in found]
+        counts = Counter(stem for stems in subjects for stem in stems)
+        return tuple(
+            _Sentence(
+                words=words_of(sentence),
+                asks="?" in sentence or "？" in sentence,
+                to_you=not self.language.you.isdisjoint(words_of(sentence)),
+                says_something=any(counts[stem] == 1 for stem in stems),
+            )
+            for sentence, stems in zip(found, subjects, strict=True)
+        )
+
+    def _hook(self, sentences: Sequence["_Sentence"]) -> float:
         """A question, or words to the player, about something of this world."""
-        value = 0.0
-        for match in _SENTENCE.finditer(reply.folded):
-            sentence = match.group()
-            if self._weight(sentence) == 0:
-                continue
-            value = max(value, 1.0 if "?" in sentence or "？" in sentence else 0.0)
-            if value < 1.0 and not _YOU.isdisjoint(words_of(sentence)):
-                value = 0.7
-        return value
+        telling = [sentence for sentence in sentences if sentence.says_something]
+        if any(sentence.asks for sentence in telling):
+            return 1.0
+        return 0.7 if any(sentence.to_you for sentence in telling) else 0.0
 
     def _weight(self, sentence: str) -> int:
-        return len(self.world.intersection(stems(sentence)))
+        return len(self.world.intersection(self.language.stems(sentence)))
 
 
-_YOU: Final = frozenset(("you", "your", "yours", "du", "dein", "ihr", "tu", "vous", "usted", "你"))
+@dataclass(frozen=True)
+class _Sentence:
+    words: tuple[str, ...]
+    asks: bool
+    to_you: bool
+    says_something: bool
+    """Has a word of this world that no other sentence of the reply has: what is said twice is said by neither."""
 
 
-def stems(text: str) -> Iterator[str]:
-    """The words that carry a subject, without their endings."""
-    return (stem_of(word) for word in words_of(text.casefold()) if word not in _STOP_WORDS and len(word) > 1)
-
-
-def stem_of(word: str) -> str:
-    """English endings, roughly: enough to see that "coppers" and "copper" are one."""
-    return _stem(word) if len(word) <= _LONGEST_STEMMED else word
-
-
-@lru_cache(maxsize=50_000)
-def _stem(word: str) -> str:
-    for ending, instead in (("ies", "y"), ("ing", ""), ("ed", ""), ("es", ""), ("s", "")):
-        if len(word) - len(ending) >= 3 and word.endswith(ending):
-            return word[: -len(ending)] + instead
-    return word
+def _idle(sentences: Sequence[_Sentence]) -> float:
+    """A short sentence need not say anything. Words added to a sentence never lower this."""
+    telling = sum(sentence.says_something for sentence in sentences)
+    idle = sum(not sentence.says_something and len(sentence.words) >= _SHORT for sentence in sentences)
+    return idle / (telling + idle) if idle else 0.0
 
 
 def line_of(document: Mapping[str, JsonValue]) -> str:
@@ -220,6 +178,14 @@ def line_of(document: Mapping[str, JsonValue]) -> str:
     return ""
 
 
+def said(document: Mapping[str, JsonValue]) -> str:
+    """All lines of the conversation, without what a system prompt says."""
+    told = document.get("conversation", document.get("messages"))
+    lines = [line for line in told if isinstance(line, dict)] if isinstance(told, list) else []
+    spoken = [line.get("text", line.get("content")) for line in lines if line.get("role") != "system"]
+    return "\n".join(text for text in spoken if isinstance(text, str))
+
+
 def texts(value: JsonValue) -> Iterator[str]:
     """Every string in a document, but for what was withheld from the speaker."""
     if isinstance(value, str):
@@ -234,7 +200,7 @@ def texts(value: JsonValue) -> Iterator[str]:
 
 
 def _assistant(reply: Reply) -> float:
-    phrases = sum(f" {phrase} " in reply.spoken for phrase in ASSISTANT_PHRASES)
+    phrases = sum(f" {phrase} " in reply.spoken for phrase in assistant_phrases())
     items = len(_LIST_ITEM.findall(reply.visible))
     return min(1.0, (phrases + (1 if items >= 2 else 0)) / 2)
 

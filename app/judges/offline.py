@@ -6,12 +6,13 @@ from itertools import groupby
 from typing import Final
 
 from app.domain.judging import Candidate, Defect, Judgement, JudgeRequest, Rubric, Verdict
-from app.judges.lexical import Lexicon, Measures
+from app.judges.languages import LANGUAGES, Language, language, told_language
+from app.judges.lexical import Lexicon, Measures, line_of, said
 from app.prompts import digest
 from app.rewards import absolute_of, criteria_of
 
 NAME: Final = "offline"
-MODEL: Final = "offline-lexical-1"
+MODEL: Final = "offline-lexical-2"
 
 _BANNED_CODES: Final = ("future_knowledge", "secret_leak", "lore_contradiction")
 """What a forbidden mention counts as: the first of these that the rubric knows."""
@@ -23,11 +24,13 @@ _TIE: Final = 3
 
 class OfflineJudge:
     """Knows words, not meaning: it prefers replies that use the voice, the facts and the line that sheet and scene
-    hold, and marks down what assistants say. Not to be trained on."""
+    hold, and marks down what assistants say and what says nothing. Of a language that it does not know it says
+    nothing at all. Not to be trained on."""
 
     name = NAME
     model = MODEL
     digest = digest([MODEL])
+    languages = LANGUAGES
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         if sum(len(candidate.text) for candidate in request.candidates) > _AT_ONCE:
@@ -35,15 +38,34 @@ class OfflineJudge:
         return self._judged(request)
 
     def _judged(self, request: JudgeRequest) -> Judgement:
-        lexicon = Lexicon.of(request)
+        order = tuple(candidate.id for candidate in request.candidates)
+        known = _language_of(request)
+        if known is None:
+            words = f"knows {', '.join(LANGUAGES)} and no other language: {_stated(request)}"
+            return Judgement(judge=self.name, model=self.model, order=order, error=words, failure="language")
+        lexicon = Lexicon.of(request, known)
         verdicts = tuple(_verdict(request.rubric, lexicon, candidate) for candidate in request.candidates)
         return Judgement(
             judge=self.name,
             model=self.model,
-            order=tuple(candidate.id for candidate in request.candidates),
+            order=order,
             verdicts=verdicts,
             ranking=ranked({verdict.candidate: standing(request.rubric, verdict.scores) for verdict in verdicts}),
         )
+
+
+def _language_of(request: JudgeRequest) -> Language | None:
+    """As the request states it. Otherwise as the line that is answered tells, or all that was said; never by what the
+    candidates are written in, for then a model could choose not to be scored."""
+    if request.language:
+        return language(request.language)
+    return told_language(line_of(request.document)) or told_language(said(request.document))
+
+
+def _stated(request: JudgeRequest) -> str:
+    return (
+        f"this is {request.language!r}" if request.language else "what is answered is in another, or too short to tell"
+    )
 
 
 def standing(rubric: Rubric, scores: Mapping[str, float | None]) -> float:
@@ -91,7 +113,7 @@ def _mean(*parts: tuple[float, float]) -> float:
 
 
 def _soundness(measures: Measures) -> float:
-    return (1.0 - 0.6 * measures.assistant) * (1.0 - 0.5 * measures.repetition)
+    return (1.0 - 0.6 * measures.assistant) * (1.0 - 0.5 * measures.repetition) * (1.0 - 0.4 * measures.idle)
 
 
 def _in_character(measures: Measures) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.judging import Case, Defect, GateFacts, Mode, PanelResult
+from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult
 from app.domain.scores import Reason, Score
 from app.judges.agreement import NEUTRAL, mean
 from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates, hints, told_rubric
@@ -31,6 +31,7 @@ READERS: Final[Mapping[Mode, Callable[[Judge, Group, int], Awaitable[Report]]]] 
     "pointwise": read_pointwise,
 }
 
+_REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
 _AT_ONCE: Final = 50_000
 """Characters of a group that are checked without leaving the event loop."""
 _LONGEST_RATIONALE: Final = 600
@@ -178,8 +179,9 @@ def _gated(gates: Sequence[Gate]) -> Score:
 
 
 def _reason(reports: Sequence[Report]) -> Reason:
-    failures = [made.failure for report in reports for made in report.judgements if made.error is not None]
-    return "budget" if failures and set(failures) == {"budget"} else "judge_failed"
+    """That of all failures, where they have one in common that is more than a failure."""
+    failures = {made.failure for report in reports for made in report.judgements if made.error is not None}
+    return _REASONS.get(failures.pop(), "judge_failed") if len(failures) == 1 else "judge_failed"
 
 
 def _group_flags(views: Sequence[View], missing: bool) -> tuple[str, ...]:

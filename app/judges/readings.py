@@ -60,6 +60,7 @@ class Group:
             rubric=self.case.rubric,
             document=self.case.document,
             probes=self.case.probes,
+            language=self.case.language or ("" if self.case.gates is None else self.case.gates.language),
             candidates=tuple(
                 Candidate(id=self.ids[text], text=text, own=self.own.get(text, ""), hints=self.hints.get(text, ()))
                 for text in order

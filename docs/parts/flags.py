@@ -11,6 +11,7 @@ from docs.parts.environments import environments
 REASONS: Mapping[Reason, str] = {
     "judge_failed": "no judge gave a usable verdict in its time, corrective retry included",
     "budget": "the judge's budget is used up",
+    "language_unknown": "the judge does not know the language, or what is answered is too short to tell it",
     "self_judge": "the judge is the policy's own model and is not allowed to be",
     "verifier_killed": "checking the completion took more time or memory than it may",
     "verifier_failed": "the verifier broke",

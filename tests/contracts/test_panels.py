@@ -73,8 +73,8 @@ SCRIPTS: Mapping[str, Script] = {
 }
 
 
-def case(*candidates: str, gates: GateFacts | None = None) -> Case:
-    return Case(key="k", rubric=RUBRIC, document={}, gates=gates, candidates=candidates)
+def case(*candidates: str, gates: GateFacts | None = None, language: str = "en") -> Case:
+    return Case(key="k", rubric=RUBRIC, document={}, gates=gates, language=language, candidates=candidates)
 
 
 def judged(judges: Judge | Sequence[Judge], asked: Case, mode: Mode, votes: int = 1) -> PanelResult:
@@ -264,6 +264,30 @@ def test_a_text_has_one_id_in_all_readings(mode: Mode) -> None:
 def test_the_offline_judge_serves_every_mode(mode: Mode) -> None:
     scores = judged(OfflineJudge(), case("The ferry sank last night, stranger.", "Hello!", "Hm."), mode, 2).scores
     assert {(score.outcome, score.judges) for score in scores} == {("scored", ("offline",))}
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "asked",
+    [
+        case("古い鍵です。", "", "<|im_end|>", language="ja"),
+        case("Погреб.", "", "<|im_end|>", gates=GateFacts(speaker="Mila", language="ru"), language=""),
+        case("The ferry sank.", "", "<|im_end|>", language=""),
+    ],
+    ids=["stated", "of the character", "not to be told"],
+)
+def test_of_a_language_that_the_offline_judge_does_not_know_it_says_nothing(mode: Mode, asked: Case) -> None:
+    scores = judged(OfflineJudge(), asked, mode).scores
+    assert [(score.reward, score.reason) for score in scores] == [(None, "language_unknown"), (0.0, None), (0.0, None)]
+
+
+def test_a_judge_that_knows_the_language_scores_where_the_offline_judge_cannot() -> None:
+    scores = judged(
+        (OfflineJudge(), ScriptedJudge(indifferent)), case("古い鍵です。", language="ja"), "listwise"
+    ).scores
+    assert [(score.reason, score.flags, score.judges) for score in scores] == [
+        (None, ("judge_missing", "no_comparison"), ("scripted",))
+    ]
 
 
 def test_the_digest_tells_modes_and_votes_apart() -> None:

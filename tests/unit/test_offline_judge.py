@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
+from app.cli.specimens import packaged_specimens
 from app.domain.judging import (
     Candidate,
     Defect,
@@ -20,7 +21,9 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
 )
-from app.judges.lexical import line_of, stem_of, texts
+from app.judges.corruption import Specimen
+from app.judges.languages import LANGUAGES, language, told_language
+from app.judges.lexical import line_of, texts
 from app.judges.offline import OfflineJudge, ranked, standing
 from app.sheets.casting import Staging, case_document, cast_all, scene_probes
 from app.sheets.loading import read_scenes, read_sheets
@@ -97,7 +100,7 @@ def test_it_names_itself_and_costs_nothing() -> None:
     judgement = judged(IN_CHARACTER)
     assert (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd) == (
         "offline",
-        "offline-lexical-1",
+        "offline-lexical-2",
         "",
         0,
         None,
@@ -173,6 +176,53 @@ def test_words_that_say_nothing_earn_nothing(noise: list[str]) -> None:
     assert padded <= plain
 
 
+IDLE = {
+    "en": "And so it is, and so it always was, my friend, when all is said and done?",
+    "de": "Es ist, wie es ist, und so geht es eben immer weiter, nicht wahr?",
+    "es": "Es lo que es, y así va todo, como siempre, ¿no es verdad?",
+    "fr": "C'est comme ça, et voilà tout, comme on dit toujours, n'est-ce pas ?",
+    "it": "È così, e così va il mondo, come si dice sempre, non è vero?",
+}
+
+
+@given(
+    st.lists(st.sampled_from(["No ferry, stranger.", "The ferry sank at the fair?", IDLE["en"], "You!", "Ferry?"])),
+    st.integers(0, 4),
+)
+def test_text_that_says_nothing_new_can_only_lower(more: list[str], place: int) -> None:
+    """What the reply says itself included, wherever it stands."""
+    sentences = ["No ferry, stranger.", "She sank at the fair with nine oxen.", "*wipes a mug*", "Coin on the wood?"]
+    plain, padded = standings(
+        "\n".join([*sentences, "Ferry."]), "\n".join([*sentences[:place], *more, *sentences[place:], "Ferry."])
+    )
+    assert padded <= plain
+
+
+def test_an_idle_sentence_costs_in_every_language() -> None:
+    unpunished = [
+        (specimen.cast.scene.id, plain, padded)
+        for specimen in packaged_specimens()
+        for idle in [IDLE[specimen.language]]
+        for plain, *padded in [_standings_of(specimen, "{}", f"{{}} {idle}", f"{idle} {{}}")]
+        if plain <= max(padded)
+    ]
+    assert (unpunished, {"en", "de", "es", "fr"} <= {specimen.language for specimen in packaged_specimens()}) == (
+        [],
+        True,
+    )
+
+
+def _standings_of(specimen: Specimen, *forms: str) -> list[float]:
+    asked = JudgeRequest(
+        rubric=RUBRIC,
+        document=specimen.document,
+        probes=specimen.probes,
+        language=specimen.language,
+        candidates=tuple(Candidate(id=form, text=form.replace("{}", specimen.clean)) for form in forms),
+    )
+    return [standing(RUBRIC, verdict.scores) for verdict in asyncio.run(OfflineJudge().judge(asked)).verdicts]
+
+
 @given(st.text(max_size=300))
 def test_any_text_has_a_score(text: str) -> None:
     verdict = judged(text).verdicts[0]
@@ -206,15 +256,90 @@ def test_withheld_texts_are_not_the_world() -> None:
     assert "The duke is poisoned." not in set(texts(DOCUMENT))
 
 
-def test_stems() -> None:
-    assert [stem_of(word) for word in ("coppers", "ferries", "crossing", "boxes", "bus", "is")] == [
-        "copper",
-        "ferry",
-        "cross",
-        "box",
-        "bus",
-        "is",
-    ]
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Is the ferry still crossing the marsh tonight?", "en"),
+        ("Warum sollte ich dir das glauben?", "de"),
+        ("¿Por qué está cerrada la puerta del faro?", "es"),
+        ("Pourquoi la porte de l'écluse est-elle fermée ?", "fr"),
+        ("Perché la porta del mulino è chiusa?", "it"),
+        ("Why?", "en"),
+        ("Warum?", "de"),
+        ("Porque é que a porta do moinho está fechada?", None),
+        ("Waarom is de deur van de molen dicht?", None),
+        ("Varför är dörren till kvarnen stängd?", None),
+        ("Dlaczego drzwi młyna są zamknięte?", None),
+        ("De ce este închisă ușa morii?", None),
+        ("Per què és tancada la porta del molí?", None),
+        ("Hvorfor er døren til møllen lukket?", None),
+        ("Değirmenin kapısı neden kapalı?", None),
+        ("Mengapa pintu kincir itu tertutup?", None),
+        ("水車小屋の扉はなぜ閉まっているのですか。", None),
+        ("Почему дверь мельницы закрыта?", None),
+        ("no", None),
+        ("Basil?", None),
+        ("qwertz uiop", None),
+        ("", None),
+    ],
+)
+def test_what_language_a_text_is_in(text: str, code: str | None) -> None:
+    told = told_language(text)
+    assert (told.code if told else None) == code
+
+
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_words_without_a_subject_are_of_one_kind_each(code: str) -> None:
+    known = language(code)
+    assert known is not None
+    assert (known.code, known.stop_words & known.common_words, list(known.stems(" ".join(known.common_words)))) == (
+        code,
+        frozenset(),
+        [],
+    )
+    assert all(known.assistant)
+    assert known.you - known.stop_words == frozenset()
+
+
+def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
+    """Never what the candidates are written in."""
+    answers = {
+        name: asyncio.run(OfflineJudge().judge(asked))
+        for name, asked in {
+            "told": request(IN_CHARACTER).model_copy(update={"document": {"prompt": "Basil?"}, "language": "en-GB"}),
+            "line": request("Ja, sicher, das ist nicht so."),
+            "said": request(IN_CHARACTER).model_copy(
+                update={"document": {"messages": [{"content": "Where was it that you said?"}, {"content": "Basil?"}]}}
+            ),
+            "other": request(IN_CHARACTER).model_copy(update={"language": "nl"}),
+            "nothing": request(IN_CHARACTER).model_copy(update={"document": {"prompt": "Basil?"}}),
+        }.items()
+    }
+    assert {name: (answer.failure, answer.error, len(answer.verdicts)) for name, answer in answers.items()} == {
+        **dict.fromkeys(("told", "line", "said"), (None, None, 1)),
+        "other": ("language", "knows en, de, es, fr, it and no other language: this is 'nl'", 0),
+        "nothing": (
+            "language",
+            "knows en, de, es, fr, it and no other language: what is answered is in another, or too short to tell",
+            0,
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "stems"),
+    [
+        ("en", "coppers ferries crossing boxes bus is", ["copper", "ferry", "cross", "box", "bus", "is"]),
+        ("de", "Köhlerin Kohlen Kohle Meiler Rauch es", ["köhleri", "kohl", "kohl", "meil", "rauch", "es"]),
+        ("es", "relojes reloj cajas caja tos", ["reloj", "reloj", "caja", "caja", "tos"]),
+        ("fr", "bateaux bateau écluses écluse", ["bateau", "bateau", "éclus", "éclus"]),
+        ("it", "reti rete barche barca", ["reti", "rete", "barch", "barc"]),
+    ],
+)
+def test_endings_are_taken_off(code: str, words: str, stems: list[str]) -> None:
+    known = language(code)
+    assert known is not None
+    assert [known.stem(word.casefold()) for word in words.split()] == stems
 
 
 def test_ranking_ties_what_rounds_alike() -> None:
@@ -240,6 +365,7 @@ def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> Non
                     rubric=RUBRIC,
                     document=case_document(cast, Staging(), (), ()),
                     probes=scene_probes(cast),
+                    language=cast.sheet.voice.language,
                     candidates=(),
                 )
             ]
