@@ -17,6 +17,8 @@ from app.domain.values import MAX_JSON_DEPTH
 
 ItemT = TypeVar("ItemT")
 
+MOST_ITEMS = 2_000
+
 _STARTS, _ENDS = "<|python_start|>", "<|python_end|>"
 _CALLS = re.compile(r"\s{0,100}\[\s{0,100}[A-Za-z_][\w.]{0,200}\(")
 _TOKEN = re.compile(
@@ -60,6 +62,7 @@ class _Reader:
     text: str
     position: int = 0
     depth: int = 0
+    ahead: re.Match[str] | None = None
 
     def call(self) -> Call:
         name = self._next("name")
@@ -75,6 +78,8 @@ class _Reader:
         self._mark(opens)
         found: list[ItemT] = []
         while not self._at(closes):
+            if len(found) == MOST_ITEMS:
+                raise Malformed(f"there are more than {MOST_ITEMS} items in a list")
             found.append(item())
             if not self._at(closes):
                 self._mark(",")
@@ -132,10 +137,11 @@ class _Reader:
         return key, self._value()
 
     def _peek(self) -> re.Match[str]:
-        token = _TOKEN.match(self.text, self.position)
-        if token is None:
+        if self.ahead is None or self.ahead.pos != self.position:
+            self.ahead = _TOKEN.match(self.text, self.position)
+        if self.ahead is None:
             raise Malformed("the list of calls ends early or holds what is no literal")
-        return token
+        return self.ahead
 
     def _next(self, kind: str) -> str:
         token = self._peek()
