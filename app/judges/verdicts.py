@@ -18,10 +18,10 @@ PARSER_VERSION: Final = 3
 _LONGEST_ANSWER: Final = 400_000
 """Characters from the end that are read."""
 _WORK: Final = 8
-"""Characters that may be decoded in vain, as a multiple of the answer's length."""
+"""Characters that may be decoded, as a multiple of the answer's length."""
 _TRIES: Final = 5_000
 _OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
-_OBJECTS_WEIGHED: Final = 50
+_ANSWERS_WEIGHED: Final = 50
 _PROBLEMS_TOLD: Final = 6
 _QUOTES_READ: Final = 10
 _DEFECTS_READ: Final = 30
@@ -66,15 +66,20 @@ class Unusable:
 def read_answer(text: str, request: JudgeRequest) -> Answer | Unusable:
     """The last JSON object in `text` that is a whole answer to `request`; else what is wrong with the last one that
     tries to be. Never raises, and takes time in proportion to the text."""
-    failures: list[tuple[bool, Unusable]] = []
+    problem = "there is no complete JSON object in the answer"
+    failures: list[Unusable] = []
     for part in _parts(text[-_LONGEST_ANSWER:]):
-        for found in reversed(deque(_objects(part), maxlen=_OBJECTS_WEIGHED)):
+        for found in _objects(part):
+            if "verdicts" not in found:
+                problem = '"verdicts" is missing or not a list'
+                continue
             answer = _checked(found, request)
             if isinstance(answer, Answer):
                 return answer
-            failures.append(("verdicts" in found, answer))
-    tries = [unusable for meant, unusable in failures if meant] or [unusable for _, unusable in failures]
-    return tries[0] if tries else Unusable(("there is no complete JSON object in the answer",))
+            failures.append(answer)
+            if len(failures) == _ANSWERS_WEIGHED:
+                return failures[0]
+    return failures[0] if failures else Unusable((problem,))
 
 
 def _parts(text: str) -> Iterator[str]:
@@ -91,25 +96,23 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _objects(text: str) -> Iterator[dict[str, object]]:
-    """Every JSON object that stands by itself in `text`, in order."""
+    """The JSON objects in `text`, the last one first: nothing that is quoted before an answer can then use up the work
+    that the answer takes."""
     work = _WORK * len(text) + 1000
-    tries = 0
-    opening = _OPENING.search(text)
-    while opening is not None and work > 0 and tries < _TRIES:
-        tries += 1
+    for opening in reversed(deque(_OPENING.finditer(text), maxlen=_TRIES)):
         start = opening.start()
         try:
             value, end = _DECODER.raw_decode(text, start)
         except json.JSONDecodeError as error:
             work -= error.pos - start
-            end = start + 1
         except (ValueError, RecursionError):
             # a number with thousands of digits, or nesting beyond reason: neither is an answer
             work -= len(text)
-            end = start + 1
         else:
+            work -= end - start
             yield value
-        opening = _OPENING.search(text, end)
+        if work <= 0:
+            return
 
 
 def _checked(found: Mapping[str, object], request: JudgeRequest) -> Answer | Unusable:
