@@ -1,6 +1,5 @@
 """Arithmetic word problems made from story templates: endless for training, a fixed set apart from them for testing."""
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,6 +11,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from app.domain.values import Frozen, Name, Split
+from app.draws import Draws
 
 TEST_SIZE = 1_000
 TEST_SHARE = 10
@@ -70,17 +70,6 @@ class WordProblem:
     answer: int
 
 
-class _Draws:
-    """Even choices out of the digest of a seed: the same ones in every process and every Python."""
-
-    def __init__(self, seed: str) -> None:
-        self._left = int.from_bytes(hashlib.sha512(seed.encode()).digest())
-
-    def below(self, bound: int) -> int:
-        self._left, choice = divmod(self._left, bound)
-        return choice
-
-
 class WordProblems:
     """Problem `index` of a split is a pure function of the story book and the index."""
 
@@ -108,21 +97,21 @@ class WordProblems:
         raise ValueError(f"the stories do not make {TEST_SIZE} different problems for testing")
 
     def _made(self, split: Split, index: int) -> WordProblem:
-        story = self.book.stories[_Draws(f"{split} {index}").below(len(self.book.stories))]
+        story = self.book.stories[Draws(f"{split} {index}").below(len(self.book.stories))]
         for attempt in range(MOST_DRAWS):
-            draws = _Draws(f"{split} {index} {attempt}")
+            draws = Draws(f"{split} {index} {attempt}")
             numbers = {name: _drawn(span, draws) for name, span in story.numbers.items()}
             if _split_of(story, numbers) == split and _solve(story, numbers):
                 return _told(story, numbers, self._cast(story, draws))
         raise ValueError(f"the numbers of {story.name} never come out even")
 
-    def _cast(self, story: Story, draws: _Draws) -> dict[str, str]:
+    def _cast(self, story: Story, draws: Draws) -> dict[str, str]:
         names = list(self.book.names)
         people = {letter: names.pop(draws.below(len(names))) for letter in "ABC"}
         return people | {word: choices[draws.below(len(choices))] for word, choices in story.words.items()}
 
 
-def _drawn(span: Range, draws: _Draws) -> int:
+def _drawn(span: Range, draws: Draws) -> int:
     values = range(span[0], span[1] + 1, *span[2:])
     return values[draws.below(len(values))]
 
@@ -130,7 +119,7 @@ def _drawn(span: Range, draws: _Draws) -> int:
 def _split_of(story: Story, numbers: Mapping[str, int]) -> Split:
     """Decided by the numbers alone, so that no story is told with the same numbers in both splits."""
     seed = " ".join([story.name, *(f"{name}={value}" for name, value in numbers.items())])
-    return "test" if _Draws(seed).below(TEST_SHARE) == 0 else "train"
+    return "test" if Draws(seed).below(TEST_SHARE) == 0 else "train"
 
 
 def _solve(story: Story, numbers: dict[str, int]) -> bool:

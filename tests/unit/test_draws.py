@@ -1,0 +1,21 @@
+"""Choices that are the same everywhere, and even."""
+
+from collections import Counter
+
+from app.draws import Draws
+
+
+def test_the_same_seed_makes_the_same_choices() -> None:
+    draws = Draws("rain")
+    made = [draws.below(1000) for _ in range(5)], draws.some("abcdef", 3), draws.shuffled("abc"), draws.chance(50)
+    assert made == ([187, 882, 733, 235, 368], ["c", "b", "e"], ["c", "a", "b"], True)
+
+
+def test_choices_are_even_however_many_are_made() -> None:
+    draws = Draws("long")
+    counts = Counter(draws.below(10) for _ in range(20_000))
+    assert (len(counts), max(counts.values()) < 2_200, min(counts.values()) > 1_800) == (10, True, True)
+
+
+def test_some_of_few_are_all_of_them() -> None:
+    assert sorted(Draws("few").some([3, 1, 2], 9)) == [1, 2, 3]
