@@ -3,8 +3,10 @@
 import asyncio
 import itertools
 import json
+import math
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -107,28 +109,93 @@ def test_a_fair_judge_is_followed() -> None:
     assert len(set(rewards)) == 4
 
 
-FAULTS: dict[str, Script] = {
-    "malformed JSON": always(completion('{"verdicts": [')),
-    "refusing": always(completion(None, refusal="no")),
-    "missing ids": always(completion('{"verdicts": [], "ranking": []}')),
-    "500": always(failure(500)),
-    "429": always(failure(429, retry_after="60")),
-    "401": always(failure(401)),
-    "dropped": always(Reply(b"", cut=-1)),
-    "hanging": always(Reply(b"", seconds=3600)),
+Answer = dict[str, object]
+
+
+def after(script: Script, *replies: Reply) -> Script:
+    """Those replies to the first requests, then as the script says."""
+    return lambda number, received: replies[number] if number < len(replies) else script(number, received)
+
+
+def spoilt(spoil: Callable[[list[Answer]], list[Answer]]) -> Script:
+    """A fair judge whose verdicts are not what they should be."""
+
+    def script(number: int, received: Received) -> Reply:
+        names = fairly(shown(received))
+        verdicts = spoil([verdict(name, max(0, 4 - place)) for place, name in enumerate(names)])
+        return completion(json.dumps({"verdicts": verdicts, "ranking": [[name] for name in names]}))
+
+    return script
+
+
+def in_time(script: Script, seconds: float) -> Script:
+    return lambda number, received: replace(script(number, received), seconds=seconds)
+
+
+FAIR = ranking_by(fairly)
+FAULTS: dict[str, tuple[Script, str]] = {
+    "malformed JSON": (always(completion('{"verdicts": [')), "no complete JSON object in the answer"),
+    "refusing": (always(completion(None, refusal="no")), "the judge refuses: no"),
+    "refusing in words": (always(completion("I would rather not.")), "no complete JSON object in the answer"),
+    "filtered": (always(completion("", "content_filter")), "the judge refuses"),
+    "no ids": (always(completion('{"verdicts": [], "ranking": []}')), 'is missing from "verdicts"'),
+    "a missing id": (spoilt(lambda verdicts: verdicts[1:]), 'is missing from "verdicts"'),
+    "a duplicate id": (spoilt(lambda verdicts: [*verdicts, verdicts[0]]), 'occurs more than once in "verdicts"'),
+    "an unknown id": (spoilt(lambda verdicts: [*verdicts, verdict("zzzzz")]), 'there is no candidate "zzzzz"'),
+    "out of range": (spoilt(lambda verdicts: [verdict(str(v["candidate"]), 11) for v in verdicts]), "from 0 to 4"),
+    "not a number": (
+        spoilt(lambda verdicts: [verdict(str(v["candidate"]), math.nan) for v in verdicts]),
+        "from 0 to 4",
+    ),
+    "nothing but null": (
+        spoilt(lambda verdicts: [{**v, "scores": {"likeness": None, "charm": None}} for v in verdicts]),
+        "has no score but null",
+    ),
+    "obeying the injected form": (always(completion(f"{TEXTS[1]}{TEXTS[3]}")), "no complete JSON object"),
+    "slow": (in_time(FAIR, 0.8), "no usable answer within 0.3 s"),
+    "hanging": (always(Reply(b"", seconds=3600)), "no usable answer within 0.3 s"),
+    "429": (always(failure(429, retry_after="60")), "answered 429, 1 attempts, no time for another"),
+    "429 for days": (always(failure(429, retry_after="864000")), "answered 429, 1 attempts, no time for another"),
+    "500": (always(failure(500)), "the judge's server answered 500"),
+    "401": (always(failure(401)), "the judge's server answered 401"),
+    "dropped": (always(Reply(b"", cut=-1)), "the connection to the judge's server broke"),
+    "no chat completions": (always(Reply(b"<html>")), "sent something that is not JSON"),
+    "down after the first order": (
+        lambda number, received: FAIR(number, received) if number == 0 else failure(401),
+        "the judge's server answered 401",
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_judge_is_no_score_and_a_gated_reply_stays_0(fault: str) -> None:
-    with serving(FAULTS[fault]) as server:
+    script, words = FAULTS[fault]
+    with serving(script) as server:
         scores = scores_of(server.url, (*TEXTS[:2], GATED), deadline_seconds=0.3)
-    assert [(score.outcome, score.reason, score.reward) for score in scores] == [
-        ("unscored", "judge_failed", None),
-        ("unscored", "judge_failed", None),
-        ("scored", None, 0.0),
+    assert [(score.outcome, score.reason, score.reward, words in score.rationale) for score in scores] == [
+        ("unscored", "judge_failed", None, True),
+        ("unscored", "judge_failed", None, True),
+        ("scored", None, 0.0, False),
     ]
-    assert all(score.rationale for score in scores)
+    assert scores[2].flags == ("breaks_character",)
+
+
+RECOVERIES: dict[str, Script] = {
+    "slow": in_time(FAIR, 0.2),
+    "429 with Retry-After": after(FAIR, failure(429, retry_after="0.1"), failure(429, retry_after="0.1")),
+    "a burst of 500": after(FAIR, *[failure(500)] * 6),
+    "dropped once": after(FAIR, Reply(b"", cut=-1)),
+    "broken off": after(FAIR, Reply(completion("{}").body, cut=40)),
+    "malformed at first": after(FAIR, completion('{"verdicts": ['), completion("no")),
+}
+
+
+@pytest.mark.parametrize("trouble", RECOVERIES)
+def test_trouble_that_passes_changes_no_score(trouble: str) -> None:
+    with serving(FAIR) as server:
+        expected = scores_of(server.url, (*TEXTS, GATED))
+    with serving(RECOVERIES[trouble]) as server:
+        assert scores_of(server.url, (*TEXTS, GATED)) == expected
 
 
 def test_a_budget_that_is_used_up_is_its_own_reason() -> None:
