@@ -74,11 +74,16 @@ class Known(Frozen):
     text: str
 
 
+def cast_in(sheet: CharacterSheet, scene: Scene) -> Cast:
+    """Whoever is held out of training plays in the test split alone."""
+    return Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
+
+
 def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> tuple[Cast, ...]:
     """Every character in every scene that suits it, in the order given. One that is held out of training has all of
-    its own scenes in the test split, and of the generic ones those that are for testing."""
+    its own scenes, and of the generic ones those that are for testing."""
     return tuple(
-        Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
+        cast_in(sheet, scene)
         for sheet in sheets
         for scenes in scene_sets
         for scene in scenes.scenes

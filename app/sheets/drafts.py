@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from app.domain.values import FiniteJson, Frozen, Name
 from app.errors import InvalidRequest
-from app.sheets.casting import Cast
+from app.sheets.casting import Cast, cast_in
 from app.sheets.loading import MAX_FILE_BYTES, parse_model
 from app.sheets.scenes import Scene, SceneEvent, SceneSet
 from app.sheets.schema import CharacterSheet, Text
@@ -41,12 +41,12 @@ class SheetDraft(Frozen):
 
 def drafted(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping[str, Scene]) -> Cast:
     """InvalidRequest naming `draft.<field>`, down to the field of the sheet or scene."""
-    cast = Cast(_sheet(draft, sheets), _scene(draft, scenes))
+    sheet, scene = _sheet(draft, sheets), _scene(draft, scenes)
     events = tuple(
         SceneEvent(id=f"draft-{number}", time=event.time, text=event.text)
         for number, event in enumerate(draft.events, start=1)
     )
-    return Cast(cast.sheet, cast.scene.model_copy(update={"visible": cast.scene.visible + events}))
+    return cast_in(sheet, scene.model_copy(update={"visible": scene.visible + events}))
 
 
 def alone(cast: Cast) -> SceneSet:

@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 from app.domain.judging import Case, GateFacts, PanelResult, Probes, Secret
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Passage, Task, Withheld
-from app.envs.npc_arena import NpcArena, Params
+from app.envs.npc_arena import Draft, NpcArena, Params
 from app.errors import EnvironmentUnavailable
 from app.packaged import packaged_folder
 from app.ports import Tools
@@ -309,6 +309,14 @@ def test_generic_scenes_reach_those_who_speak_their_language_and_are_not_left_ou
     arena = NpcArena([SHEET], sets)
     scenes = [arena.task("test", index, Params()).metadata["scene"] for index in range(arena.size("test", Params()))]
     assert scenes == ["all"]
+
+
+def test_a_character_held_out_of_training_plays_in_tests_alone_and_can_be_tried() -> None:
+    held_out = SHEET.model_copy(update={"meta": SHEET.meta.model_copy(update={"held_out": True})})
+    arena = NpcArena([held_out], [SCENES])
+    tried = arena.draft(Draft(character="hob_tarrant", line="Who goes there?")).task
+    sizes = [arena.size(split, Params()) for split in ("train", "test")]
+    assert (sizes, [message.content for message in tried.messages[1:]]) == ([0, 2], ["Who goes there?"])
 
 
 def test_the_rubric_weighs_to_one_and_anchors_every_level() -> None:
