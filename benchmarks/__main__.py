@@ -32,6 +32,8 @@ def main() -> None:
     print(f"  wall time / ideal of {judged.calls} calls {judged.factor:8.3f}   (at most 1.1 is wanted)")
     p99, most = (judged.lag(share) * 1e3 for share in (0.99, 1.0))
     print(f"  event loop late, p99 / most  {p99:.0f} / {most:.0f} ms   (at most 50 ms is wanted)")
+    p99, most = (judged.own_lag(share) * 1e3 for share in (0.99, 1.0))
+    print(f"  of that by its own CPU time  {p99:.0f} / {most:.0f} ms")
     print(f"  CPU per call                 {judged.cpu_seconds / judged.calls * 1e3:8.2f} ms")
 
 

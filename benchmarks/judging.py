@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,10 @@ GROUP_SIZE = 8
 CONCURRENCY = 64
 TICK_SECONDS = 0.005
 
-WORDS = "the old river road runs past our mill and nobody in town will say who walked it last night with a lantern"
+WORDS = (
+    "the old river road runs past our mill and nobody in town will say who walked it last night with a lantern "
+    "though three doors down somebody left bread on every sill before dawn broke"
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,10 @@ class Judged:
     cpu_seconds: float
     lags: tuple[float, ...]
     """Seconds by which a timer of the event loop was late, each time it was looked at."""
-    scored: int
+    own_lags: tuple[float, ...]
+    """What of each the loop's own CPU time accounts for: other programs on the machine lengthen `lags` alone."""
+    judged: int
+    """Completions that the judge scored."""
 
     @property
     def ideal_seconds(self) -> float:
@@ -55,14 +62,22 @@ class Judged:
         return self.seconds / self.ideal_seconds
 
     def lag(self, share: float) -> float:
-        return sorted(self.lags)[min(len(self.lags) - 1, int(share * len(self.lags)))]
+        return _ranked(self.lags, share)
+
+    def own_lag(self, share: float) -> float:
+        return _ranked(self.own_lags, share)
+
+
+def _ranked(values: Sequence[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
 
 
 @dataclass
 class Pulse:
-    """How late the event loop is, looked at every few milliseconds."""
+    """How late the event loop is, looked at every few milliseconds, and what CPU time its thread took meanwhile."""
 
     lags: list[float] = field(default_factory=list)
+    own_lags: list[float] = field(default_factory=list)
 
     @contextlib.asynccontextmanager
     async def beating(self) -> AsyncIterator[None]:
@@ -74,9 +89,11 @@ class Pulse:
 
     async def _beat(self) -> None:
         while True:
-            began = time.perf_counter()
+            began, cpu = time.perf_counter(), time.thread_time()
             await asyncio.sleep(TICK_SECONDS)
-            self.lags.append(max(0.0, time.perf_counter() - began - TICK_SECONDS))
+            late = max(0.0, time.perf_counter() - began - TICK_SECONDS)
+            self.lags.append(late)
+            self.own_lags.append(min(late, time.thread_time() - cpu))
 
 
 def measure(groups: int = GROUPS) -> Judged:
@@ -114,6 +131,7 @@ async def _measured(url: str, database: Path, groups: int) -> Judged:
         async with pulse.beating():
             await asyncio.sleep(0.1)
             pulse.lags.clear()
+            pulse.own_lags.clear()
             began, cpu = time.perf_counter(), time.process_time()
             scores = await asyncio.gather(*await begun(arena.score(*one, Tools(panel=panel)) for one in given))
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
@@ -121,18 +139,17 @@ async def _measured(url: str, database: Path, groups: int) -> Judged:
         calls = judge.report().spent.calls
         await judge.close()
         await store.close()
-    return Judged(calls, seconds, cpu, tuple(pulse.lags), _scored(scores))
+    return Judged(calls, seconds, cpu, tuple(pulse.lags), tuple(pulse.own_lags), _judged(scores))
 
 
 def _completions(index: int) -> list[Completion]:
-    words = WORDS.split()
+    """Replies of 46 words that differ, and that pass the gates: all of them come before the judge."""
+    chance = random.Random(index)
     return [
-        Completion(
-            text=" ".join([words[(index + place * step) % len(words)] for step in range(1, 45)]) + f" {index}.{place}"
-        )
+        Completion(text=" ".join(chance.choices(WORDS.split(), k=45)) + f" {index}.{place}")
         for place in range(GROUP_SIZE)
     ]
 
 
-def _scored(scores: Sequence[Sequence[Score]]) -> int:
-    return sum(score.outcome == "scored" for group in scores for score in group)
+def _judged(scores: Sequence[Sequence[Score]]) -> int:
+    return sum(bool(score.judges) for group in scores for score in group)

@@ -1,6 +1,6 @@
 """Gates on what a reply gives away or copies."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -40,35 +40,36 @@ def leaks_rubric(reply: Reply, facts: GateFacts) -> bool:
     """What only judges are told; words that the prompt or the player used are known from there."""
     if not facts.rubric or not _shares_run(reply, (facts.rubric,), PROMPT_RUN):
         return False
-    known = _runs(facts.prompt, PROMPT_RUN) | _runs(facts.player_said, PROMPT_RUN)
-    rubric = _runs(facts.rubric, PROMPT_RUN) - known
-    return any(gram in rubric for gram in ngrams(reply.words, PROMPT_RUN))
+    rubric = _runs((facts.rubric,), PROMPT_RUN) - _runs((facts.prompt, facts.player_said), PROMPT_RUN)
+    return not rubric.isdisjoint(_phrases(reply.words, PROMPT_RUN))
 
 
 def copies_example(reply: Reply, facts: GateFacts) -> bool:
     return _shares_run(reply, facts.examples, EXAMPLE_RUN) or _mostly_made_of(reply, facts.examples)
 
 
-def _shares_run(reply: Reply, sources: Iterable[str], length: int) -> bool:
-    if len(reply.words) < length:
-        return False
-    runs = [runs for source in sources if (runs := _runs(source, length))]
-    return any(gram in known for known in runs for gram in ngrams(reply.words, length))
+def _shares_run(reply: Reply, sources: tuple[str, ...], length: int) -> bool:
+    return not _runs(sources, length).isdisjoint(_phrases(reply.words, length))
 
 
-def _mostly_made_of(reply: Reply, sources: Iterable[str]) -> bool:
+def _mostly_made_of(reply: Reply, sources: tuple[str, ...]) -> bool:
     """Whether phrases of the sources cover most of the reply."""
     if len(reply.words) < _PHRASE:
         return False
-    known = frozenset[tuple[str, ...]]().union(*(_runs(source, _PHRASE) for source in sources))
+    known = _runs(sources, _PHRASE)
     covered = bytearray(len(reply.words))
-    for start, gram in enumerate(ngrams(reply.words, _PHRASE)):
-        if gram in known:
+    for start, phrase in enumerate(_phrases(reply.words, _PHRASE)):
+        if phrase in known:
             covered[start : start + _PHRASE] = b"\x01" * _PHRASE
     return sum(covered) >= _MOST * len(covered)
 
 
 @lru_cache(maxsize=256)
-def _runs(source: str, length: int) -> frozenset[tuple[str, ...]]:
-    """Of a prompt or an example, which all candidates of a group and many groups of a run share."""
-    return frozenset(ngrams(spoken_form(source).split(), length))
+def _runs(sources: tuple[str, ...], length: int) -> frozenset[str]:
+    """Of a prompt or of examples, which all candidates of a group and many groups of a run share."""
+    return frozenset(run for source in sources for run in _phrases(spoken_form(source).split(), length))
+
+
+def _phrases(words: Sequence[str], length: int) -> Iterator[str]:
+    """Texts and not tuples, of which the collector of cycles would have to look at thousands."""
+    return map(" ".join, ngrams(words, length))
