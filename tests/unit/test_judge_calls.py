@@ -1,14 +1,24 @@
 """The table of calls in docs/judging.md is what panels do."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from app.domain.judging import Case, Mode, Rubric, RubricCriterion
+from app.domain.judging import Case, JudgeRequest, Mode, PanelResult, Rubric, RubricCriterion
+from app.judges.configured import chat_judges
+from app.judges.listwise import chunks_of
 from app.judges.panel import JudgePanel
+from app.judges.readings import Group
 from app.judges.scripted import Script, ScriptedJudge, by_position, by_text
+from app.ports import OpenedJudge
+from tests.chat_server import Received, Reply, serving
+from tests.contracts.judge_cases import config
+from tests.preferring import preferring, said
+
+MODES: tuple[Mode, ...] = get_args(Mode)
 
 RUBRIC = Rubric(
     name="test",
@@ -31,16 +41,29 @@ def table() -> Iterator[tuple[int, ...]]:
 ROWS = tuple(table())
 
 
+def replies(size: int) -> tuple[str, ...]:
+    return tuple(f"reply number {number:02}" for number in range(size))
+
+
+async def wired(url: str, case: Case, mode: Mode) -> PanelResult:
+    judges = chat_judges([config(url)], {}, None)
+    try:
+        return await JudgePanel(tuple(judges.values()), 0.5, mode).judge(case)
+    finally:
+        for judge in judges.values():
+            if isinstance(judge, OpenedJudge):
+                await judge.close()
+
+
 def calls(mode: Mode, script: Script, size: int, votes: int, *more: str) -> int:
     judge = ScriptedJudge(script)
-    texts = [f"reply number {number:02}" for number in range(size)]
-    case = Case(key="k", rubric=RUBRIC, document={}, candidates=(*texts, *more))
+    case = Case(key="k", rubric=RUBRIC, document={}, candidates=(*replies(size), *more))
     asyncio.run(JudgePanel((judge,), 0.5, mode, votes).judge(case))
     return len(judge.requests)
 
 
 def fair(size: int) -> Script:
-    return by_text({f"reply number {number:02}": 1.0 - number / size for number in range(size)})
+    return by_text({text: 1.0 - number / size for number, text in enumerate(replies(size))})
 
 
 def test_the_table_goes_from_one_to_sixteen() -> None:
@@ -68,7 +91,45 @@ def test_calls_of_every_mode_and_size(row: tuple[int, ...], more: tuple[str, ...
     )
 
 
-@pytest.mark.parametrize("mode", ["listwise", "pairwise", "pointwise"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_judges_multiply_calls(mode: Mode, size: int) -> None:
+    judges = [ScriptedJudge(fair(size), name) for name in ("one", "two", "three")]
+    case = Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size))
+    asyncio.run(JudgePanel(judges, 0.5, mode).judge(case))
+    assert [len(judge.requests) for judge in judges] == [calls(mode, fair(size), size, 1)] * 3
+
+
+def test_only_the_chunks_in_doubt_are_read_again() -> None:
+    """Of the three chunks of nine replies one has a judge that follows position."""
+    texts = replies(9)
+    chunks = chunks_of(Group.of(Case(key="k", rubric=RUBRIC, document={}, candidates=texts), texts))
+
+    def torn(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
+        doubtful = {candidate.text for candidate in request.candidates} == set(chunks[0].texts)
+        return (by_position if doubtful else fair(9))(request, count)
+
+    assert calls("listwise", torn, 9, 1) == 2 * len(chunks) + 2 == 8
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_a_corrective_question_is_one_more_call_of_its_reading(mode: Mode, size: int) -> None:
+    """Every first answer cannot be used: as many requests again as the table says, and the judgements tell it."""
+
+    def script(number: int, received: Received) -> Reply:
+        return said("Let me think.") if len(received.messages) == 2 else preferring(number, received)
+
+    with serving(script) as server:
+        result = asyncio.run(
+            wired(server.url, Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size)), mode)
+        )
+    expected = calls(mode, fair(size), size, 1)
+    assert [judgement.calls for judgement in result.judgements] == [2] * expected
+    assert (len(server.received), {score.outcome for score in result.scores}) == (2 * expected, {"scored"})
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_group_of_gated_replies_costs_nothing(mode: Mode) -> None:
     assert calls(mode, by_position, 0, 3, "", "<|im_end|>") == 0
 
