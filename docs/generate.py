@@ -12,6 +12,7 @@ from docs.parts.http import openapi_json, route_table
 from docs.parts.judge_check import check_figures, check_mutations
 from docs.parts.metrics import metrics_table
 from docs.parts.settings import settings_example, settings_table
+from docs.parts.sheets import characters, sheet_fields
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -25,6 +26,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "defects": defects,
     "routes": route_table,
     "metrics": metrics_table,
+    "characters": characters,
+    "sheet-fields": sheet_fields,
     "judge-check-figures": check_figures,
     "judge-check-kinds": check_mutations,
 }
