@@ -34,10 +34,11 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prices import Prices
 from app.packaged import packaged_folder
-from app.ports import Clock, Environment, JudgementMemory, OpenedJudge, Panels, Retriever, SelfReporting
+from app.ports import Clock, Environment, JudgementMemory, Observer, OpenedJudge, Panels, Retriever, SelfReporting
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
+from app.service.editions import Editions
 from app.service.gateway import Gateway
 from app.service.rescoring import Rescorer
 from app.service.roster import judge_roster
@@ -169,16 +170,18 @@ def gateway_of(
     store: Store,
     panels: Panels,
     retriever: Retriever,
-    observer: PrometheusObserver,
+    observer: Observer,
     clock: Clock,
 ) -> Gateway:
     catalogue = Catalogue(classes)
+    editions = Editions(catalogue, store.sheets)
     runs = RunBook(store.runs, clock)
     shelf = Shelf(store.tasks)
     return Gateway(
         catalogue=catalogue,
         dispatcher=Dispatcher(
             catalogue=catalogue,
+            editions=editions,
             tasks=store.tasks,
             shelf=shelf,
             runs=runs,
@@ -186,9 +189,10 @@ def gateway_of(
             panels=panels,
             observer=observer,
         ),
-        stepper=Stepper(catalogue, shelf),
+        stepper=Stepper(editions, shelf),
         desk=ScoreDesk(
             catalogue=catalogue,
+            editions=editions,
             tasks=store.tasks,
             shelf=shelf,
             groups=store.groups,
@@ -198,7 +202,7 @@ def gateway_of(
             clock=clock,
         ),
         rescorer=Rescorer(
-            catalogue=catalogue,
+            editions=editions,
             shelf=shelf,
             groups=store.groups,
             scorings=store.scorings,

@@ -176,6 +176,14 @@ class Environment(Protocol):
         """Pure. `index` is in [0, size), or any non-negative integer below 2**53 when endless."""
         ...
 
+    def sheet_texts(self) -> tuple[str, ...]:
+        """Its character sheets as JSON texts, in their order: what people edit while it serves. Empty without any."""
+        return ()
+
+    def with_sheets(self, texts: Sequence[str]) -> Self:
+        """Blocking. The same environment over other sheets, as `sheet_texts` gave them. ValueError for what is none."""
+        return self
+
     def query(self, task: Task) -> ContextQuery | None:
         """What to retrieve before the task is handed out."""
         return None
@@ -265,6 +273,21 @@ class GroupToStore:
 
     group: Group
     judgements: tuple[Judgement, ...] = ()
+
+
+class Sheets(Protocol):
+    """Character sheets that tasks were made from. An edition is all of an environment's sheets, in their order, under
+    the digest of the data that they were part of."""
+
+    async def keep(self, environment: str, data_digest: str, texts: Sequence[str]) -> None:
+        """Durable on return; a known edition is left as it is."""
+
+    async def get(self, environment: str, data_digest: str) -> tuple[str, ...] | None:
+        """The texts of an edition; None for one that was never kept."""
+
+    async def begin(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
+        """By epoch of the stream, the data digest that it began with: this one for epochs that nobody began before.
+        Durable on return."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from app.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.grading.replies import spoken
 from app.packaged import packaged_folder
 from app.ports import Datasets, Drafted, Environment, Tools
-from app.prompts import Template, digest, digest_of_model
+from app.prompts import Template, canonical_json, digest, digest_of_model
 from app.sheets.casting import (
     Cast,
     Staging,
@@ -80,7 +80,9 @@ class NpcArena(Environment):
         self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet], origin: str = "character_sheets"
     ) -> None:
         self.sheets = tuple(sheets)
+        self._scene_sets = tuple(scene_sets)
         self._origin = origin
+        self._texts = tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
         self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
         # by digest, so that neighbours are different characters also for who does not shuffle
         by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
@@ -114,6 +116,12 @@ class NpcArena(Environment):
     @property
     def digests(self) -> Mapping[str, str]:
         return self._digests
+
+    def sheet_texts(self) -> tuple[str, ...]:
+        return self._texts
+
+    def with_sheets(self, texts: Sequence[str]) -> Self:
+        return type(self)([CharacterSheet.model_validate_json(text) for text in texts], self._scene_sets, self._origin)
 
     def size(self, split: Split, params: BaseModel) -> int:
         return len(self._roster.casts(split, Params.model_validate(params).turns))

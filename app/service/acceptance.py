@@ -7,7 +7,7 @@ from app.domain.runs import HeldLease, Pin, ScoringOptions
 from app.domain.scores import Score
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.ports import Clock, Groups, Panels
-from app.service.catalogue import Catalogue
+from app.service.editions import Editions
 from app.service.identity import group_id
 from app.service.requests import GroupToScore, ScoreRequest
 from app.service.runs import RunBook
@@ -26,8 +26,8 @@ class Accepted:
 
 
 class Acceptance:
-    def __init__(self, *, catalogue: Catalogue, groups: Groups, runs: RunBook, panels: Panels, clock: Clock) -> None:
-        self._catalogue = catalogue
+    def __init__(self, *, editions: Editions, groups: Groups, runs: RunBook, panels: Panels, clock: Clock) -> None:
+        self._editions = editions
         self._groups = groups
         self._runs = runs
         self._panels = panels
@@ -51,7 +51,7 @@ class Acceptance:
         holder = asked.lease_id or name or ""
         identity = group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
         flags: tuple[str, ...] = ()
-        if run is not None and (pin := self._pin(record, options)) is not None:
+        if run is not None and (pin := await self._pin(record, options)) is not None:
             same = await self._runs.pinned(run, pin)
             if run.strict and not same:
                 require_same_scoring(run, await self._is_scored(identity), pin)
@@ -79,10 +79,10 @@ class Acceptance:
         stored = (await self._groups.find([identity])).get(identity)
         return stored is not None and stored.outcome == "scored"
 
-    def _pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
+    async def _pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
         """None while the environment cannot serve: its groups are stored unscored and pin nothing."""
         try:
-            hosted = self._catalogue.hosted(record.key.environment, record.key.data_digest)
+            hosted = await self._editions.hosted(record.key.environment, record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
             return None
         return hosted.pin(options, panel_for(self._panels, hosted, options))

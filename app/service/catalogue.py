@@ -113,6 +113,11 @@ class Catalogue:
             self._hosted[name] = hosted
             return hosted
 
+    def remember(self, former: Hosted) -> None:
+        """Finds it again as `hosted` by its digest, until newer ones take its place."""
+        with self._reopening:
+            self._former[former.name].append(former)
+
     def require(self, name: str) -> None:
         """NotFound for an unknown name."""
         if name not in self.classes:

@@ -47,6 +47,7 @@ class Dispatcher:
         self,
         *,
         catalogue: Catalogue,
+        editions: Editions,
         tasks: Tasks,
         shelf: Shelf,
         runs: RunBook,
@@ -55,7 +56,7 @@ class Dispatcher:
         observer: Observer,
     ) -> None:
         self._catalogue = catalogue
-        self._editions = Editions(catalogue)
+        self._editions = editions
         self._tasks = tasks
         self._shelf = shelf
         self._runs = runs
@@ -148,7 +149,8 @@ class Dispatcher:
 
     async def _hand_out(self, source: Source, dealt: Sequence[Dealt]) -> tuple[HandedOut, ...]:
         stream, params = source.stream, source.params
-        editions = [self._editions.of(source.hosted, stream, params, one.slot.epoch) for one in dealt]
+        by_epoch = await self._editions.dealt(source.hosted, stream, params, {one.slot.epoch for one in dealt})
+        editions = [by_epoch[one.slot.epoch] for one in dealt]
         bare = [
             hosted.environment.task(stream.split, one.slot.index, params)
             for hosted, one in zip(editions, dealt, strict=True)

@@ -1,34 +1,100 @@
-"""Which edition of an environment's data an epoch of a run is dealt from: the one that it began with."""
+"""Which edition of an environment's data a task was made from, and an epoch of a run is dealt from."""
+
+import asyncio
+import logging
+from collections.abc import Collection
 
 from pydantic import BaseModel
 
 from app.domain.runs import Stream
+from app.ports import Sheets
 from app.service.catalogue import Catalogue, Hosted
 
+log = logging.getLogger(__name__)
+
 REMEMBERED_EPOCHS = 20_000
+REMEMBERED_EDITIONS = 1_000
 
 
 class Editions:
-    """Kept in memory, as former editions themselves are: after a restart every epoch goes on with what is there."""
+    """Data that are edited while the service runs are character sheets. They are in the store before the first task
+    that was made from them, so every replica finds them there, also after a restart."""
 
-    def __init__(self, catalogue: Catalogue) -> None:
+    def __init__(self, catalogue: Catalogue, sheets: Sheets) -> None:
         self._catalogue = catalogue
+        self._sheets = sheets
         self._begun: dict[tuple[str, str, int], str] = {}
+        self._kept: set[tuple[str, str]] = set()
+        self._lost: set[tuple[str, str]] = set()
+        """Asked for, and not to be made again here: their sheets are unknown, or something else changed as well."""
+        self._making = asyncio.Lock()
 
-    def of(self, present: Hosted, stream: Stream, params: BaseModel, epoch: int) -> Hosted:
-        """The present one for a look, for an epoch that begins now, and when there are more or fewer tasks than
-        before, since places in an epoch then mean other tasks."""
-        if not stream.run:
-            return present
-        place = (stream.run, stream.digest, epoch)
-        begun = self._begun.get(place)
-        if begun is None:
-            if len(self._begun) >= REMEMBERED_EPOCHS:
-                del self._begun[next(iter(self._begun))]
-            self._begun[place] = present.data_digest
-            return present
-        if begun == present.data_digest:
-            return present
-        former = self._catalogue.hosted(present.name, begun)
+    def present(self, name: str) -> Hosted:
+        """NotFound for an unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
+        return self._catalogue.hosted(name)
+
+    async def hosted(self, name: str, data_digest: str) -> Hosted:
+        """As it was when its data had that digest; as it is now where that cannot be made again. Raises as `present`
+        does, and StoreUnavailable."""
+        found = self._catalogue.hosted(name, data_digest)
+        edition = (name, data_digest)
+        if found.data_digest == data_digest or edition in self._lost or not found.environment.sheet_texts():
+            return found
+        async with self._making:
+            found = self._catalogue.hosted(name, data_digest)
+            if found.data_digest == data_digest:
+                return found
+            texts = await self._sheets.get(name, data_digest)
+            made = None if texts is None else await asyncio.to_thread(_made, found, texts)
+            if made is None or made.data_digest != data_digest:
+                _remember(self._lost, edition)
+                return found
+            self._catalogue.remember(made)
+            return made
+
+    async def dealt(
+        self, present: Hosted, stream: Stream, params: BaseModel, epochs: Collection[int]
+    ) -> dict[int, Hosted]:
+        """By epoch, what its tasks are made from: the edition that it began with in this run. The present one for a
+        look, and when there are more or fewer tasks than before, since places in an epoch then mean other tasks."""
+        if epochs and present.environment.sheet_texts():
+            await self._keep(present)
+            if stream.run:
+                begun = await self._begin(stream, epochs, present.data_digest)
+                return {epoch: await self._for(present, stream, params, begun[epoch]) for epoch in epochs}
+        return dict.fromkeys(epochs, present)
+
+    async def _for(self, present: Hosted, stream: Stream, params: BaseModel, begun: str) -> Hosted:
+        former = await self.hosted(present.name, begun)
         sizes = {hosted.environment.size(stream.split, params) for hosted in (former, present)}
         return former if len(sizes) == 1 else present
+
+    async def _keep(self, present: Hosted) -> None:
+        edition = (present.name, present.data_digest)
+        if edition not in self._kept:
+            await self._sheets.keep(*edition, present.environment.sheet_texts())
+            _remember(self._kept, edition)
+
+    async def _begin(self, stream: Stream, epochs: Collection[int], data_digest: str) -> dict[int, str]:
+        places = {epoch: (stream.run, stream.digest, epoch) for epoch in epochs}
+        known = {epoch: self._begun[place] for epoch, place in places.items() if place in self._begun}
+        new = sorted(epochs - known.keys())
+        begun = await self._sheets.begin(stream, new, data_digest) if new else {}
+        if len(self._begun) + len(begun) > REMEMBERED_EPOCHS:
+            self._begun.clear()
+        self._begun |= {places[epoch]: edition for epoch, edition in begun.items()}
+        return known | begun
+
+
+def _made(present: Hosted, texts: tuple[str, ...]) -> Hosted | None:
+    try:
+        return Hosted.of(present.environment.with_sheets(texts))
+    except ValueError:
+        log.warning("former sheets can no longer be read: %s", present.name, exc_info=True)
+        return None
+
+
+def _remember(known: set[tuple[str, str]], edition: tuple[str, str]) -> None:
+    if len(known) >= REMEMBERED_EDITIONS:
+        known.clear()
+    known.add(edition)

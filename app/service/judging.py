@@ -11,7 +11,8 @@ from app.domain.scores import Reason, Score
 from app.domain.tasks import Completion, Task
 from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
 from app.ports import Environment, Panel, Panels, Tools
-from app.service.catalogue import Catalogue, Hosted
+from app.service.catalogue import Hosted
+from app.service.editions import Editions
 from app.service.scales import panel_for
 from app.service.shelf import Shelf
 
@@ -109,8 +110,8 @@ def unscored_for(error: Exception, what: str) -> Score:
 class Scorer:
     """Turns completions into scores. Whatever goes wrong on our side becomes `unscored` here, with its reason."""
 
-    def __init__(self, catalogue: Catalogue, panels: Panels, shelf: Shelf) -> None:
-        self._catalogue = catalogue
+    def __init__(self, editions: Editions, panels: Panels, shelf: Shelf) -> None:
+        self._editions = editions
         self._shelf = shelf
         self._panels = panels
 
@@ -126,7 +127,8 @@ class Scorer:
         """One score per completion, in order. Never raises but for cancellation. `remade` stands for the record's task
         where that is of an environment as it no longer is."""
         try:
-            hosted = self._catalogue.hosted(record.key.environment, None if remade else record.key.data_digest)
+            name, data_digest = record.key.environment, record.key.data_digest
+            hosted = self._editions.present(name) if remade else await self._editions.hosted(name, data_digest)
             return await self._judged(hosted, record, completions, options, policy, remade)
         except Exception as error:
             return _all(len(completions), unscored_for(error, _named(record)))

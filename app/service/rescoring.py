@@ -18,7 +18,8 @@ from app.errors import GatewayError, InvalidRequest, NotFound
 from app.ports import Clock, Groups, Observer, Panels, Scorings
 from app.prompts import digest
 from app.service.acceptance import options_for
-from app.service.catalogue import Catalogue, Hosted
+from app.service.catalogue import Hosted
+from app.service.editions import Editions
 from app.service.judging import Judged, Scorer
 from app.service.remaking import Remaker
 from app.service.runs import RunBook
@@ -88,7 +89,7 @@ class Rescorer:
     def __init__(
         self,
         *,
-        catalogue: Catalogue,
+        editions: Editions,
         shelf: Shelf,
         groups: Groups,
         scorings: Scorings,
@@ -97,7 +98,7 @@ class Rescorer:
         observer: Observer,
         clock: Clock,
     ) -> None:
-        self._catalogue = catalogue
+        self._editions = editions
         self._shelf = shelf
         self._groups = groups
         self._scorings = scorings
@@ -105,7 +106,7 @@ class Rescorer:
         self._panels = panels
         self._observer = observer
         self._clock = clock
-        self._scorer = Scorer(catalogue, panels, shelf)
+        self._scorer = Scorer(editions, panels, shelf)
         self._remaker = Remaker()
         self._flights: dict[str, Flight] = {}
 
@@ -128,7 +129,7 @@ class Rescorer:
         await asyncio.gather(*flights, return_exceptions=True)
 
     async def _planned(self, group: Group, request: RescoreRequest) -> Planned:
-        hosted = self._catalogue.hosted(group.environment)
+        hosted = self._editions.present(group.environment)
         if request.judges and hosted.environment.rubric is None:
             raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
         run = await self._runs.ensure(group.run) if group.run is not None else None

@@ -11,6 +11,7 @@ from app.errors import Conflict, GatewayError, RequestRefused, StoreUnavailable
 from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Tasks
 from app.service.acceptance import Acceptance, Accepted, options_for
 from app.service.catalogue import Catalogue
+from app.service.editions import Editions
 from app.service.judging import Scorer
 from app.service.requests import GroupProblem, Scored, ScoreRequest
 from app.service.runs import RunBook
@@ -35,6 +36,7 @@ class ScoreDesk:
         self,
         *,
         catalogue: Catalogue,
+        editions: Editions,
         tasks: Tasks,
         shelf: Shelf,
         groups: Groups,
@@ -49,8 +51,8 @@ class ScoreDesk:
         self._groups = groups
         self._runs = runs
         self._observer = observer
-        self._acceptance = Acceptance(catalogue=catalogue, groups=groups, runs=runs, panels=panels, clock=clock)
-        self._scorer = Scorer(catalogue, panels, shelf)
+        self._acceptance = Acceptance(editions=editions, groups=groups, runs=runs, panels=panels, clock=clock)
+        self._scorer = Scorer(editions, panels, shelf)
         self._flights: dict[str, Flight] = {}
 
     async def score(

@@ -2,24 +2,24 @@
 
 from app.domain.tasks import Turn
 from app.errors import Conflict, InvalidRequest, NotFound
-from app.service.catalogue import Catalogue
+from app.service.editions import Editions
 from app.service.requests import StepRequest
 from app.service.shelf import Shelf
 
 
 class Stepper:
-    def __init__(self, catalogue: Catalogue, shelf: Shelf) -> None:
-        self._catalogue = catalogue
+    def __init__(self, editions: Editions, shelf: Shelf) -> None:
+        self._editions = editions
         self._shelf = shelf
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
         """What follows the model's last message. Conflict when the task is of another version of the environment."""
-        if not self._catalogue.hosted(environment).environment.multi_turn:
+        if not self._editions.present(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = (await self._shelf.get([request.task_id])).get(request.task_id)
         if record is None or record.key.environment != environment:
             raise NotFound(f"{request.task_id} was never handed out by {environment}", field="task_id")
-        hosted = self._catalogue.hosted(environment, record.key.data_digest)
+        hosted = await self._editions.hosted(environment, record.key.data_digest)
         if (record.key.version, record.key.data_digest) != (hosted.environment.version, hosted.data_digest):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
         return hosted.environment.step(self._shelf.task(hosted, record), request.messages)

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.errors import StoreUnavailable
-from app.ports import Clock, Health
+from app.ports import Clock, Groups, Health, Runs, Scorings, Sheets, Tasks, Views
 from app.store.database import Database
 from app.store.groups import StoredGroups
 from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
@@ -17,6 +17,7 @@ from app.store.keys import StoredKeys
 from app.store.migration import migrate
 from app.store.runs import StoredRuns
 from app.store.scorings import StoredScorings
+from app.store.sheets import StoredSheets
 from app.store.tables import runs
 from app.store.tasks import StoredTasks
 from app.store.views import StoredViews
@@ -50,13 +51,14 @@ class Store:
     def __init__(self, database: Database, judgements: Keeping) -> None:
         self._database = database
         self.judge_cache = StoredJudgeCache(database, judgements)
-        self.tasks = StoredTasks(database)
-        self.groups = StoredGroups(database)
-        self.scorings = StoredScorings(database)
-        self.runs = StoredRuns(database)
-        self.views = StoredViews(database)
+        self.tasks: Tasks = StoredTasks(database)
+        self.sheets: Sheets = StoredSheets(database)
+        self.groups: Groups = StoredGroups(database)
+        self.scorings: Scorings = StoredScorings(database)
+        self.runs: Runs = StoredRuns(database)
+        self.views: Views = StoredViews(database)
         self.keys = StoredKeys(database)
-        self.health = StoredHealth(database)
+        self.health: Health = StoredHealth(database)
 
     @classmethod
     def open(

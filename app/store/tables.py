@@ -4,24 +4,12 @@ Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a
 and lone surrogates escaped, which both databases accept; everything else is an identifier of ours.
 """
 
-from typing import ClassVar
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, Text, text
+from sqlmodel import Field
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, MetaData, Table, Text, text
-from sqlmodel import Field, SQLModel
-
-metadata = MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-    }
-)
-
-
-class Record(SQLModel):
-    metadata: ClassVar[MetaData] = metadata
-
+import app.store.sheet_tables  # noqa: F401  # so that whoever has these tables has all
+from app.store.records import Record, table_of
+from app.store.records import metadata as metadata
 
 def _sequence(name: str = "sequence") -> "Column[int]":
     return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
@@ -292,24 +280,20 @@ class ApiKeyTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-def _table(record: type[Record]) -> Table:
-    return metadata.tables[str(record.__tablename__)]
-
-
-prompts = _table(PromptTable)
-tasks = _table(TaskTable)
-contexts = _table(ContextTable)
-streams = _table(StreamTable)
-leases = _table(LeaseTable)
-runs = _table(RunTable)
-pins = _table(PinTable)
-groups = _table(GroupTable)
-rollouts = _table(RolloutTable)
-scores = _table(ScoreTable)
-judgements = _table(JudgementTable)
-scorings = _table(ScoringTable)
-rescores = _table(RescoreTable)
-idempotency_keys = _table(IdempotencyKeyTable)
-judge_cache = _table(JudgeCacheTable)
-judge_spending = _table(JudgeSpendingTable)
-api_keys = _table(ApiKeyTable)
+prompts = table_of(PromptTable)
+tasks = table_of(TaskTable)
+contexts = table_of(ContextTable)
+streams = table_of(StreamTable)
+leases = table_of(LeaseTable)
+runs = table_of(RunTable)
+pins = table_of(PinTable)
+groups = table_of(GroupTable)
+rollouts = table_of(RolloutTable)
+scores = table_of(ScoreTable)
+judgements = table_of(JudgementTable)
+scorings = table_of(ScoringTable)
+rescores = table_of(RescoreTable)
+idempotency_keys = table_of(IdempotencyKeyTable)
+judge_cache = table_of(JudgeCacheTable)
+judge_spending = table_of(JudgeSpendingTable)
+api_keys = table_of(ApiKeyTable)

@@ -40,6 +40,8 @@ EXPECTED: Mapping[str, set[str]] = {
     "tasks": {"pk_tasks", "pk_prompts"},
     "held leases": {"pk_leases", "pk_streams"},
     "contexts": {"pk_contexts"},
+    "edition": {"pk_editions", "pk_sheets"},
+    "epochs": {"pk_epochs"},
     "hand out": {"pk_streams", "pk_leases", "ix_leases_live_expiry", "ix_leases_deferred", "ix_leases_live_task"},
     "add": {"pk_idempotency_keys", "pk_leases", "pk_tasks", *LOADED},
     "finish": {"pk_groups", *LOADED},
@@ -129,6 +131,9 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     held = (await store.tasks.lease(stream(), 10, 60, cycle(100))).leases
     await store.tasks.lease(stream(), 1, 0, cycle(100))
     await store.tasks.freeze(stream(), {(0, index): Context() for index in range(10)})
+    for number in range(40):
+        await store.sheets.keep("npc_arena", f"e{number}", [f'{{"id": {number + n}}}' for n in range(10)])
+        await store.sheets.begin(stream(f"r{number}"), range(10), "e1")
     await store.groups.add([group("fresh", [Score.pending()])])
     engine = open_writer(url)
     with engine.begin() as connection:
@@ -150,6 +155,8 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "tasks": store.tasks.get(["task_1", "task_2"]),
         "held leases": store.tasks.leases([lease.lease_id for lease in held]),
         "contexts": store.tasks.frozen(stream(), [(0, 1), (0, 2)]),
+        "edition": store.sheets.get("npc_arena", "e1"),
+        "epochs": store.sheets.begin(stream(), [0, 1], "e1"),
         "hand out": store.tasks.lease(stream(), 2, 60, cycle(100)),
         "add": store.groups.add(answer, IdempotencyKey("key", "body")),
         "finish": store.groups.finish([group("fresh", [Score.exact(True)])]),

@@ -42,11 +42,14 @@ class Place:
         return items(await self.post("/envs/npc_arena/next-batch", asked), "tasks")
 
     async def edit(self) -> JsonValue:
+        self.write()
+        return await self.post("/characters/reload", {})
+
+    def write(self) -> None:
         path = self.sheets / "hob_tarrant.yaml"
         text = path.read_text(encoding="utf-8")
         assert OLD in text
         path.write_text(text.replace(OLD, NEW), encoding="utf-8")
-        return await self.post("/characters/reload", {})
 
     def stored(self) -> dict[str, list[str]]:
         """Every row, but for what judges answered and cost."""
@@ -69,10 +72,12 @@ def visit(folder: Path, doing: Callable[[Place], Coroutine[None, None, None]]) -
 
 @contextlib.asynccontextmanager
 async def place(folder: Path) -> AsyncIterator[Place]:
+    """Of a folder that was there before, sheets and database are as they were left."""
     sheets, database = folder / "sheets", folder / "gateway.db"
-    sheets.mkdir()
-    for name in ("hob_tarrant", "ottoline_vesk"):
-        shutil.copy(SHIPPED / f"{name}.yaml", sheets)
+    if not sheets.exists():
+        sheets.mkdir()
+        for name in ("hob_tarrant", "ottoline_vesk"):
+            shutil.copy(SHIPPED / f"{name}.yaml", sheets)
     app = create_app(
         Settings(database_url=f"sqlite:///{database}", character_sheets=sheets),
         environments={"npc_arena": NpcArena},
@@ -229,5 +234,74 @@ def test_the_documented_trial_can_be_sent(tmp_path: Path) -> None:
         content = at(document, "paths", "/envs/npc_arena/try", "post", "requestBody", "content")
         trial = await there.post("/envs/npc_arena/try", at(content, "application/json", "example"))
         assert len(items(trial, "completions")) == 2
+
+    visit(tmp_path, doing)
+
+
+def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> None:
+    out: list[JsonValue] = []
+    digests: list[JsonValue] = []
+
+    async def before(there: Place) -> None:
+        leased, looked = hobs(await there.tasks(400, "a"))[0], hobs(await there.tasks(400))[-1]
+        (episode, *_) = hobs(await there.tasks(100, "b", params={"turns": "multi"}))
+        other = hobs(await there.tasks(400, "c"))[0]
+        scored = await there.post("/envs/npc_arena/score", answers(other))
+        digests.append(at(scored, "groups", 0, "scores", 0, "scoring_digest"))
+        out.extend([leased, looked, episode])
+        there.write()
+
+    async def after(there: Place) -> None:
+        leased, looked, episode = out
+        said: list[JsonValue] = [{"role": "assistant", "content": "Nay. Mind the mud."}]
+        turn = await there.post("/envs/npc_arena/step", {"task_id": at(episode, "task_id"), "messages": list(said)})
+        scored = [await there.post("/envs/npc_arena/score", answers(task)) for task in (leased, looked)]
+        groups = [at(one, "groups", 0) for one in scored]
+        assert edition(await there.tasks(400)) == {NEW}
+        assert [(at(one, "outcome"), at(one, "flags")) for one in groups] == [("scored", [])] * 2
+        assert [at(one, "scores", 0, "scoring_digest") for one in groups] == digests * 2
+        assert at(turn, "done") is False
+
+    visit(tmp_path, before)
+    visit(tmp_path, after)
+
+
+def test_an_epoch_goes_on_after_a_restart_with_what_it_began_with(tmp_path: Path) -> None:
+    batches: list[list[JsonValue]] = []
+    chosen: JsonValue = {"character": ["hob_tarrant"]}
+
+    async def before(there: Place) -> None:
+        size = len(await there.tasks(400, "elsewhere", select=chosen))
+        batches.append(await there.tasks(size // 2, "a", select=chosen))
+        there.write()
+
+    async def after(there: Place) -> None:
+        size = len(await there.tasks(400, "fresh", select=chosen))
+        for task in batches[0]:
+            await there.post("/envs/npc_arena/score", answers(task))
+        rest = await there.tasks(size - size // 2, "a", select=chosen)
+        batches.extend([rest, await there.tasks(size, "a", cursor=10 * size, select=chosen)])
+
+    visit(tmp_path, before)
+    visit(tmp_path, after)
+    assert [edition(tasks) for tasks in batches] == [{OLD}, {OLD}, {NEW}]
+
+
+def test_a_replica_scores_what_another_dealt_from_sheets_that_it_has_not_read(tmp_path: Path) -> None:
+    async def doing(first: Place) -> None:
+        async with place(tmp_path) as second:
+            begun = hobs(await second.tasks(400, "a"))[0]
+            await first.edit()
+            epoch = await first.tasks(400, "b")
+            (dealt, *_) = hobs(epoch)
+            same_epoch = await second.tasks(len(epoch), "b", cursor=0)
+            scored = [
+                await second.post("/envs/npc_arena/score", answers(dealt)),
+                await first.post("/envs/npc_arena/score", answers(begun)),
+            ]
+            assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
+                ("scored", [])
+            ] * 2
+            assert [edition([begun]), edition([dealt]), edition(same_epoch)] == [{OLD}, {NEW}, {NEW}]
 
     visit(tmp_path, doing)

@@ -12,14 +12,11 @@ from app.domain.runs import Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.errors import StoreUnavailable
+from app.main import gateway_of
 from app.ports import Groups, GroupToStore, IdempotencyKey, Runs
 from app.service import scoring
-from app.service.catalogue import Catalogue
-from app.service.dispatch import Dispatcher
 from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
-from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
-from app.service.shelf import Shelf
 from app.sources.configured import ConfiguredDatasets
 from app.store.store import Store
 from app.telemetry.silent import SilentObserver
@@ -116,37 +113,15 @@ def at_desk(tmp_path: Path, migrated_file: Path) -> Callable[[Play], None]:
 async def _played(url: str, play: Play) -> None:
     world = World()
     store = Store.open(url, MIGRATIONS, clock=world.now)
-    catalogue = Catalogue(environments(world))
-    catalogue.open(ConfiguredDatasets({}))
-    shelf = Shelf(store.tasks)
-    observer = SilentObserver()
-    judges = panels(world.judge)
-    runs = RunBook(FaultyRuns(store.runs), world.now)
-    groups = FaultyGroups(store.groups)
-    dispatcher = Dispatcher(
-        catalogue=catalogue,
-        tasks=store.tasks,
-        shelf=shelf,
-        runs=runs,
-        retriever=world,
-        panels=judges,
-        observer=observer,
-    )
-    desk = ScoreDesk(
-        catalogue=catalogue,
-        tasks=store.tasks,
-        shelf=shelf,
-        groups=groups,
-        runs=runs,
-        panels=judges,
-        observer=observer,
-        clock=world.now,
-    )
-    (task,) = (await dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
+    store.groups = groups = FaultyGroups(store.groups)
+    store.runs = FaultyRuns(store.runs)
+    gateway = gateway_of(environments(world), store, panels(world.judge), world, SilentObserver(), world.now)
+    gateway.catalogue.open(ConfiguredDatasets({}))
+    (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
     try:
-        await play(Office(world, desk, groups, task.task_id))
+        await play(Office(world, gateway.desk, groups, task.task_id))
     finally:
-        await desk.close()
+        await gateway.desk.close()
         await store.close()
 
 

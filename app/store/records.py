@@ -1,0 +1,23 @@
+"""What every table class is: a record of one schema, whose constraints have names that migrations can refer to."""
+
+from typing import ClassVar
+
+from sqlalchemy import MetaData, Table
+from sqlmodel import SQLModel
+
+metadata = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+    }
+)
+
+
+class Record(SQLModel):
+    metadata: ClassVar[MetaData] = metadata
+
+
+def table_of(record: type[Record]) -> Table:
+    return metadata.tables[str(record.__tablename__)]

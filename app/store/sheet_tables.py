@@ -1,0 +1,41 @@
+"""Tables of what is edited while the service runs, and of what was made from it."""
+
+from sqlalchemy import BigInteger, Text
+from sqlmodel import Field
+
+from app.store.records import Record, table_of
+
+
+class SheetTable(Record, table=True):
+    """A character sheet as a JSON text, once by the digest of `body`."""
+
+    __tablename__ = "sheets"
+    digest: str = Field(primary_key=True)
+    body: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class EditionTable(Record, table=True):
+    """All sheets that an environment had under one digest of its data: a JSON list of their digests, in order."""
+
+    __tablename__ = "editions"
+    environment: str = Field(primary_key=True)
+    data_digest: str = Field(primary_key=True)
+    sheets: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class EpochTable(Record, table=True):
+    """The edition that an epoch of a stream began with."""
+
+    __tablename__ = "epochs"
+    run: str = Field(primary_key=True)
+    stream: str = Field(primary_key=True)
+    epoch: int = Field(primary_key=True, sa_type=BigInteger)
+    data_digest: str
+    created_at: int = Field(sa_type=BigInteger)
+
+
+sheets = table_of(SheetTable)
+editions = table_of(EditionTable)
+epochs = table_of(EpochTable)
