@@ -37,3 +37,8 @@ class ExpectedCall(Frozen):
     optional: frozenset[str] = frozenset()
     """Arguments that may be left out. One that the tool's schema gives a default may be left out when the default is
     among the accepted values, too."""
+
+    def least(self) -> Call:
+        """The call with the first accepted value of each argument that has to be there."""
+        kept = {name: values[0] for name, values in self.arguments.items() if name not in self.optional}
+        return Call(name=self.name, arguments=kept)

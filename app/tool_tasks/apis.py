@@ -1,0 +1,150 @@
+"""Interfaces of services as we wrote them, with the words in which people ask for them.
+
+Every value of a request stands in its text as it is to be passed on, so that one call is right and no other.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Self
+
+import yaml
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+
+from app.domain.tasks import FunctionSpec, ToolSpec
+from app.domain.values import FiniteJson, Frozen
+
+SLOT = re.compile(r"\{(\w+)\}")
+PART = re.compile(r"\[([^\[\]]+)\]")
+"""A part of a text that may be left out, with the arguments that it names."""
+
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][\w.]{1,60}$")]
+
+
+class Value(Frozen):
+    """A value and the words that ask for it, where they are not the value itself."""
+
+    value: FiniteJson
+    said: str
+
+
+class Argument(Frozen):
+    """One argument of a tool. Its values come from `values`, from a named pool, or from a range of numbers."""
+
+    schema_: Annotated[dict[str, FiniteJson], Field(alias="schema")]
+    values: tuple[Value | FiniteJson, ...] = ()
+    pool: str | None = None
+    range: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)] | None = None
+    """Lowest, highest, and the step between, 1 unless it is given."""
+    listed: Annotated[tuple[int, int], Field(min_length=2)] | None = None
+    """A list of so many different values, from and to."""
+    optional: bool = False
+    """May be left out of a call. One with a `default` in its schema may be as well."""
+    missing: tuple[str, ...] = ()
+    """Words by which its absence may be named."""
+
+    @model_validator(mode="after")
+    def _has_values(self) -> Self:
+        if sum((bool(self.values), self.pool is not None, self.range is not None)) != 1:
+            raise ValueError("an argument has exactly one of values, pool and range")
+        return self
+
+
+class Incomplete(Frozen):
+    """A request that lacks a required argument."""
+
+    text: str
+    lacks: str
+
+
+class Tool(Frozen):
+    name: ToolName
+    description: Annotated[str, Field(min_length=10)]
+    about: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Words, in lower case, any of which says that a tool like this one is missing."""
+    arguments: dict[str, Argument] = {}
+    asks: Annotated[tuple[str, ...], Field(min_length=2)]
+    """Whole sentences with every required argument as `{name}`; `[ for {days} days]` may be left out."""
+    incomplete: tuple[Incomplete, ...] = ()
+    confusable: tuple[ToolName, ...] = ()
+    """Other tools that somebody could take for right where this one is meant."""
+
+    @model_validator(mode="after")
+    def _asks_for_its_arguments(self) -> Self:
+        for text in self.asks:
+            if not {*self.required} <= {*SLOT.findall(PART.sub("", text))}:
+                raise ValueError(f"{self.name}: {text!r} does not name every required argument")
+            self._knows(text)
+        for one in self.incomplete:
+            self._knows(one.text)
+            if one.lacks not in self.required or one.lacks in SLOT.findall(one.text):
+                raise ValueError(f"{self.name}: {one.text!r} does not lack {one.lacks}")
+            if not self.arguments[one.lacks].missing:
+                raise ValueError(f"{self.name}.{one.lacks} has no words that name its absence")
+        return self
+
+    def _knows(self, text: str) -> None:
+        unknown = set(SLOT.findall(text)) - self.arguments.keys()
+        if unknown:
+            raise ValueError(f"{self.name}: {text!r} names {min(unknown)}, which is no argument")
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """Arguments that every call has."""
+        return tuple(
+            name
+            for name, argument in self.arguments.items()
+            if not argument.optional and "default" not in argument.schema_
+        )
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        properties: dict[str, JsonValue] = {name: argument.schema_ for name, argument in self.arguments.items()}
+        parameters: dict[str, JsonValue] = {
+            "type": "object",
+            "properties": properties,
+            "required": [*self.required],
+            "additionalProperties": False,
+        }
+        return ToolSpec(function=FunctionSpec(name=self.name, description=self.description, parameters=parameters))
+
+
+class Domain(Frozen):
+    domain: Annotated[str, Field(pattern=r"^[a-z_]+$")]
+    pools: dict[str, Annotated[tuple[Value | FiniteJson, ...], Field(min_length=4)]] = {}
+    tools: Annotated[tuple[Tool, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _pools_are_there(self) -> Self:
+        for tool in self.tools:
+            for name, argument in tool.arguments.items():
+                if argument.pool is not None and argument.pool not in self.pools:
+                    raise ValueError(f"{tool.name}.{name}: there is no pool {argument.pool}")
+        return self
+
+
+def _distinct(domains: tuple[Domain, ...]) -> tuple[Domain, ...]:
+    names = [tool.name for domain in domains for tool in domain.tools]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ValueError(f"two tools are called {min(twice)}")
+    unknown = {one for domain in domains for tool in domain.tools for one in tool.confusable} - {*names}
+    if unknown:
+        raise ValueError(f"there is no tool {min(unknown)} to confuse another with")
+    return domains
+
+
+class ApiBook(Frozen):
+    """All domains, in the order of their names."""
+
+    domains: Annotated[tuple[Domain, ...], Field(min_length=1), AfterValidator(_distinct)]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """From one YAML file per domain; pydantic.ValidationError where one is not a domain."""
+        files = sorted(folder.glob("*.yaml"))
+        return cls.model_validate({"domains": [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]})
+
+    def tools(self) -> Iterator[tuple[Domain, Tool]]:
+        return ((domain, tool) for domain in self.domains for tool in domain.tools)

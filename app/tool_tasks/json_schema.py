@@ -1,0 +1,76 @@
+"""Tools as data sets describe them, as JSON Schema."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.tasks import FunctionSpec, ToolSpec
+
+_TYPES: Final[Mapping[str, str]] = {
+    "dict": "object",
+    "object": "object",
+    "hashmap": "object",
+    "list": "array",
+    "array": "array",
+    "tuple": "array",
+    "set": "array",
+    "str": "string",
+    "string": "string",
+    "char": "string",
+    "int": "integer",
+    "integer": "integer",
+    "long": "integer",
+    "float": "number",
+    "double": "number",
+    "number": "number",
+    "bool": "boolean",
+    "boolean": "boolean",
+    "none": "null",
+    "null": "null",
+}
+"""JSON Schema's types by what data sets call them. Others, like `any`, are no type."""
+
+_GENERIC = re.compile(r"(\w+)\[(.*)\]")
+_KEPT = ("description", "enum", "default", "minimum", "maximum", "items", "properties", "required")
+
+
+def tool_spec(name: str, description: str, properties: Mapping[str, JsonValue], required: list[str]) -> ToolSpec:
+    """ValueError for arguments that are not described by objects."""
+    parameters: dict[str, JsonValue] = {
+        "type": "object",
+        "properties": {argument: schema_of(described) for argument, described in properties.items()},
+        "required": [*required],
+    }
+    return ToolSpec(function=FunctionSpec(name=name, description=description, parameters=parameters))
+
+
+def schema_of(described: JsonValue) -> dict[str, JsonValue]:
+    """JSON Schema of one argument: its type by its proper name, at every depth."""
+    if not isinstance(described, dict):
+        raise ValueError("an argument is described by an object")
+    schema = {key: described[key] for key in _KEPT if key in described} | type_of(described.get("type"))
+    items, properties = schema.get("items"), schema.get("properties")
+    if isinstance(items, dict):
+        schema["items"] = schema_of(items)
+    if isinstance(properties, dict):
+        schema["properties"] = {name: schema_of(inner) for name, inner in properties.items()}
+    if isinstance(schema.get("enum"), list) and not schema["enum"]:
+        del schema["enum"]
+    return schema
+
+
+def type_of(written: JsonValue) -> dict[str, JsonValue]:
+    """`List[int]` and its like with their items; nothing for what is no type."""
+    if not isinstance(written, str):
+        return {}
+    plain = written.split(",")[0].strip() if "[" not in written else written.strip()
+    generic = _GENERIC.match(plain)
+    if generic is not None and generic[1].lower() == "optional":
+        return type_of(generic[2])
+    if generic is not None and _TYPES.get(generic[1].lower()) == "array":
+        inside = type_of(generic[2]) if generic[1].lower() != "tuple" else {}
+        return {"type": "array", "items": inside} if inside else {"type": "array"}
+    named = _TYPES.get((generic[1] if generic is not None else plain).lower())
+    return {} if named is None else {"type": named}

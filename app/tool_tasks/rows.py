@@ -1,0 +1,109 @@
+"""Requests from a data set of the operator's, in whichever shape its rows are."""
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
+
+from app.calls.matching import match
+from app.calls.values import ExpectedCall
+from app.domain.sources import Dataset
+from app.domain.tasks import Message, ToolSpec
+from app.domain.values import Split
+from app.tool_tasks import bfcl, xlam
+from app.tool_tasks.requests import Category, ToolRequest
+
+log = logging.getLogger(__name__)
+
+
+class ToolRow(BaseModel):
+    """`question` and `function`, as in BFCL, or `query` and `tools`, as in xLAM, with what a right answer calls:
+    `ground_truth` or `answers`. A row without either asks for no call."""
+
+    model_config = ConfigDict(frozen=True)
+
+    question: JsonValue = None
+    function: JsonValue = None
+    ground_truth: JsonValue = None
+    query: str | None = None
+    tools: JsonValue = None
+    answers: JsonValue = None
+
+    @model_validator(mode="after")
+    def _is_of_a_shape(self) -> Self:
+        if (self.question is None or self.function is None) and (self.query is None or self.tools is None):
+            raise ValueError("a row has `question` and `function`, or `query` and `tools`")
+        _ = self.messages, self.offered
+        return self
+
+    @cached_property
+    def messages(self) -> tuple[Message, ...]:
+        return bfcl.messages_of(self.question) if self.query is None else xlam.messages_of(self.query)
+
+    @cached_property
+    def offered(self) -> tuple[ToolSpec, ...]:
+        return bfcl.tools_of(self.function) if self.query is None else xlam.tools_of(self.tools)
+
+    def request(self) -> ToolRequest:
+        """ValueError where no reply could be right: the data sets have a few such rows."""
+        expected: tuple[ExpectedCall, ...] = ()
+        if self.ground_truth is not None:
+            expected = bfcl.expected_of(self.ground_truth)
+        elif self.answers is not None:
+            expected = xlam.expected_of(self.answers)
+        if not match([one.least() for one in expected], expected, self.offered).correct:
+            raise ValueError("the right answer does not fit the tools")
+        return ToolRequest(
+            category=_category(self.offered, expected),
+            domain="dataset",
+            messages=self.messages,
+            tools=self.offered,
+            expected=expected,
+        )
+
+
+class ToolRows:
+    """The rows of a data set that can be answered."""
+
+    def __init__(self, dataset: Dataset[ToolRow]) -> None:
+        self.origin = dataset.origin
+        self.digest = dataset.digest
+        self._requests = {split: _answerable(dataset, split) for split in dataset.splits}
+        self._chosen: dict[tuple[Split, tuple[Category, ...]], tuple[ToolRequest, ...]] = {}
+
+    def size(self, split: Split, categories: tuple[Category, ...] = ()) -> int:
+        return len(self._of(split, categories))
+
+    def request(self, split: Split, index: int, categories: tuple[Category, ...] = ()) -> ToolRequest:
+        return self._of(split, categories)[index]
+
+    def _of(self, split: Split, categories: tuple[Category, ...]) -> tuple[ToolRequest, ...]:
+        if not categories:
+            return self._requests[split]
+        key = split, categories
+        if key not in self._chosen:
+            self._chosen[key] = tuple(one for one in self._requests[split] if one.category in categories)
+        return self._chosen[key]
+
+
+def _answerable(dataset: Dataset[ToolRow], split: Split) -> tuple[ToolRequest, ...]:
+    requests = []
+    for row in dataset.splits[split]:
+        try:
+            requests.append(row.request())
+        except ValueError:
+            continue
+    left_out = len(dataset.splits[split]) - len(requests)
+    if left_out:
+        log.warning("%s, %s: %d rows are left out, since no reply could be right", dataset.origin, split, left_out)
+    return tuple(requests)
+
+
+def _category(tools: Sequence[ToolSpec], expected: Sequence[ExpectedCall]) -> Category:
+    if not expected:
+        return "irrelevance"
+    if len(expected) == 1:
+        return "simple" if len(tools) == 1 else "choice"
+    return "parallel" if len({one.name for one in expected}) == 1 else "several"
