@@ -2,13 +2,18 @@
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
+from typer.testing import CliRunner
 
+from app.cli.main import cli
+from app.settings import PREFIX, read_settings
 from tests.serving import ROOT, Served, serving
 
 pytestmark = pytest.mark.xdist_group("readme")
@@ -51,6 +56,33 @@ def test_the_curl_section_works_verbatim(gateway: Served, tmp_path: Path) -> Non
 def test_the_curl_section_needs_nothing_but_curl_and_the_shell() -> None:
     commands = re.findall(r"(?:^|[|(]\s*|&&\s*)([a-z]+[0-9]*)\b(?!=)", "\n".join(shell_blocks()), re.MULTILINE)
     assert set(commands) <= {"curl", "grep", "head", "tee"}
+
+
+def commands(group: str) -> list[list[str]]:
+    """What is shown of one group of our commands, as words behind the program's name."""
+    shown = re.findall(rf"atropos-envs ({group} (?:.*\\\n)*.*)\n", README)
+    return [shlex.split(command.replace("\\\n", " ")) for command in shown if "--" in command or group == "judges"]
+
+
+def test_the_shown_character_can_be_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    (words,) = commands("sheets try")
+    monkeypatch.chdir(ROOT)
+    done = CliRunner().invoke(cli, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    good, dull, broken = [one["score"] for one in json.loads(done.stdout)["completions"]]
+    assert good["reward"] > dull["reward"] > broken["reward"] == 0.0
+    assert broken["flags"] == ["breaks_character"]
+
+
+def test_the_shown_judge_can_be_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+    (tmp_path / "gateway.yaml").write_text(shown, encoding="utf-8")
+    monkeypatch.setenv(PREFIX + "SETTINGS", str(tmp_path / "gateway.yaml"))
+    read = read_settings()
+    assert read.model_dump(mode="json", exclude_unset=True) == yaml.safe_load(shown)
+    (words,) = commands("judges")
+    assert (words[:2], words[2] in read.judges) == (["judges", "check"], True)
+    assert CliRunner().invoke(cli, [*words[:2], "--help"]).exit_code == 0
 
 
 def test_the_commands_that_make_takes_are_the_ones_shown() -> None:
