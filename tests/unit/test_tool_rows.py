@@ -1,0 +1,194 @@
+"""Rows of others' data sets, as requests of ours."""
+
+import json
+
+import pytest
+from pydantic import JsonValue, ValidationError
+
+from app.calls.values import ExpectedCall
+from app.domain.sources import Dataset
+from app.domain.tasks import Message
+from app.tool_tasks.json_schema import schema_of
+from app.tool_tasks.requests import ToolRequest
+from app.tool_tasks.rows import ToolRow, ToolRows
+
+AREA: dict[str, JsonValue] = {
+    "name": "calculate_triangle_area",
+    "description": "Area of a triangle.",
+    "parameters": {
+        "type": "dict",
+        "properties": {
+            "base": {"type": "integer", "description": "The base."},
+            "height": {"type": "float", "description": "The height."},
+            "unit": {"type": "string", "description": "The unit."},
+            "points": {"type": "tuple", "items": {"type": "float"}},
+            "style": {"type": "dict", "properties": {"colour": {"type": "string"}}},
+        },
+        "required": ["base", "height"],
+    },
+}
+SAID = (Message(role="user", content="Area of a triangle, base 10 and height 5?"),)
+
+
+def _row(**columns: JsonValue) -> ToolRow:
+    return ToolRow.model_validate(
+        {"question": [[{"role": "user", "content": SAID[0].content}]], "function": [AREA], **columns}
+    )
+
+
+def _expected(**arguments: JsonValue) -> tuple[ExpectedCall, ...]:
+    return _row(ground_truth=[{"calculate_triangle_area": arguments}]).request().expected
+
+
+def test_a_row_of_the_leaderboard() -> None:
+    row = _row(
+        id="simple_0", ground_truth=[{"calculate_triangle_area": {"base": [10], "height": [5], "unit": ["units", ""]}}]
+    )
+    tools = row.offered
+    assert row.request() == ToolRequest(
+        category="simple",
+        domain="dataset",
+        messages=SAID,
+        tools=tools,
+        expected=(
+            ExpectedCall(
+                name="calculate_triangle_area",
+                arguments={"base": (10,), "height": (5,), "unit": ("units",)},
+                optional=frozenset({"unit"}),
+            ),
+        ),
+    )
+    assert tools[0].function.parameters == {
+        "type": "object",
+        "properties": {
+            "base": {"type": "integer", "description": "The base."},
+            "height": {"type": "number", "description": "The height."},
+            "unit": {"type": "string", "description": "The unit."},
+            "points": {"type": "array", "items": {"type": "number"}},
+            "style": {"type": "object", "properties": {"colour": {"type": "string"}}},
+        },
+        "required": ["base", "height"],
+    }
+
+
+def test_the_mark_of_omission_is_no_value() -> None:
+    (call,) = _expected(base=[1], height=[2], unit=[""], points=["", [], [1.0]])
+    assert (dict(call.arguments), call.optional) == (
+        {"base": (1,), "height": (2,), "points": ([1.0],)},
+        frozenset({"points"}),
+    )
+
+
+def test_alternatives_inside_objects() -> None:
+    (call,) = _expected(base=[1], height=[2], style=[{"colour": ["red", "crimson"], "width": [1, ""]}])
+    assert call.arguments["style"] == (
+        {"colour": "red", "width": 1},
+        {"colour": "red"},
+        {"colour": "crimson", "width": 1},
+        {"colour": "crimson"},
+    )
+
+
+@pytest.mark.parametrize("question", ["Hello?", [{"role": "user", "content": "Hello?"}]])
+def test_a_row_without_a_right_call_asks_for_none(question: JsonValue) -> None:
+    request = _row(question=question).request()
+    assert (request.category, request.expected, request.messages[0].content) == ("irrelevance", (), "Hello?")
+
+
+def test_categories_are_told_by_tools_and_calls() -> None:
+    other: JsonValue = {**AREA, "name": "area_of_square"}
+    right: JsonValue = {"base": [1], "height": [2]}
+    area: JsonValue = {"calculate_triangle_area": right}
+    square: JsonValue = {"area_of_square": right}
+    requests = [
+        _row(function=[AREA, other], ground_truth=[area]),
+        _row(ground_truth=[area, area]),
+        _row(function=[AREA, other], ground_truth=[square, area]),
+    ]
+    assert [row.request().category for row in requests] == ["choice", "parallel", "several"]
+
+
+XLAM: dict[str, JsonValue] = {
+    "id": 1,
+    "query": "Where can I find live giveaways for beta access, 2 of them?",
+    "tools": json.dumps(
+        [
+            {
+                "name": "live_giveaways",
+                "description": "Giveaways by type.",
+                "parameters": {
+                    "type": {"type": "str", "description": "The type.", "default": "game"},
+                    "limit": {"type": "int, optional", "description": "How many."},
+                    "tags": {"type": "List[str]", "description": "Tags."},
+                },
+            }
+        ]
+    ),
+    "answers": json.dumps([{"name": "live_giveaways", "arguments": {"type": "beta", "limit": 2, "tags": ["x"]}}]),
+}
+
+
+def test_a_row_of_xlam() -> None:
+    row = ToolRow.model_validate(XLAM)
+    assert (row.request().expected, row.offered[0].function.parameters) == (
+        (ExpectedCall(name="live_giveaways", arguments={"type": ("beta",), "limit": (2,), "tags": (["x"],)}),),
+        {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "description": "The type.", "default": "game"},
+                "limit": {"type": "integer", "description": "How many."},
+                "tags": {"type": "array", "description": "Tags.", "items": {"type": "string"}},
+            },
+            "required": ["tags"],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"question": "Hello?"},
+        {"query": "Hello?", "tools": "[{]"},
+        {"query": "Hello?", "tools": [{"description": "nameless"}]},
+        {"question": [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]], "function": []},
+        {"question": 7, "function": []},
+        {"question": "Hello?", "function": [{"name": "f", "parameters": {"type": "dict", "properties": {"a": "int"}}}]},
+    ],
+)
+def test_rows_of_no_shape_are_refused(columns: dict[str, JsonValue]) -> None:
+    with pytest.raises(ValidationError):
+        ToolRow.model_validate(columns)
+
+
+BROKEN: list[JsonValue] = [
+    [{"calculate_triangle_area": {"base": [], "height": [5]}}],
+    [{"calculate_triangle_area": {"base": [10], "height": [5], "depth": [1]}}],
+    [{"calculate_triangle_area": {"base": [10]}}],
+    [{"calculate_triangle_area": {"base": ["10"], "height": [5]}}],
+    [{"another": {}}],
+    [{}],
+]
+
+
+def test_rows_that_nobody_could_answer_are_left_out() -> None:
+    right = _row(ground_truth=[{"calculate_triangle_area": {"base": [10], "height": [5]}}])
+    broken = tuple(_row(ground_truth=truth) for truth in BROKEN)
+    rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (right, *broken, _row()), "test": ()}))
+    sizes = rows.size("train"), rows.size("train", ("simple",)), rows.size("train", ("parallel",)), rows.size("test")
+    assert (sizes, rows.request("train", 0, ("irrelevance",)).expected) == ((2, 1, 0, 0), ())
+
+
+@pytest.mark.parametrize(
+    ("written", "schema"),
+    [
+        ("any", {}),
+        ("Optional[int]", {"type": "integer"}),
+        ("List[List[float]]", {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}),
+        ("Tuple[int, str]", {"type": "array"}),
+        ("Dict[str, int]", {"type": "object"}),
+        ("str, optional", {"type": "string"}),
+        ("Boolean", {"type": "boolean"}),
+    ],
+)
+def test_types_by_their_proper_names(written: str, schema: dict[str, JsonValue]) -> None:
+    assert schema_of({"type": written}) == schema
