@@ -24,9 +24,9 @@ from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
 from app.api.trying import trying_router
+from app.domain.budgets import BudgetConfig
 from app.domain.judging import JudgeReport
 from app.envs.npc_arena import NpcArena
-from app.judges.budget import BudgetConfig
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.configured import chat_judges
 from app.judges.gates.registry import GATES

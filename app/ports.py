@@ -8,6 +8,7 @@ from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
 from pydantic import BaseModel
 
+from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
 from app.domain.groups import (
     Group,
     GroupDetail,
@@ -18,7 +19,7 @@ from app.domain.groups import (
     StatisticsRow,
     TaskRecord,
 )
-from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult, Rubric, Spending
+from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult, Rubric
 from app.domain.runs import HeldLease, Lease, PanelOptions, Pin, Run, ScoringOptions, Slot, Stream
 from app.domain.scores import Score
 from app.domain.sources import Dataset
@@ -87,12 +88,19 @@ class JudgementMemory(Protocol):
 
     async def get(self, reading: str) -> Recalled | None: ...
 
-    async def put(self, judgement: Judgement) -> None:
-        """Durable on return: its cost is added to its judge's spending, and it is found again by its `reading` unless
-        it failed. StoreUnavailable when it cannot be written."""
+    async def put(self, judgement: Judgement, hold: str = "") -> Standing:
+        """Durable on return: its cost is added to its judge's spending in the place of the hold, and it is found again
+        by its `reading` unless it failed. StoreUnavailable when it cannot be written."""
 
-    async def spending(self, judge: str, since: datetime | None = None) -> Spending:
-        """Of whole days in UTC, from that of `since`."""
+    async def standing(self, judge: str) -> Standing:
+        """What everybody spent and holds. Holds whose time is up count as calls without an answer."""
+
+    async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
+        """Durable on return: `hold` stands in the place of an earlier one of its id where the budget admits it, and
+        only what it has used where not. Two that ask at the same time never get what is there for one."""
+
+    async def give_back(self, judge: str, hold: str) -> Standing:
+        """Forgets a hold of which nothing was used."""
 
 
 class Panel(Protocol):
@@ -168,14 +176,6 @@ class Environment(Protocol):
         """Blocking, once, at start. EnvironmentUnavailable when a configured source cannot be read."""
         return cls()
 
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        """Tasks per epoch; None for endless."""
-        return None
-
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        """Pure. `index` is in [0, size), or any non-negative integer below 2**53 when endless."""
-        ...
-
     def sheet_texts(self) -> tuple[str, ...]:
         """Its character sheets as JSON texts, in their order: what people edit while it serves. Empty without any."""
         return ()
@@ -183,6 +183,14 @@ class Environment(Protocol):
     def with_sheets(self, texts: Sequence[str]) -> Self:
         """Blocking. The same environment over other sheets, as `sheet_texts` gave them. ValueError for what is none."""
         return self
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        """Tasks per epoch; None for endless."""
+        return None
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        """Pure. `index` is in [0, size), or any non-negative integer below 2**53 when endless."""
+        ...
 
     def query(self, task: Task) -> ContextQuery | None:
         """What to retrieve before the task is handed out."""
@@ -267,14 +275,6 @@ class Tasks(Protocol):
         """What each lease was given for, whatever has become of it since."""
 
 
-@dataclass(frozen=True)
-class GroupToStore:
-    """A group on its way into the store, with the judgements made for it since it was last written."""
-
-    group: Group
-    judgements: tuple[Judgement, ...] = ()
-
-
 class Sheets(Protocol):
     """Character sheets that tasks were made from. An edition is all of an environment's sheets, in their order, under
     the digest of the data that they were part of."""
@@ -288,6 +288,14 @@ class Sheets(Protocol):
     async def begin(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
         """By epoch of the stream, the data digest that it began with: this one for epochs that nobody began before.
         Durable on return."""
+
+
+@dataclass(frozen=True)
+class GroupToStore:
+    """A group on its way into the store, with the judgements made for it since it was last written."""
+
+    group: Group
+    judgements: tuple[Judgement, ...] = ()
 
 
 @dataclass(frozen=True)

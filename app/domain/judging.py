@@ -129,6 +129,12 @@ class Judgement(Frozen):
     latency_seconds: FiniteNumber = 0.0
     calls: int = 0
     """Requests sent to the model, corrective retry included; 0 for a judge without a model."""
+    unanswered_calls: int = 0
+    """Of `calls`: those that brought no answer although the server may charge for them, such as after a timeout."""
+    unanswered_tokens: int = 0
+    """What these took at most; not in `input_tokens` and `output_tokens`, which are of answers."""
+    unanswered_usd: FiniteNumber = 0.0
+    """What these cost at most; not in `cost_usd`. 0 when no price is configured."""
     cached: bool = False
     """Answered from memory: nothing was sent and nothing was paid."""
     reading: str = ""
@@ -146,26 +152,41 @@ class Judgement(Frozen):
 
 
 class Spending(Frozen):
-    """What a judge has used up so far."""
+    """What a judge has used up so far. What calls without an answer may have cost is apart: nobody knows it, and
+    budgets count it in full."""
 
     readings: int = 0
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: FiniteNumber = 0.0
+    """The sum over the judgements."""
+    unanswered_calls: int = 0
+    """Of `calls`: those that brought no answer although the server may charge for them."""
+    unanswered_tokens: int = 0
+    unanswered_usd: FiniteNumber = 0.0
+    """What those cost at most."""
+
+    def __add__(self, other: "Spending") -> "Spending":
+        mine, more = dict(self), dict(other)
+        return Spending.model_validate({name: value + more[name] for name, value in mine.items()})
 
     def plus(self, judgement: Judgement) -> "Spending":
-        return Spending(
-            readings=self.readings + 1,
-            calls=self.calls + judgement.calls,
-            input_tokens=self.input_tokens + judgement.input_tokens,
-            output_tokens=self.output_tokens + judgement.output_tokens,
-            cost_usd=self.cost_usd + (judgement.cost_usd or 0.0),
+        return self + Spending(
+            readings=1,
+            calls=judgement.calls,
+            input_tokens=judgement.input_tokens,
+            output_tokens=judgement.output_tokens,
+            cost_usd=judgement.cost_usd or 0.0,
+            unanswered_calls=judgement.unanswered_calls,
+            unanswered_tokens=judgement.unanswered_tokens,
+            unanswered_usd=judgement.unanswered_usd,
         )
 
 
 class JudgeReport(Frozen):
-    """How a judge is doing. Spending is since the database was made, or of the present day in UTC."""
+    """How a judge is doing. Spending is since the database was made, or of the present day in UTC, by everybody who
+    asks this judge over the same database; what others spend shows within seconds."""
 
     health: Literal["ok", "probing", "out"]
     """`out`: not asked at present, because it failed again and again; `probing`: one question finds out whether it is

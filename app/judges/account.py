@@ -1,33 +1,48 @@
-"""What a judge has spent, in all and today."""
+"""What is known of a judge's spending, in all and today."""
 
+from app.domain.budgets import Standing
 from app.domain.judging import Judgement, Spending
 from app.ports import Clock
 
 
 class Account:
-    """A day is one in UTC."""
+    """The latest that the memory told, and what could not be written down there. A day is one in UTC."""
 
     def __init__(self, now: Clock) -> None:
-        self.total = Spending()
-        self._today = Spending()
+        self.told = 0
+        """How often the memory told anything: who asked it before the last time knows less."""
+        self._standing = Standing()
+        self._unwritten = Spending()
+        self._unwritten_today = Spending()
         self._now = now
         self._day = now().date()
 
     @property
-    def today(self) -> Spending:
+    def standing(self) -> Standing:
         self._turn()
-        return self._today
+        told = self._standing
+        if not self._unwritten.readings:
+            return told
+        return Standing(
+            total=told.total + self._unwritten,
+            today=told.today + self._unwritten_today,
+            used=told.used,
+            open=told.open,
+        )
 
-    def restore(self, total: Spending, today: Spending) -> None:
-        """What was spent before; to be told once, before anything is spent."""
-        self.total, self._today = total, today
-
-    def add(self, judgement: Judgement) -> None:
+    def learn(self, standing: Standing) -> None:
         self._turn()
-        self.total = self.total.plus(judgement)
-        self._today = self._today.plus(judgement)
+        self.told += 1
+        self._standing = standing
+
+    def add_unwritten(self, judgement: Judgement) -> None:
+        self._turn()
+        self._unwritten = self._unwritten.plus(judgement)
+        self._unwritten_today = self._unwritten_today.plus(judgement)
 
     def _turn(self) -> None:
         today = self._now().date()
         if today != self._day:
-            self._day, self._today = today, Spending()
+            told = self._standing
+            self._day, self._unwritten_today = today, Spending()
+            self._standing = Standing(total=told.total, used=told.used, open=told.open)

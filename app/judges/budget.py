@@ -1,135 +1,97 @@
-"""What a judge may spend: reserved before a call, settled after it, never exceeded by calls that run at once."""
+"""What a judge may spend: put aside before a call, never exceeded by calls that run at once, here or elsewhere."""
 
 import asyncio
-from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import date
+import contextlib
+import uuid
 from typing import Final
 
-from app.domain.judging import Spending
+from app.domain.budgets import NO_BUDGET, Amount, BudgetConfig, Hold
+from app.errors import StoreUnavailable
+from app.judges.account import Account
 from app.judges.failures import ReadingFailed
-from app.ports import Clock
+from app.ports import JudgementMemory
 
-_ROUNDING: Final = 1e-9
-
-
-@dataclass(frozen=True)
-class BudgetConfig:
-    """US dollars and tokens, of prompts and answers together; None where there is no bound. A day is one in UTC."""
-
-    usd: float | None = None
-    usd_per_day: float | None = None
-    tokens: int | None = None
+POLL_SECONDS: Final = 0.5
+"""What others put aside is looked at so often by who waits for it."""
+WRITING_SECONDS: Final = 60.0
+"""After its deadline a reading has so long to be written down before it is taken to be lost."""
 
 
-NO_BUDGET: Final = BudgetConfig()
-
-
-@dataclass(frozen=True)
-class Amount:
-    tokens: int = 0
-    usd: float = 0.0
-
-    def __add__(self, other: "Amount") -> "Amount":
-        return Amount(self.tokens + other.tokens, self.usd + other.usd)
-
-    def __sub__(self, other: "Amount") -> "Amount":
-        return Amount(self.tokens - other.tokens, self.usd - other.usd)
-
-
-NOTHING: Final = Amount()
-
-
-@dataclass
-class Reserved:
-    """`used` becomes what the call really cost; left as it is, the call cost nothing."""
-
-    amount: Amount
-    used: Amount = NOTHING
+def new_hold() -> str:
+    """A name under which money is put aside for one reading."""
+    return uuid.uuid4().hex
 
 
 class Budget:
-    """What was spent before a restart is given to `restore`."""
-
-    def __init__(self, config: BudgetConfig, now: Clock) -> None:
+    def __init__(
+        self, judge: str, config: BudgetConfig, account: Account, memory: JudgementMemory, deadline_seconds: float
+    ) -> None:
+        self._judge = judge
         self._config = config
-        self._now = now
-        self._total = Amount()
-        self._today = Amount()
-        self._day = now().date()
-        self._reserved = Amount()
-        self._waiting: deque[asyncio.Future[None]] = deque()
-
-    def restore(self, total: Spending, today: Spending) -> None:
-        self._total += _amount(total)
-        self._today += _amount(today)
+        self._account = account
+        self._memory = memory
+        self._seconds = deadline_seconds + WRITING_SECONDS
+        self._asked_for: set[str] = set()
+        self._first_in_line = asyncio.Lock()
+        self._settled = asyncio.Event()
 
     @property
     def left_usd(self) -> float | None:
-        self._turn()
-        config = self._config
-        left = [
-            limit - spent
-            for limit, spent in ((config.usd, self._total.usd), (config.usd_per_day, self._today.usd))
-            if limit is not None
-        ]
-        return max(0.0, min(left)) if left else None
+        return self._account.standing.left(self._config).usd
 
     @property
     def left_tokens(self) -> int | None:
-        return None if self._config.tokens is None else max(0, self._config.tokens - self._total.tokens)
+        return self._account.standing.left(self._config).tokens
 
     def check(self, amount: Amount) -> None:
         """ReadingFailed when `amount` does not fit into what is left, whatever becomes of the calls under way."""
-        left_usd, left_tokens = self.left_usd, self.left_tokens
-        if left_usd is not None and amount.usd > left_usd + _ROUNDING:
-            words = f"a call may cost {amount.usd:.6f} US dollars and {left_usd:.6f} are left"
-        elif left_tokens is not None and amount.tokens > left_tokens:
-            words = f"a call may take {amount.tokens} tokens and {left_tokens} are left"
-        else:
+        if not self._account.standing.left(self._config).holds(amount):
+            raise self._used_up(amount)
+
+    async def reserve(self, hold: str, used: Amount, amount: Amount) -> None:
+        """Puts `amount` aside for the next call of a reading that has `used` something before. Waits while only calls
+        under way stand against it, of whichever process: they may turn out cheaper."""
+        if self._config == NO_BUDGET:
             return
-        raise ReadingFailed(f"the budget of this judge is used up: {words}", "budget")
+        self._asked_for.add(hold)
+        wanted = Hold(id=hold, judge=self._judge, used=used, open=amount, seconds=self._seconds)
+        if await self._admitted(wanted):
+            return
+        async with self._first_in_line:
+            while True:
+                self._settled.clear()
+                if await self._admitted(wanted):
+                    return
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(POLL_SECONDS):
+                        await self._settled.wait()
 
-    async def reserve(self, amount: Amount) -> Reserved:
-        """Waits while only the calls under way stand against it: they may turn out cheaper than reserved."""
-        while True:
-            self.check(amount)
-            if self._fits(amount):
-                self._reserved += amount
-                return Reserved(amount)
-            place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(place)
-            await place
+    async def forget(self, hold: str) -> None:
+        """Of a reading that is over without a call."""
+        if hold not in self._asked_for:
+            return
+        self._account.learn(await self._memory.give_back(self._judge, hold))
+        self.settled(hold)
 
-    @contextmanager
-    def settling(self, reserved: Reserved) -> Iterator[None]:
+    def settled(self, hold: str) -> None:
+        """The reading is over and accounted for."""
+        self._asked_for.discard(hold)
+        self._settled.set()
+
+    async def _admitted(self, wanted: Hold) -> bool:
         try:
-            yield
-        finally:
-            self._turn()
-            self._reserved -= reserved.amount
-            self._total += reserved.used
-            self._today += reserved.used
-            waiting, self._waiting = self._waiting, deque()
-            for place in waiting:  # all of them: whom it does not help waits again
-                if not place.done():
-                    place.set_result(None)
+            admission = await self._memory.put_aside(wanted, self._config)
+        except StoreUnavailable as error:
+            words = f"what this judge may spend cannot be found out: {error.detail}"
+            raise ReadingFailed(words, "unavailable") from None
+        self._account.learn(admission.standing)
+        if admission.admits == "never":
+            raise self._used_up(wanted.open)
+        return admission.admits == "now"
 
-    def _fits(self, amount: Amount) -> bool:
-        """Beside everything that is reserved."""
-        try:
-            self.check(amount + self._reserved)
-        except ReadingFailed:
-            return False
-        return True
-
-    def _turn(self) -> None:
-        today: date = self._now().date()
-        if today != self._day:
-            self._day, self._today = today, Amount()
-
-
-def _amount(spending: Spending) -> Amount:
-    return Amount(spending.input_tokens + spending.output_tokens, spending.cost_usd)
+    def _used_up(self, amount: Amount) -> ReadingFailed:
+        left = self._account.standing.left(self._config)
+        words = f"a call may take {amount.tokens} tokens and {left.tokens} are left"
+        if left.usd is not None and not left.holds(Amount(usd=amount.usd)):
+            words = f"a call may cost {amount.usd:.6f} US dollars and {left.usd:.6f} are left"
+        return ReadingFailed(f"the budget of this judge is used up: {words}", "budget")

@@ -7,18 +7,22 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest, Spending
+from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
+from app.errors import StoreUnavailable
 from app.judges.account import Account
+from app.judges.budget import new_hold
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.expected import with_expected_scores
 from app.judges.failures import ReadingFailed
+from app.judges.forgetful import Forgetful
 from app.judges.line import Line, Said, Spent
 from app.judges.prompt import TEMPLATES_DIGEST, correction_for, prompt_for
 from app.judges.reading import encodable
 from app.judges.replies import ChatReply
 from app.judges.turns import turn
 from app.judges.verdicts import PARSER_VERSION, Answer, Unusable, read_answer
+from app.ports import JudgementMemory
 from app.prompts import digest
 
 _LONGEST_QUOTED: Final = 8_000
@@ -34,10 +38,12 @@ class ChatJudge:
     def __init__(
         self,
         config: ChatJudgeConfig,
+        memory: JudgementMemory | None = None,
         *,
         chance: Callable[[], float] = random.random,
         now: Callable[[], datetime] = _now,
     ) -> None:
+        """Its spending counts in `memory`, together with that of others who ask the same judge; alone without one."""
         self.name = config.name
         self.model = config.model
         self.digest = digest(
@@ -53,16 +59,12 @@ class ChatJudge:
         )
         self._config = config
         self._key = config.api_key.get_secret_value() if config.api_key is not None else ""
-        self._line = Line(config, chance=chance, now=now)
-        self._account = Account(now)
+        self._memory = Forgetful(now) if memory is None else memory
+        self.account = Account(now)
+        self._line = Line(config, self.account, self._memory, chance=chance, now=now)
 
     async def close(self) -> None:
         await self._line.close()
-
-    def restore(self, total: Spending, today: Spending) -> None:
-        """What was spent before this process: budgets go on from there."""
-        self._account.restore(total, today)
-        self._line.budget.restore(total, today)
 
     def reading_of(self, request: JudgeRequest) -> str:
         """The identity of a question: equal for two that any answer would answer alike."""
@@ -74,7 +76,7 @@ class ChatJudge:
         return json.dumps(_messages(request), ensure_ascii=False)
 
     def report(self) -> JudgeReport:
-        line = self._line
+        line, standing = self._line, self.account.standing
         return JudgeReport.model_validate(
             {
                 "health": _HEALTH[line.breaker.state],
@@ -82,8 +84,8 @@ class ChatJudge:
                 "in_flight": line.limit.in_flight,
                 "queued": line.limit.queued,
                 "limit": line.limit.limit,
-                "spent": self._account.total,
-                "spent_today": self._account.today,
+                "spent": standing.total,
+                "spent_today": standing.today,
                 "budget_left_usd": line.budget.left_usd,
                 "budget_left_tokens": line.budget.left_tokens,
                 "cache_hits": 0,
@@ -91,14 +93,42 @@ class ChatJudge:
         )
 
     async def judge(self, request: JudgeRequest) -> Judgement:
+        """A reading that is accounted for at once and kept by nobody."""
+        hold = new_hold()
+        judgement = await self.read(request, hold)
+        await self.account_for(judgement, hold)
+        return judgement
+
+    async def refresh(self) -> None:
+        """Learns what everybody spent and holds. StoreUnavailable when that cannot be read."""
+        told = self.account.told
+        standing = await self._memory.standing(self.name)
+        if told == self.account.told:  # else something newer came meanwhile
+            self.account.learn(standing)
+
+    async def account_for(self, judgement: Judgement, hold: str) -> None:
+        """Durable on return. StoreUnavailable when it cannot be written; it still counts for this process."""
+        if judgement.calls == 0:
+            await self._line.budget.forget(hold)
+            return
+        try:
+            self.account.learn(await self._memory.put(judgement, hold))
+        except StoreUnavailable:
+            self.account.add_unwritten(judgement)
+            raise
+        finally:
+            self._line.budget.settled(hold)
+
+    async def read(self, request: JudgeRequest, hold: str) -> Judgement:
+        """`hold` is under which name money is put aside meanwhile: to be given to `account_for`."""
         clock = asyncio.get_running_loop().time
         began = clock()
-        spent = Spent()
+        spent = Spent(hold)
         async with turn():
             messages = _messages(request)
         answer, error, failure = await self._within_deadline(request, messages, spent)
         told = json.dumps(messages[:2], ensure_ascii=False)
-        judgement = Judgement(
+        return Judgement(
             judge=self.name,
             model=self.model,
             order=tuple(candidate.id for candidate in request.candidates),
@@ -114,9 +144,10 @@ class ChatJudge:
             cost_usd=self._cost(spent),
             latency_seconds=clock() - began,
             calls=spent.calls,
+            unanswered_calls=spent.unanswered_calls,
+            unanswered_tokens=spent.unanswered.tokens,
+            unanswered_usd=spent.unanswered.usd,
         )
-        self._account.add(judgement)
-        return judgement
 
     async def _within_deadline(
         self, request: JudgeRequest, messages: list[Said], spent: Spent

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import SecretStr
 
-from app.judges.budget import NO_BUDGET, BudgetConfig
+from app.domain.budgets import NO_BUDGET, BudgetConfig
 from app.judges.prices import NO_PRICES, Prices
 
 JsonMode = Literal["schema", "object", "off"]

@@ -1,12 +1,18 @@
 """Chat judges from their configurations: each remembers what it said, some have another behind them."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.fallback import JudgeWithFallback
-from app.judges.remembered import Forgetful, RememberingJudge
+from app.judges.forgetful import Forgetful
+from app.judges.remembered import RememberingJudge
 from app.ports import Judge, JudgementMemory
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def chat_judges(
@@ -14,10 +20,8 @@ def chat_judges(
 ) -> dict[str, Judge]:
     """By name. `fallbacks` names, for some, the judge that is asked where they refuse; its own fallback is not asked
     then. ValueError for one that is no other judge. Without a `memory` everything is asked anew."""
-    remembering = {
-        config.name: RememberingJudge(ChatJudge(config), Forgetful() if memory is None else memory)
-        for config in configs
-    }
+    memory = Forgetful(_now) if memory is None else memory
+    remembering = {config.name: RememberingJudge(ChatJudge(config, memory), memory) for config in configs}
     judges: dict[str, Judge] = dict(remembering)
     for name, fallback in fallbacks.items():
         if fallback not in remembering or fallback == name:

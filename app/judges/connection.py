@@ -43,7 +43,7 @@ class Connection:
         except CallFailed:
             raise
         except aiohttp.ClientConnectorError:
-            raise CallFailed("the judge's server could not be reached") from None
+            raise CallFailed("the judge's server could not be reached", reached=False) from None
         except Exception as error:
             raise CallFailed(f"the connection to the judge's server broke: {type(error).__name__}") from None
 

@@ -1,7 +1,12 @@
 """Why a judge's answer is not there."""
 
+from typing import Final
+
 from app.domain.judging import JudgeFailure
 from app.errors import JudgeFailed
+
+_GAVE_UP_WAITING: Final = frozenset((504, 524))
+"""Statuses of a proxy that left a model alone with its answer."""
 
 
 class ReadingFailed(JudgeFailed):
@@ -14,10 +19,17 @@ class ReadingFailed(JudgeFailed):
 
 class CallFailed(Exception):
     """One call to a judge's server that brought no answer. `code` and `told` are what the server says of it,
-    `retry_after` is in seconds."""
+    `retry_after` is in seconds, and without `reached` nothing was sent."""
 
     def __init__(
-        self, words: str, *, status: int | None = None, code: str = "", told: str = "", retry_after: float = 0.0
+        self,
+        words: str,
+        *,
+        status: int | None = None,
+        code: str = "",
+        told: str = "",
+        retry_after: float = 0.0,
+        reached: bool = True,
     ) -> None:
         super().__init__(words)
         self.words = words
@@ -25,3 +37,9 @@ class CallFailed(Exception):
         self.code = code
         self.told = told
         self.retry_after = retry_after
+        self.reached = reached
+
+    @property
+    def perhaps_charged(self) -> bool:
+        """The model may have answered, and the answer not have come: a server that says no has asked no model."""
+        return self.reached and (self.status is None or self.status < 300 or self.status in _GAVE_UP_WAITING)

@@ -34,11 +34,11 @@ class AnswerFormat:
         return _WEAKER.get(used)
 
 
-def response_format(mode: JsonMode, request: JudgeRequest) -> JsonValue:
+def response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonValue:
     """The parameter of that name; None for none."""
     if mode == "off":
         return None
-    if mode == "object":
+    if mode == "object" or request is None:
         return {"type": "json_object"}
     return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": _answer(request)}}
 

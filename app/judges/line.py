@@ -10,9 +10,11 @@ from typing import Final, Literal, TypedDict
 
 from pydantic import JsonValue
 
+from app.domain.budgets import NOTHING, Amount
 from app.domain.judging import JudgeRequest
+from app.judges.account import Account
 from app.judges.breaker import Breaker, Outcome
-from app.judges.budget import Budget, Reserved
+from app.judges.budget import Budget
 from app.judges.configuration import ChatJudgeConfig, JsonMode
 from app.judges.connection import Connection
 from app.judges.deadline import Deadline
@@ -22,6 +24,7 @@ from app.judges.formats import AnswerFormat, response_format
 from app.judges.limits import AdaptiveLimit, Rate
 from app.judges.prices import estimated_tokens
 from app.judges.replies import ChatReply, read_reply
+from app.ports import JudgementMemory
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 8.0
@@ -43,11 +46,15 @@ class Said(TypedDict):
 
 @dataclass
 class Spent:
-    """What a reading has cost so far, and what went wrong last."""
+    """What a reading has cost so far, and what went wrong last. `hold` is under which name money is put aside for it,
+    `unanswered` what calls without an answer cost at most."""
 
+    hold: str
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    unanswered_calls: int = 0
+    unanswered: Amount = NOTHING
     raw: str = ""
     trouble: str = ""
 
@@ -60,6 +67,8 @@ class Line:
     def __init__(
         self,
         config: ChatJudgeConfig,
+        account: Account,
+        memory: JudgementMemory,
         *,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
@@ -67,7 +76,7 @@ class Line:
     ) -> None:
         self.limit = AdaptiveLimit(config.max_concurrency, clock)
         self.breaker = Breaker(config.breaker_failures, config.breaker_seconds, clock, now)
-        self.budget = Budget(config.budget, now)
+        self.budget = Budget(config.name, config.budget, account, memory, config.deadline_seconds)
         self.last_error: str | None = None
         self._config = config
         self._chance = chance
@@ -81,9 +90,11 @@ class Line:
     async def close(self) -> None:
         await self._connection.close()
 
-    async def ask(self, messages: Sequence[Said], request: JudgeRequest, deadline: Deadline, spent: Spent) -> ChatReply:
+    async def ask(
+        self, messages: Sequence[Said], request: JudgeRequest | None, deadline: Deadline, spent: Spent
+    ) -> ChatReply:
         """The server's answer, after as many attempts as the deadline allows. ReadingFailed for a fault that will not
-        pass, for a refusal, and when nothing may be asked."""
+        pass, for a refusal, and when nothing may be asked. Without a request the answer may be any JSON object."""
         attempt = strange = 0
         mode = self._format.mode
         while True:
@@ -108,7 +119,7 @@ class Line:
                 raise ReadingFailed(f"{spent.trouble}, {spent.calls} attempts, no time for another", "unavailable")
             await asyncio.sleep(pause)
 
-    def _body(self, messages: Sequence[Said], request: JudgeRequest, mode: JsonMode) -> dict[str, JsonValue]:
+    def _body(self, messages: Sequence[Said], request: JudgeRequest | None, mode: JsonMode) -> dict[str, JsonValue]:
         config = self._config
         body: dict[str, JsonValue] = {
             "model": config.model,
@@ -117,7 +128,7 @@ class Line:
         }
         if config.temperature is not None:
             body["temperature"] = config.temperature
-        if config.expected_scores:
+        if config.expected_scores and request is not None:
             body |= {"logprobs": True, "top_logprobs": ALTERNATIVES_ASKED}
         if (wanted := response_format(mode, request)) is not None:
             body["response_format"] = wanted
@@ -140,26 +151,31 @@ class Line:
                 if self._requests is not None:
                     await self._requests.take(1)
                 taken = 0.0 if self._tokens is None else await self._tokens.take(expected.tokens)
-                reserved = await self.budget.reserve(expected)
-            with self.budget.settling(reserved), self.breaker.call() as outcome:
-                reply = await self._exchanged(body, outcome, deadline, spent)
-                self._settle(reply, texts, reserved, spent)
+                await self.budget.reserve(spent.hold, self._used(spent), expected)
+            with self.breaker.call() as outcome:
+                reply = await self._exchanged(body, outcome, deadline, spent, expected)
+            used = _count(reply, texts, spent)
             if self._tokens is not None:
-                self._tokens.settle(taken - reserved.used.tokens)
+                self._tokens.settle(taken - used)
             return reply
         finally:
             self.limit.release()
 
     async def _exchanged(
-        self, body: dict[str, JsonValue], outcome: Outcome, deadline: Deadline, spent: Spent
+        self, body: dict[str, JsonValue], outcome: Outcome, deadline: Deadline, spent: Spent, expected: Amount
     ) -> ChatReply:
         spent.calls += 1
         try:
             reply = read_reply(await self._connection.send(body))
         except CallFailed as failed:
+            if failed.perhaps_charged:
+                spent.unanswered_calls += 1
+                spent.unanswered += expected
             self._learn(failed, outcome)
             raise
         except asyncio.CancelledError:
+            spent.unanswered_calls += 1
+            spent.unanswered += expected
             if deadline.expired:
                 outcome.good, outcome.trouble = False, "no answer within the deadline"
                 self.last_error = outcome.trouble
@@ -180,16 +196,8 @@ class Line:
         else:
             outcome.good = True
 
-    def _settle(self, reply: ChatReply, texts: Sequence[str], reserved: Reserved, spent: Spent) -> None:
-        """Where the server does not count, the usual length of a token stands in."""
-        read = estimated_tokens(texts, bytes_per_token=4) if reply.input_tokens is None else reply.input_tokens
-        wrote = (
-            estimated_tokens([reply.text], bytes_per_token=4) if reply.output_tokens is None else reply.output_tokens
-        )
-        reserved.used = self._config.prices.amount(read, wrote)
-        spent.raw = reply.text
-        spent.input_tokens += read
-        spent.output_tokens += wrote
+    def _used(self, spent: Spent) -> Amount:
+        return self._config.prices.amount(spent.input_tokens, spent.output_tokens) + spent.unanswered
 
     async def _quiet(self, deadline: Deadline) -> None:
         """Nobody asks before the time that the server named."""
@@ -198,6 +206,17 @@ class Line:
             raise ReadingFailed(f"the judge's server asked to be left alone for another {wait:.0f} s", "unavailable")
         if wait > 0:
             await asyncio.sleep(wait)
+
+
+def _count(reply: ChatReply, texts: Sequence[str], spent: Spent) -> int:
+    """Tokens of one call. Where the server does not count, the usual length of a token stands in."""
+    read, wrote = reply.input_tokens, reply.output_tokens
+    read = estimated_tokens(texts, bytes_per_token=4) if read is None else read
+    wrote = estimated_tokens([reply.text], bytes_per_token=4) if wrote is None else wrote
+    spent.raw = reply.text
+    spent.input_tokens += read
+    spent.output_tokens += wrote
+    return read + wrote
 
 
 def _require_passing(failed: CallFailed, strange: int) -> None:

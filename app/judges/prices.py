@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.judges.budget import Amount
+from app.domain.budgets import Amount
 
 _BYTES_PER_TOKEN: Final = 2
 """Fewer than in any language's tokens as models cut them, so that an estimate errs on the safe side."""

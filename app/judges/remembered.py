@@ -1,68 +1,84 @@
 """A judge that is never asked the same twice: one call for equal readings, and answers kept before they are used."""
 
 import asyncio
-from datetime import UTC, datetime
+import contextlib
 from typing import Final, Protocol
 
-from app.domain.judging import Judgement, JudgeReport, JudgeRequest, Spending
+from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
+from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.errors import StoreUnavailable
+from app.judges.budget import new_hold
 from app.judges.turns import turn
-from app.ports import Clock, Judge, JudgementMemory, Recalled, SelfReporting
+from app.ports import Judge, JudgementMemory, Recalled, SelfReporting
 
 CLOSING_SECONDS: Final = 5.0
 """Readings under way at the end have so long to be finished and written down; they are paid for."""
+REFRESH_SECONDS: Final = 5.0
+"""What others spend is looked at so often."""
 
 
 class AskedJudge(Judge, SelfReporting, Protocol):
-    """A judge whose questions have an identity, and whose spending goes on where it was."""
+    """A judge whose questions have an identity, and whose spending is accounted for apart from asking."""
 
     def reading_of(self, request: JudgeRequest) -> str: ...
 
     def prompt_of(self, request: JudgeRequest) -> str: ...
 
-    def restore(self, total: Spending, today: Spending) -> None: ...
+    async def read(self, request: JudgeRequest, hold: str) -> Judgement: ...
+
+    async def account_for(self, judgement: Judgement, hold: str) -> None: ...
+
+    async def refresh(self) -> None: ...
 
     async def close(self) -> None: ...
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+class AskingAnew(JudgementMemory):
+    """Everything is written down and counts, and nothing is answered from memory: for measuring a judge as it is."""
 
-
-class Forgetful(JudgementMemory):
-    """For judging outside of the service: everything is asked, nothing is known to have been spent."""
+    def __init__(self, memory: JudgementMemory) -> None:
+        self._memory = memory
 
     async def get(self, reading: str) -> Recalled | None:
         return None
 
-    async def put(self, judgement: Judgement) -> None:
-        return None
+    async def put(self, judgement: Judgement, hold: str = "") -> Standing:
+        return await self._memory.put(judgement, hold)
 
-    async def spending(self, judge: str, since: datetime | None = None) -> Spending:
-        return Spending()
+    async def standing(self, judge: str) -> Standing:
+        return await self._memory.standing(judge)
+
+    async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
+        return await self._memory.put_aside(hold, budget)
+
+    async def give_back(self, judge: str, hold: str) -> Standing:
+        return await self._memory.give_back(judge, hold)
 
 
 class RememberingJudge:
     """Failures are never kept. A judgement that was kept by a process which died before any group held it comes back as
     if it had just been made, cost and all: nobody else has accounted for it."""
 
-    def __init__(self, judge: AskedJudge, memory: JudgementMemory, now: Clock = _now) -> None:
+    def __init__(self, judge: AskedJudge, memory: JudgementMemory) -> None:
         self.name = judge.name
         self.model = judge.model
         self.digest = judge.digest
         self._judge = judge
         self._memory = memory
-        self._now = now
+        self._refreshing: asyncio.Task[None] | None = None
         self._under_way: dict[str, asyncio.Task[Judgement]] = {}
         self._claimed: set[str] = set()
         self._hits = 0
 
     async def open(self) -> None:
-        """Budgets go on where they were. StoreUnavailable when that cannot be read."""
-        memory = self._memory
-        self._judge.restore(await memory.spending(self.name), await memory.spending(self.name, self._now()))
+        """Budgets go on where they are. StoreUnavailable when that cannot be read."""
+        await self._judge.refresh()
+        self._refreshing = asyncio.create_task(self._refresh())
 
     async def close(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
         if self._under_way:
             _, late = await asyncio.wait(self._under_way.values(), timeout=CLOSING_SECONDS)
             for task in late:
@@ -90,10 +106,11 @@ class RememberingJudge:
             recalled = await self._memory.get(reading)
             if recalled is not None:
                 return self._recalled(reading, recalled, request)
-            judgement = (await self._judge.judge(request)).model_copy(update={"reading": reading})
+            hold = new_hold()
+            judgement = (await self._judge.read(request, hold)).model_copy(update={"reading": reading})
             if judgement.calls > 0:
                 self._claimed.add(reading)
-                await self._memory.put(judgement)
+            await self._judge.account_for(judgement, hold)
             return judgement
         except StoreUnavailable as error:
             return Judgement(
@@ -103,6 +120,13 @@ class RememberingJudge:
                 error=f"what the judge says cannot be written down: {error.detail}",
                 failure="unavailable",
             )
+
+    async def _refresh(self) -> None:
+        """What others spend, as a replica or from a terminal, shows here soon."""
+        while True:
+            await asyncio.sleep(REFRESH_SECONDS)
+            with contextlib.suppress(StoreUnavailable):
+                await self._judge.refresh()
 
     def _recalled(self, reading: str, recalled: Recalled, request: JudgeRequest) -> Judgement:
         self._hits += 1
@@ -118,5 +142,6 @@ def _again(judgement: Judgement) -> Judgement:
     free = None if judgement.cost_usd is None else 0.0
     return judgement.model_copy(
         update={"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": free, "latency_seconds": 0.0}
+        | {"unanswered_calls": 0, "unanswered_tokens": 0, "unanswered_usd": 0.0}
         | ({"cached": True} if judgement.error is None else {})
     )

@@ -1,22 +1,19 @@
 """What judges answered, for whoever asks the same again, and what they spent."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import Connection, Insert, delete, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, delete, select
 
-from app.domain.judging import Judgement, Spending
+from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
+from app.domain.judging import Judgement
 from app.ports import JudgementMemory, Recalled
+from app.store import judge_money
 from app.store.database import Database
-from app.store.payloads import decode, encode, to_micros
-from app.store.tables import judge_cache, judge_spending, judgements
+from app.store.payloads import decode, encode
+from app.store.tables import judge_cache, judgements
 
-_DAY: Final = 86_400_000_000
-"""Microseconds."""
 _PUTS_PER_SWEEP: Final = 200
-_COUNTED: Final = ("readings", "calls", "input_tokens", "output_tokens", "cost_usd")
 
 
 @dataclass(frozen=True)
@@ -40,21 +37,31 @@ class StoredJudgeCache(JudgementMemory):
         oldest = self._oldest()
         return await self._database.read(lambda connection: _get(connection, reading, oldest))
 
-    async def put(self, judgement: Judgement) -> None:
+    async def put(self, judgement: Judgement, hold: str = "") -> Standing:
         stamp = self._database.stamp()
         self._puts += 1
         sweep = self._puts % _PUTS_PER_SWEEP == 0
-        await self._database.write(
-            lambda connection: self._put(connection, judgement, stamp, sweep), f"judge_cache {judgement.judge}"
+        return await self._database.write(
+            lambda connection: self._put(connection, judgement, hold, stamp, sweep), _order(judgement.judge)
         )
 
-    async def spending(self, judge: str, since: datetime | None = None) -> Spending:
-        first = 0 if since is None else to_micros(since.astimezone(UTC)) // _DAY
-        return await self._database.read(lambda connection: _spending(connection, judge, first))
+    async def standing(self, judge: str) -> Standing:
+        stamp = self._database.stamp()
+        return await self._database.read(lambda connection: judge_money.standing(connection, judge, stamp))
 
-    def _put(self, connection: Connection, judgement: Judgement, stamp: int, sweep: bool) -> None:
-        spent = {"judge": judgement.judge, "day": stamp // _DAY, **Spending().plus(judgement).model_dump()}
-        connection.execute(_add_up(self._database.postgres), spent)
+    async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
+        stamp, postgres = self._database.stamp(), self._database.postgres
+        return await self._database.write(
+            lambda connection: judge_money.put_aside(connection, hold, budget, stamp, postgres), _order(hold.judge)
+        )
+
+    async def give_back(self, judge: str, hold: str) -> Standing:
+        stamp = self._database.stamp()
+        return await self._database.write(
+            lambda connection: judge_money.give_back(connection, judge, hold, stamp), _order(judge)
+        )
+
+    def _put(self, connection: Connection, judgement: Judgement, hold: str, stamp: int, sweep: bool) -> Standing:
         if judgement.error is None:
             row = {
                 "reading": judgement.reading,
@@ -65,9 +72,12 @@ class StoredJudgeCache(JudgementMemory):
             connection.execute(self._database.insert_new(judge_cache), row)
         if sweep:
             _sweep(connection, self._oldest(), self._keeping.entries)
+        return judge_money.account_for(connection, judgement, hold, stamp, self._database.postgres)
 
     def _oldest(self) -> int | None:
-        return None if self._keeping.days is None else self._database.stamp() - int(self._keeping.days * _DAY)
+        return (
+            None if self._keeping.days is None else self._database.stamp() - int(self._keeping.days * judge_money.DAY)
+        )
 
 
 def _get(connection: Connection, reading: str, oldest: int | None) -> Recalled | None:
@@ -79,24 +89,9 @@ def _get(connection: Connection, reading: str, oldest: int | None) -> Recalled |
     return Recalled(decode(Judgement, row[0]), bool(row[2]))
 
 
-def _add_up(postgres: bool) -> Insert:
-    if postgres:
-        into = postgresql.insert(judge_spending)
-        more = {name: judge_spending.c[name] + into.excluded[name] for name in _COUNTED}
-        return into.on_conflict_do_update(index_elements=["judge", "day"], set_=more)
-    onto = sqlite.insert(judge_spending)
-    more = {name: judge_spending.c[name] + onto.excluded[name] for name in _COUNTED}
-    return onto.on_conflict_do_update(index_elements=["judge", "day"], set_=more)
-
-
-def _spending(connection: Connection, judge: str, first: int) -> Spending:
-    sums = [func.coalesce(func.sum(judge_spending.c[name]), 0).label(name) for name in _COUNTED]
-    where = (judge_spending.c.judge == judge, judge_spending.c.day >= first)
-    found = connection.execute(select(*sums).where(*where)).mappings().one()
-    return Spending(
-        **{name: int(found[name]) for name in _COUNTED[:-1]},
-        cost_usd=float(found["cost_usd"]),
-    )
+def _order(judge: str) -> str:
+    """One for all writes about a judge's money: they happen as they were asked for."""
+    return f"judge_cache {judge}"
 
 
 def _sweep(connection: Connection, oldest: int | None, entries: int | None) -> None:

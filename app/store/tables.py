@@ -4,15 +4,21 @@ Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a
 and lone surrogates escaped, which both databases accept; everything else is an identifier of ours.
 """
 
-from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, Text, text
+from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, Text, text
 from sqlmodel import Field
 
 import app.store.sheet_tables  # noqa: F401  # so that whoever has these tables has all
 from app.store.records import Record, table_of
 from app.store.records import metadata as metadata
 
+
 def _sequence(name: str = "sequence") -> "Column[int]":
     return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _counter(name: str) -> "Column[int]":
+    """Of a column that came later: rows from before have counted nothing."""
+    return Column(name, BigInteger(), nullable=False, server_default=text("0"))
 
 
 def _partial(name: str, *columns: str, where: str) -> Index:
@@ -260,6 +266,24 @@ class JudgeSpendingTable(Record, table=True):
     input_tokens: int = Field(sa_type=BigInteger)
     output_tokens: int = Field(sa_type=BigInteger)
     cost_usd: float
+    unanswered_calls: int = Field(sa_column=_counter("unanswered_calls"))
+    unanswered_tokens: int = Field(sa_column=_counter("unanswered_tokens"))
+    unanswered_usd: float = Field(sa_column=Column(Float(), nullable=False, server_default=text("0")))
+
+
+class JudgeHoldTable(Record, table=True):
+    """What is put aside for a reading under way. One whose time is up is of a process that died: it stays, since its
+    call may have been charged."""
+
+    __tablename__ = "judge_holds"
+    hold: str = Field(primary_key=True)
+    judge: str = Field(index=True)
+    day: int
+    used_tokens: int = Field(sa_type=BigInteger)
+    used_usd: float
+    open_tokens: int = Field(sa_type=BigInteger)
+    open_usd: float
+    until: int = Field(sa_type=BigInteger)
 
 
 class IdempotencyKeyTable(Record, table=True):
@@ -296,4 +320,5 @@ rescores = table_of(RescoreTable)
 idempotency_keys = table_of(IdempotencyKeyTable)
 judge_cache = table_of(JudgeCacheTable)
 judge_spending = table_of(JudgeSpendingTable)
+judge_holds = table_of(JudgeHoldTable)
 api_keys = table_of(ApiKeyTable)

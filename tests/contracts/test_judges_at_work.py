@@ -5,16 +5,18 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import pytest
 
+from app.domain.budgets import BudgetConfig
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
 from app.judges import breaker, limits, line
-from app.judges.budget import BudgetConfig
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
+from app.judges.forgetful import Forgetful
 from app.judges.prices import Prices
-from app.judges.remembered import Forgetful, RememberingJudge
+from app.judges.remembered import RememberingJudge
 from tests.chat_server import Received, Reply, serving
 from tests.contracts.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
 
@@ -221,7 +223,8 @@ def test_readings_are_told_apart_by_all_that_matters() -> None:
 
 def test_a_memory_takes_a_judge_on_the_wire() -> None:
     async def play(url: str) -> Judgement:
-        judge = RememberingJudge(ChatJudge(config(url)), Forgetful())
+        memory = Forgetful(lambda: datetime.now(UTC))
+        judge = RememberingJudge(ChatJudge(config(url), memory), memory)
         try:
             return await judge.judge(REQUEST)
         finally:

@@ -10,10 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from app.domain.budgets import BudgetConfig
 from app.domain.judging import Case, GateFacts, PanelResult
 from app.domain.scores import Score
 from app.judges import line
-from app.judges.budget import BudgetConfig
 from app.judges.chat import ChatJudge
 from app.judges.panel import JudgePanel
 from tests.chat_server import Received, Reply, Script, serving

@@ -7,12 +7,15 @@ from datetime import UTC, datetime
 
 import pytest
 
+from app.domain.budgets import Amount, BudgetConfig, Hold, Standing
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest, Probes, Rubric, Spending
 from app.errors import StoreUnavailable
+from app.judges import remembered
 from app.judges.account import Account
 from app.judges.fallback import JudgeWithFallback
-from app.judges.remembered import Forgetful, RememberingJudge
-from app.ports import JudgementMemory, OpenedJudge, Recalled, SelfReporting
+from app.judges.forgetful import Forgetful
+from app.judges.remembered import AskingAnew, RememberingJudge
+from app.ports import OpenedJudge, Recalled, SelfReporting
 from app.prompts import digest
 
 
@@ -31,7 +34,9 @@ class Oracle:
     digest: str = "d"
     asked: int = 0
     closed: bool = False
-    restored: tuple[Spending, Spending] | None = None
+    shelf: "Shelf | None" = None
+    standing: Standing | None = None
+    refreshed: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
     def reading_of(self, request: JudgeRequest) -> str:
@@ -40,8 +45,13 @@ class Oracle:
     def prompt_of(self, request: JudgeRequest) -> str:
         return f"prompt {request.vote}"
 
-    def restore(self, total: Spending, today: Spending) -> None:
-        self.restored = (total, today)
+    async def refresh(self) -> None:
+        self.standing = None if self.shelf is None else await self.shelf.standing(self.name)
+        self.refreshed.set()
+
+    async def account_for(self, judgement: Judgement, hold: str) -> None:
+        if self.shelf is not None and judgement.calls:
+            await self.shelf.put(judgement, hold)
 
     def report(self) -> JudgeReport:
         return JudgeReport(
@@ -58,6 +68,9 @@ class Oracle:
         )
 
     async def judge(self, request: JudgeRequest) -> Judgement:
+        return await self.read(request, "")
+
+    async def read(self, request: JudgeRequest, hold: str) -> Judgement:
         self.asked += 1
         await self.gate.wait()
         return Judgement(
@@ -79,27 +92,33 @@ class Oracle:
 
 
 @dataclass
-class Shelf(JudgementMemory):
+class Shelf(Forgetful):
     kept: dict[str, Judgement] = field(default_factory=dict)
     claimed: set[str] = field(default_factory=set)
     puts: list[Judgement] = field(default_factory=list)
     broken: bool = False
+
+    def __post_init__(self) -> None:
+        super().__init__(lambda: datetime(2026, 1, 2, tzinfo=UTC))
 
     async def get(self, reading: str) -> Recalled | None:
         await asyncio.sleep(0)
         found = self.kept.get(reading)
         return None if found is None else Recalled(found, reading in self.claimed)
 
-    async def put(self, judgement: Judgement) -> None:
+    async def put(self, judgement: Judgement, hold: str = "") -> Standing:
         await asyncio.sleep(0)
         if self.broken:
             raise StoreUnavailable("the disk is full")
         self.puts.append(judgement)
         if judgement.error is None:
             self.kept[judgement.reading] = judgement.model_copy(update={"prompt": ""})
+        return await super().put(judgement, hold)
 
-    async def spending(self, judge: str, since: datetime | None = None) -> Spending:
-        return Spending(calls=1 if since is None else 2)
+
+def remembering(oracle: Oracle, shelf: Shelf) -> RememberingJudge:
+    oracle.shelf = shelf
+    return RememberingJudge(oracle, shelf)
 
 
 def judged(judge: RememberingJudge, oracle: Oracle, requests: Sequence[JudgeRequest]) -> list[Judgement]:
@@ -124,7 +143,7 @@ FREE = (0.0, 0, 0, True)
 
 def test_equal_readings_under_way_share_one_call() -> None:
     oracle, shelf = Oracle(), Shelf()
-    made = judged(RememberingJudge(oracle, shelf), oracle, [request(), request(), request(1)])
+    made = judged(remembering(oracle, shelf), oracle, [request(), request(), request(1)])
     assert costs(made) == [PAID, FREE, PAID]
     assert (oracle.asked, len(shelf.puts)) == (2, 2)
     assert len({judgement.reading for judgement in made}) == 2
@@ -132,7 +151,7 @@ def test_equal_readings_under_way_share_one_call() -> None:
 
 def test_what_was_answered_is_answered_again_from_memory() -> None:
     oracle, shelf = Oracle(), Shelf()
-    judge = RememberingJudge(oracle, shelf)
+    judge = remembering(oracle, shelf)
     first = judged(judge, oracle, [request()])
     second = judged(judge, oracle, [request()])
     assert costs(first + second) == [PAID, FREE]
@@ -142,7 +161,7 @@ def test_what_was_answered_is_answered_again_from_memory() -> None:
 @pytest.mark.parametrize("failure", ["unavailable", "unusable", "refused", "budget"])
 def test_failures_are_asked_again_and_their_cost_is_kept(failure: JudgeFailure) -> None:
     oracle, shelf = Oracle(failure=failure), Shelf()
-    judge = RememberingJudge(oracle, shelf)
+    judge = remembering(oracle, shelf)
     made = judged(judge, oracle, [request(), request()]) + judged(judge, oracle, [request()])
     assert costs(made) == [PAID, (0.0, 0, 0, False), PAID]
     assert [judgement.failure for judgement in made] == [failure] * 3
@@ -153,17 +172,17 @@ def test_a_judgement_that_no_group_held_comes_back_with_its_cost_once() -> None:
     """Its process died between writing it down and writing the group."""
     shelf = Shelf()
     before = Oracle()
-    judged(RememberingJudge(before, shelf), before, [request(), request(1)])
+    judged(remembering(before, shelf), before, [request(), request(1)])
     shelf.claimed.add(before.reading_of(request(1)))
     oracle = Oracle()
-    judge = RememberingJudge(oracle, shelf)
+    judge = remembering(oracle, shelf)
     made = judged(judge, oracle, [request()]) + judged(judge, oracle, [request(), request(1)])
     assert (costs(made), oracle.asked) == ([PAID, FREE, FREE], 0)
 
 
 def test_nothing_is_used_that_could_not_be_written_down() -> None:
     oracle = Oracle()
-    (made,) = judged(RememberingJudge(oracle, Shelf(broken=True)), oracle, [request()])
+    (made,) = judged(remembering(oracle, Shelf(broken=True)), oracle, [request()])
     assert (made.failure, made.verdicts, made.error) == (
         "unavailable",
         (),
@@ -174,7 +193,7 @@ def test_nothing_is_used_that_could_not_be_written_down() -> None:
 def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
     async def play() -> tuple[Judgement, int, list[Judgement]]:
         oracle, shelf = Oracle(), Shelf()
-        judge = RememberingJudge(oracle, shelf)
+        judge = remembering(oracle, shelf)
         first, second = (asyncio.create_task(judge.judge(request())) for _ in range(2))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -190,7 +209,7 @@ def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
 def test_what_is_under_way_at_the_end_is_written_down() -> None:
     async def play() -> tuple[int, bool]:
         oracle, shelf = Oracle(), Shelf()
-        judge = RememberingJudge(oracle, shelf)
+        judge = remembering(oracle, shelf)
         reading = asyncio.create_task(judge.judge(request()))
         for _ in range(20):
             await asyncio.sleep(0)
@@ -202,23 +221,63 @@ def test_what_is_under_way_at_the_end_is_written_down() -> None:
     assert asyncio.run(play()) == (1, True)
 
 
-def test_budgets_go_on_where_they_were() -> None:
-    oracle = Oracle()
-    judge = RememberingJudge(oracle, Shelf())
-    asyncio.run(judge.open())
-    assert oracle.restored == (Spending(calls=1), Spending(calls=2))
+def test_what_was_spent_before_is_known_from_the_start() -> None:
+    async def play() -> Standing | None:
+        oracle, shelf = Oracle(), Shelf()
+        await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=2, cost_usd=0.5))
+        judge = remembering(oracle, shelf)
+        await judge.open()
+        await judge.close()
+        return oracle.standing
+
+    before = Spending(readings=1, calls=2, cost_usd=0.5)
+    assert asyncio.run(play()) == Standing(total=before, today=before)
+
+
+def test_what_others_spend_is_learnt_while_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered, "REFRESH_SECONDS", 0.01)
+
+    async def play() -> Standing | None:
+        oracle, shelf = Oracle(), Shelf()
+        judge = remembering(oracle, shelf)
+        await judge.open()
+        await shelf.put(Judgement(judge="oracle", model="m", order=(), calls=1))
+        oracle.refreshed.clear()
+        async with asyncio.timeout(5):
+            await oracle.refreshed.wait()
+        await judge.close()
+        return oracle.standing
+
+    spent = Spending(readings=1, calls=1)
+    assert asyncio.run(play()) == Standing(spent, spent)
+
+
+def test_a_memory_that_asks_anew_answers_nothing_and_keeps_everything() -> None:
+    async def play() -> tuple[object, ...]:
+        shelf = Shelf()
+        anew = AskingAnew(shelf)
+        hold = Hold("h", "j", used=Amount(1), open=Amount(2), seconds=9.0)
+        admitted = await anew.put_aside(hold, BudgetConfig(tokens=3))
+        held = await anew.standing("j")
+        freed = await anew.give_back("j", "h")
+        put = await anew.put(Judgement(judge="j", model="m", order=(), calls=1, reading="r"))
+        return admitted.admits, held, freed, put, await anew.get("r"), list(shelf.kept)
+
+    spent = Spending(readings=1, calls=1)
+    held = Standing(used=Amount(1), open=Amount(2))
+    assert asyncio.run(play()) == ("now", held, Standing(), Standing(spent, spent), None, ["r"])
 
 
 def test_without_memory_everything_is_asked() -> None:
     oracle = Oracle()
-    judge = RememberingJudge(oracle, Forgetful())
+    judge = RememberingJudge(oracle, Forgetful(lambda: datetime(2026, 1, 2, tzinfo=UTC)))
     made = judged(judge, oracle, [request()]) + judged(judge, oracle, [request()])
-    assert (costs(made), asyncio.run(Forgetful().spending("any"))) == ([PAID, PAID], Spending())
+    assert costs(made) == [PAID, PAID]
 
 
 def with_fallback(failure: JudgeFailure | None) -> tuple[Judgement, JudgeWithFallback]:
     first, second = Oracle("first", failure), Oracle("second")
-    judge = JudgeWithFallback(RememberingJudge(first, Shelf()), RememberingJudge(second, Shelf()))
+    judge = JudgeWithFallback(remembering(first, Shelf()), remembering(second, Shelf()))
 
     async def play() -> Judgement:
         first.gate.set()
@@ -243,20 +302,25 @@ def test_nothing_else_does(failure: JudgeFailure | None) -> None:
 
 
 def test_both_are_opened_and_tell_how_they_do() -> None:
-    for judge in (with_fallback(None)[1], RememberingJudge(Oracle(), Shelf())):
+    for judge in (with_fallback(None)[1], remembering(Oracle(), Shelf())):
         assert isinstance(judge, SelfReporting)
         assert isinstance(judge, OpenedJudge)
     assert with_fallback(None)[1].report().spent.calls == 1
 
 
-def test_accounts_turn_with_the_day() -> None:
+def test_accounts_turn_with_the_day_and_count_what_could_not_be_written() -> None:
     now = [datetime(2026, 1, 2, 23, tzinfo=UTC)]
     account = Account(lambda: now[0])
-    account.restore(Spending(calls=5), Spending(calls=2))
-    spent = Judgement(judge="j", model="m", order=(), calls=1, cost_usd=0.5)
-    account.add(spent)
-    today = [account.today.calls]
+    account.learn(Standing(Spending(calls=5), Spending(calls=2)))
+    lost = Judgement(judge="j", model="m", order=(), calls=1, cost_usd=0.5)
+    account.add_unwritten(lost)
+    seen = [account.standing]
     now[0] = datetime(2026, 1, 3, tzinfo=UTC)
-    today.append(account.today.calls)
-    account.add(spent)
-    assert ([*today, account.today.calls], account.total.calls, account.total.cost_usd) == ([3, 0, 1], 7, 1.0)
+    seen.append(account.standing)
+    account.add_unwritten(lost)
+    seen.append(account.standing)
+    assert [(one.total.calls, one.total.cost_usd, one.today.calls) for one in seen] == [
+        (6, 0.5, 3),
+        (6, 0.5, 0),
+        (7, 1.0, 1),
+    ]
