@@ -56,7 +56,7 @@ def test_the_commands_work_verbatim(tmp_path: Path) -> None:
     }
     assert (scored["scoring"]["judges"], scored["scoring"]["outcome"]) == (["offline"], "scored")
     assert scored["original"] == [0.5, 0.5]
-    assert scored["rewards"] != scored["original"]
+    assert scored["rewards"][0] > scored["rewards"][1]
     assert asked == {("Bearer a-key", "the-judge-model")}
 
 
