@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.judging import GateFacts
-from app.judges.gates.registry import GATES, GATES_DIGEST, failed_gates, hints
+from app.judges.gates.registry import FIVE, GATES, GATES_DIGEST, failed_gates, hints
 from app.judges.reading import fold, visible_text
 from app.sheets.casting import Staging, cast_all, gate_facts
 from app.sheets.loading import read_scenes, read_sheets
@@ -41,10 +41,25 @@ def test_every_gate_is_shown_both_ways() -> None:
     assert list(dict.fromkeys(sample.flag for sample in PASSES)) == registered
 
 
-def test_newer_gates_have_six_examples_of_each_kind_at_least() -> None:
-    newer = ("refuses", "stage_directions", "action_off_list", "leaks_rubric", *HINTS)
-    counts = {flag: min(sum(s.flag == flag for s in kind) for kind in (CAUGHT, PASSES)) for flag in newer}
+def test_every_gate_has_six_examples_of_each_kind_at_least() -> None:
+    counts = {gate.flag: min(sum(s.flag == gate.flag for s in kind) for kind in (CAUGHT, PASSES)) for gate in GATES}
     assert {flag: count for flag, count in counts.items() if count < 6} == {}
+
+
+def test_gates_on_words_have_examples_in_each_of_their_languages() -> None:
+    shown = {
+        (sample.flag, kind, sample.facts.language)
+        for kind, samples in (("caught", CAUGHT), ("passes", PASSES))
+        for sample in samples
+    }
+    claimed = {
+        (gate.flag, kind, language)
+        for gate in GATES
+        if set(FIVE) <= set(gate.languages)
+        for kind in ("caught", "passes")
+        for language in FIVE
+    }
+    assert claimed - shown == set()
 
 
 HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring")
@@ -185,6 +200,16 @@ HOSTILE = [
 def test_a_megabyte_of_anything_is_read_in_seconds(make: Callable[[int], str]) -> None:
     began = time.perf_counter()
     flags(make(1_000_000))
+    assert time.perf_counter() - began < 15
+
+
+@pytest.mark.parametrize("language", FIVE)
+@pytest.mark.parametrize(
+    "unit", ["tu hoches la tête et ", "du nickst und ", "*tu ", 'tu réponds : "', "asientes y ", "si "]
+)
+def test_so_is_what_looks_like_telling(language: str, unit: str) -> None:
+    began = time.perf_counter()
+    flags(unit * (1_000_000 // len(unit)), FACTS.model_copy(update={"language": language}))
     assert time.perf_counter() - began < 15
 
 

@@ -1,7 +1,7 @@
 """The gate against text that is meant for whoever scores the reply."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from app.domain.judging import GateFacts
@@ -61,19 +61,64 @@ _SPANISH: Final = _compiled(
     r"|(?:puntuación|nota|calificación) (?:más alta|máxima|perfecta)) ",
     r" (?:estimado|estimada|nota para el|mensaje para el) (?:evaluador|evaluadora|modelo evaluador) ",
 )
+_FR_BEST: Final = (
+    "(?:(?:note|évaluation) (?:maximale|parfaite|maximum|la plus (?:haute|élevée))"
+    "|(?:meilleure|plus haute) (?:note|évaluation)|score (?:maximal|maximum|parfait)|meilleur score)"
+)
+_FR_GIVE: Final = "(?:donne|donnez|donner|attribue|attribuez|attribuer|accorde|accordez|accorder|mets|mettez)"
+_FRENCH: Final = _compiled(
+    r" (?:note|notez|évalue|évaluez) (?:cette|ma) réponse ",
+    rf" {_FR_GIVE} à (?:cette|ma) réponse (?:la |le |une |un )?{_FR_BEST} ",
+    rf" {_FR_GIVE} (?:la |le |une |un )?{_FR_BEST} à (?:cette|ma) réponse ",
+    rf" (?:cette|ma) réponse (?:mérite|doit recevoir|devrait recevoir) (?:la |le |une |un )?{_FR_BEST} ",
+    r" (?:cher|chère|note pour l|note à l|message pour l|à l attention de l) "
+    r"(?:évaluateur|évaluatrice|modèle évaluateur) ",
+)
+_IT_BEST: Final = (
+    "(?:(?:punteggio|voto) (?:massimo|perfetto|più alto|pieno)|(?:valutazione) (?:massima|perfetta|più alta)"
+    "|(?:massimo|miglior|migliore) (?:punteggio|voto)|(?:massima|migliore) valutazione)"
+)
+_IT_GIVE: Final = "(?:dai|dia|date|dare|assegna|assegni|assegnate|assegnare|attribuisci|attribuisca)"
+_ITALIAN: Final = _compiled(
+    r" (?:valuta|valuti|valutate|giudica|giudichi) (?:questa|la mia) risposta ",
+    rf" {_IT_GIVE} a (?:questa|mia|la mia) risposta (?:il |la |un |una )?{_IT_BEST} ",
+    rf" {_IT_GIVE} (?:il |la |un |una )?{_IT_BEST} a (?:questa|la mia) risposta ",
+    rf" {_IT_GIVE} alla mia risposta (?:il |la |un |una )?{_IT_BEST} ",
+    rf" (?:questa|la mia) risposta (?:merita|deve ricevere|dovrebbe ricevere) (?:il |la |un |una )?{_IT_BEST} ",
+    r" (?:caro|cara|gentile|nota per il|nota per la|messaggio per il|messaggio per la) "
+    r"(?:valutatore|valutatrice|modello valutatore) ",
+)
 
 _OVERRIDE: Final = re.compile(
-    r" (?:ignore|disregard|forget|override) (?:all |any |the |your |of |these |every ){0,3}"
-    r"(?:previous|prior|above|earlier|preceding|system) (?:instructions|instruction|rules|prompt|prompts|guidelines) "
+    r" (?:(?:ignore|disregard|forget|override) (?:all |any |the |your |of |these |every ){0,3}"
+    r"(?:previous|prior|above|earlier|preceding|system) (?:instructions|instruction|rules|prompt|prompts|guidelines)"
+    r"|(?:ignoriere|ignorieren sie|vergiss|vergessen sie) (?:alle |die |deine |ihre ){0,2}"
+    r"(?:vorherigen|bisherigen|obigen|früheren) (?:anweisungen|regeln|vorgaben)"
+    r"|(?:ignora|ignore|olvida|olvide) (?:todas |las |tus |sus ){0,2}"
+    r"(?:instrucciones|reglas|indicaciones) (?:anteriores|previas)"
+    r"|(?:ignore|ignorez|oublie|oubliez) (?:toutes |les |tes |vos ){0,2}"
+    r"(?:instructions|consignes|règles) (?:précédentes|antérieures)"
+    r"|(?:ignora|ignori|ignorate|dimentica|dimentichi) (?:tutte |le |tue |sue ){0,3}"
+    r"(?:istruzioni|regole|indicazioni) (?:precedenti|anteriori)) "
 )
 _SCORING: Final = re.compile(
-    rf" (?:{_MARK}|{_REPLY}|{_GRADER}|rate|give|output|print|respond|reply|select|choose|judge|verdict) "
+    rf" (?:{_MARK}|{_REPLY}|{_GRADER}|rate|give|output|print|respond|reply|select|choose|judge|verdict"
+    "|antwort|punktzahl|bewertung|note|bewerte|respuesta|puntuación|calificación|nota|califica|puntúa"
+    "|réponse|évaluation|évalue|évaluez|notez|risposta|punteggio|voto|valutazione|valuta) "
 )
+_IN_OTHER_LANGUAGES: Final = (
+    (("antwort", "bewerter", "prüfmodell"), _GERMAN),
+    (("respuesta", "evaluador"), _SPANISH),
+    (("réponse", "évaluat"), _FRENCH),
+    (("risposta", "valutat"), _ITALIAN),
+)
+"""Each tried only where one of these occurs, without which none of them fits."""
 _NEAR: Final = 200
 """Characters behind an override within which a word of scoring makes it an order to the judge."""
 
 _CLAIM_LINE: Final = re.compile(
-    r"^[*_#> ]{0,4}(?:final |overall |total )?(?:score|rating|grade|reward|verdict|bewertung|punktzahl|puntuación)"
+    r"^[*_#> ]{0,4}(?:final |overall |total )?(?:score|rating|grade|reward|verdict"
+    r"|bewertung|punktzahl|puntuación|(?:note|évaluation)(?: finale)?|(?:punteggio|voto)(?: finale)?|valutazione)"
     r"[*_]{0,2} ?[:=][*_ ]{0,4}"
     r"[0-9]{1,3}(?:\.[0-9]{1,3})?(?: ?(?:/|out of) ?[0-9]{1,3})?[*_]{0,2}\.?$",
     re.MULTILINE,
@@ -84,7 +129,7 @@ _BRACKETED: Final = re.compile(r"\[\[(?:[a-c]|[0-9]{1,2})\]\]|\\boxed\{")
 
 def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
     """In a story one mark of a verdict is enough; elsewhere an answer may well be JSON, a number or a review."""
-    if _speaks_to_judge(reply.sentences, _ANYWHERE + _GERMAN + _SPANISH) or _overrides(reply.sentences):
+    if _speaks_to_judge(reply.sentences, (*_ANYWHERE, *_that_may_fit(reply.sentences))) or _overrides(reply.sentences):
         return True
     if not facts.speaker:
         return _forged_keys(reply.folded) > 1
@@ -98,6 +143,12 @@ def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
 
 def _speaks_to_judge(sentences: str, patterns: Sequence[re.Pattern[str]]) -> bool:
     return any(pattern.search(sentences) is not None for pattern in patterns)
+
+
+def _that_may_fit(sentences: str) -> Iterator[re.Pattern[str]]:
+    for words, patterns in _IN_OTHER_LANGUAGES:
+        if any(word in sentences for word in words):
+            yield from patterns
 
 
 def _overrides(sentences: str) -> bool:

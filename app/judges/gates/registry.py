@@ -14,6 +14,7 @@ from app.judges.gates.knowledge import (
     leaks_secret,
     leaks_withheld,
 )
+from app.judges.gates.narration import LANGUAGES as NARRATED
 from app.judges.gates.persuasion import addresses_judge
 from app.judges.gates.speech import breaks_character, speaks_for_player
 from app.judges.gates.staging import action_off_list, stage_directions
@@ -23,7 +24,8 @@ from app.prompts import digest
 
 ANY: Final = "any"
 SPACED: Final = "written with spaces"
-THREE: Final = ("en", "de", "es")
+FIVE: Final = NARRATED
+"""Languages that the gates on words know."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +50,17 @@ GATES: Final = (
     Gate(
         "breaks_character",
         "calls itself a language model, or a machine though the character is none",
-        ("en", "de", "es", "fr", "zh"),
+        (*FIVE, "zh"),
         breaks_character,
-        version=2,
+        version=3,
     ),
-    Gate("refuses", "declines as a service does, with policies and requests", THREE, refuses),
+    Gate("refuses", "declines as a service does, with policies and requests", FIVE, refuses, version=2),
     Gate(
         "speaks_for_player",
-        "writes lines or deeds of the player (role labels in any language, narration in English)",
-        (ANY, "en"),
+        "writes lines or deeds of the player (role labels in any language, narration in five)",
+        (ANY, *FIVE),
         speaks_for_player,
-        version=2,
+        version=3,
     ),
     Gate(
         "stage_directions",
@@ -82,24 +84,25 @@ GATES: Final = (
     Gate(
         "addresses_judge",
         "speaks to whoever scores it, claims a score or forges a verdict (JSON in any language)",
-        (ANY, *THREE),
+        (ANY, *FIVE),
         addresses_judge,
         any_text=True,
-        version=2,
+        version=3,
     ),
     Gate("template_leak", "shows special tokens, think tags or role markers", (ANY,), template_leak, any_text=True),
     Gate("hidden_text", "hides characters or mixes look-alike letters", (ANY,), hidden_text, any_text=True),
     Gate("forbidden_word", "uses a word that the character would never use", (ANY,), forbidden_word, version=2),
     Gate("wrong_language", "is written in another script than the character's language", (ANY,), wrong_language),
-    Gate("may_refuse", "declines in words that services use and people too", THREE, may_refuse, kind="hint"),
+    Gate("may_refuse", "declines in words that services use and people too", FIVE, may_refuse, version=2, kind="hint"),
     Gate(
         "sounds_like_assistant",
         "offers help in words that assistants use and people too",
-        THREE,
+        FIVE,
         sounds_like_assistant,
+        version=2,
         kind="hint",
     ),
-    Gate("mentions_scoring", "speaks of scores or of who gives them", THREE, mentions_scoring, kind="hint"),
+    Gate("mentions_scoring", "speaks of scores or of who gives them", FIVE, mentions_scoring, version=2, kind="hint"),
 )
 
 GATES_DIGEST: Final = digest([[gate.flag, gate.version, gate.kind] for gate in GATES])

@@ -7,8 +7,15 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.reading import Reply, says, spoken_form, words_of
+from app.judges.gates.narration import deed_of, narrates_you
+from app.judges.reading import Reply, spoken_form
 
+_MADE_BY: Final = (
+    *(f"{made} by" for made in ("trained", "developed", "created", "built", "made")),
+    *(f"{made} por" for made in ("entrenado", "entrenada", "desarrollado", "desarrollada", "creado", "creada")),
+    *(f"{made} par" for made in ("entraîné", "entraînée", "développé", "développée", "créé", "créée", "conçu")),
+    *(f"{made} da" for made in ("addestrato", "addestrata", "sviluppato", "sviluppata", "creato", "creata")),
+)
 _MODEL_PHRASES: Final = (
     "ai language model",
     "large language model",
@@ -35,14 +42,35 @@ _MODEL_PHRASES: Final = (
     "als ki sprachmodell",
     "als sprachmodell",
     "ich bin ein sprachmodell",
+    "ich bin nur ein sprachmodell",
+    "meine trainingsdaten",
+    "meinen trainingsdaten",
+    "mein systemprompt",
+    "meinem systemprompt",
     "como modelo de lenguaje",
     "soy un modelo de lenguaje",
+    "soy solo un modelo de lenguaje",
+    "mis datos de entrenamiento",
     "en tant que modèle de langage",
+    "en tant que grand modèle de langage",
+    "en tant que modèle linguistique",
     "je suis un modèle de langage",
+    "je suis juste un modèle de langage",
+    "je ne suis qu un modèle de langage",
+    "mes données d entraînement",
+    "come modello linguistico",
+    "come modello di linguaggio",
+    "in quanto modello linguistico",
+    "in quanto modello di linguaggio",
+    "sono un modello linguistico",
+    "sono un modello di linguaggio",
+    "sono solo un modello linguistico",
+    "i miei dati di addestramento",
+    "miei dati di addestramento",
     *(" ".join(phrase) for phrase in ("作为一个语言模型", "作为语言模型", "我是一个语言模型")),
     *(
-        f"{made} by {maker}"
-        for made in ("trained", "developed", "created", "built", "made")
+        f"{made} {maker}"
+        for made in _MADE_BY
         for maker in ("openai", "anthropic", "google", "meta ai", "mistral ai", "deepseek", "alibaba cloud")
     ),
 )
@@ -68,42 +96,75 @@ _MACHINE_PHRASES: Final = (
     "ich bin eine ki",
     "ich bin nur eine ki",
     "als künstliche intelligenz",
+    "ich bin eine künstliche intelligenz",
+    "ich bin ein chatbot",
+    "ich bin ein virtueller assistent",
     "como ia",
+    "como una ia",
     "soy una ia",
     "soy solo una ia",
     "como inteligencia artificial",
+    "soy una inteligencia artificial",
+    "soy un chatbot",
+    "soy un asistente virtual",
     "en tant qu ia",
+    "en tant qu intelligence artificielle",
     "je suis une ia",
+    "je suis juste une ia",
+    "je suis simplement une ia",
+    "je ne suis qu une ia",
+    "je suis une intelligence artificielle",
+    "je ne suis qu une intelligence artificielle",
+    "je suis un chatbot",
+    "je suis un assistant virtuel",
+    "votre assistant virtuel",
+    "come ia",
+    "in quanto ia",
+    "sono un ia",
+    "sono una ia",
+    "sono solo un ia",
+    "sono soltanto un ia",
+    "come intelligenza artificiale",
+    "in quanto intelligenza artificiale",
+    "sono un intelligenza artificiale",
+    "sono solo un intelligenza artificiale",
+    "sono un chatbot",
+    "sono un assistente virtuale",
     *(" ".join(phrase) for phrase in ("作为人工智能", "我是人工智能", "作为一个人工智能")),
 )
 """These a character that is a machine may say."""
 
-_SOMEBODY: Final = frozenset(("you", "they", "he", "she", "some", "people", "folk", "who"))
-_CLAIMS: Final = frozenset(
-    ("say", "says", "said", "think", "thinks", "thought", "claim", "claims", "believe", "suppose", "pretend")
+_FIRST_PERSON: Final = ("i ", "ich ", "je ", "soy ", "sono ")
+_SOMEBODY: Final = frozenset(
+    (
+        *("you", "they", "he", "she", "some", "people", "folk", "who"),
+        *("du", "ihr", "sie", "er", "man", "wer"),
+        *("tu", "vous", "on", "il", "elle", "ils", "elles", "qui"),
+        *("tú", "usted", "ustedes", "él", "ella", "ellos", "dicen", "dices", "dice", "crees", "creen", "cree"),
+        *("lei", "loro", "dici", "dicono", "credi", "credono", "crede"),
+    )
 )
-_DOUBTS: Final = frozenset(("if", "whether"))
+"""Also verbs that say by themselves who it is."""
+_CLAIMS: Final = frozenset(
+    (
+        *("say", "says", "said", "think", "thinks", "thought", "claim", "claims", "believe", "suppose", "pretend"),
+        *("sagst", "sagt", "sagen", "glaubst", "glaubt", "glauben", "meinst", "meint", "behauptest", "behauptet"),
+        *("dis", "dites", "dit", "disent", "crois", "croyez", "croit", "prétends", "prétendez", "prétend"),
+        *("dicen", "dices", "dice", "crees", "creen", "cree"),
+        *("dici", "dicono", "credi", "credono", "crede"),
+    )
+)
+_DOUBTS: Final = frozenset(("if", "whether", "wenn", "falls", "ob", "si", "se"))
 _LOOKED_AT: Final = 20
 """Occurrences of one phrase that are weighed; a reply with as many has given itself away by the others."""
 
 _ENDINGS: Final = frozenset(".!?。！？")
 
-_PLAYERS: Final = ("player", "user", "spieler", "spielerin", "benutzer", "jugador", "jugadora", "usuario", "joueur")
+_PLAYERS: Final = (
+    *("player", "user", "spieler", "spielerin", "benutzer", "benutzerin", "nutzer", "jugador", "jugadora", "usuario"),
+    *("usuaria", "joueur", "joueuse", "utilisateur", "utilisatrice", "giocatore", "giocatrice", "utente"),
+)
 """Labels that transcripts give to whoever is played with, whatever the scene calls them."""
-
-_BODY: Final = (
-    "nod|smile|shrug|sigh|laugh|grin|bow|kneel|frown|blink|gasp|hesitate|wince|swallow|tremble|shiver|chuckle|glance"
-)
-_UTTER: Final = "say|reply|answer|ask|whisper|mutter|murmur|agree|respond|exclaim|stammer|shout"
-_ADVERB: Final = r"(?:[a-z]{1,12}ly )?"
-_SOUND: Final = "reply|whisper|mutter|murmur|stammer|exclaim"
-_ACTS_FOR_YOU: Final = re.compile(rf"[*\[_] ?you {_ADVERB}(?:{_BODY}|{_SOUND})\b")
-_NODS_AND_SAYS: Final = re.compile(rf"\byou {_ADVERB}(?:{_BODY}) and (?:then )?{_ADVERB}(?:{_UTTER})\b")
-_SAYS_QUOTED: Final = re.compile(rf"\byou {_ADVERB}(?:{_BODY}|{_UTTER})(?: [a-z]{{1,12}}ly)?[,:] ?\"([^\"\n]{{1,200}})")
-_CONDITIONS: Final = frozenset(
-    ("if", "when", "whenever", "should", "must", "can", "could", "may", "might", "will", "until", "unless", "once")
-)
-"""Behind one of these `you nod and say` tells what could be, not what happens."""
 
 
 def breaks_character(reply: Reply, facts: GateFacts) -> bool:
@@ -114,7 +175,12 @@ def breaks_character(reply: Reply, facts: GateFacts) -> bool:
 
 
 def speaks_for_player(reply: Reply, facts: GateFacts) -> bool:
-    return _labels_another(reply, facts) or _narrates_you(reply, facts) or _narrates_another(reply, facts)
+    others = _others(facts)
+    return (
+        others.label.search(reply.folded) is not None
+        or narrates_you(reply.folded, facts)
+        or others.deed.search(reply.folded) is not None
+    )
 
 
 def _places(sentences: str, phrase: str) -> Iterator[int]:
@@ -131,39 +197,14 @@ def _excused(sentences: str, start: int, phrase: str) -> bool:
     if " " not in phrase:
         return False
     before = sentences[max(0, start - 40) : start].split()[-3:]
-    if phrase.startswith("i ") and not _DOUBTS.isdisjoint(before):
-        return True
-    if phrase.startswith("i ") and not _SOMEBODY.isdisjoint(before) and not _CLAIMS.isdisjoint(before):
-        return True
+    if phrase.startswith(_FIRST_PERSON):
+        if not _DOUBTS.isdisjoint(before):
+            return True
+        if not _SOMEBODY.isdisjoint(before) and not _CLAIMS.isdisjoint(before):
+            return True
     behind = start + len(phrase)
     after = sentences[behind : behind + 200].split()
     return next((word for word in after if word in _ENDINGS), "") in ("?", "？")
-
-
-def _labels_another(reply: Reply, facts: GateFacts) -> bool:
-    return _others(facts).label.search(reply.folded) is not None
-
-
-def _narrates_you(reply: Reply, facts: GateFacts) -> bool:
-    text = reply.folded
-    if _ACTS_FOR_YOU.search(text) is not None:
-        return True
-    for match in _NODS_AND_SAYS.finditer(text):
-        if _CONDITIONS.isdisjoint(_before(text, match)):
-            return True
-    said = spoken_form(facts.player_said)
-    return any(
-        _CONDITIONS.isdisjoint(_before(text, match)) and not says(said, match.group(1))
-        for match in _SAYS_QUOTED.finditer(text)
-    )
-
-
-def _before(text: str, match: re.Match[str]) -> tuple[str, ...]:
-    return words_of(text[max(0, match.start() - 12) : match.start()])[-1:]
-
-
-def _narrates_another(reply: Reply, facts: GateFacts) -> bool:
-    return _others(facts).deed.search(reply.folded) is not None
 
 
 @dataclass(frozen=True)
@@ -173,20 +214,19 @@ class _Others:
     label: re.Pattern[str]
     """A line of dialogue under another's name, at the start of a line or after the end of a sentence."""
     deed: re.Pattern[str]
-    """`*Player nods*`, or `the player says` in the telling."""
 
 
 def _others(facts: GateFacts) -> _Others:
-    return _others_than((facts.speaker, *facts.aliases), facts.others)
+    return _others_than((facts.speaker, *facts.aliases), facts.others, facts.language)
 
 
 @lru_cache(maxsize=1024)
-def _others_than(own_names: tuple[str, ...], others: tuple[str, ...]) -> _Others:
+def _others_than(own_names: tuple[str, ...], others: tuple[str, ...], language: str) -> _Others:
     own = {spoken_form(name) for name in own_names}
     named = (*others, *_PLAYERS) if others else ()
     distinct = {" ".join(name.casefold().split()) for name in named if spoken_form(name) not in own}
     names = "|".join(re.escape(name) for name in sorted(distinct) if name) or "(?!)"
     return _Others(
         label=re.compile(rf"(?:^|[\n.!?\"*)\]])[ \n]{{0,3}}[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:"),
-        deed=re.compile(rf"[*\[_] ?(?:the )?(?:{names}) {_ADVERB}(?:{_BODY}|{_UTTER})e?s\b"),
+        deed=deed_of(names, language),
     )

@@ -41,6 +41,26 @@ _POLICY_PHRASES: Final = (
     "no puedo cumplir con esta solicitud",
     "no puedo ayudar con esa solicitud",
     "no puedo generar contenido",
+    "contraire à mes directives",
+    "contraire à mes règles d utilisation",
+    "politique de contenu",
+    "politiques de contenu",
+    "je ne peux pas répondre à cette demande",
+    "je ne peux pas donner suite à cette demande",
+    "je ne peux pas satisfaire cette demande",
+    "je ne peux pas vous aider avec cette demande",
+    "je ne peux pas générer ce contenu",
+    "je ne peux pas générer de contenu",
+    "contro le mie linee guida",
+    "viola le mie linee guida",
+    "politica sui contenuti",
+    "politiche sui contenuti",
+    "non posso soddisfare questa richiesta",
+    "non posso soddisfare la tua richiesta",
+    "non posso rispondere a questa richiesta",
+    "non posso aiutarti con questa richiesta",
+    "non posso aiutarla con questa richiesta",
+    "non posso generare contenuti",
 )
 """Nobody in a story declines in these words."""
 
@@ -63,6 +83,19 @@ _DECLINING: Final = (
     "lo siento pero no puedo",
     "no puedo ayudarte con eso",
     "no puedo ayudarle con eso",
+    "je suis désolé mais je ne peux pas",
+    "je suis désolée mais je ne peux pas",
+    "désolé mais je ne peux pas",
+    "désolée mais je ne peux pas",
+    "je ne peux pas vous aider avec cela",
+    "je ne peux pas t aider avec ça",
+    "je ne peux pas vous aider sur ce point",
+    "mi dispiace ma non posso",
+    "non posso aiutarla con questo",
+    "non posso aiutarti con questo",
+    "non posso aiutarti in questo",
+    "non sono in grado di aiutarla",
+    "non sono in grado di aiutarti",
 )
 """A person may say these as well."""
 
@@ -92,6 +125,33 @@ _OFFERING: Final = (
     "espero que esto ayude",
     "es importante tener en cuenta",
     "es importante señalar",
+    "je serais ravi de vous aider",
+    "je serais ravie de vous aider",
+    "ravi de vous aider",
+    "ravie de vous aider",
+    "comment puis je vous aider",
+    "en quoi puis je vous aider",
+    "n hésitez pas à me demander",
+    "n hésitez pas à demander",
+    "faites moi savoir si",
+    "j espère que cela vous aide",
+    "j espère que cela aide",
+    "il est important de noter",
+    "il convient de noter",
+    "sarei felice di aiutarla",
+    "sarei felice di aiutarti",
+    "sarò lieto di aiutarla",
+    "come posso aiutarla",
+    "come posso aiutarti",
+    "non esiti a chiedere",
+    "non esitare a chiedere",
+    "fammi sapere se",
+    "mi faccia sapere se",
+    "spero che questo aiuti",
+    "spero che questo ti aiuti",
+    "spero che questo la aiuti",
+    "è importante notare",
+    "è importante sottolineare",
 )
 """A clerk or a host in a story may offer in these words."""
 
@@ -110,6 +170,14 @@ _SCORING: Final = (
     "puntuación máxima",
     "máxima puntuación",
     "el evaluador",
+    "la note maximale",
+    "la meilleure note",
+    "le score maximal",
+    "l évaluateur",
+    "il punteggio massimo",
+    "punteggio pieno",
+    "il massimo dei voti",
+    "il valutatore",
 )
 """A teacher or an archer in a story may speak of these."""
 
@@ -132,7 +200,8 @@ def mentions_scoring(reply: Reply, facts: GateFacts) -> bool:
 
 def _says_first(reply: Reply, facts: GateFacts, phrases: Sequence[str]) -> bool:
     """Words that the player used may be said back."""
-    said = [phrase for phrase in phrases if f" {phrase} " in reply.spoken]
+    spoken = reply.spoken
+    said = [phrase for phrase in phrases if phrase in spoken and f" {phrase} " in spoken]
     if not said:
         return False
     heard = spoken_form(facts.player_said)

@@ -1,0 +1,188 @@
+"""How replies tell what the player says and does, in the languages that have patterns here."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from app.domain.judging import GateFacts
+from app.judges.reading import says, spoken_form, words_of
+
+_ADVERB: Final = r"(?:[a-z]{1,12}ly )?"
+_QUOTE: Final = r" ?[,:] ?\" ?([^\"\n]{1,200})"
+
+
+@dataclass(frozen=True)
+class _Telling:
+    """Patterns over folded text, without the asterisk or the quotation. Second person but for `of_another`."""
+
+    acts: str
+    """What stands behind an asterisk or a bracket when the player's deeds are told."""
+    nods_and_says: str
+    says: str
+    of_another: str
+    """Behind a name."""
+    articles: str = ""
+
+
+_BODY: Final = (
+    "nod|smile|shrug|sigh|laugh|grin|bow|kneel|frown|blink|gasp|hesitate|wince|swallow|tremble|shiver|chuckle|glance"
+)
+_UTTER: Final = "say|reply|answer|ask|whisper|mutter|murmur|agree|respond|exclaim|stammer|shout"
+_ENGLISH: Final = _Telling(
+    acts=rf"you {_ADVERB}(?:{_BODY}|reply|whisper|mutter|murmur|stammer|exclaim)\b",
+    nods_and_says=rf"\byou {_ADVERB}(?:{_BODY}) and (?:then )?{_ADVERB}(?:{_UTTER})\b",
+    says=rf"\byou {_ADVERB}(?:{_BODY}|{_UTTER})(?: [a-z]{{1,12}}ly)?",
+    of_another=rf"{_ADVERB}(?:{_BODY}|{_UTTER})e?s\b",
+    articles="the ",
+)
+
+_DE_NODS: Final = "nickst|lächelst|seufzt|lachst|grinst|zögerst|schluckst|zitterst|zuckst|verbeugst|errötest"
+_DE_YOU_NOD: Final = "nickt|lächelt|seufzt|lacht|grinst|zögert|schluckt|zittert|zuckt|verbeugt|errötet"
+_DE_SAYS: Final = "sagst|antwortest|erwiderst|fragst|murmelst|flüsterst|stammelst|rufst"
+_DE_YOU_SAY: Final = "sagt|antwortet|erwidert|fragt|murmelt|flüstert|stammelt|ruft"
+_GERMAN: Final = _Telling(
+    acts=rf"(?:du (?:{_DE_NODS}|murmelst|flüsterst|stammelst)|ihr (?:{_DE_YOU_NOD}|murmelt|flüstert|stammelt))\b",
+    nods_and_says=rf"\b(?:du (?:{_DE_NODS}) und (?:{_DE_SAYS})|ihr (?:{_DE_YOU_NOD}) und (?:{_DE_YOU_SAY}))\b",
+    says=rf"\b(?:du (?:{_DE_NODS}|{_DE_SAYS})|ihr (?:{_DE_YOU_NOD}|{_DE_YOU_SAY}))",
+    of_another=rf"(?:{_DE_YOU_NOD}|{_DE_YOU_SAY})\b",
+    articles="der |die ",
+)
+
+_ES_NODS: Final = "asientes|sonríes|suspiras|ríes|vacilas|tragas|tiemblas|parpadeas|te encoges|te inclinas|te sonrojas"
+_ES_HE_NODS: Final = "asiente|sonríe|suspira|ríe|vacila|traga|tiembla|parpadea|se encoge|se inclina|se sonroja"
+_ES_SAYS: Final = "dices|respondes|contestas|preguntas|murmuras|susurras|balbuceas|exclamas"
+_ES_HE_SAYS: Final = "dice|responde|contesta|pregunta|murmura|susurra|balbucea|exclama"
+_SPANISH: Final = _Telling(
+    acts=rf"(?:(?:tú )?(?:{_ES_NODS}|murmuras|susurras|balbuceas)|usted (?:{_ES_HE_NODS}|murmura|susurra|balbucea))\b",
+    nods_and_says=rf"\b(?:(?:tú )?(?:{_ES_NODS})(?: con la cabeza)? y (?:{_ES_SAYS})"
+    rf"|usted (?:{_ES_HE_NODS})(?: con la cabeza)? y (?:{_ES_HE_SAYS}))\b",
+    says=rf"\b(?:(?:tú )?(?:{_ES_SAYS})|usted (?:{_ES_HE_SAYS}))",
+    of_another=rf"(?:{_ES_HE_NODS}|{_ES_HE_SAYS})\b",
+    articles="el |la ",
+)
+
+_FR_NODS: Final = "hoches|souris|soupires|ris|acquiesces|hésites|trembles|frissonnes|hausses|rougis|t'inclines"
+_FR_YOU_NOD: Final = (
+    "hochez|souriez|soupirez|riez|acquiescez|hésitez|tremblez|frissonnez|haussez|rougissez|vous inclinez"
+)
+_FR_HE_NODS: Final = "hoche|sourit|soupire|rit|acquiesce|hésite|tremble|frissonne|hausse|rougit|s'incline"
+_FR_SAYS: Final = "dis|réponds|demandes|murmures|chuchotes|balbuties|t'écries"
+_FR_YOU_SAY: Final = "dites|répondez|demandez|murmurez|chuchotez|balbutiez|vous écriez"
+_FR_HE_SAYS: Final = "dit|répond|demande|murmure|chuchote|balbutie|s'écrie"
+_FR_WITH: Final = "(?: (?:la tête|les épaules|lentement|doucement)){0,2}"
+_FRENCH: Final = _Telling(
+    acts=rf"(?:tu (?:{_FR_NODS}|murmures|chuchotes|balbuties)|vous (?:{_FR_YOU_NOD}|murmurez|chuchotez|balbutiez))\b",
+    nods_and_says=rf"\b(?:tu (?:{_FR_NODS}){_FR_WITH} et (?:tu )?(?:{_FR_SAYS})"
+    rf"|vous (?:{_FR_YOU_NOD}){_FR_WITH} et (?:vous )?(?:{_FR_YOU_SAY}))\b",
+    says=rf"\b(?:tu (?:{_FR_SAYS})|vous (?:{_FR_YOU_SAY}))",
+    of_another=rf"(?:{_FR_HE_NODS}|{_FR_HE_SAYS})\b",
+    articles="le |la |l'",
+)
+
+# these are no imperatives, and so they stand without their pronoun
+_IT_SIGHS: Final = "sospiri|esiti|tremi|deglutisci|mormori|sussurri|balbetti"
+_IT_NODS: Final = f"annuisci|sorridi|ridi|arrossisci|rabbrividisci|ti inchini|{_IT_SIGHS}"
+_IT_HE_NODS: Final = (
+    "annuisce|sorride|ride|arrossisce|rabbrividisce|si inchina|sospira|esita|trema|deglutisce|mormora|sussurra|balbetta"
+)
+_IT_SAYS: Final = "dici|rispondi|chiedi|mormori|sussurri|balbetti|esclami"
+_IT_HE_SAYS: Final = "dice|risponde|chiede|mormora|sussurra|balbetta|esclama"
+_ITALIAN: Final = _Telling(
+    acts=rf"(?:tu (?:{_IT_NODS})|(?:{_IT_SIGHS})|lei (?:{_IT_HE_NODS}))\b",
+    nods_and_says=rf"\b(?:(?:tu )?(?:{_IT_NODS})(?: lentamente| piano)? e (?:{_IT_SAYS})"
+    rf"|lei (?:{_IT_HE_NODS})(?: lentamente| piano)? e (?:{_IT_HE_SAYS}))\b",
+    says=rf"\b(?:tu (?:{_IT_SAYS})|mormori|sussurri|balbetti|esclami)",
+    of_another=rf"(?:{_IT_HE_NODS}|{_IT_HE_SAYS})\b",
+    articles="il |la |l'",
+)
+
+_TELLINGS: Final[Mapping[str, _Telling]] = {
+    "en": _ENGLISH,
+    "de": _GERMAN,
+    "es": _SPANISH,
+    "fr": _FRENCH,
+    "it": _ITALIAN,
+}
+LANGUAGES: Final = tuple(_TELLINGS)
+
+
+_CONDITIONS: Final = frozenset(
+    (
+        *(
+            "if",
+            "when",
+            "whenever",
+            "should",
+            "must",
+            "can",
+            "could",
+            "may",
+            "might",
+            "will",
+            "until",
+            "unless",
+            "once",
+        ),
+        *("wenn", "falls", "sobald", "bis", "ob", "dass", "solltest", "könntest", "wirst", "bevor"),
+        *("si", "cuando", "sí", "que", "hasta", "mientras", "aunque", "siempre"),
+        *("quand", "lorsque", "dès", "sinon", "avant"),
+        *("se", "quando", "finché", "appena", "che"),
+    )
+)
+"""Behind one of these `you nod and say` tells what could be, not what happens."""
+
+
+@dataclass(frozen=True)
+class _Patterns:
+    acts: re.Pattern[str]
+    nods_and_says: re.Pattern[str]
+    says_quoted: re.Pattern[str]
+
+
+def narrates_you(text: str, facts: GateFacts) -> bool:
+    """`text` is folded; it is read as English and in the character's language. What the player really said may be
+    told."""
+    patterns = _patterns(facts.language)
+    if patterns.acts.search(text) is not None:
+        return True
+    if any(_CONDITIONS.isdisjoint(_before(text, match)) for match in patterns.nods_and_says.finditer(text)):
+        return True
+    if '"' not in text:
+        return False
+    said = spoken_form(facts.player_said)
+    return any(
+        _CONDITIONS.isdisjoint(_before(text, match)) and not says(said, match.group(1))
+        for match in patterns.says_quoted.finditer(text)
+    )
+
+
+def deed_of(names: str, language: str) -> re.Pattern[str]:
+    """`*Player nods*`, or `the player says` in the telling. `names` is a pattern."""
+    tellings = _tellings(language)
+    articles = "|".join(telling.articles for telling in tellings)
+    return re.compile(rf"[*\[_] ?(?:{articles})?(?:{names}) (?:{_any(telling.of_another for telling in tellings)})")
+
+
+@lru_cache(maxsize=64)
+def _patterns(language: str) -> _Patterns:
+    tellings = _tellings(language)
+    return _Patterns(
+        acts=re.compile(rf"[*\[_] ?(?:{_any(telling.acts for telling in tellings)})"),
+        nods_and_says=re.compile(_any(telling.nods_and_says for telling in tellings)),
+        says_quoted=re.compile(rf"(?:{_any(telling.says for telling in tellings)}){_QUOTE}"),
+    )
+
+
+def _tellings(language: str) -> tuple[_Telling, ...]:
+    own = _TELLINGS.get(language.casefold().replace("_", "-").split("-")[0], _ENGLISH)
+    return (_ENGLISH,) if own is _ENGLISH else (_ENGLISH, own)
+
+
+def _any(patterns: Iterable[str]) -> str:
+    return "|".join(f"(?:{pattern})" for pattern in patterns)
+
+
+def _before(text: str, match: re.Match[str]) -> tuple[str, ...]:
+    return words_of(text[max(0, match.start() - 12) : match.start()])[-1:]
