@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -33,7 +33,7 @@ READERS: Final[Mapping[Mode, Callable[[Judge, Group, int], Awaitable[Report]]]] 
 
 _REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
 _AT_ONCE: Final = 50_000
-"""Characters of a group that are checked without leaving the event loop."""
+"""Characters of a group that the gates read without leaving the event loop."""
 _LONGEST_RATIONALE: Final = 600
 
 
@@ -62,11 +62,7 @@ class JudgePanel:
 
     async def judge(self, case: Case) -> PanelResult:
         seen = tuple(visible_text(text) for text in case.candidates)
-        if sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines) > _AT_ONCE:
-            noticed = await asyncio.to_thread(_noticed, case)
-        else:
-            async with turn():
-                noticed = _noticed(case)
+        noticed = await _noticed(case)
         failed = [each.failed for each in noticed]
         passed = [text for text, gates in zip(seen, failed, strict=True) if not gates]
         reports: Sequence[Report] = ()
@@ -156,14 +152,27 @@ class _Noticed:
     hints: tuple[Gate, ...]
 
 
-def _noticed(case: Case) -> tuple[_Noticed, ...]:
-    """What fails in one line of an episode fails the episode, and what is noticed in one is noticed in it."""
-    if not case.lines:
+async def _noticed(case: Case) -> Sequence[_Noticed]:
+    """One candidate in a pass of the event loop, or the whole of a large group away from it."""
+    if sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines) > _AT_ONCE:
+        return await asyncio.to_thread(lambda: [_noticed_in(lines) for lines in _checked(case)])
+    noticed = []
+    async with turn("gates"):
+        for lines in _checked(case):
+            noticed.append(_noticed_in(lines))
+            await asyncio.sleep(0)
+    return noticed
+
+
+def _checked(case: Case) -> Iterator[Sequence[tuple[str, GateFacts]]]:
+    """Per candidate what the gates read, and with which facts: what fails in one line of an episode fails the episode,
+    and what is noticed in one is noticed in it."""
+    if case.lines:
+        for lines in case.lines:
+            yield [(line.text, told_rubric(line.gates, case.rubric)) for line in lines]
+    else:
         facts = told_rubric(case.gates, case.rubric)
-        return tuple(_noticed_in([(text, facts)]) for text in case.candidates)
-    return tuple(
-        _noticed_in([(line.text, told_rubric(line.gates, case.rubric)) for line in lines]) for lines in case.lines
-    )
+        yield from ([(text, facts)] for text in case.candidates)
 
 
 def _noticed_in(lines: Sequence[tuple[str, GateFacts]]) -> _Noticed:
