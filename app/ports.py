@@ -66,6 +66,14 @@ class SelfReporting(Protocol):
 
 
 @runtime_checkable
+class Backed(Protocol):
+    """A judge with another behind it, which answers where it refuses."""
+
+    @property
+    def fallback(self) -> Judge: ...
+
+
+@runtime_checkable
 class OpenedJudge(Protocol):
     """A judge that holds something between the service's start and its end."""
 

@@ -312,12 +312,14 @@ def panels(judge: str) -> ConfiguredPanels:
 
 
 @contextlib.asynccontextmanager
-async def gateway(world: World, database: Path) -> AsyncIterator[httpx.AsyncClient]:
+async def gateway(
+    world: World, database: Path, judging: ConfiguredPanels | None = None
+) -> AsyncIterator[httpx.AsyncClient]:
     """A client of a gateway over that file, once it is ready."""
     app = create_app(
         Settings(database_url=f"sqlite:///{database}"),
         environments=environments(world),
-        panels=panels(world.judge),
+        panels=judging or panels(world.judge),
         retriever=world,
         clock=world.now,
     )

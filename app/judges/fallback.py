@@ -14,7 +14,7 @@ class JudgeWithFallback:
         self.model = first.model
         self.digest = digest([first.digest, "where it refuses", second.digest])
         self._first = first
-        self._second = second
+        self.fallback = second
 
     async def open(self) -> None:
         await self._first.open()
@@ -29,5 +29,5 @@ class JudgeWithFallback:
         judgement = await self._first.judge(request)
         if judgement.failure != "refused":
             return judgement
-        instead = await self._second.judge(request)
+        instead = await self.fallback.judge(request)
         return instead.model_copy(update={"instead_of": (judgement,)})

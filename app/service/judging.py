@@ -1,7 +1,7 @@
 """One group before its environment: what a completion earns, or why nothing can be said of it."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from app.domain.groups import TaskRecord
@@ -10,7 +10,7 @@ from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Completion, Task
 from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
-from app.ports import Environment, Panel, Panels, Tools
+from app.ports import Backed, Environment, Panel, Panels, Tools
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
 from app.service.scales import panel_for
@@ -157,10 +157,18 @@ class Scorer:
     def _own_model(self, panel: Panel | None, policy: Policy | None) -> str | None:
         if panel is None or policy is None:
             return None
-        for judge, model in zip(panel.judges, panel.models, strict=True):
+        for judge, model in self._asked(panel):
             if model.casefold() == policy.model.casefold() and self._panels.refuses_self_judging(judge):
                 return judge
         return None
+
+    def _asked(self, panel: Panel) -> Iterator[tuple[str, str]]:
+        """Names and models of the panel's judges, and of those behind them."""
+        for name, model in zip(panel.judges, panel.models, strict=True):
+            yield name, model
+            judge = self._panels.judges.get(name)
+            if isinstance(judge, Backed):
+                yield judge.fallback.name, judge.fallback.model
 
 
 def _reason(error: ScoringFailed) -> Reason:
