@@ -3,13 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final, get_args
 
 from pydantic import JsonValue
 
-from app.domain.judging import Candidate, JudgeRequest, Mode, Rubric
+from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
 from app.judges.reading import encodable
 from app.prompts import Template, digest
 
@@ -49,16 +49,41 @@ class Prompt:
 def prompt_for(request: JudgeRequest) -> Prompt:
     """The same bytes for the same request. What all groups of a rubric share comes first, then what all groups of a
     situation share, so that a server can reuse the prefix."""
+    candidates = json.dumps([_shown(candidate) for candidate in request.candidates], ensure_ascii=False)
+    prefix = _prefix_of(_Situation(request.rubric, request.document, request.probes))
+    return Prompt(system=_rules_for(request.mode), user=f'{prefix}, "candidates": {encodable(candidates)}}}')
+
+
+@dataclass(frozen=True, eq=False)
+class _Situation:
+    """Equal to another with the very same parts: the readings of one group share them, and encoding them once saves
+    most of the work of a prompt."""
+
+    rubric: Rubric
+    document: dict[str, JsonValue]
+    probes: Probes
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Situation)
+            and self.rubric is other.rubric
+            and self.document is other.document
+            and self.probes is other.probes
+        )
+
+    def __hash__(self) -> int:
+        return hash((id(self.rubric), id(self.document), id(self.probes)))
+
+
+@lru_cache(maxsize=256)
+def _prefix_of(situation: _Situation) -> str:
+    """The JSON document as far as the candidates."""
     document: dict[str, JsonValue] = {
-        "rubric": _rubric(request.rubric),
-        "context": request.document,
-        "references": request.probes.model_dump(mode="json"),
-        "candidates": [_shown(candidate) for candidate in request.candidates],
+        "rubric": _rubric(situation.rubric),
+        "context": situation.document,
+        "references": situation.probes.model_dump(mode="json"),
     }
-    return Prompt(
-        system=_rules_for(request.mode),
-        user=encodable(json.dumps(document, ensure_ascii=False, allow_nan=False)),
-    )
+    return encodable(json.dumps(document, ensure_ascii=False, allow_nan=False)).removesuffix("}")
 
 
 def _shown(candidate: Candidate) -> dict[str, JsonValue]:

@@ -70,7 +70,7 @@ def words_of(text: str) -> tuple[str, ...]:
 
 
 def ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
-    return (tuple(words[start : start + size]) for start in range(len(words) - size + 1))
+    return zip(*(words[start:] for start in range(size)), strict=False)
 
 
 def _without_long_marks(text: str) -> str:
