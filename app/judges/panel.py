@@ -71,10 +71,12 @@ class JudgePanel:
             hinted = {text: each.hints for text, each in zip(seen, noticed, strict=True) if each.hints}
             group = Group.of(case, passed, {text: tuple(hint.notices for hint in hinted[text]) for text in hinted})
             reports = await asyncio.gather(*(self._read(judge, group, self._votes) for judge in self._judges))
+            judges = _answered(reports)
             scores = {
                 text: score.model_copy(
                     update={
                         "candidate": group.ids[text],
+                        "judges": judges,
                         "flags": (*score.flags, *(hint.flag for hint in hinted.get(text, ()))),
                     }
                 )
@@ -130,7 +132,6 @@ class JudgePanel:
             criteria=criteria,
             flags=tuple(dict.fromkeys((*flags, *own, *defects))),
             rationale=_rationale(views, place, defects),
-            judges=tuple(view.judge for view in views),
         )
 
     def _far_apart(self, views: Sequence[View], place: int) -> bool:
@@ -180,6 +181,12 @@ def _noticed_in(lines: Sequence[tuple[str, GateFacts]]) -> _Noticed:
     if failed:
         return _Noticed(failed, ())
     return _Noticed((), tuple(dict.fromkeys(gate for text, facts in lines for gate in hints(text, facts))))
+
+
+def _answered(reports: Sequence[Report]) -> tuple[str, ...]:
+    """Who said what counts: where a judge refused, the one behind it."""
+    made = (judgement for report in reports if report.view is not None for judgement in report.judgements)
+    return tuple(dict.fromkeys(judgement.judge for judgement in made if judgement.error is None))
 
 
 def _gated(gates: Sequence[Gate]) -> Score:

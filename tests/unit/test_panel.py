@@ -254,6 +254,17 @@ def test_one_judge_of_two_is_enough_and_said_so() -> None:
     assert (score.reward, score.judges, score.flags) == (1.0, ("good",), ("judge_missing",))
 
 
+def test_a_score_names_who_judged_and_not_who_refused() -> None:
+    class Refusing(ScriptedJudge):
+        async def judge(self, request: JudgeRequest) -> Judgement:
+            refusal = Judgement(judge=self.name, model=self.model, order=(), error="no", failure="refused")
+            instead = await ScriptedJudge(by_text(QUALITIES), "behind").judge(request)
+            return instead.model_copy(update={"instead_of": (refusal,)})
+
+    result = judged((Refusing(indifferent, "first"), ScriptedJudge(by_text(QUALITIES), "other")), case(*FIVE))
+    assert {score.judges for score in result.scores} == {("behind", "other")}
+
+
 def test_judges_are_averaged_and_their_quarrels_flagged() -> None:
     one = ScriptedJudge(by_text(QUALITIES), "one")
     other = ScriptedJudge(by_text({**QUALITIES, "alpha one": 0.0}), "other")
