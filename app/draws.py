@@ -42,5 +42,10 @@ class Draws:
         return self.some(items, len(items))
 
 
+def held_out(text: str, one_in: int = 10) -> bool:
+    """Whether a text is one of those kept for testing: decided by itself alone, so that none is in both splits."""
+    return Draws(text).below(one_in) == 0
+
+
 def _number(seed: str) -> int:
     return int.from_bytes(hashlib.sha512(seed.encode()).digest())

@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, model_validator
 
 from app.domain.values import Frozen, Name, Split
-from app.draws import Draws
+from app.draws import Draws, held_out
 
 TEST_SIZE = 1_000
 TEST_SHARE = 10
@@ -119,7 +119,7 @@ def _drawn(span: Range, draws: Draws) -> int:
 def _split_of(story: Story, numbers: Mapping[str, int]) -> Split:
     """Decided by the numbers alone, so that no story is told with the same numbers in both splits."""
     seed = " ".join([story.name, *(f"{name}={value}" for name, value in numbers.items())])
-    return "test" if Draws(seed).below(TEST_SHARE) == 0 else "train"
+    return "test" if held_out(seed, TEST_SHARE) else "train"
 
 
 def _solve(story: Story, numbers: dict[str, int]) -> bool:

@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 
 from app.domain.tasks import Message
 from app.domain.values import Split
-from app.draws import Draws
+from app.draws import Draws, held_out
 from app.tool_tasks.apis import ApiBook, Domain, Tool
 from app.tool_tasks.requests import Category, ToolRequest
 from app.tool_tasks.wording import Asked, asked, asked_without
@@ -123,7 +123,10 @@ class GeneratedRequests:
         lacking = draws.chance(50)
         domain, tool = wanted = draws.one(self._incomplete if lacking else self._tools)
         if lacking:
-            said = _met(lambda: asked_without(domain, tool, draws), lambda said: split_of(said[0]) == split)
+            said = _met(
+                lambda: asked_without(domain, tool, draws),
+                lambda said: held_out(said[0], TEST_SHARE) == (split == "test"),
+            )
             text, missing = (said[0], tool.arguments[said[1]].missing) if said is not None else ("", ())
         else:
             one = _met(lambda: asked(domain, tool, draws), lambda one: _fits(one, (), split))
@@ -150,17 +153,14 @@ class GeneratedRequests:
         return [one for one in self._tools if all(_can_be_told_apart(one[1], tool) for _, tool in wanted)]
 
 
-def split_of(sentence: str) -> Split:
-    """Decided by the sentence alone, so that none is said in both splits."""
-    return "test" if Draws(sentence).below(TEST_SHARE) == 0 else "train"
-
-
 def _can_be_told_apart(one: Tool, other: Tool) -> bool:
     return one.name != other.name and one.name not in other.confusable and other.name not in one.confusable
 
 
 def _fits(one: Asked, others: Sequence[Asked], split: Split) -> bool:
-    return split_of(one.text) == split and one.expected not in [other.expected for other in others]
+    return held_out(one.text, TEST_SHARE) == (split == "test") and one.expected not in [
+        other.expected for other in others
+    ]
 
 
 def _met(make: Callable[[], TextT], fits: Callable[[TextT], bool]) -> TextT | None:

@@ -1,0 +1,177 @@
+"""Episodes of a model at work on a simulated service, replayed from their transcript."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import JsonValue
+
+from app.calls.formats.format import ToolFormat
+from app.calls.formats.registry import FORMATS
+from app.calls.reading import message_calls
+from app.calls.values import Call
+from app.domain.tasks import FunctionCall, Message, ToolCall, Turn
+from app.errors import InvalidRequest
+from app.simulations.service import Scenario, Service, carried_out, tools_of
+
+MOST_TURNS: Final = 20
+"""Replies of the model, with calls or without."""
+
+MOST_CALLS: Final = 40
+MOST_REPLIED: Final = 2_000
+"""Characters of the replies to one wish in which answers are looked for: reciting everything is no answer."""
+
+_NUMBER_GROUP: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
+_WORD: Final = re.compile(r"-?\d+(?:\.\d+)*|\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """An episode as far as its transcript goes. `observed` is what follows the last message of the model and `done`
+    that nothing does any more."""
+
+    state: Any
+    replies: tuple[tuple[str, ...], ...]
+    """What was said to the user, by wish."""
+    calls: int
+    errors: int
+    """Calls that the service refused or that could not be read."""
+    turns: int
+    done: bool
+    observed: tuple[Message, ...] = ()
+
+
+def replay(
+    service: Service[Any], scenario: Scenario[Any], messages: Sequence[Message], form: ToolFormat | None
+) -> Replayed:
+    """From everything after the prompt. InvalidRequest naming `messages[i]` for the first that is out of turn, is not
+    what the service or the user said there, or comes after the end."""
+    now = Replayed(scenario.start, ((),), calls=0, errors=0, turns=0, done=False)
+    due: list[Message] = []
+    for place, message in enumerate(messages):
+        field = f"messages[{place}]"
+        if due:
+            said = due.pop(0)
+            if (message.role, message.content) != (said.role, said.content):
+                raise InvalidRequest("this is not what was said here", field=field)
+            continue
+        if message.role != "assistant":
+            raise InvalidRequest("here the model speaks: an assistant message", field=field)
+        if now.done:
+            raise InvalidRequest("the episode was over before", field=field)
+        now = _turn(service, scenario, now, message, form)
+        due = [*now.observed]
+    return now
+
+
+def next_turn(
+    service: Service[Any], scenario: Scenario[Any], messages: Sequence[Message], form: ToolFormat | None
+) -> Turn:
+    """What follows the model's last message. InvalidRequest as `replay`, and when that message is missing."""
+    episode = replay(service, scenario, messages, form)
+    if not messages or messages[-1].role != "assistant":
+        field = f"messages[{len(messages) - 1}]" if messages else "messages"
+        raise InvalidRequest("the last message must be the model's", field=field)
+    return Turn(messages=episode.observed, done=episode.done)
+
+
+def reached(service: Service[Any], scenario: Scenario[Any], episode: Replayed) -> bool:
+    """Whether the state is what the wishes lead to: nothing undone, and nothing done beside it."""
+    state = scenario.start
+    for call in (call for wish in scenario.wishes for call in wish.calls):
+        state = carried_out(service, state, call).state
+    return service.essence(episode.state) == service.essence(state)
+
+
+def answered(scenario: Scenario[Any], episode: Replayed) -> bool:
+    """Whether every wish that asks for something was answered, to the word or the number."""
+    replies = [*episode.replies, *((),) * len(scenario.wishes)]
+    return all(
+        all(_mentions("\n".join(said)[:MOST_REPLIED], answer) for answer in wish.answers)
+        for wish, said in zip(scenario.wishes, replies, strict=False)
+    )
+
+
+def played(service: Service[Any], scenario: Scenario[Any], form: ToolFormat | None) -> tuple[Message, ...]:
+    """The transcript of the known way."""
+    messages: list[Message] = []
+    for wish in scenario.wishes:
+        if wish.calls:
+            messages.append(_calling(wish.calls, form))
+            messages += replay(service, scenario, messages, form).observed
+        messages.append(Message(role="assistant", content=wish.reply))
+        messages += replay(service, scenario, messages, form).observed
+    return tuple(messages)
+
+
+def _turn(
+    service: Service[Any], scenario: Scenario[Any], before: Replayed, message: Message, form: ToolFormat | None
+) -> Replayed:
+    reading = message_calls(message, tools_of(service), form)
+    turns = before.turns + 1
+    spent = turns == MOST_TURNS
+    if reading.fault:
+        told = Message(role="user", content=f"The call cannot be read: {reading.fault}.")
+        return Replayed(
+            before.state, before.replies, before.calls, before.errors + 1, turns, spent, () if spent else (told,)
+        )
+    if reading.calls:
+        return _called(service, before, message, reading.calls, form)
+    replies = (*before.replies[:-1], (*before.replies[-1], reading.said))
+    wish = len(before.replies)
+    if spent or wish == len(scenario.wishes):
+        return Replayed(before.state, replies, before.calls, before.errors, turns, done=True)
+    says = Message(role="user", content=scenario.wishes[wish].says)
+    return Replayed(before.state, (*replies, ()), before.calls, before.errors, turns, done=False, observed=(says,))
+
+
+def _called(
+    service: Service[Any], before: Replayed, message: Message, calls: Sequence[Call], form: ToolFormat | None
+) -> Replayed:
+    state, errors, told = before.state, before.errors, list[JsonValue]()
+    for call in calls[: MOST_CALLS - before.calls]:
+        result = carried_out(service, state, call)
+        state, errors = result.state, errors + result.refused
+        told.append(result.told)
+    made = before.calls + len(told)
+    done = before.turns + 1 == MOST_TURNS or made == MOST_CALLS
+    observed = () if done else _results(message, calls, told, form)
+    return Replayed(state, before.replies, made, errors, before.turns + 1, done, observed)
+
+
+def _results(
+    message: Message, calls: Sequence[Call], told: Sequence[JsonValue], form: ToolFormat | None
+) -> tuple[Message, ...]:
+    """As messages of the tools, or as one of the user's for a model that knows no tools."""
+    texts = [json.dumps(one, ensure_ascii=False) for one in told]
+    if form is not None:
+        lines = [f"{call.name}: {text}" for call, text in zip(calls, texts, strict=True)]
+        return (Message(role="user", content="\n".join(["Results:", *lines])),)
+    given = [call.id for call in message.tool_calls] or [None] * len(calls)
+    return tuple(
+        Message(role="tool", content=text, name=call.name, tool_call_id=identity)
+        for call, text, identity in zip(calls, texts, given, strict=True)
+    )
+
+
+def _calling(calls: Sequence[Call], form: ToolFormat | None) -> Message:
+    if form is not None:
+        return Message(role="assistant", content=FORMATS[form].write(calls))
+    native = (
+        ToolCall(id=f"call_{place}", function=FunctionCall(name=call.name, arguments=call.arguments))
+        for place, call in enumerate(calls)
+    )
+    return Message(role="assistant", tool_calls=tuple(native))
+
+
+def _mentions(said: str, answer: str) -> bool:
+    return f" {_plain(answer)} " in f" {_plain(said)} "
+
+
+def _plain(text: str) -> str:
+    """Words and numbers with one space between them; thousands are not separated."""
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join(_WORD.findall(_NUMBER_GROUP.sub("", folded)))
