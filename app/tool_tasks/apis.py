@@ -29,11 +29,14 @@ class Value(Frozen):
     said: str
 
 
+Choice = Annotated[Value | FiniteJson, Field(union_mode="left_to_right")]
+
+
 class Argument(Frozen):
     """One argument of a tool. Its values come from `values`, from a named pool, or from a range of numbers."""
 
     schema_: Annotated[dict[str, FiniteJson], Field(alias="schema")]
-    values: tuple[Value | FiniteJson, ...] = ()
+    values: tuple[Choice, ...] = ()
     pool: str | None = None
     range: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)] | None = None
     """Lowest, highest, and the step between, 1 unless it is given."""
@@ -112,7 +115,7 @@ class Tool(Frozen):
 
 class Domain(Frozen):
     domain: Annotated[str, Field(pattern=r"^[a-z_]+$")]
-    pools: dict[str, Annotated[tuple[Value | FiniteJson, ...], Field(min_length=4)]] = {}
+    pools: dict[str, Annotated[tuple[Choice, ...], Field(min_length=4)]] = {}
     tools: Annotated[tuple[Tool, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
