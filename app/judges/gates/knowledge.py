@@ -22,8 +22,11 @@ def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
 
 def leaks_withheld(reply: Reply, facts: GateFacts) -> bool:
     """A term that stands in the prompt, or that was spoken before, is known to the character from there."""
+    said = [term for term in facts.withheld_terms if reply.mentions(term)]
+    if not said:
+        return False
     known = spoken_form("\n".join((facts.prompt, facts.player_said, *facts.history)))
-    return any(reply.mentions(term) and not says(known, term) for term in facts.withheld_terms)
+    return any(not says(known, term) for term in said)
 
 
 def forbidden_word(reply: Reply, facts: GateFacts) -> bool:
