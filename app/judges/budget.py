@@ -5,7 +5,7 @@ import contextlib
 import uuid
 from typing import Final
 
-from app.domain.budgets import NO_BUDGET, Amount, BudgetConfig, Hold
+from app.domain.budgets import NO_BUDGET, NOTHING, Admission, Amount, BudgetConfig, Hold
 from app.errors import StoreUnavailable
 from app.judges.account import Account
 from app.judges.failures import ReadingFailed
@@ -66,6 +66,13 @@ class Budget:
                     async with asyncio.timeout(POLL_SECONDS):
                         await self._settled.wait()
 
+    async def make_way(self, hold: str, used: Amount) -> None:
+        """Between two calls of a reading nothing is put aside: who waits for it may hold what the next call needs."""
+        if hold not in self._asked_for:
+            return
+        await self._put_aside(Hold(id=hold, judge=self._judge, used=used, open=NOTHING, seconds=self._seconds))
+        self._settled.set()
+
     async def forget(self, hold: str) -> None:
         """Of a reading that is over without a call."""
         if hold not in self._asked_for:
@@ -79,15 +86,19 @@ class Budget:
         self._settled.set()
 
     async def _admitted(self, wanted: Hold) -> bool:
+        admission = await self._put_aside(wanted)
+        if admission.admits == "never":
+            raise self._used_up(wanted.open)
+        return admission.admits == "now"
+
+    async def _put_aside(self, wanted: Hold) -> Admission:
         try:
             admission = await self._memory.put_aside(wanted, self._config)
         except StoreUnavailable as error:
             words = f"what this judge may spend cannot be found out: {error.detail}"
             raise ReadingFailed(words, "unavailable") from None
         self._account.learn(admission.standing)
-        if admission.admits == "never":
-            raise self._used_up(wanted.open)
-        return admission.admits == "now"
+        return admission
 
     def _used_up(self, amount: Amount) -> ReadingFailed:
         left = self._account.standing.left(self._config)

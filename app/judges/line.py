@@ -142,6 +142,8 @@ class Line:
         expected = self._config.prices.amount(estimated_tokens(texts), self._config.max_output_tokens)
         self.breaker.check()
         self.budget.check(expected)
+        if spent.calls:
+            await self.budget.make_way(spent.hold, self._used(spent))
         await self._quiet(deadline)
         with deadline.queue():
             await self.limit.acquire()
