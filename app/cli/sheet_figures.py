@@ -1,6 +1,5 @@
 """How well judges tell characters apart, as figures."""
 
-import math
 from collections import defaultdict
 from collections.abc import Sequence
 
@@ -9,11 +8,11 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, Split, Unit
 from app.envs.npc_arena import NpcArena
+from app.judges.intervals import Share
 from app.ports import Panels, Tools
 from app.sheets.apart import lineups
 from app.sheets.casting import Cast
 
-_NORMAL_95 = 1.959964
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
 
@@ -26,7 +25,7 @@ class CharacterFigure(Frozen):
 
 
 class Figures(Frozen):
-    """`share` is null without pairs. `interval` is Wilson's, at 95 %."""
+    """`share` is null without pairs, and `interval` all of [0, 1]. It is Wilson's, at 95 %."""
 
     judges: tuple[str, ...]
     pairs: int
@@ -35,17 +34,6 @@ class Figures(Frozen):
     unscored: int
     """Pairs in which one of the two has no score."""
     characters: tuple[CharacterFigure, ...]
-
-
-def wilson(right: float, pairs: int) -> tuple[float, float]:
-    """Bounds of a share of `right` in `pairs` at 95 % (Wilson 1927); all of [0, 1] without pairs."""
-    if pairs == 0:
-        return 0.0, 1.0
-    share, z = right / pairs, _NORMAL_95
-    centre = share + z * z / (2 * pairs)
-    margin = z * math.sqrt(share * (1 - share) / pairs + z * z / (4 * pairs * pairs))
-    scale = 1 + z * z / pairs
-    return max(0.0, (centre - margin) / scale), min(1.0, (centre + margin) / scale)
 
 
 async def tell_apart(arena: NpcArena, panels: Panels, most: int) -> Figures:
@@ -62,12 +50,12 @@ async def tell_apart(arena: NpcArena, panels: Panels, most: int) -> Figures:
         unscored += len(lineup.others) - len(wins)
         pairs[lineup.cast.sheet.id] += len(wins)
         right[lineup.cast.sheet.id] += sum(wins)
-    total, good = sum(pairs.values()), sum(right.values())
+    total = Share(sum(right.values()), sum(pairs.values()))
     return Figures(
         judges=panel.judges,
-        pairs=total,
-        share=good / total if total else None,
-        interval=wilson(good, total),
+        pairs=total.trials,
+        share=total.value,
+        interval=total.interval or (0.0, 1.0),
         unscored=unscored,
         characters=tuple(CharacterFigure(character=one, pairs=pairs[one], right=right[one]) for one in sorted(pairs)),
     )

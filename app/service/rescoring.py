@@ -14,12 +14,13 @@ from app.domain.runs import ScoringOptions, Votes
 from app.domain.scores import Outcome, Reason, Score
 from app.domain.tasks import Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
-from app.errors import GatewayError, InvalidRequest, NotFound
+from app.errors import InvalidRequest, NotFound
 from app.ports import Clock, Groups, Observer, Panels, Scorings
 from app.prompts import digest
 from app.service.acceptance import options_for
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
+from app.service.flights import Flights
 from app.service.judging import Judged, Scorer
 from app.service.remaking import Remaker
 from app.service.runs import RunBook
@@ -82,9 +83,6 @@ class Landed:
     judgements: tuple[Judgement, ...] = ()
 
 
-Flight = asyncio.Task[Landed]
-
-
 class Rescorer:
     def __init__(
         self,
@@ -108,7 +106,7 @@ class Rescorer:
         self._clock = clock
         self._scorer = Scorer(editions, panels, shelf)
         self._remaker = Remaker()
-        self._flights: dict[str, Flight] = {}
+        self._flights = Flights[Landed]("a group could not be scored anew")
 
     async def rescore(self, group_id: str, request: RescoreRequest) -> Rescored:
         """The same group under the same resulting rule is scored once; what of it is unscored is tried again. NotFound
@@ -117,16 +115,14 @@ class Rescorer:
         if group is None:
             raise NotFound(f"there is no group {group_id}")
         planned = await self._planned(group, request)
-        flight = self._flights.get(planned.blank.scoring_id) or self._fly(planned)
+        name = planned.blank.scoring_id
+        flight = self._flights.of([name]).get(name) or self._flights.begin([name], self._land(planned))
         done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
         return _reply(group, flight.result() if done else Landed(planned.blank))
 
     async def close(self) -> None:
         """Lets go of what is under way: nothing of it is stored, and whoever wants it asks again."""
-        flights = list(self._flights.values())
-        for flight in flights:
-            flight.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
+        await self._flights.close()
 
     async def _planned(self, group: Group, request: RescoreRequest) -> Planned:
         hosted = self._editions.present(group.environment)
@@ -150,21 +146,6 @@ class Rescorer:
         )
         record = (await self._shelf.get([group.task_id]))[group.task_id]
         return Planned(group, record, hosted, blank)
-
-    def _fly(self, planned: Planned) -> Flight:
-        """Until it has landed, repeats join it."""
-        name = planned.blank.scoring_id
-        flight = asyncio.ensure_future(self._land(planned))
-        self._flights[name] = flight
-
-        def landed(done: Flight) -> None:
-            del self._flights[name]
-            error = None if done.cancelled() else done.exception()
-            if error is not None and not isinstance(error, GatewayError):
-                log.error("a group could not be scored anew: %s", planned.group.group_id, exc_info=error)
-
-        flight.add_done_callback(landed)
-        return flight
 
     async def _land(self, planned: Planned) -> Landed:
         stored = (await self._scorings.find([planned.blank.scoring_id])).get(planned.blank.scoring_id)

@@ -7,11 +7,12 @@ from typing import TypeVar
 
 from app.domain.groups import Group
 from app.domain.runs import ScoringOptions
-from app.errors import Conflict, GatewayError, RequestRefused, StoreUnavailable
+from app.errors import Conflict, RequestRefused, StoreUnavailable
 from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Tasks
 from app.service.acceptance import Acceptance, Accepted, options_for
 from app.service.catalogue import Catalogue
 from app.service.editions import Editions
+from app.service.flights import Flights
 from app.service.judging import Scorer
 from app.service.requests import GroupProblem, Scored, ScoreRequest
 from app.service.runs import RunBook
@@ -53,7 +54,7 @@ class ScoreDesk:
         self._observer = observer
         self._acceptance = Acceptance(editions=editions, groups=groups, runs=runs, panels=panels, clock=clock)
         self._scorer = Scorer(editions, panels, shelf)
-        self._flights: dict[str, Flight] = {}
+        self._flights = Flights[dict[str, Group]]("groups could not be stored")
 
     async def score(
         self, request: ScoreRequest, environment: str | None = None, key: IdempotencyKey | None = None
@@ -82,7 +83,7 @@ class ScoreDesk:
             pending = [identity for identity, group in groups.items() if group.outcome == "pending"]
             if not pending or left <= 0:
                 return groups
-            flights = {self._flights[identity] for identity in pending if identity in self._flights}
+            flights = set(self._flights.of(pending).values())
             if flights:
                 await asyncio.wait(flights, timeout=left)
             else:
@@ -92,7 +93,7 @@ class ScoreDesk:
         """Takes up accepted work that a restart interrupted, a few groups at a time."""
         met: set[str] = set()
         while True:
-            met.update(self._flights)
+            met.update(self._flights.names)
             unfinished = await self._groups.unfinished(RESUMED_AT_ONCE + len(met))
             groups = [group for group in unfinished if group.group_id not in met]
             if not groups:
@@ -102,21 +103,17 @@ class ScoreDesk:
             started = []
             for group in groups:
                 run = await self._runs.ensure(group.run) if group.run is not None else None
-                if group.group_id in self._flights:
+                if self._flights.of([group.group_id]):
                     continue
                 options = run.options if run is not None else ScoringOptions()
                 one = Accepted(group, records[group.task_id], options_for(options, group))
-                self._finish_behind(one, asyncio.ensure_future(self._judged(one)))
-                started.append(self._flights[group.group_id])
+                started.append(self._finish_behind(one, asyncio.ensure_future(self._judged(one))))
             if started:
                 await asyncio.wait(started)
 
     async def close(self) -> None:
         """Lets go of what is still being scored: it is in the store as pending and taken up at the next start."""
-        flights = set(self._flights.values())
-        for flight in flights:
-            flight.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
+        await self._flights.close()
 
     async def _accepted(self, request: ScoreRequest, environment: str | None) -> list[Accepted | GroupProblem]:
         records = await self._shelf.get(list({group.task_id for group in request.groups}))
@@ -141,22 +138,18 @@ class ScoreDesk:
         due = None if request.wait_seconds is None else asyncio.get_running_loop().time() + request.wait_seconds
         unique = {one.group.group_id: one for one in accepted}
         # On both sides of the read, which may see nothing of a flight that lands meanwhile.
-        joined = self._flying(unique)
+        joined = self._flights.of(unique)
         known = await self._groups.find(list(unique))
-        joined |= self._flying(unique)
+        joined |= self._flights.of(unique)
         stored = {identity: group for identity, group in known.items() if group.outcome == "scored"}
         own = [one for identity, one in unique.items() if identity not in stored and identity not in joined]
         if own or key is not None:
-            landing = asyncio.ensure_future(self._land(own, known, request.wait_seconds, key))
-            self._fly([one.group.group_id for one in own], landing)
-            stored |= await asyncio.shield(landing)
+            landing = self._land(own, known, request.wait_seconds, key)
+            stored |= await asyncio.shield(self._flights.begin([one.group.group_id for one in own], landing))
         stored |= await self._joined(joined, due)
         waiting = [GroupToStore(one.group) for identity, one in unique.items() if identity not in stored]
         stored |= {group.group_id: group for group in await self._groups.add(waiting)} if waiting else {}
         return stored
-
-    def _flying(self, identities: Iterable[str]) -> dict[str, Flight]:
-        return {identity: self._flights[identity] for identity in identities if identity in self._flights}
 
     async def _joined(self, flights: dict[str, Flight], due: float | None) -> dict[str, Group]:
         """What other requests' flights brought until the loop's time is `due`. Whoever began a flight may have waited
@@ -170,7 +163,7 @@ class ScoreDesk:
             landed = {name: flight.result()[name] for name, flight in flights.items() if flight in done}
             brought |= landed
             flights = {name: flight for name, flight in flights.items() if flight not in done}
-            flights |= self._flying(name for name, group in landed.items() if group.outcome != "scored")
+            flights |= self._flights.of(name for name, group in landed.items() if group.outcome != "scored")
         return brought
 
     async def _land(
@@ -226,8 +219,8 @@ class ScoreDesk:
         ]
         return {group.group_id: group for group in await self._groups.finish(ahead)} if ahead else {}
 
-    def _finish_behind(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> None:
-        self._fly([one.group.group_id], asyncio.ensure_future(self._finish(one, judging)))
+    def _finish_behind(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> Flight:
+        return self._flights.begin([one.group.group_id], self._finish(one, judging))
 
     async def _finish(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> dict[str, Group]:
         result = await judging
@@ -238,20 +231,6 @@ class ScoreDesk:
                 await asyncio.sleep(pause)
         log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
         return {one.group.group_id: one.group}
-
-    def _fly(self, identities: Sequence[str], flight: Flight) -> None:
-        """Until it is done, repeats of these groups join this flight."""
-        self._flights.update(dict.fromkeys(identities, flight))
-
-        def landed(done: Flight) -> None:
-            for identity in identities:
-                if self._flights.get(identity) is done:
-                    del self._flights[identity]
-            error = None if done.cancelled() else done.exception()
-            if error is not None and not isinstance(error, GatewayError):
-                log.error("groups could not be stored: %s", ", ".join(identities), exc_info=error)
-
-        flight.add_done_callback(landed)
 
     async def _judged(self, one: Accepted) -> GroupToStore:
         """Scores the rollouts that have no score yet."""

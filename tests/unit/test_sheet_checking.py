@@ -10,9 +10,10 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.cli.sheet_figures import tell_apart, wilson
+from app.cli.sheet_figures import tell_apart
 from app.domain.values import Split
 from app.envs.npc_arena import NpcArena, Params
+from app.judges.intervals import Share
 from app.judges.panels import ConfiguredPanels
 from app.packaged import packaged_folder
 from app.sheets.apart import lineups
@@ -193,7 +194,7 @@ def test_characters_are_told_apart_with_figures() -> None:
         0,
         sum(one.pairs for one in figures.characters),
     )
-    assert figures.interval == wilson(sum(one.right for one in figures.characters), figures.pairs)
+    assert figures.interval == Share(sum(one.right for one in figures.characters), figures.pairs).interval
     assert (figures.share or 0.0) > 0.9
 
 
@@ -210,8 +211,7 @@ def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
     assert [lineup.candidates[0] == lineup.cast.exemplar for lineup in made] == [True] * len(made)
 
 
-@pytest.mark.parametrize(
-    ("right", "pairs", "low", "high"), [(0, 0, 0.0, 1.0), (10, 10, 0.7225, 1.0), (81, 100, 0.7222, 0.8749)]
-)
-def test_intervals_are_wilsons(right: float, pairs: int, low: float, high: float) -> None:
-    assert wilson(right, pairs) == pytest.approx((low, high), abs=1e-4)
+def test_without_others_nothing_is_known() -> None:
+    arena = NpcArena.read(packaged_folder("character_sheets"))
+    figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 0))
+    assert (figures.pairs, figures.share, figures.interval) == (0, None, (0.0, 1.0))

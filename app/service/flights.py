@@ -1,0 +1,51 @@
+"""Work under way, by the names of what it is for: whoever wants the same joins it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+from app.errors import GatewayError
+
+log = logging.getLogger(__name__)
+
+LandedT = TypeVar("LandedT")
+
+
+class Flights(Generic[LandedT]):
+    def __init__(self, fault: str) -> None:
+        """`fault` is what the log says of a flight that ended as nobody foresaw, before the names."""
+        self._fault = fault
+        self._by_name: dict[str, asyncio.Future[LandedT]] = {}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._by_name)
+
+    def of(self, names: Iterable[str]) -> dict[str, asyncio.Future[LandedT]]:
+        """Those of these names that are under way."""
+        return {name: self._by_name[name] for name in names if name in self._by_name}
+
+    def begin(self, names: Sequence[str], work: Awaitable[LandedT]) -> asyncio.Future[LandedT]:
+        """Until it has landed, or another takes its place, the flight is found by each of the names. Its errors are
+        its passengers'; it goes on when they leave."""
+        flight = asyncio.ensure_future(work)
+        self._by_name.update(dict.fromkeys(names, flight))
+
+        def landed(done: asyncio.Future[LandedT]) -> None:
+            for name in names:
+                if self._by_name.get(name) is done:
+                    del self._by_name[name]
+            error = None if done.cancelled() else done.exception()
+            if error is not None and not isinstance(error, GatewayError):
+                log.error("%s: %s", self._fault, ", ".join(names), exc_info=error)
+
+        flight.add_done_callback(landed)
+        return flight
+
+    async def close(self) -> None:
+        """Cancels what is under way, and waits until it has ended."""
+        flights = set(self._by_name.values())
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
