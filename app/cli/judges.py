@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from app.cli.counted import counted_panels
 from app.cli.specimens import packaged_questions
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen
@@ -23,7 +24,6 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.prices import Prices, estimated_tokens
 from app.judges.prompt import prompt_for
 from app.main import discover, panels_of
-from app.ports import Judge, OpenedJudge
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="See which judges there are, and whether one can be trusted.", no_args_is_help=True)
@@ -78,7 +78,8 @@ def check(
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Spend what it costs without asking.")] = False,
 ) -> None:
-    """Put good and spoilt replies before a judge and say how often it knows them apart: exit 1 below target."""
+    """Put good and spoilt replies before a judge and say how often it knows them apart: exit 1 below target, 2 when a
+    budget stopped it. What it costs counts in the configured database, beside what the service spends."""
     settings = _settings()
     panels = _panels(settings)
     name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]
@@ -88,7 +89,7 @@ def check(
     _announce(name, questions, settings)
     _agree_to_pay(name, settings, yes)
     try:
-        found = asyncio.run(_measured(panels.judges[name], panels, questions))
+        found = asyncio.run(_measured(name, settings, questions))
     except GatewayError as error:
         _stop(str(error))
     checked = report(name, panels.judges[name].model, found)
@@ -96,21 +97,18 @@ def check(
         _write(json_file, checked)
     if str(json_file) != "-":
         _print(checked)
+    if checked.stopped is not None:
+        _stop(f"stopped: {checked.stopped}; the figures are of the questions answered before")
     if not checked.passed:
         raise typer.Exit(1)
 
 
-async def _measured(judge: Judge, panels: ConfiguredPanels, questions: Questions) -> Evidence:
-    """Opens every judge, since one may ask another in its place."""
-    opened = [each for each in panels.judges.values() if isinstance(each, OpenedJudge)]
-    await asyncio.gather(*(each.open() for each in opened))
+async def _measured(name: str, settings: Settings, questions: Questions) -> Evidence:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    try:
+    async with counted_panels(settings) as panels:
         with Progress(*columns, console=errors) as progress:
-            bar = progress.add_task(judge.name, total=questions.count)
-            return await measure(judge, questions, lambda: progress.advance(bar))
-    finally:
-        await asyncio.gather(*(each.close() for each in opened))
+            bar = progress.add_task(name, total=questions.count)
+            return await measure(panels.judges[name], questions, lambda: progress.advance(bar))
 
 
 def _announce(name: str, questions: Questions, settings: Settings) -> None:
@@ -175,6 +173,8 @@ def _print(checked: CheckReport) -> None:
         console.print(f"failed: {words}", style="red", highlight=False, markup=False)
     cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
     console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
+    if checked.stopped is not None:
+        return
     verdict = "fit to judge by these figures" if checked.passed else "below target: do not train on this judge"
     console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
 

@@ -7,12 +7,13 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from app.cli.counted import configured_store
 from app.envs.rlaif import Params
-from app.errors import JudgeFailed
-from app.judges.rubrics import write_rubric
+from app.errors import GatewayError
+from app.judges.rubrics import WrittenRubric, write_rubric
 from app.main import judge_config
 from app.prompts import digest_of_model
-from app.settings import read_settings
+from app.settings import Settings, read_settings
 
 errors = Console(stderr=True)
 
@@ -30,24 +31,31 @@ def rubric(
     judge: Annotated[str, typer.Option(help="Name of a judge from the settings; its model writes.")],
 ) -> None:
     """Let a judge's model write down, once, which criteria a preference comes down to. Prints `params` for requests:
-    read them, change what is wrong, and send the same ones from then on."""
+    read them, change what is wrong, and send the same ones from then on. The judge's budgets apply, and what it costs
+    counts in the configured database."""
     try:
         wanted = Params(preference=preference)
         settings = read_settings()
         if judge not in settings.judges:
             known = ", ".join(sorted(settings.judges)) or "none"
             raise ValueError(f"there is no judge {judge!r} in the settings; there are: {known}")
-        written = asyncio.run(write_rubric(judge_config(settings, judge, settings.judges[judge]), wanted.preference))
+        written = asyncio.run(_written(settings, judge, wanted.preference))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         _refuse(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
-    except (JudgeFailed, ValueError) as error:
+    except (GatewayError, ValueError) as error:
         _refuse(str(error))
     else:
         params = Params.model_validate({"preference": wanted.preference, "rubric": written.model_dump()["criteria"]})
         typer.echo(params.model_dump_json(indent=2, exclude_none=True))
         model = settings.judges[judge].model
         errors.print(f"written by {model}; digest {digest_of_model(params)}", highlight=False, markup=False)
+
+
+async def _written(settings: Settings, judge: str, preference: str) -> WrittenRubric:
+    config = judge_config(settings, judge, settings.judges[judge])
+    async with configured_store(settings) as store:
+        return await write_rubric(config, preference, store.judge_cache)
 
 
 def _refuse(words: str) -> None:

@@ -9,14 +9,13 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from app.cli.counted import counted_panels
 from app.cli.trial_report import print_trial
 from app.domain.tasks import Completion
 from app.envs.npc_arena import Draft, NpcArena
 from app.errors import GatewayError
 from app.judges.gates.registry import GATES
-from app.main import panels_of
 from app.policies.chat import ChatPolicy
-from app.ports import OpenedJudge
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.trying import Trial, Trier, TryOptions
@@ -90,19 +89,14 @@ async def _tried(
     """As the service would, in this process, under the judges of the settings."""
     catalogue = Catalogue({NpcArena.name: NpcArena})
     catalogue.open(ConfiguredDatasets({}, folders={"character_sheets": settings.character_sheets}))
-    panels = panels_of(settings)
     gates = {gate.flag: gate.notices for gate in GATES}
-    trier = Trier(catalogue=catalogue, panels=panels, retriever=NoWorlds(), observer=SilentObserver(), gates=gates)
-    completions = [Completion(text=reply) for reply in replies]
-    if policy is not None:
-        made = trier.drafted(NpcArena.name, draft)
-        completions += await policy.answer(made.environment, made.task, count)
-    judges = [judge for judge in panels.judges.values() if isinstance(judge, OpenedJudge)]
-    await asyncio.gather(*(judge.open() for judge in judges))
-    try:
+    async with counted_panels(settings) as panels:
+        trier = Trier(catalogue=catalogue, panels=panels, retriever=NoWorlds(), observer=SilentObserver(), gates=gates)
+        completions = [Completion(text=reply) for reply in replies]
+        if policy is not None:
+            made = trier.drafted(NpcArena.name, draft)
+            completions += await policy.answer(made.environment, made.task, count)
         return await trier.try_out(NpcArena.name, draft, TryOptions(completions=tuple(completions)))
-    finally:
-        await asyncio.gather(*(judge.close() for judge in judges))
 
 
 def _stop(words: str) -> NoReturn:

@@ -11,14 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.counted import counted_panels
 from app.cli.sheet_figures import Figures, tell_apart
 from app.cli.sheet_trying import try_sheet
 from app.envs.npc_arena import NpcArena
 from app.errors import GatewayError
 from app.judges.gates.registry import GATES
-from app.main import panels_of
 from app.packaged import packaged_folder
-from app.settings import read_settings
+from app.settings import Settings, read_settings
 from app.sheets.checking import Checked, Finding, Surroundings, check_sheets
 from app.sheets.loading import read_scenes, read_sheet, yaml_files
 from app.sheets.schema import CharacterSheet
@@ -71,16 +71,20 @@ def apart(
 ) -> None:
     """Measure whether the configured judges tell characters apart: own reply against those of others."""
     try:
-        panels = panels_of(read_settings())
         arena = NpcArena.read(packaged_folder(SHIPPED))
+        figures = asyncio.run(_told_apart(arena, read_settings(), others))
     except (GatewayError, ValueError) as error:
         errors.print(str(error), style="red", highlight=False, markup=False)
         raise typer.Exit(2) from None
-    figures = asyncio.run(tell_apart(arena, panels, others))
     if as_json:
         typer.echo(figures.model_dump_json(indent=2))
     else:
         _print_figures(figures)
+
+
+async def _told_apart(arena: NpcArena, settings: Settings, others: int) -> Figures:
+    async with counted_panels(settings) as panels:
+        return await tell_apart(arena, panels, others)
 
 
 def _files(paths: Sequence[Path]) -> list[Path]:

@@ -128,7 +128,7 @@ class ChatJudge:
             messages = _messages(request)
         answer, error, failure = await self._within_deadline(request, messages, spent)
         told = json.dumps(messages[:2], ensure_ascii=False)
-        return Judgement(
+        judgement = Judgement(
             judge=self.name,
             model=self.model,
             order=tuple(candidate.id for candidate in request.candidates),
@@ -136,18 +136,11 @@ class ChatJudge:
             ranking=answer.ranking if answer is not None else (),
             prompt=told,
             prompt_digest=digest([self.digest, told]),
-            raw=spent.raw,
             error=error,
             failure=failure,
-            input_tokens=spent.input_tokens,
-            output_tokens=spent.output_tokens,
-            cost_usd=self._cost(spent),
             latency_seconds=clock() - began,
-            calls=spent.calls,
-            unanswered_calls=spent.unanswered_calls,
-            unanswered_tokens=spent.unanswered.tokens,
-            unanswered_usd=spent.unanswered.usd,
         )
+        return self._line.billed(judgement, spent)
 
     async def _within_deadline(
         self, request: JudgeRequest, messages: list[Said], spent: Spent
@@ -189,10 +182,6 @@ class ChatJudge:
             limit = self._config.max_output_tokens
             return Unusable((f"it was cut off after {limit} tokens: be shorter", *found.problems))
         return found
-
-    def _cost(self, spent: Spent) -> float | None:
-        prices = self._config.prices
-        return prices.cost(spent.input_tokens, spent.output_tokens) if prices.known else None
 
     def _without_key(self, words: str) -> str:
         return encodable(words.replace(self._key, "…") if self._key else words)

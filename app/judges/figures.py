@@ -62,10 +62,12 @@ class CheckReport(Frozen):
     mutations: tuple[MutationFigure, ...]
     failures: tuple[str, ...]
     """What the judge failed of, each kind once."""
+    stopped: str | None = None
+    """Why not everything was asked; what was answered before is measured all the same."""
 
     @property
     def passed(self) -> bool:
-        return all(figure.passed is not False for figure in self.figures)
+        return self.stopped is None and all(figure.passed is not False for figure in self.figures)
 
 
 def report(judge: str, model: str, evidence: Evidence) -> CheckReport:
@@ -80,6 +82,7 @@ def report(judge: str, model: str, evidence: Evidence) -> CheckReport:
         figures=figures(evidence),
         mutations=mutation_figures(evidence.pairs),
         failures=tuple(dict.fromkeys(evidence.failures))[:10],
+        stopped=evidence.stopped,
     )
 
 

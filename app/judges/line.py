@@ -11,7 +11,7 @@ from typing import Final, Literal, TypedDict
 from pydantic import JsonValue
 
 from app.domain.budgets import NOTHING, Amount
-from app.domain.judging import JudgeRequest
+from app.domain.judging import Judgement, JudgeRequest
 from app.judges.account import Account
 from app.judges.breaker import Breaker, Outcome
 from app.judges.budget import Budget
@@ -197,6 +197,22 @@ class Line:
             self.limit.troubled()
         else:
             outcome.good = True
+
+    def billed(self, judgement: Judgement, spent: Spent) -> Judgement:
+        """With what was said last and what it all cost."""
+        prices = self._config.prices
+        return judgement.model_copy(
+            update={
+                "raw": spent.raw,
+                "input_tokens": spent.input_tokens,
+                "output_tokens": spent.output_tokens,
+                "cost_usd": prices.cost(spent.input_tokens, spent.output_tokens) if prices.known else None,
+                "calls": spent.calls,
+                "unanswered_calls": spent.unanswered_calls,
+                "unanswered_tokens": spent.unanswered.tokens,
+                "unanswered_usd": spent.unanswered.usd,
+            }
+        )
 
     def _used(self, spent: Spent) -> Amount:
         return self._config.prices.amount(spent.input_tokens, spent.output_tokens) + spent.unanswered

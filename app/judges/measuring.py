@@ -70,6 +70,8 @@ class Evidence:
     questions: int
     calls: int
     cost_usd: float | None
+    stopped: str | None = None
+    """Why not everything was asked. Then there are only the pairs that were asked in both orders."""
 
 
 @dataclass(frozen=True)
@@ -101,22 +103,30 @@ class Questions:
 
 
 async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] = lambda: None) -> Evidence:
-    """Asks everything once; `asked` is called after each question. A question that fails is counted, never guessed."""
+    """Asks everything once, until a budget is used up; `asked` is called after each question. A question that fails is
+    counted, never guessed."""
     gate = asyncio.Semaphore(AT_ONCE)
+    stopped: list[str] = []
 
-    async def put(request: JudgeRequest) -> Judgement:
+    async def put(request: JudgeRequest) -> Judgement | None:
         async with gate:
-            judgement = await judge.judge(request)
+            judgement = None if stopped else await judge.judge(request)
+        if judgement is not None and judgement.failure == "budget":
+            stopped.append(judgement.error or "a budget is used up")
         asked()
         return judgement
 
     requests = tuple(questions.each())
-    judgements = await asyncio.gather(*map(put, requests))
-    answers = iter(zip(requests, judgements, strict=True))
+    put_to = await asyncio.gather(*map(put, requests))
+    unasked = [made is None or made.failure == "budget" for made in put_to]
+    judgements = [made for made in put_to if made is not None]
+    answers = iter(zip(requests, put_to, strict=True))
     read: list[tuple[tuple[Heard, Heard] | None, Heard | None]] = []
     for pair in questions.pairs:
         heard = [_heard(pair, *next(answers)) for _ in range(2 * questions.votes)]
         read.append((_both(heard[::2], heard[1::2]), None))
+    each = 2 * questions.votes
+    whole = [not any(unasked[place * each : (place + 1) * each]) for place in range(len(questions.pairs))]
     for place in range(0, len(questions.pairs), RETEST_EVERY):
         read[place] = (read[place][0], _heard(questions.pairs[place], *next(answers)))
     firsts = [first for answer in answers if (first := _first(*answer)) is not None]
@@ -130,13 +140,15 @@ async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] 
                 both=both,
                 again=again,
             )
-            for pair, (both, again) in zip(questions.pairs, read, strict=True)
+            for pair, (both, again), complete in zip(questions.pairs, read, whole, strict=True)
+            if complete
         ),
         firsts=tuple(firsts),
-        failures=tuple(made.error for made in judgements if made.error is not None),
-        questions=len(requests),
+        failures=tuple(made.error for made in judgements if made.error is not None and made.failure != "budget"),
+        questions=len(requests) - sum(unasked),
         calls=sum(made.calls for made in judgements),
         cost_usd=math.fsum(costs) if costs else None,
+        stopped=stopped[0] if stopped else None,
     )
 
 
@@ -161,7 +173,7 @@ def _mean_of(votes: Sequence[Heard]) -> Heard:
     )
 
 
-def _heard(pair: Pair, request: JudgeRequest, judgement: Judgement) -> Heard | None:
+def _heard(pair: Pair, request: JudgeRequest, judgement: Judgement | None) -> Heard | None:
     rewards = _rewards(request, judgement)
     if rewards is None:
         return None
@@ -170,7 +182,7 @@ def _heard(pair: Pair, request: JudgeRequest, judgement: Judgement) -> Heard | N
     return Heard(clean=clean[0], spoilt=spoilt[0], clean_absolute=clean[1], spoilt_absolute=spoilt[1])
 
 
-def _first(request: JudgeRequest, judgement: Judgement) -> float | None:
+def _first(request: JudgeRequest, judgement: Judgement | None) -> float | None:
     rewards = _rewards(request, judgement)
     if rewards is None:
         return None
@@ -178,9 +190,9 @@ def _first(request: JudgeRequest, judgement: Judgement) -> float | None:
     return 0.5 + preference(first - second) / 2
 
 
-def _rewards(request: JudgeRequest, judgement: Judgement) -> dict[str, tuple[float, float]] | None:
+def _rewards(request: JudgeRequest, judgement: Judgement | None) -> dict[str, tuple[float, float]] | None:
     """Per candidate what this reading alone would make of it: reward and absolute, caps of defects applied."""
-    if judgement.error is not None:
+    if judgement is None or judgement.error is not None:
         return None
     ranks = normalised_ranks(judgement.ranking)
     caps = {rule.code: rule.cap for rule in request.rubric.defects if rule.cap is not None}

@@ -1,22 +1,25 @@
 """A rubric written once: what a preference comes down to, in the words of a judge's model."""
 
-import asyncio
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Self
 
-from pydantic import Field, JsonValue, StringConstraints, ValidationError, model_validator
+from pydantic import Field, StringConstraints, ValidationError, model_validator
 
+from app.domain.judging import Judgement
 from app.domain.values import Frozen, WholeNumber
 from app.errors import JudgeFailed
+from app.judges.account import Account
+from app.judges.budget import new_hold
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.connection import Connection
-from app.judges.failures import CallFailed
+from app.judges.deadline import Deadline
+from app.judges.line import Line, Said, Spent
 from app.judges.prompt import correction_for
 from app.judges.reading import encodable, visible_text
-from app.judges.replies import ChatReply, read_reply
-from app.prompts import Template
+from app.ports import JudgementMemory
+from app.prompts import Template, digest
 
 FEWEST: Final = 2
 MOST: Final = 6
@@ -42,51 +45,68 @@ class WrittenRubric(Frozen):
         return self
 
 
-async def write_rubric(config: ChatJudgeConfig, preference: str) -> WrittenRubric:
-    """Asks once more, with what was wrong, when the first answer cannot be used. JudgeFailed with the reason otherwise:
-    somebody waits for it at a terminal and can ask again."""
-    connection = Connection(config.base_url, config.api_key)
-    try:
-        async with asyncio.timeout(config.deadline_seconds):
-            return await _written(connection, config, preference)
-    except TimeoutError:
-        raise JudgeFailed(f"no usable answer within {config.deadline_seconds:g} s") from None
-    except CallFailed as failed:
-        raise JudgeFailed(_without_key(config, failed.words + failed.told)) from None
-    finally:
-        await connection.close()
-
-
-async def _written(connection: Connection, config: ChatJudgeConfig, preference: str) -> WrittenRubric:
+async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgementMemory) -> WrittenRubric:
+    """Asks once more, with what was wrong, when the first answer cannot be used. JudgeFailed with the reason otherwise.
+    The judge's budgets apply, and what it costs is written down as a judgement on nothing."""
+    account = Account(_now)
+    account.learn(await memory.standing(config.name))
+    line, spent = Line(config, account, memory), Spent(new_hold())
+    deadline = Deadline(config.deadline_seconds, config.queue_seconds)
     asked = encodable(json.dumps({"preference": preference}, ensure_ascii=False))
-    messages = [_said("system", _RULES.render(fewest=FEWEST, most=MOST)), _said("user", asked)]
-    first = await _answer(connection, config, messages)
+    messages: list[Said] = [
+        {"role": "system", "content": _RULES.render(fewest=FEWEST, most=MOST)},
+        {"role": "user", "content": asked},
+    ]
+    failed: str | None = "given up"
     try:
-        return _read(first)
+        async with deadline:
+            written = await _written(line, messages, deadline, spent)
+        failed = None
+        return written
+    except TimeoutError:
+        failed = f"no usable answer within {config.deadline_seconds:g} s"
+        raise JudgeFailed(failed) from None
+    except JudgeFailed as error:
+        failed = _without_key(config, error.detail)
+        raise JudgeFailed(failed) from None
+    finally:
+        await line.close()
+        await _account_for(line, _judgement(config, messages, failed), spent, memory)
+
+
+async def _written(line: Line, messages: list[Said], deadline: Deadline, spent: Spent) -> WrittenRubric:
+    try:
+        return _read((await line.ask(messages, None, deadline, spent)).text)
     except ValueError as error:
-        messages += [_said("assistant", first[-_LONGEST_QUOTED:] or "(nothing)")]
-        messages += [_said("user", correction_for(_problems(error)))]
+        messages += [
+            {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
+            {"role": "user", "content": correction_for(_problems(error))},
+        ]
     try:
-        return _read(await _answer(connection, config, messages))
+        return _read((await line.ask(messages, None, deadline, spent)).text)
     except ValueError as error:
         problems = "; ".join(_problems(error))
         raise JudgeFailed(f"the answer cannot be used, nor the corrected one: {problems}") from None
 
 
-async def _answer(connection: Connection, config: ChatJudgeConfig, messages: Sequence[dict[str, JsonValue]]) -> str:
-    body: dict[str, JsonValue] = {
-        "model": config.model,
-        "messages": list(messages),
-        config.token_parameter: config.max_output_tokens,
-    }
-    if config.temperature is not None:
-        body["temperature"] = config.temperature
-    if config.json_mode != "off":
-        body["response_format"] = {"type": "json_object"}
-    reply: ChatReply = read_reply(await connection.send(body))
-    if reply.refused:
-        raise JudgeFailed(f"the judge refuses: {' '.join(reply.text.split())[:200]}")
-    return reply.text
+async def _account_for(line: Line, judgement: Judgement, spent: Spent, memory: JudgementMemory) -> None:
+    if spent.calls:
+        await memory.put(line.billed(judgement, spent), spent.hold)
+    else:
+        await line.budget.forget(spent.hold)
+
+
+def _judgement(config: ChatJudgeConfig, messages: Sequence[Said], failed: str | None) -> Judgement:
+    told = json.dumps(messages[:2], ensure_ascii=False)
+    return Judgement(
+        judge=config.name,
+        model=config.model,
+        order=(),
+        prompt=told,
+        prompt_digest=digest(told),
+        error=failed,
+        reading=digest([config.name, config.base_url, told, new_hold()]),
+    )
 
 
 def _read(answer: str) -> WrittenRubric:
@@ -109,8 +129,8 @@ def _problems(error: ValueError) -> list[str]:
     return [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed]
 
 
-def _said(role: str, content: str) -> dict[str, JsonValue]:
-    return {"role": role, "content": content}
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 def _without_key(config: ChatJudgeConfig, words: str) -> str:

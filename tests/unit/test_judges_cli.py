@@ -5,7 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter
+from fastapi.testclient import TestClient
+from pydantic import JsonValue, TypeAdapter
 from typer.testing import CliRunner
 
 from app.cli.judges import JudgeLine
@@ -13,6 +14,8 @@ from app.cli.main import cli
 from app.cli.specimens import packaged_specimens
 from app.envs.npc_arena import NpcArena
 from app.judges.figures import CheckReport
+from app.main import create_app
+from app.settings import read_settings
 from tests.chat_server import Received, Reply, serving
 
 RUN = CliRunner()
@@ -136,6 +139,44 @@ def test_money_is_spent_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPa
         spent = len(server.received) * (1000 * 2.5 + 100 * 10) / 1e6
     assert (code, "US dollars" in output) == (0, True)
     assert found.cost_usd == pytest.approx(spent)
+
+
+def shown() -> dict[str, JsonValue]:
+    """What a service over the same database says of the judge."""
+    with TestClient(create_app(read_settings(), environments={}), base_url="http://127.0.0.1") as client:
+        judges = client.get("/judges").json()["judges"]
+    report: dict[str, JsonValue] = next(judge["report"] for judge in judges if judge["name"] == "stern")
+    return report
+
+
+def test_what_a_check_costs_is_shown_by_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second check asks everything anew, and both count."""
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url, **PRICES)
+        ends = [check("--yes", "--sheets", "1")[0] for _ in range(2)]
+        calls = len(server.received)
+        report = shown()
+    spent = report["spent"]
+    assert isinstance(spent, dict)
+    assert (len(ends), spent["calls"], spent["readings"], report["spent_today"]) == (2, calls, calls, spent)
+    assert spent["cost_usd"] == pytest.approx(calls * (1000 * 2.5 + 100 * 10) / 1e6)
+
+
+def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url, **PRICES, budget_usd="0.2", max_concurrency="4")
+        code, found, output = check("--yes")
+        calls = len(server.received)
+        report = shown()
+    assert found is not None
+    assert (code, found.calls, found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
+    assert "the budget of this judge is used up" in " ".join(output.split())
+    assert "fit to judge" not in output
+    assert found.stopped is not None
+    spent = calls * (1000 * 2.5 + 100 * 10) / 1e6
+    assert found.cost_usd == pytest.approx(spent)
+    assert report["budget_left_usd"] == pytest.approx(0.2 - spent)
+    assert spent <= 0.2
 
 
 def test_the_offline_judge_is_named_as_what_it_is() -> None:

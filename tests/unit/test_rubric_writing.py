@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,18 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.domain.budgets import Standing
 from app.envs.rlaif import GivenCriterion, Params
 from app.errors import JudgeFailed
+from app.judges import line
 from app.judges.configuration import ChatJudgeConfig
+from app.judges.forgetful import Forgetful
 from app.judges.rubrics import WrittenCriterion, WrittenRubric, write_rubric
 from tests.chat_server import ChatServer, Received, Reply, serving
+from tests.contracts.store_cases import using
 from tests.preferring import said
 
+PRICES = {"input_price_per_million": 2.0, "output_price_per_million": 10.0}
 PREFERENCE = "Prefer the reply that a tired person would thank you for."
 CRITERIA = (
     {"name": "brevity", "description": "Says what is needed and stops.", "weight": 3},
@@ -26,11 +32,16 @@ GOOD = json.dumps({"criteria": CRITERIA})
 RUBRIC = WrittenRubric(criteria=tuple(WrittenCriterion.model_validate(one) for one in CRITERIA))
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 0.01)
+
+
 def written(judge: ChatServer, seconds: float = 20.0) -> WrittenRubric:
     config = ChatJudgeConfig(
         name="writer", base_url=judge.url, model="pen", api_key=SecretStr("sk-secret"), deadline_seconds=seconds
     )
-    return asyncio.run(write_rubric(config, PREFERENCE))
+    return asyncio.run(write_rubric(config, PREFERENCE, Forgetful(lambda: datetime.now(UTC))))
 
 
 def with_criteria(*criteria: object) -> str:
@@ -116,7 +127,7 @@ REFUSAL = Reply(b'{"choices": [{"message": {"role": "assistant", "content": null
 )
 def test_what_goes_wrong_is_told_in_words_without_the_key(reply: Reply, words: str) -> None:
     with serving(lambda number, received: reply) as judge, pytest.raises(JudgeFailed, match=words) as caught:
-        written(judge, seconds=0.3 if reply.seconds else 20.0)
+        written(judge, seconds=0.3 if reply.seconds else 3.0)
     assert "sk-secret" not in caught.value.detail
 
 
@@ -124,7 +135,10 @@ def commanded(
     folder: Path, monkeypatch: pytest.MonkeyPatch, url: str, arguments: Sequence[str]
 ) -> tuple[int, str, str]:
     file = folder / "gateway.yaml"
-    file.write_text(json.dumps({"judges": {"writer": {"base_url": url, "model": "pen"}}}), encoding="utf-8")
+    file.write_text(
+        json.dumps({"judges": {"writer": {"base_url": url, "model": "pen", "deadline_seconds": 3, **PRICES}}}),
+        encoding="utf-8",
+    )
     monkeypatch.setenv("ATROPOS_ENVS_SETTINGS", str(file))
     done = CliRunner().invoke(cli, ["rlaif", "rubric", *arguments])
     return done.exit_code, done.stdout, done.stderr
@@ -161,3 +175,33 @@ def test_the_command_says_what_it_cannot_do(
 ) -> None:
     code, printed, told = commanded(tmp_path, monkeypatch, "http://127.0.0.1:1/v1", arguments)
     assert (code, printed, words in told.replace("\n", " ")) == (2, "", True)
+
+
+def paid(tmp_path: Path) -> Standing:
+    """What the database beside the settings knows."""
+    return using(f"sqlite:///{tmp_path / 'spent.db'}", lambda store: store.judge_cache.standing("writer"))
+
+
+def test_what_it_costs_counts_in_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first answer is unusable, so two calls are paid."""
+    monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", f"sqlite:///{tmp_path / 'spent.db'}")
+    answers = ["Brevity and warmth.", GOOD]
+    with serving(lambda number, received: said(answers[number])) as judge:
+        arguments = ["--preference", PREFERENCE, "--judge", "writer"]
+        code, _, _ = commanded(tmp_path, monkeypatch, judge.url, arguments)
+        calls = len(judge.received)
+    total = paid(tmp_path).total
+    cost = (2 * total.input_tokens + 10 * total.output_tokens) / 1e6
+    assert (code, calls, total.readings, total.calls, total.cost_usd > 0) == (0, 2, 1, 2, True)
+    assert total.cost_usd == pytest.approx(cost)
+
+
+def test_its_budget_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ATROPOS_ENVS_DATABASE_URL", f"sqlite:///{tmp_path / 'spent.db'}")
+    monkeypatch.setenv("ATROPOS_ENVS_JUDGES__WRITER__BUDGET_USD", "0.001")
+    with serving(lambda number, received: said(GOOD)) as judge:
+        arguments = ["--preference", PREFERENCE, "--judge", "writer"]
+        code, _, told = commanded(tmp_path, monkeypatch, judge.url, arguments)
+        calls = len(judge.received)
+    assert (code, calls, "the budget of this judge is used up" in " ".join(told.split())) == (2, 0, True)
+    assert paid(tmp_path) == Standing()

@@ -1,0 +1,40 @@
+"""Judges for commands that ask them without a service: what they spend counts as the service's own does."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+from app.judges.panels import ConfiguredPanels
+from app.judges.remembered import AskingAnew
+from app.main import panels_of
+from app.packaged import packaged_folder
+from app.ports import OpenedJudge
+from app.settings import Settings
+from app.store.store import Store
+
+
+@contextlib.asynccontextmanager
+async def configured_store(settings: Settings) -> AsyncIterator[Store]:
+    """Open for as long as the context lasts. StoreUnavailable when there is none."""
+    store = await asyncio.to_thread(Store.open, settings.database_url, packaged_folder("migrations"))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@contextlib.asynccontextmanager
+async def counted_panels(settings: Settings) -> AsyncIterator[ConfiguredPanels]:
+    """The configured judges, open, under the same budgets as a service over the configured store, which shows what they
+    spend. All are opened, since one may ask another in its place; nothing is answered from memory."""
+    if not settings.judges:
+        yield panels_of(settings)
+        return
+    async with configured_store(settings) as store:
+        panels = panels_of(settings, AskingAnew(store.judge_cache))
+        judges = [judge for judge in panels.judges.values() if isinstance(judge, OpenedJudge)]
+        await asyncio.gather(*(judge.open() for judge in judges))
+        try:
+            yield panels
+        finally:
+            await asyncio.gather(*(judge.close() for judge in judges))
