@@ -98,7 +98,7 @@ def carried_out(service: Service[StateT], state: StateT, call: Call) -> Result[S
     return Result(after, told)
 
 
-def tool(name: str, description: str, required: tuple[str, ...] = (), **properties: JsonValue) -> ToolSpec:
+def tool(name: str, description: str, /, required: tuple[str, ...] = (), **properties: JsonValue) -> ToolSpec:
     """A tool whose arguments have these schemas, and no others."""
     parameters: dict[str, JsonValue] = {
         "type": "object",

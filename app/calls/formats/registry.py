@@ -15,3 +15,8 @@ from app.calls.formats.qwen_coder import QWEN_CODER
 FORMATS: Final[Mapping[ToolFormat, Format]] = {
     form.name: form for form in (HERMES, LLAMA_JSON, PYTHONIC, MISTRAL, QWEN_CODER, ANTHROPIC, MCP)
 }
+
+
+def declared(name: object) -> ToolFormat | None:
+    """The format of that name; None for any other value, such as `native`."""
+    return next((form for form in FORMATS if form == name), None)

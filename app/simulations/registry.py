@@ -1,0 +1,8 @@
+"""Every simulated service, in the order in which they take turns."""
+
+from typing import Any, Final
+
+from app.simulations.calendar import Calendar
+from app.simulations.service import Service
+
+SERVICES: Final[tuple[Service[Any], ...]] = (Calendar(),)
