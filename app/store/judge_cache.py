@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, delete, select
+from sqlalchemy import Connection, bindparam, delete, select
 
 from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
 from app.domain.judging import Judgement
@@ -80,10 +80,15 @@ class StoredJudgeCache(JudgementMemory):
         )
 
 
+_RECALLED: Final = select(
+    judge_cache.c.body,
+    judge_cache.c.created_at,
+    select(judgements.c.sequence).where(judgements.c.reading == bindparam("asked")).exists(),
+).where(judge_cache.c.reading == bindparam("asked"))
+
+
 def _get(connection: Connection, reading: str, oldest: int | None) -> Recalled | None:
-    claimed = select(judgements.c.sequence).where(judgements.c.reading == reading).exists()
-    statement = select(judge_cache.c.body, judge_cache.c.created_at, claimed).where(judge_cache.c.reading == reading)
-    row = connection.execute(statement).first()
+    row = connection.execute(_RECALLED, {"asked": reading}).first()
     if row is None or (oldest is not None and row.created_at < oldest):
         return None
     return Recalled(decode(Judgement, row[0]), bool(row[2]))
