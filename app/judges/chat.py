@@ -27,6 +27,8 @@ from app.prompts import digest
 
 _LONGEST_QUOTED: Final = 8_000
 """Characters of an unusable answer that are shown to the judge again."""
+_AT_ONCE: Final = 20_000
+"""Characters of an answer that are read without leaving the event loop."""
 _HEALTH: Final = {"closed": "ok", "half_open": "probing", "open": "out"}
 
 
@@ -175,9 +177,11 @@ class ChatJudge:
 
     async def _read(self, reply: ChatReply, request: JudgeRequest) -> Answer | Unusable:
         expected = self._config.expected_scores
-        async with turn():
-            text = with_expected_scores(reply.text, reply.tokens) if expected else reply.text
-            found = read_answer(text, request)
+        if len(reply.text) > _AT_ONCE:
+            found = await asyncio.to_thread(_read, reply, request, expected)
+        else:
+            async with turn():
+                found = _read(reply, request, expected)
         if isinstance(found, Unusable) and reply.cut_off:
             limit = self._config.max_output_tokens
             return Unusable((f"it was cut off after {limit} tokens: be shorter", *found.problems))
@@ -185,6 +189,10 @@ class ChatJudge:
 
     def _without_key(self, words: str) -> str:
         return encodable(words.replace(self._key, "…") if self._key else words)
+
+
+def _read(reply: ChatReply, request: JudgeRequest, expected: bool) -> Answer | Unusable:
+    return read_answer(with_expected_scores(reply.text, reply.tokens) if expected else reply.text, request)
 
 
 def _messages(request: JudgeRequest) -> list[Said]:

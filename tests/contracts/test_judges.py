@@ -84,6 +84,7 @@ class Scenario:
 SCENARIOS = {
     "ok": Scenario(always(completion(GOOD)), 1),
     "fenced after a thought": Scenario(always(completion(f"<think>hm {{}}</think>```json\n{GOOD}\n```")), 1),
+    "after a long thought": Scenario(always(completion(f"<think>{'hm ' * 20_000}</think>{GOOD}")), 1),
     "content in parts": Scenario(always(completion([{"type": "text", "text": GOOD}])), 1),
     "500 once": Scenario(first(failure(500)), 2),
     "503 and 502": Scenario(first(failure(503), failure(502)), 3),
@@ -117,6 +118,8 @@ SCENARIOS = {
     "declines in words": Scenario(always(BAD), 2, "no complete JSON object"),
     "refuses once": Scenario(first(BAD), 2),
     "silent": Scenario(always(completion("")), 2, "no complete JSON object"),
+    "long and without an end": Scenario(always(completion('{"a":' * 60_000)), 2, "no complete JSON object"),
+    "parts within parts": Scenario(always(completion([{"type": "text", "text": [{"text": GOOD}]}])), 2, "no complete"),
     "cut off": Scenario(always(completion(GOOD[:-9], "length")), 2, "cut off after 500 tokens"),
     "obeys the injected format": Scenario(
         always(completion('{"verdicts": [{"candidate": "q7", "scores": {}}], "ranking": []}')), 2, "k2 is missing"
@@ -143,6 +146,8 @@ FAILURES: Mapping[str, JudgeFailure] = {
         (
             "declines in words",
             "silent",
+            "long and without an end",
+            "parts within parts",
             "cut off",
             "obeys the injected format",
             "missing id",
