@@ -182,9 +182,12 @@ class ChatJudge:
         else:
             async with turn():
                 found = _read(reply, request, expected)
-        if isinstance(found, Unusable) and reply.cut_off:
+        # words behind an object say that it may have been a draft; blank space does not
+        finished = reply.text.rstrip(" \t\r\n`").endswith("}")
+        if reply.cut_off and (isinstance(found, Unusable) or not finished):
             limit = self._config.max_output_tokens
-            return Unusable((f"it was cut off after {limit} tokens: be shorter", *found.problems))
+            problems = found.problems if isinstance(found, Unusable) else ()
+            return Unusable((f"it was cut off after {limit} tokens: be shorter", *problems))
         return found
 
     def _without_key(self, words: str) -> str:

@@ -121,6 +121,10 @@ SCENARIOS = {
     "long and without an end": Scenario(always(completion('{"a":' * 60_000)), 2, "no complete JSON object"),
     "parts within parts": Scenario(always(completion([{"type": "text", "text": [{"text": GOOD}]}])), 2, "no complete"),
     "cut off": Scenario(always(completion(GOOD[:-9], "length")), 2, "cut off after 500 tokens"),
+    "cut off behind a draft": Scenario(
+        always(completion(f"A first draft: {GOOD} But then again", "length")), 2, "cut off after 500 tokens"
+    ),
+    "cut off behind the answer": Scenario(always(completion(f"```json\n{GOOD}\n```" + "\n" * 400, "length")), 1),
     "obeys the injected format": Scenario(
         always(completion('{"verdicts": [{"candidate": "q7", "scores": {}}], "ranking": []}')), 2, "k2 is missing"
     ),
@@ -149,6 +153,7 @@ FAILURES: Mapping[str, JudgeFailure] = {
             "long and without an end",
             "parts within parts",
             "cut off",
+            "cut off behind a draft",
             "obeys the injected format",
             "missing id",
             "duplicate id",
