@@ -7,6 +7,7 @@ from typing import Literal, TextIO
 import structlog
 from structlog.types import Processor
 
+from app.telemetry.lines import PatientHandler, on_their_lines
 from app.telemetry.redaction import redact
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -31,10 +32,12 @@ def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
     ]
     for_people = form == "console" or (form == "auto" and out.isatty())
-    renderer: Processor = (
-        structlog.dev.ConsoleRenderer(timestamp_key="time") if for_people else structlog.processors.JSONRenderer()
+    rendering: list[Processor] = (
+        [on_their_lines, structlog.dev.ConsoleRenderer(timestamp_key="time")]
+        if for_people
+        else [structlog.processors.JSONRenderer()]
     )
-    handler = logging.StreamHandler(out)
+    handler = PatientHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -42,7 +45,7 @@ def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
                 redact,
-                renderer,
+                *rendering,
             ],
         )
     )

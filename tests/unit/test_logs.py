@@ -3,11 +3,13 @@
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 
 import pytest
 import structlog
 
+from app.telemetry.lines import PatientHandler
 from app.telemetry.logs import Form, configure_logging
 from app.telemetry.redaction import redact_text
 
@@ -38,7 +40,14 @@ def stream() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
+def written() -> None:
+    """Waits for the thread that writes."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    written()
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -179,9 +188,71 @@ def test_a_person_gets_lines_to_read(form: Form, out: io.StringIO, json_expected
     try:
         configure_logging(form=form, stream=out)
         structlog.get_logger("app").warning("look here", url="https://a:b@c")
+        written()
     finally:
         root.handlers = handlers
         root.setLevel(level)
         structlog.reset_defaults()
-    written = out.getvalue()
-    assert ("look here" in written, "a:b" in written, written.startswith("{")) == (True, False, json_expected)
+    text = out.getvalue()
+    assert ("look here" in text, "a:b" in text, text.startswith("{")) == (True, False, json_expected)
+
+
+FORGED = "done\n2030-01-01T00:00:00Z [error    ] the key was stolen \x1b[2J\r\u202e\u2028"
+
+
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_nothing_that_a_model_wrote_can_stand_on_a_line_of_its_own(stream: io.StringIO, form: Form) -> None:
+    configure_logging(form=form, stream=stream)
+    log = structlog.get_logger("app")
+    log.warning(FORGED, text=FORGED, nested={FORGED: [FORGED]})
+    logging.getLogger("app").warning("it said %s", FORGED)
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        log.exception("failed")
+    written()
+    found = stream.getvalue().split("\n")
+    begun = [line for line in found[:-1] if not line.startswith("  | ")]
+    assert (len(begun), sum(line.startswith("2030") for line in found), found[-1]) == (3, 0, "")
+    assert [one for one in ("\r", "\u202e", "\u2028", "\x1b[2J") if one in stream.getvalue()] == []
+
+
+class Stuck(io.StringIO):
+    """Nobody reads what is written here before `goes_on` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.goes_on.wait(20)
+        return super().write(text)
+
+
+def test_who_logs_does_not_wait_for_who_reads() -> None:
+    out = Stuck()
+    log = logging.Logger("alone")
+    log.addHandler(handler := PatientHandler(out, room=10))
+    for number in range(50):
+        log.warning("line %d", number)
+    unread = out.getvalue()
+    out.goes_on.set()
+    handler.flush()
+    log.warning("the last")
+    handler.flush()
+    *kept, dropped, last = out.getvalue().splitlines()
+    assert (unread, kept, last) == ("", [f"line {number}" for number in range(len(kept))], "the last")
+    assert dropped == f"log lines were dropped, since nobody read them: {50 - len(kept)}"
+
+
+def test_a_reader_that_has_gone_takes_nobody_with_it() -> None:
+    out = io.StringIO()
+    log = logging.Logger("alone")
+    log.addHandler(handler := PatientHandler(out))
+    log.warning("heard")
+    handler.flush()
+    text = out.getvalue()
+    out.close()
+    log.warning("unheard")
+    handler.flush()
+    assert text == "heard\n"
