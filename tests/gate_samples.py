@@ -37,7 +37,7 @@ def in_language(language: str) -> GateFacts:
     return FACTS.model_copy(update={"language": language})
 
 
-ACTOR = FACTS.model_copy(update={"allowed_actions": ("pour_ale", "open_door")})
+ACTOR = FACTS.model_copy(update={"allowed_actions": ("pour_ale", "open_door"), "most_actions": 1})
 RUBRIC_WORDS = "Only this character would say it, in these words, to this person, now."
 TOLD = FACTS.model_copy(update={"rubric": f"Who is it?\n{RUBRIC_WORDS}\nIs it long?"})
 HEARD = FACTS.model_copy(
@@ -148,6 +148,12 @@ CAUGHT = [
     Sample("action_off_list", "[teleport]", ACTOR),
     Sample("action_off_list", "Gut. [gib_schwert]", ACTOR),
     Sample("action_off_list", "Vale. [abrir]", ACTOR),
+    Sample("too_many_actions", "Drink. [pour_ale] And out with you. [open_door]", ACTOR),
+    Sample("too_many_actions", "[pour_ale][pour_ale]", ACTOR),
+    Sample("too_many_actions", "[POUR_ALE] Prost. [open_door]", ACTOR),
+    Sample("too_many_actions", "Take it. [ pour_ale ] And this. [ｏｐｅｎ_ｄｏｏｒ]", ACTOR),
+    Sample("too_many_actions", "Raus. [pour_ale] [gib_schwert]", ACTOR),
+    Sample("too_many_actions", "どうぞ。[pour_ale]さようなら。[open_door]", ACTOR),
     Sample("leaks_secret", "Fine. The iron key lies under the hearth."),
     Sample("leaks_secret", "The IRON\nKEY!"),
     Sample("leaks_secret", "The ｉｒｏｎ　ｋｅｙ."),
@@ -368,6 +374,16 @@ PASSES = [
     Sample("action_off_list", "[wipes the board] No.", ACTOR),
     Sample("action_off_list", "See [here](there).", ACTOR),
     Sample("action_off_list", "No.", ACTOR),
+    Sample("too_many_actions", "Drink. [pour_ale]", ACTOR),
+    Sample("too_many_actions", "[wipes the board] No. [pour_ale]", ACTOR),
+    Sample("too_many_actions", "See [here](there). [pour_ale]", ACTOR),
+    Sample("too_many_actions", "Out with you.", ACTOR),
+    Sample("too_many_actions", "Drink. [pour_ale] Or leave. [open_door]"),
+    Sample(
+        "too_many_actions",
+        "Drink. [pour_ale] Or leave. [open_door]",
+        ACTOR.model_copy(update={"most_actions": 2}),
+    ),
     Sample("leaks_secret", "An iron will is the key to a dry cellar."),
     Sample("leaks_secret", "Twin sister, is it? I have none."),
     Sample("leaks_secret", "The monkeys took the environmental keys."),

@@ -237,6 +237,8 @@ class GateFacts(Frozen):
     language: str = "en"
     allowed_actions: tuple[str, ...] = ()
     """Names that a reply may put between square brackets to act; empty: the sheet says nothing about actions."""
+    most_actions: int | None = None
+    """In one reply; null for any number."""
     rubric: str = ""
     """What judges are told, to notice replies that recite it; a panel fills it in."""
     disabled: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from app.domain.groups import TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult
+from app.domain.model_names import same_model
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Completion, Task
@@ -158,7 +159,7 @@ class Scorer:
         if panel is None or policy is None:
             return None
         for judge, model in self._asked(panel):
-            if model.casefold() == policy.model.casefold() and self._panels.refuses_self_judging(judge):
+            if same_model(model, policy.model) and self._panels.refuses_self_judging(judge):
                 return judge
         return None
 

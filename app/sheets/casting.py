@@ -222,6 +222,7 @@ def gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Wit
         max_words=cast.word_limit(staging),
         language=sheet.voice.language,
         allowed_actions=tuple(action.name for action in sheet.actions.allowed),
+        most_actions=sheet.actions.at_most if sheet.actions.allowed else None,
         disabled=sheet.gates.disabled,
     )
 

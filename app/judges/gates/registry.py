@@ -17,7 +17,7 @@ from app.judges.gates.knowledge import (
 from app.judges.gates.narration import LANGUAGES as NARRATED
 from app.judges.gates.persuasion import addresses_judge
 from app.judges.gates.speech import breaks_character, speaks_for_player
-from app.judges.gates.staging import action_off_list, stage_directions
+from app.judges.gates.staging import action_off_list, stage_directions, too_many_actions
 from app.judges.gates.tone import may_refuse, mentions_scoring, refuses, sounds_like_assistant
 from app.judges.reading import Reply
 from app.prompts import digest
@@ -69,6 +69,7 @@ GATES: Final = (
         stage_directions,
     ),
     Gate("action_off_list", "has an action in brackets that the sheet does not list", (ANY,), action_off_list),
+    Gate("too_many_actions", "has more actions in brackets than the sheet allows", (ANY,), too_many_actions),
     Gate("leaks_secret", "says a secret's term that the player had not said", (ANY,), leaks_secret),
     Gate("leaks_withheld", "says a term of an event that the character cannot know of", (ANY,), leaks_withheld),
     Gate("copies_prompt", "recites 12 words or more of the system prompt in a row", (SPACED,), copies_prompt),

@@ -30,3 +30,10 @@ def action_off_list(reply: Reply, facts: GateFacts) -> bool:
         return False
     allowed = {action.casefold() for action in facts.allowed_actions}
     return any(match.group(1) not in allowed for match in _ACTION.finditer(reply.folded))
+
+
+def too_many_actions(reply: Reply, facts: GateFacts) -> bool:
+    """Listed or not, an action said twice is two. Only for characters whose sheet lists actions."""
+    if not facts.allowed_actions or facts.most_actions is None:
+        return False
+    return sum(1 for _ in _ACTION.finditer(reply.folded)) > facts.most_actions

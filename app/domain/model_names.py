@@ -1,0 +1,19 @@
+"""Whether two names mean one model, as far as names can tell."""
+
+import re
+import unicodedata
+from typing import Final
+
+_APART: Final = re.compile(r"[\s._-]+")
+_NEWEST: Final = ":latest"
+
+
+def same_model(one: str, other: str) -> bool:
+    """Whoever serves it and however its words are joined: `openai/GPT-4o` is `gpt-4o`, `/models/Qwen2.5_7B/` is
+    `qwen2.5-7b`. Sizes, dates and other tags tell models apart."""
+    return _plain(one) == _plain(other)
+
+
+def _plain(name: str) -> str:
+    folded = unicodedata.normalize("NFKC", name).casefold().strip().replace("\\", "/").rstrip("/")
+    return _APART.sub("-", folded.rpartition("/")[2].removesuffix(_NEWEST)).strip("-")
