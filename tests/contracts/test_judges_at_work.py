@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.budgets import BudgetConfig
+from app.domain.budgets import Amount, BudgetConfig, Standing
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
 from app.judges import breaker, limits, line
 from app.judges.chat import ChatJudge
@@ -19,6 +19,7 @@ from app.judges.prices import Prices
 from app.judges.remembered import RememberingJudge
 from tests.chat_server import Received, Reply, serving
 from tests.contracts.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
+from tests.contracts.store_cases import opened
 
 PRICES = Prices(2.0, 10.0)
 """A reading of the test servers, which count 1000 tokens read and 200 written, costs 0.004 dollars."""
@@ -153,6 +154,74 @@ def test_a_budget_stops_before_it_is_exceeded(budget: BudgetConfig) -> None:
     assert {judgement.failure for judgement in refused} == {"budget"}
     assert 3 <= calls <= 5
     assert report.spent_today == report.spent
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls", "unanswered"),
+    [
+        (Reply(b"", seconds=1.0), 1, 1),
+        (Reply(b"{}", cut=-1), 3, 3),
+        (Reply(b"not JSON at all"), 3, 3),
+        (failure(504), 3, 3),
+        (failure(500), 3, 0),
+        (failure(429), 3, 0),
+        (failure(400), 2, 0),
+    ],
+    ids=["times out", "breaks", "is no answer", "left alone by a proxy", "fails", "is refused for now", "is refused"],
+)
+def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, calls: int, unanswered: int) -> None:
+    """Two servers would charge for a call of which nothing came; what they say no to costs nothing."""
+
+    def script(number: int, received: Received) -> Reply:
+        return reply if number < calls else completion(GOOD)
+
+    with serving(script) as server:
+        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=1.0), deadline_seconds=0.6)
+        judge, found = made(chosen, (0,))
+    [judgement] = found
+    report = judge.report()
+    apart = (judgement.unanswered_calls, judgement.unanswered_tokens > 0, judgement.unanswered_usd > 0)
+    spent = report.spent
+    assert apart == (unanswered, unanswered > 0, unanswered > 0)
+    assert (spent.unanswered_calls, spent.unanswered_usd) == (unanswered, judgement.unanswered_usd)
+    assert spent.cost_usd == (judgement.cost_usd or 0.0)
+    assert report.budget_left_usd == pytest.approx(1.0 - spent.cost_usd - spent.unanswered_usd)
+
+
+def test_a_budget_stops_calls_that_never_answer() -> None:
+    """Their cost is not known, so they count as what they may have cost; no answer ever came."""
+    with serving(always(Reply(b"", cut=-1))) as server:
+        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.03), deadline_seconds=5.0)
+        judge, found = made(chosen, range(3))
+        calls = len(server.received)
+    spent = judge.report().spent
+    assert {judgement.failure for judgement in found} == {"budget"}
+    assert (spent.unanswered_calls, spent.cost_usd, spent.unanswered_usd <= 0.03) == (calls, 0.0, True)
+
+
+def test_replicas_share_a_budget_to_the_cent(store_url: str) -> None:
+    """Two judges of one name, each over a store of its own on one database, as two replicas have them."""
+    with serving(Busy()) as server:
+        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.1), max_concurrency=8)
+
+        async def play() -> tuple[list[Judgement], Standing]:
+            async with opened(store_url) as one, opened(store_url) as other:
+                judges = [RememberingJudge(ChatJudge(chosen, s.judge_cache), s.judge_cache) for s in (one, other)]
+                for judge in judges:
+                    await judge.open()
+                asking = (judges[number % 2].judge(asked(number)) for number in range(60))
+                found = list(await asyncio.gather(*asking))
+                for judge in judges:
+                    await judge.close()
+                return found, await one.judge_cache.standing("big")
+
+        found, standing = asyncio.run(play())
+        calls = len(server.received)
+    paid = sum(judgement.cost_usd or 0.0 for judgement in found)
+    assert (standing.total.calls, standing.open, standing.total.unanswered_calls) == (calls, Amount(), 0)
+    assert (standing.total.cost_usd, paid) == (pytest.approx(0.004 * calls), pytest.approx(0.004 * calls))
+    assert 23 <= calls <= 25
+    assert {judgement.failure for judgement in found} == {None, "budget"}
 
 
 def test_unusable_answers_count_as_well() -> None:
