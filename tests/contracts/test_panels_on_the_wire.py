@@ -167,11 +167,16 @@ FAULTS: dict[str, tuple[Script, str]] = {
 }
 
 
+LASTING = ("slow", "hanging", "500", "dropped")
+"""Faults that nothing but the deadline ends."""
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_of_the_judge_is_no_score_and_a_gated_reply_stays_0(fault: str) -> None:
     script, words = FAULTS[fault]
     with serving(script) as server:
-        scores = scores_of(server.url, (*TEXTS[:2], GATED), deadline_seconds=0.3)
+        seconds = 0.3 if fault in LASTING else 5.0
+        scores = scores_of(server.url, (*TEXTS[:2], GATED), deadline_seconds=seconds)
     assert [(score.outcome, score.reason, score.reward, words in score.rationale) for score in scores] == [
         ("unscored", "judge_failed", None, True),
         ("unscored", "judge_failed", None, True),
@@ -186,7 +191,9 @@ RECOVERIES: dict[str, Script] = {
     "a burst of 500": after(FAIR, *[failure(500)] * 6),
     "dropped once": after(FAIR, Reply(b"", cut=-1)),
     "broken off": after(FAIR, Reply(completion("{}").body, cut=40)),
-    "malformed at first": after(FAIR, completion('{"verdicts": ['), completion("no")),
+    "malformed until corrected": lambda number, received: (
+        completion('{"verdicts": [') if len(received.messages) == 2 else FAIR(number, received)
+    ),
 }
 
 
