@@ -21,6 +21,10 @@ _GAUGES: Final[Mapping[str, tuple[str, Callable[[JudgeReport], float | None]]]] 
         lambda report: {"ok": 0.0, "probing": 0.5, "out": 1.0}[report.health],
     ),
     "judge_spent_usd": ("What a judge has cost since the database was made.", lambda report: report.spent.cost_usd),
+    "judge_unanswered_usd": (
+        "What calls without an answer may have cost at most; not in judge_spent_usd, but counted by budgets.",
+        lambda report: report.spent.unanswered_usd,
+    ),
     "judge_budget_left_usd": (
         "What is left of the tightest budget in US dollars, for judges that have one.",
         lambda report: report.budget_left_usd,
