@@ -1,10 +1,10 @@
 """How parts become a reward, and what a group of rewards amounts to."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from app.domain.judging import Rubric
-from app.domain.scores import Criterion, GroupStatistics, Score
+from app.domain.scores import Criterion, GroupStatistics, Outcome, Score
 
 ADVANTAGE_EPSILON = 1e-4
 """Added to the standard deviation, as TRL does (grpo_trainer, `scale_rewards="group"`)."""
@@ -43,6 +43,12 @@ def criteria_of(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Cri
 def absolute_of(criteria: Sequence[Criterion]) -> float:
     """The weighted mean of the criteria that apply; 0 where none does."""
     return min(1.0, math.fsum(c.weight * c.value for c in criteria if c.value is not None))
+
+
+def group_outcome(scores: Iterable[Score]) -> Outcome:
+    """Of all of them together: scored when all are, pending while one is."""
+    outcomes = {score.outcome for score in scores}
+    return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
 
 
 def group_statistics(scores: Sequence[Score]) -> GroupStatistics:

@@ -34,9 +34,18 @@ def _checked(value: JsonValue, depth: int, path: str) -> None:
             _checked(item, depth + 1, f"{path}.{key}")
 
 
+def is_encodable(text: str) -> bool:
+    """Whether it is free of lone surrogates, which no UTF-8 reply or database could hold."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def require_encodable(text: str) -> str:
-    """`text` itself; ValueError for lone surrogates, which no UTF-8 reply or database could hold."""
-    if any("\ud800" <= character <= "\udfff" for character in text) if not text.isascii() else False:
+    """`text` itself; ValueError for lone surrogates."""
+    if not is_encodable(text):
         raise ValueError("a lone surrogate is not text")
     return text
 

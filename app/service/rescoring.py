@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -11,12 +10,13 @@ from pydantic import Field
 from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Judgement, Mode
 from app.domain.runs import ScoringOptions, Votes
-from app.domain.scores import Outcome, Reason, Score
+from app.domain.scores import Reason, Score
 from app.domain.tasks import Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
 from app.errors import InvalidRequest, NotFound
 from app.ports import Clock, Groups, Observer, Panels, Scorings
 from app.prompts import digest
+from app.rewards import group_outcome
 from app.service.acceptance import options_for
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
@@ -157,7 +157,7 @@ class Rescorer:
         given = iter(judged.scores)
         scores = tuple(score if score.outcome == "scored" else next(given) for score in before.scores)
         made = before.model_copy(
-            update={"outcome": _outcome(scores), "scores": scores, "judgements": judged.judgements, "flags": flags}
+            update={"outcome": group_outcome(scores), "scores": scores, "judgements": judged.judgements, "flags": flags}
         )
         return Landed(await self._scorings.put(made), judged.judgements)
 
@@ -195,10 +195,6 @@ def _given(request: RescoreRequest) -> dict[str, object]:
 
 def _unscored(count: int, reason: Reason, detail: str) -> Judged:
     return Judged((Score.unscored(reason, detail),) * count)
-
-
-def _outcome(scores: Sequence[Score]) -> Outcome:
-    return "scored" if all(score.outcome == "scored" for score in scores) else "unscored"
 
 
 def _reply(group: Group, landed: Landed) -> Rescored:

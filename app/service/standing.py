@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from app.domain.groups import Group, Rollout
-from app.domain.scores import Outcome, Score
-from app.rewards import group_statistics
+from app.domain.scores import Score
+from app.rewards import group_outcome, group_statistics
 from app.service.requests import GroupReply
 
 
@@ -45,9 +45,4 @@ def _standing(group: Group, scores: Sequence[Score]) -> Group:
         Rollout(rollout_id=rollout.rollout_id, completion=rollout.completion, score=score)
         for rollout, score in zip(group.rollouts, scores, strict=True)
     )
-    return group.model_copy(update={"rollouts": rollouts, "outcome": _outcome(scores)})
-
-
-def _outcome(scores: Sequence[Score]) -> Outcome:
-    outcomes = {score.outcome for score in scores}
-    return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
+    return group.model_copy(update={"rollouts": rollouts, "outcome": group_outcome(scores)})

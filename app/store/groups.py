@@ -8,9 +8,9 @@ from sqlalchemy.exc import IntegrityError
 
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
-from app.domain.scores import Outcome
 from app.errors import InvalidRequest, NotFound
 from app.ports import Groups, GroupToStore, IdempotencyKey
+from app.rewards import group_outcome
 from app.store.bulk import insert_rows
 from app.store.database import Database
 from app.store.group_rows import (
@@ -191,15 +191,8 @@ def _finished(stored: Group, given: Group) -> Group:
         for rollout in stored.rollouts
     )
     flags = tuple(dict.fromkeys((*stored.flags, *given.flags)))
-    outcome = _outcome_of(members)
+    outcome = group_outcome(member.score for member in members)
     return stored.model_copy(update={"rollouts": members, "flags": flags, "outcome": outcome})
-
-
-def _outcome_of(members: Sequence[Rollout]) -> Outcome:
-    outcomes = {rollout.score.outcome for rollout in members}
-    if "pending" in outcomes:
-        return "pending"
-    return "unscored" if "unscored" in outcomes else "scored"
 
 
 def _update_group(connection: Connection, sequence: int, before: Group, after: Group) -> None:

@@ -8,6 +8,8 @@ from typing import TypeVar
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from app.domain.values import is_encodable
+
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -49,12 +51,4 @@ def from_micros(micros: int) -> datetime:
 
 def findable(identifiers: Iterable[str]) -> list[str]:
     """Those, once each, that a text column could hold; any other names nothing."""
-    return [given for given in dict.fromkeys(identifiers) if "\x00" not in given and _encodable(given)]
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return [given for given in dict.fromkeys(identifiers) if "\x00" not in given and is_encodable(given)]

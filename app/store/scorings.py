@@ -8,10 +8,11 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
 from app.domain.groups import Scoring
 from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
-from app.domain.scores import Outcome, Score
+from app.domain.scores import Score
 from app.domain.values import Frozen
 from app.errors import NotFound
 from app.ports import Scorings
+from app.rewards import group_outcome
 from app.store.bulk import insert_rows
 from app.store.database import Database
 from app.store.group_rows import score_columns
@@ -125,7 +126,7 @@ def _completed(connection: Connection, scoring: Scoring) -> tuple[int, Scoring]:
         if new is not old:
             here = (rescores.c.scoring_sequence == sequence, rescores.c.position == place)
             connection.execute(update(rescores).where(*here).values(score_columns(new)))
-    outcome: Outcome = "scored" if all(score.outcome == "scored" for score in merged) else "unscored"
+    outcome = group_outcome(merged)
     connection.execute(update(scorings).where(this).values(outcome=outcome))
     return sequence, stored.model_copy(update={"scores": tuple(merged), "outcome": outcome})
 

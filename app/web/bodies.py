@@ -9,6 +9,7 @@ from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from pydantic import JsonValue
 
+from app.domain.values import is_encodable
 from app.web.problems import MAX_ERRORS, FieldProblem, RefusedBody, field_path
 
 Location = tuple[str | int, ...]
@@ -83,22 +84,14 @@ def _faults(root: JsonValue) -> Iterator[tuple[Location, str]]:
             if not math.isfinite(value):
                 yield location, "Input should be a finite number"
         elif isinstance(value, str):
-            if not _encodable(value):
+            if not is_encodable(value):
                 yield location, "Input should be text without lone surrogates"
         elif isinstance(value, list):
             waiting.extend(((*location, place), item) for place, item in reversed(list(enumerate(value))))
         elif isinstance(value, dict):
-            if not all(map(_encodable, value)):
+            if not all(map(is_encodable, value)):
                 yield location, "Keys should be text without lone surrogates"
             waiting.extend(((*location, key), item) for key, item in reversed(value.items()))
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 class JsonRequest(Request):
