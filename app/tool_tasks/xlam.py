@@ -1,5 +1,6 @@
-"""Rows in the shape of xLAM's function-calling data: `query`, `tools` and `answers`, the latter two as JSON or as a
-text of it. An argument without a default is required unless its type says `optional`."""
+"""Rows in the shape of xLAM's function-calling data: `query`, `tools` and `answers`.
+
+The latter two are JSON or a text of it. An argument without a default is required unless its type says `optional`."""
 
 from pydantic import JsonValue
 

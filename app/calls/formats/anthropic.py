@@ -1,5 +1,6 @@
-"""Anthropic: `tool_use` content blocks as JSON, or `<invoke name="…">` tags with values without types. The tags around
-all invokes count for nothing: their end is where sampling was told to stop."""
+"""Anthropic: `tool_use` content blocks as JSON, or `<invoke name="…">` tags with values without types.
+
+The tags around all invokes count for nothing: their end is where sampling was told to stop."""
 
 import json
 import re

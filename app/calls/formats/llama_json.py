@@ -1,5 +1,6 @@
-"""Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`. The tag may be missing where the reply is nothing but
-calls."""
+"""Llama 3: `<|python_tag|>{"name": …, "parameters": {…}}; {…}`.
+
+The tag may be missing where the reply is nothing but calls."""
 
 import json
 import re

@@ -1,5 +1,6 @@
-"""Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}, "id": …}]`, or later
-`[TOOL_CALLS]name[ARGS]{…}` per call."""
+"""Mistral: `[TOOL_CALLS][{"name": …, "arguments": {…}, "id": …}]`.
+
+Or, in its later form, `[TOOL_CALLS]name[ARGS]{…}` per call."""
 
 import json
 import re

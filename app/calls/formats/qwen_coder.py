@@ -1,5 +1,6 @@
-"""Qwen3-Coder: `<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`, values without
-types."""
+"""Qwen3-Coder: tags around each call and each of its arguments, whose values have no types.
+
+`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`"""
 
 import json
 import re
