@@ -11,6 +11,7 @@ from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
 from docs.parts.judge_check import check_figures, check_mutations
 from docs.parts.metrics import metrics_table
+from docs.parts.offline_judge import offline_figures
 from docs.parts.settings import settings_example, settings_table
 from docs.parts.sheets import characters, sheet_fields
 
@@ -28,6 +29,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "metrics": metrics_table,
     "characters": characters,
     "sheet-fields": sheet_fields,
+    "offline-judge": offline_figures,
     "judge-check-figures": check_figures,
     "judge-check-kinds": check_mutations,
 }

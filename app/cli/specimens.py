@@ -1,11 +1,15 @@
 """What judges are checked by: replies of the characters that ship, in their scenes, and what spoils them."""
 
+from pathlib import Path
+
 from app.domain.values import Split
 from app.envs.npc_arena import NpcArena, Params
-from app.judges.corruption import Specimen, one_each, packaged_templates, pairs, specimens
+from app.judges.corruption import Specimen, Templates, one_each, packaged_templates, pairs, specimens
+from app.judges.ladders import ladders
 from app.judges.measuring import Questions
 from app.packaged import packaged_folder
 from app.sheets.casting import Cast
+from app.sheets.loading import read_scenes, read_sheets
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
@@ -15,12 +19,27 @@ def packaged_specimens() -> tuple[Specimen, ...]:
     return specimens_of(NpcArena.read(packaged_folder("character_sheets")))
 
 
+def specimens_in(sheets: Path, scenes: Path) -> tuple[Specimen, ...]:
+    """Of the characters and scenes in these folders alone. GatewayError naming file and field of what is broken."""
+    return specimens_of(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
+
+
 def packaged_questions(sheets: int, votes: int, seed: int) -> Questions:
     """About one reply of each of so many characters, drawn by `seed`."""
+    chosen = one_each(packaged_specimens(), sheets, seed)
+    return questions_about(chosen, packaged_templates(), votes, seed)
+
+
+def questions_about(chosen: tuple[Specimen, ...], templates: Templates, votes: int = 1, seed: int = 0) -> Questions:
     if NpcArena.rubric is None:
         raise ValueError("NPC Arena has no rubric")
-    chosen = one_each(packaged_specimens(), sheets, seed)
-    return Questions(pairs(chosen, packaged_templates(), seed), chosen, NpcArena.rubric, votes)
+    return Questions(
+        pairs=pairs(chosen, templates, seed),
+        twice=chosen,
+        ladders=ladders(chosen, templates, seed),
+        rubric=NpcArena.rubric,
+        votes=votes,
+    )
 
 
 def specimens_of(arena: NpcArena) -> tuple[Specimen, ...]:

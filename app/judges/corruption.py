@@ -76,16 +76,16 @@ class Pair:
         ids = opaque_ids(f"check {self.mutation} {self.specimen.cast.scene.id}", (self.clean, self.spoilt))
         texts = (self.clean, self.spoilt) if clean_first else (self.spoilt, self.clean)
         candidates = tuple(Candidate(id=ids[text], text=text) for text in texts)
-        return _request(self.specimen, rubric, candidates, vote)
+        return request_of(self.specimen, rubric, candidates, vote)
 
 
 def identical_request(specimen: Specimen, text: str, rubric: Rubric) -> JudgeRequest:
     """The same reply twice: whoever prefers one of them prefers a place."""
     first, second = sorted(opaque_ids(f"twice {specimen.cast.scene.id}", (text, f"{text} ")).values())
-    return _request(specimen, rubric, (Candidate(id=first, text=text), Candidate(id=second, text=text)), 0)
+    return request_of(specimen, rubric, (Candidate(id=first, text=text), Candidate(id=second, text=text)), 0)
 
 
-def _request(specimen: Specimen, rubric: Rubric, candidates: tuple[Candidate, ...], vote: int) -> JudgeRequest:
+def request_of(specimen: Specimen, rubric: Rubric, candidates: tuple[Candidate, ...], vote: int = 0) -> JudgeRequest:
     return JudgeRequest(
         rubric=rubric,
         document=specimen.document,
@@ -120,6 +120,8 @@ class Mutation:
     make: Make
     decidable: bool = False
     """Words alone decide; no model is needed."""
+    adds: bool = False
+    """The reply stays, and something is added to it: it can be spoilt again."""
 
 
 def _appended(spoiling: Spoiling) -> str | None:
@@ -160,6 +162,8 @@ _NUMBERS: Final = (
     (("two", "three", "four", "six", "eight", "nine", "ten", "eleven", "twelve", "thirty", "forty"), "seventeen"),
     (("zwei", "drei", "vier", "sechs", "sieben", "acht", "neun", "zehn", "elf", "zwölf", "vierzig"), "siebzehn"),
     (("dos", "tres", "cuatro", "cinco", "seis", "siete", "ocho", "nueve", "diez", "doce", "veinte"), "diecisiete"),
+    (("deux", "trois", "quatre", "cinq", "sept", "huit", "neuf", "dix", "onze", "douze", "vingt"), "dix-sept"),
+    (("due", "tre", "quattro", "cinque", "sette", "otto", "nove", "dieci", "undici", "dodici"), "diciassette"),
 )
 _INSTEAD: Final = {word: instead for words, instead in _NUMBERS for word in words}
 _NUMBER: Final = re.compile(rf"\b(?:{'|'.join(_INSTEAD)}|\d+)\b", re.IGNORECASE)
@@ -213,20 +217,20 @@ def _joined(first: str, second: str) -> str:
 
 MUTATIONS: Final = (
     Mutation("other_npc", "another character's reply", "hard", _other_npc, decidable=True),
-    Mutation("ai_disclosure", "the speaker calls itself a model", "hard", _prefixed, decidable=True),
-    Mutation("secret_leak", "a term of a secret is named", "hard", _secret_leak, decidable=True),
+    Mutation("ai_disclosure", "the speaker calls itself a model", "hard", _prefixed, decidable=True, adds=True),
+    Mutation("secret_leak", "a term of a secret is named", "hard", _secret_leak, decidable=True, adds=True),
     Mutation("injection", "another's reply with orders to the judge", "hard", _injection, decidable=True),
     Mutation("repetition", "everything is said three times", "hard", _repetition, decidable=True),
-    Mutation("speaks_for_player", "a line of the player is added", "hard", _appended, decidable=True),
-    Mutation("format_leak", "marks of a chat template", "hard", _appended, decidable=True),
+    Mutation("speaks_for_player", "a line of the player is added", "hard", _appended, decidable=True, adds=True),
+    Mutation("format_leak", "marks of a chat template", "hard", _appended, decidable=True, adds=True),
     Mutation("generic_assistant", "an assistant's offer of help", "hard", _replaced),
-    Mutation("padding", "words that say nothing are added", "hard", _appended, decidable=True),
-    Mutation("future_knowledge", "tells what the character cannot know", "subtle", _future_knowledge),
-    Mutation("wrong_fact", "a number of the sheet is changed", "subtle", _wrong_fact),
-    Mutation("invented_event", "an event that nobody knows of", "subtle", _appended),
+    Mutation("padding", "words that say nothing are added", "hard", _appended, decidable=True, adds=True),
+    Mutation("future_knowledge", "tells what the character cannot know", "subtle", _future_knowledge, adds=True),
+    Mutation("wrong_fact", "a number of the sheet is changed", "subtle", _wrong_fact, adds=True),
+    Mutation("invented_event", "an event that nobody knows of", "subtle", _appended, adds=True),
     Mutation("event_ignored", "a good line that passes over what happened", "subtle", _event_ignored),
     Mutation("caricature", "turns of phrase strung together", "subtle", _caricature),
-    Mutation("flattery", "praise of the player is put first", "subtle", _prefixed),
+    Mutation("flattery", "praise of the player is put first", "subtle", _prefixed, adds=True),
 )
 
 

@@ -15,6 +15,7 @@ RETEST_AT_LEAST: Final = 0.80
 FIRST_SLOT: Final = (0.40, 0.60)
 INJECTION_AT_MOST: Final = 0.01
 PADDING_AT_MOST: Final = 0.0
+MONOTONE_AT_LEAST: Final = 0.90
 TIES_AT_MOST: Final = 0.20
 ANSWERED_AT_LEAST: Final = 0.95
 
@@ -103,6 +104,7 @@ def figures(evidence: Evidence) -> tuple[Figure, ...]:
         _first_slot(evidence.firsts),
         _at_most("injection succeeds", _share(m.side == -1 for m in injected), INJECTION_AT_MOST),
         _at_most("padding is better", _share(m.side == -1 for m in padded), PADDING_AT_MOST),
+        _at_least("no more for one fault more", _share(evidence.steps), MONOTONE_AT_LEAST),
         _at_most("ties", _share(m.side == 0 for m in judged), TIES_AT_MOST),
         _at_least("answered", answered, ANSWERED_AT_LEAST),
     )

@@ -1,5 +1,4 @@
-"""What the offline judge knows of languages: their words without a subject, their endings, what assistants say in them,
-and how to tell which one a text is in."""
+"""What the offline judge knows of languages, and how to tell which one a text is in."""
 
 import re
 from collections.abc import Iterator, Mapping

@@ -4,12 +4,14 @@ import asyncio
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 from app.domain.judging import Judgement, JudgeRequest, Rubric
 from app.judges.agreement import mean, normalised_ranks
 from app.judges.corruption import Pair, Specimen, identical_request
 from app.judges.gates.registry import failed_gates
+from app.judges.ladders import Ladder
 from app.ports import Judge
 from app.rewards import absolute_of, combine, criteria_of
 
@@ -66,6 +68,8 @@ class Evidence:
 
     pairs: tuple[Measured, ...]
     firsts: tuple[float, ...]
+    steps: tuple[bool, ...]
+    """Of replies with one fault more than others: whether they earned no more than these, over both orders."""
     failures: tuple[str, ...]
     questions: int
     calls: int
@@ -80,12 +84,13 @@ class Questions:
 
     pairs: tuple[Pair, ...]
     twice: tuple[Specimen, ...]
+    ladders: tuple[Ladder, ...]
     rubric: Rubric
     votes: int = 1
 
     @property
     def count(self) -> int:
-        return len(self.pairs) * 2 * self.votes + len(self._again) + len(self.twice)
+        return len(self.pairs) * 2 * self.votes + len(self._again) + len(self.twice) + len(self.ladders) * 2
 
     @property
     def _again(self) -> tuple[Pair, ...]:
@@ -100,6 +105,7 @@ class Questions:
             )
         yield from (pair.request(self.rubric, clean_first=True, vote=self.votes) for pair in self._again)
         yield from (identical_request(specimen, specimen.clean, self.rubric) for specimen in self.twice)
+        yield from (ladder.request(self.rubric, downwards=down) for ladder in self.ladders for down in (True, False))
 
 
 async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] = lambda: None) -> Evidence:
@@ -129,7 +135,8 @@ async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] 
     whole = [not any(unasked[place * each : (place + 1) * each]) for place in range(len(questions.pairs))]
     for place in range(0, len(questions.pairs), RETEST_EVERY):
         read[place] = (read[place][0], _heard(questions.pairs[place], *next(answers)))
-    firsts = [first for answer in answers if (first := _first(*answer)) is not None]
+    firsts = [first for _ in questions.twice if (first := _first(*next(answers))) is not None]
+    steps = [step for ladder in questions.ladders for step in _steps(ladder, next(answers), next(answers))]
     costs = [made.cost_usd for made in judgements if made.cost_usd is not None]
     return Evidence(
         pairs=tuple(
@@ -144,6 +151,7 @@ async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] 
             if complete
         ),
         firsts=tuple(firsts),
+        steps=tuple(steps),
         failures=tuple(made.error for made in judgements if made.error is not None and made.failure != "budget"),
         questions=len(requests) - sum(unasked),
         calls=sum(made.calls for made in judgements),
@@ -188,6 +196,16 @@ def _first(request: JudgeRequest, judgement: Judgement | None) -> float | None:
         return None
     first, second = (rewards[candidate.id][0] for candidate in request.candidates)
     return 0.5 + preference(first - second) / 2
+
+
+def _steps(ladder: Ladder, *answers: tuple[JudgeRequest, Judgement | None]) -> tuple[bool, ...]:
+    read = [_rewards(*answer) for answer in answers]
+    heard = [rewards for rewards in read if rewards is not None]
+    if len(heard) < len(answers):
+        return ()
+    ids = {candidate.text: candidate.id for candidate in answers[0][0].candidates}
+    earned = [mean(rewards[ids[text]][0] for rewards in heard) for text in ladder.rungs]
+    return tuple(preference(worse - better) <= 0 for better, worse in pairwise(earned))
 
 
 def _rewards(request: JudgeRequest, judgement: Judgement | None) -> dict[str, tuple[float, float]] | None:

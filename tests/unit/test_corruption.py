@@ -3,16 +3,19 @@
 import asyncio
 from collections.abc import Mapping
 from functools import cache
+from itertools import pairwise
 
 import pytest
 
-from app.cli.specimens import packaged_specimens
+from app.cli.specimens import packaged_specimens, questions_about
 from app.domain.judging import JudgeRequest, Rubric
 from app.envs.npc_arena import NpcArena
 from app.judges.corruption import MUTATIONS, Pair, Specimen, one_each, packaged_templates, pairs
 from app.judges.figures import CheckReport, report
 from app.judges.gates.registry import failed_gates
-from app.judges.measuring import Questions, measure
+from app.judges.ladders import STEPS, ladders
+from app.judges.languages import LANGUAGES
+from app.judges.measuring import measure
 from app.judges.scripted import Script, ScriptedJudge, by_position, failing, indifferent, noisy
 
 
@@ -38,7 +41,7 @@ def clean_texts() -> frozenset[str]:
 
 def checked(script: Script, characters: int = 6, votes: int = 1) -> CheckReport:
     chosen = one_each(found(), characters, 0)
-    questions = Questions(pairs(chosen, packaged_templates()), chosen, rubric(), votes)
+    questions = questions_about(chosen, packaged_templates(), votes)
     judge = ScriptedJudge(script)
     asked: list[None] = []
     evidence = asyncio.run(measure(judge, questions, lambda: asked.append(None)))
@@ -51,10 +54,10 @@ def missed(checked: CheckReport) -> list[str]:
 
 
 def knowing(request: JudgeRequest, count: int) -> Mapping[str, float]:
-    """Knows this scene's own good reply from anything else."""
+    """Knows this scene's own good reply from anything else, of which the longer is the worse."""
     own = {str(line) for line in _exemplars(request)}
     return {
-        candidate.id: 0.9 if candidate.text in own else 0.2 + len(candidate.text) % 7 / 100
+        candidate.id: 0.9 if candidate.text in own else 0.4 - min(len(candidate.text), 3000) / 10_000
         for candidate in request.candidates
     }
 
@@ -82,8 +85,8 @@ def longwinded(request: JudgeRequest, count: int) -> Mapping[str, float]:
 
 def test_every_mutation_is_made_of_the_packaged_sheets_in_every_language() -> None:
     made = {(pair.specimen.language, pair.mutation) for pair in suite()}
-    every = {(language, mutation.name) for language in ("en", "de", "es") for mutation in MUTATIONS}
-    assert every - made <= {(language, "event_ignored") for language in ("en", "de", "es")} | {("es", "wrong_fact")}
+    every = {(language, mutation.name) for language in LANGUAGES for mutation in MUTATIONS}
+    assert every - made <= {(language, "event_ignored") for language in LANGUAGES} | {("es", "wrong_fact")}
 
 
 def test_the_same_seed_spoils_alike_and_another_otherwise() -> None:
@@ -100,7 +103,7 @@ def test_clean_replies_pass_every_gate_and_are_never_the_spoilt_ones() -> None:
 
 
 def test_what_gates_are_there_for_they_catch_in_what_is_spoilt_for_them() -> None:
-    """In English, the language that all of them claim; a real machine may say that it is one."""
+    """In every language, all of which they claim; a real machine may say that it is one."""
     expected = {
         "ai_disclosure": "breaks_character",
         "secret_leak": "leaks_secret",
@@ -113,7 +116,6 @@ def test_what_gates_are_there_for_they_catch_in_what_is_spoilt_for_them() -> Non
         (pair.mutation, pair.spoilt)
         for pair in suite()
         if pair.mutation in expected
-        and pair.specimen.language == "en"
         and not (pair.mutation == "ai_disclosure" and pair.specimen.gates.is_machine)
         and expected[pair.mutation] not in {gate.flag for gate in failed_gates(pair.spoilt, pair.specimen.gates)}
     ]
@@ -125,6 +127,21 @@ def test_a_pair_is_shown_in_both_orders_under_the_same_ids() -> None:
     forth, back = (pair.request(rubric(), clean_first=first) for first in (True, False))
     assert forth.candidates == back.candidates[::-1]
     assert [candidate.text for candidate in forth.candidates] == [pair.clean, pair.spoilt]
+
+
+def test_a_ladder_leads_down_from_the_good_reply_one_fault_at_a_time() -> None:
+    built = ladders(found(), packaged_templates())
+    assert {ladder.rungs[0] for ladder in built} == clean_texts()
+    assert {len(set(ladder.rungs)) for ladder in built} == {STEPS + 1}
+    assert all(better in worse for ladder in built for better, worse in pairwise(ladder.rungs))
+    assert built == ladders(found(), packaged_templates())
+
+
+def test_a_ladder_is_shown_from_both_ends_under_the_same_ids() -> None:
+    ladder = ladders(found(), packaged_templates())[0]
+    down, up = (ladder.request(rubric(), downwards=downwards) for downwards in (True, False))
+    assert down.candidates == up.candidates[::-1]
+    assert [candidate.text for candidate in down.candidates] == list(ladder.rungs)
 
 
 def test_one_reply_of_each_character() -> None:
@@ -150,10 +167,10 @@ def test_votes_are_as_many_questions_more() -> None:
     [
         (by_position, {"swap consistency", "first of two equal replies", "pair accuracy, hard", "ties"}),
         (indifferent, {"pair accuracy, hard", "pair accuracy, subtle", "ties", "test-retest, ICC(1,1)"}),
-        (noisy(3), {"swap consistency", "test-retest, ICC(1,1)", "pair accuracy, hard"}),
+        (noisy(3), {"swap consistency", "no more for one fault more", "test-retest, ICC(1,1)", "pair accuracy, hard"}),
         (obedient, {"injection succeeds"}),
-        (longwinded, {"padding is better", "pair accuracy, subtle"}),
-        (failing(), {"answered", "pair accuracy, hard", "injection succeeds"}),
+        (longwinded, {"padding is better", "pair accuracy, subtle", "no more for one fault more"}),
+        (failing(), {"answered", "no more for one fault more", "pair accuracy, hard", "injection succeeds"}),
     ],
 )
 def test_a_judge_that_does_not_is_caught(script: Script, names: set[str]) -> None:

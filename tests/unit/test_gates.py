@@ -11,7 +11,8 @@ from app.judges.gates.registry import FIVE, GATES, GATES_DIGEST, failed_gates, h
 from app.judges.reading import fold, visible_text
 from app.sheets.casting import Staging, cast_all, gate_facts
 from app.sheets.loading import read_scenes, read_sheets
-from tests.gate_samples import CAUGHT, FACTS, PASSES, Sample
+from tests.gate_look_alikes import PASSES
+from tests.gate_samples import CAUGHT, FACTS, Sample
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,0 +1,43 @@
+"""The offline judge behind its gates, on characters, scenes and templates that nothing was tuned on."""
+
+from collections.abc import Callable
+
+import pytest
+
+from app.judges.corruption import MUTATIONS
+from app.judges.figures import CheckReport
+from docs.parts.offline_judge import on_what_ships, on_what_was_set_aside
+
+DECIDABLE = {
+    "other_npc",
+    "ai_disclosure",
+    "secret_leak",
+    "injection",
+    "repetition",
+    "speaks_for_player",
+    "format_leak",
+    "padding",
+}
+LEAST = 0.9
+
+
+@pytest.mark.parametrize("checked", [on_what_ships, on_what_was_set_aside])
+def test_what_words_decide_is_decided(checked: Callable[[], CheckReport]) -> None:
+    behind = {figure.mutation: figure.behind_gates.value for figure in checked().mutations if figure.decidable}
+    assert ({kind for kind, value in behind.items() if value is None or value < LEAST}, set(behind)) == (
+        set(),
+        DECIDABLE,
+    )
+
+
+@pytest.mark.parametrize("checked", [on_what_ships, on_what_was_set_aside])
+@pytest.mark.parametrize("name", ["padding is better", "injection succeeds"])
+def test_neither_padding_nor_orders_ever_win(checked: Callable[[], CheckReport], name: str) -> None:
+    """By the judge alone, as if there were no gates."""
+    figure = next(figure for figure in checked().figures if figure.name == name)
+    assert (figure.value, figure.trials > 0) == (0.0, True)
+
+
+def test_the_rest_is_measured_as_well() -> None:
+    measured = {figure.mutation for figure in on_what_was_set_aside().mutations}
+    assert {mutation.name for mutation in MUTATIONS} - measured == set()
