@@ -13,7 +13,9 @@ GatewayError                     500  ours, unexpected
 │   └── StoreUnavailable
 └── ScoringFailed                     never reaches HTTP: the rollout becomes `unscored` with the reason
     ├── JudgeFailed                   `judge_failed`
-    └── VerifierFailed                `verifier_failed`
+    ├── VerifierFailed                `verifier_failed`
+    │   └── WorkerFailed              a function of ours broke in a worker, or the worker did
+    └── WorkExceeded                  `verifier_killed`: a text needs more than checking it may take
 """
 
 from typing import ClassVar
@@ -93,3 +95,19 @@ class JudgeFailed(ScoringFailed):
 
 class VerifierFailed(ScoringFailed):
     reason = "verifier_failed"
+
+
+class WorkerFailed(VerifierFailed):
+    """Our fault, and nothing is known of the text: a function of ours raised, or its worker did not start or died."""
+
+
+class WorkExceeded(ScoringFailed):
+    """The text's doing: the same call exceeded its limits in a fresh worker too. `limit` is a field of
+    `domain.work.Limits`, the one of the second attempt. Environments that count this as the completion's fault catch
+    it; else the group is `unscored`."""
+
+    reason = "verifier_killed"
+
+    def __init__(self, detail: str, *, limit: str) -> None:
+        super().__init__(detail)
+        self.limit = limit

@@ -1,12 +1,12 @@
 """The seams. The core speaks only to these; `main` chooses what stands behind each."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
 from app.domain.groups import (
@@ -25,7 +25,8 @@ from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Task, Turn
 from app.domain.values import NoParams, Split
-from app.errors import InvalidRequest
+from app.domain.work import DEFAULT_LIMITS, Limits
+from app.errors import InvalidRequest, WorkerFailed
 
 RowT = TypeVar("RowT", bound=BaseModel)
 
@@ -145,11 +146,33 @@ class Panels(Protocol):
         """Whether `judge` must not score a policy that is its own model."""
 
 
+class Workers(Protocol):
+    """Processes that can be killed, for whatever parses or runs what a model wrote."""
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        """`function(*arguments)` in another process, which finds it by its name: one of a module, that keeps no state.
+        Arguments and result cross as JSON. WorkExceeded when it goes beyond `limits`, twice, the second time in a fresh
+        process; WorkerFailed when it raises, gives what is no JSON, or twice dies without going beyond them. Cancelling
+        ends it."""
+
+
+class NoWorkers:
+    """For environments that need none: asking it is a mistake in what made the tools."""
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        raise WorkerFailed(f"{function.__qualname__}: no workers were given")
+
+
 @dataclass(frozen=True)
 class Tools:
     """All that an environment gets from the outside while scoring."""
 
     panel: Panel
+    workers: Workers = field(default_factory=NoWorkers)
 
 
 class Environment(Protocol):
