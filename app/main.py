@@ -37,6 +37,7 @@ from app.packaged import packaged_folder
 from app.ports import Clock, Environment, JudgementMemory, Observer, OpenedJudge, Panels, Retriever, SelfReporting
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
+from app.service.difficulty import Difficulty
 from app.service.dispatch import Dispatcher
 from app.service.editions import Editions
 from app.service.gateway import Gateway
@@ -187,6 +188,7 @@ def gateway_of(
             runs=runs,
             retriever=retriever,
             panels=panels,
+            difficulty=Difficulty(store.outcomes),
             observer=observer,
         ),
         stepper=Stepper(editions, shelf),

@@ -20,6 +20,7 @@ from app.domain.groups import (
     TaskRecord,
 )
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult, Rubric
+from app.domain.pass_rates import TaskOutcome
 from app.domain.runs import HeldLease, Lease, PanelOptions, Pin, Run, ScoringOptions, Slot, Stream
 from app.domain.scores import Score
 from app.domain.sources import Dataset
@@ -333,6 +334,12 @@ class GroupToStore:
 class IdempotencyKey:
     key: str
     body_digest: str
+
+
+class Outcomes(Protocol):
+    async def since(self, stream: Stream, sequence: int, limit: int) -> list[TaskOutcome]:
+        """The training groups of the stream's run, environment, split and params after that place among all groups, in
+        order: what every stream of the run handed out."""
 
 
 class Groups(Protocol):

@@ -25,7 +25,7 @@ Pool = tuple[float, tuple[int, ...]]
 def locate_in(hosted: Hosted, request: NextBatch, params: BaseModel, seed: int | None) -> Locate:
     """InvalidRequest naming `select` or `weights` where no task is like that."""
     size = hosted.environment.size(request.split, params)
-    chosen = _chosen(hosted, request, params, size) if request.select else None
+    chosen = _chosen(hosted, request, params, size) if request.chosen else None
     if request.weights:
         return weighted(_pools(hosted, request, params, size, chosen), seed)
     return locator(size, seed, one_epoch=request.split == "test", chosen=chosen)
@@ -34,7 +34,7 @@ def locate_in(hosted: Hosted, request: NextBatch, params: BaseModel, seed: int |
 def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
     if size is None:
         raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
-    wanted = {key: set(map(canonical_json, distinct(values))) for key, values in request.select.items()}
+    wanted = {key: set(map(canonical_json, distinct(values))) for key, values in request.chosen.items()}
     indexes = [_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
     kept = [
         {index for value, some in values.items() if value in texts for index in some}

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 
 from app.domain.groups import Prompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
@@ -13,10 +13,11 @@ from app.errors import InvalidRequest
 from app.ports import Locate, Observer, Panels, Place, Retriever, Tasks
 from app.service.catalogue import Catalogue, Hosted
 from app.service.choosing import locate_in
+from app.service.difficulty import Difficulty, Label, targeted
 from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
-from app.service.requests import Batch, HandedOut, MixMember, NextBatch, NextMixedBatch
+from app.service.requests import TARGET, Batch, HandedOut, MixMember, NextBatch, NextMixedBatch
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
 from app.service.shelf import Shelf
@@ -53,9 +54,11 @@ class Dispatcher:
         runs: RunBook,
         retriever: Retriever,
         panels: Panels,
+        difficulty: Difficulty,
         observer: Observer,
     ) -> None:
         self._catalogue = catalogue
+        self._difficulty = difficulty
         self._editions = editions
         self._tasks = tasks
         self._shelf = shelf
@@ -67,8 +70,12 @@ class Dispatcher:
     async def next_batch(self, environment: str, request: NextBatch) -> Batch:
         hosted = self._catalogue.hosted(environment)
         _refuse_leased_evaluation(request)
+        _refuse_a_target_without_leases(request)
         run = await self._run(request.run, [hosted])
         source = _source(hosted, run, request)
+        if request.target_pass_rate is not None:
+            rates = await self._difficulty.rates(source.stream)
+            source = replace(source, locate=targeted(source.locate, request.target_pass_rate, rates, _label(source)))
         if run is not None and request.cursor is None:
             leased = await self._tasks.lease(source.stream, request.batch_size, request.lease_seconds, source.locate)
             dealt = [Dealt(lease.slot, lease) for lease in leased.leases]
@@ -194,6 +201,30 @@ def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:
         raise InvalidRequest("an evaluation takes its tasks by cursor; start with 0", field="cursor")
 
 
+def _refuse_a_target_without_leases(request: NextBatch) -> None:
+    """What is near a target changes with every group of the run, so the same request could not give the same tasks."""
+    if request.target_pass_rate is None:
+        return
+    if request.run is None or request.cursor is not None:
+        raise InvalidRequest(
+            "a target needs a run, whose pass rates it goes by, and no cursor", field=f"select.{TARGET}"
+        )
+    if request.split == "test":
+        raise InvalidRequest("the test split is gone through once, whatever its difficulty", field=f"select.{TARGET}")
+
+
+def _label(source: Source) -> Label:
+    """What figures are broken down by tells which tasks are alike."""
+    environment = source.hosted.environment
+    key = environment.stats_label
+
+    def label(index: int) -> str | None:
+        value = None if key is None else environment.task(source.stream.split, index, source.params).metadata.get(key)
+        return value if isinstance(value, str) else None
+
+    return label
+
+
 def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
     params = hosted.params(request.params)
     return Source(
@@ -204,11 +235,16 @@ def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
             hosted.name,
             request.split,
             params.model_dump(mode="json"),
-            request.select,
+            _selection(request),
             request.weights,
         ),
         locate=locate_in(hosted, request, params, run.seed if run is not None else None),
     )
+
+
+def _selection(request: NextBatch) -> dict[str, tuple[JsonValue, ...]]:
+    target = request.target_pass_rate
+    return dict(request.chosen) | ({} if target is None else {TARGET: (target,)})
 
 
 def _member(place: int, hosted: Hosted, run: Run | None, member: MixMember) -> Source:

@@ -1,9 +1,10 @@
 """What callers ask of the service and what it answers, the same over every door."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
-from pydantic import Field, JsonValue
+from pydantic import Field, JsonValue, field_validator
 
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Outcome, Score
@@ -22,7 +23,9 @@ LeaseSeconds = Annotated[
 TaskId = Annotated[str, Field(pattern=r"^task_[0-9a-f]{32}$")]
 LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-f]{32}$")]
 GroupId = Annotated[str, Field(pattern=r"^group_[0-9a-f]{32}$")]
-Select = dict[str, tuple[FiniteJson, ...]]
+Select = dict[str, tuple[FiniteJson, ...] | Unit]
+TARGET: Final = "target_pass_rate"
+"""The one wish of a selection that is no metadata key."""
 Weights = dict[
     Annotated[str, Field(max_length=100)],
     Annotated[dict[str, Annotated[FiniteNumber, Field(ge=0, le=1e6)]], Field(min_length=1, max_length=500)],
@@ -48,7 +51,13 @@ class NextBatch(BatchOptions):
     params: dict[str, FiniteJson] = {}
     """Of the environment; see its entry in the catalogue."""
     select: Annotated[
-        Select, Field(description="Only tasks whose public metadata has one of these values, by key.")
+        Select,
+        Field(
+            description="Only tasks whose public metadata has one of these values, by key. The key `target_pass_rate` "
+            "takes a number instead: of a few tasks at a time the one is leased whose pass rate, by this run's own "
+            "groups, is expected nearest to it.",
+            examples=[{"target_pass_rate": 0.5}],
+        ),
     ] = {}
     weights: Annotated[
         Weights,
@@ -58,6 +67,24 @@ class NextBatch(BatchOptions):
             "weigh 1, 0 leaves them out. Mixes training tasks without end.",
         ),
     ] = {}
+
+    @field_validator("select")
+    @classmethod
+    def _one_number(cls, select: Select) -> Select:
+        for key, value in select.items():
+            if isinstance(value, float) != (key == TARGET):
+                raise ValueError(f"{key} takes " + ("a number from 0 to 1" if key == TARGET else "a list of values"))
+        return select
+
+    @property
+    def chosen(self) -> Mapping[str, tuple[FiniteJson, ...]]:
+        """The selection by metadata."""
+        return {key: value for key, value in self.select.items() if isinstance(value, tuple)}
+
+    @property
+    def target_pass_rate(self) -> float | None:
+        target = self.select.get(TARGET)
+        return target if isinstance(target, float) else None
 
 
 class MixMember(Frozen):

@@ -9,12 +9,13 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.errors import StoreUnavailable
-from app.ports import Clock, Groups, Health, Runs, Scorings, Sheets, Tasks, Views
+from app.ports import Clock, Groups, Health, Outcomes, Runs, Scorings, Sheets, Tasks, Views
 from app.store.database import Database
 from app.store.groups import StoredGroups
 from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
 from app.store.keys import StoredKeys
 from app.store.migration import migrate
+from app.store.pass_rates import StoredOutcomes
 from app.store.runs import StoredRuns
 from app.store.scorings import StoredScorings
 from app.store.sheets import StoredSheets
@@ -54,6 +55,7 @@ class Store:
         self.tasks: Tasks = StoredTasks(database)
         self.sheets: Sheets = StoredSheets(database)
         self.groups: Groups = StoredGroups(database)
+        self.outcomes: Outcomes = StoredOutcomes(database)
         self.scorings: Scorings = StoredScorings(database)
         self.runs: Runs = StoredRuns(database)
         self.views: Views = StoredViews(database)
