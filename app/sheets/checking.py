@@ -213,15 +213,15 @@ def _doubts(source: Source, used: Mapping[str, frozenset[str]]) -> Iterator[Find
             yield source.finding("warning", at, "without leak terms only a judge can notice that it was told")
         for place, term in enumerate(secret.leak_terms):
             if _generic(term, sheet, used):
-                message = f"{term!r} is a common word: innocent replies would count as leaks"
+                message = f"{term!r} is too common: innocent replies would count as leaks"
                 yield source.finding("warning", (*at, place), message)
 
 
 def _generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]]) -> bool:
-    """One short word, or one that another character of the language says too."""
+    """One short word, or one that another character of the language says too; several of a letter or two."""
     found = words(spelled(term))
     if len(found) != 1:
-        return not found
+        return all(word.isascii() and word.isalpha() and len(word) < 3 for word in found)
     return len(found[0]) < 4 or bool(used.get(f"{sheet.voice.language} {found[0]}", frozenset()) - {sheet.id})
 
 

@@ -109,15 +109,16 @@ def test_what_is_doubtful_is_a_warning(tmp_path: Path) -> None:
     head, rest = TEXT.split("  counter_examples:\n")
     text = head + rest[rest.index("knowledge:\n") :]
     text = text.replace("leak_terms: [", "leak_terms: [ox, ", 1)
-    text = text.replace("leak_terms: [ox, ", "leak_terms: [ox, trams, ", 1)
+    text = text.replace("leak_terms: [ox, ", "leak_terms: [ox, trams, if ye, if ye drowned, ", 1)
     scenes = parse_model(
         "character: hob_tarrant\nscenes:\n - {id: a, kind: voice, split: train, player: Hello}", "x.yaml", SceneSet
     )
     warned = found(tmp_path, text, [scenes])
     assert sorted((field, level, message.partition(":")[0][:40]) for _, field, level, message in warned) == [
         ("meta.id", "warning", "its own scenes do not probe knowledge_bo"),
-        ("secrets.0.leak_terms.0", "warning", "'ox' is a common word"),
-        ("secrets.0.leak_terms.1", "warning", "'trams' is a common word"),
+        ("secrets.0.leak_terms.0", "warning", "'ox' is too common"),
+        ("secrets.0.leak_terms.1", "warning", "'trams' is too common"),
+        ("secrets.0.leak_terms.2", "warning", "'if ye' is too common"),
         ("voice.counter_examples", "warning", "no counter-examples"),
         ("voice.language", "warning", "there are no generic scenes in 'en'"),
     ]
