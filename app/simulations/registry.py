@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from app.simulations.calendar import Calendar
+from app.simulations.calendar.service import Calendar
 from app.simulations.service import Service
 
 SERVICES: Final[tuple[Service[Any], ...]] = (Calendar(),)

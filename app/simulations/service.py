@@ -107,3 +107,7 @@ def tool(name: str, description: str, /, required: tuple[str, ...] = (), **prope
         "additionalProperties": False,
     }
     return ToolSpec(function=FunctionSpec(name=name, description=description, parameters=parameters))
+
+
+def call(name: str, /, **arguments: JsonValue) -> Call:
+    return Call(name=name, arguments=arguments)

@@ -1,0 +1,1 @@
+"""A calendar: look up people and events, make, move and cancel them."""
