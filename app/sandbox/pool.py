@@ -1,0 +1,111 @@
+"""The port `Workers` over processes: as many as there are places, warm from call to call, replaced when they die."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+
+from pydantic import JsonValue
+
+from app.domain.work import DEFAULT_LIMITS, Limits
+from app.errors import WorkerFailed
+from app.sandbox.process import Worker
+from app.sandbox.turns import Turns
+from app.sandbox.work import Done, Lost, Outcome, Work, result_of, work_of
+
+log = logging.getLogger(__name__)
+
+CALLS_OF_A_WORKER = 1000
+"""Then it is replaced, with whatever it has gathered."""
+
+Told = Callable[[str, str, float], None]
+"""Function, what became of one attempt (`done`, `broke`, `died`, `cancelled` or the limit), and its seconds."""
+
+
+def tell_nobody(function: str, outcome: str, seconds: float) -> None:
+    pass
+
+
+class ProcessWorkers:
+    """Nothing is started before it is needed. Those that call at the same time take turns by function."""
+
+    def __init__(self, size: int, told: Told = tell_nobody) -> None:
+        self._turns = Turns(size)
+        self._told = told
+        self._idle: list[Worker] = []
+        self._all: set[Worker] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def waiting(self) -> int:
+        """Calls that wait for a worker."""
+        return self._turns.waiting
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Of the processes there are."""
+        return tuple(sorted(worker.id for worker in self._all))
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        work = work_of(function, arguments, limits)
+        async with self._turns.place(work.function):
+            outcome = await self._attempt(work, self._idle.pop() if self._idle else None)
+            if isinstance(outcome, Lost):
+                log.warning("%s: a worker was lost (%s: %s)", work.function, outcome.limit or "died", outcome.how)
+                outcome = await self._attempt(work, None)
+        return result_of(work, outcome)
+
+    async def close(self) -> None:
+        """Kills every worker; calls under way and later ones fail."""
+        self._closed = True
+        for worker in [*self._all]:
+            self._discard(worker)
+        self._idle.clear()
+        await asyncio.gather(*self._ending)
+
+    async def _attempt(self, work: Work, worker: Worker | None) -> Outcome:
+        """In this worker, or a new one."""
+        worker = worker or await self._started()
+        began = time.perf_counter()
+        what = "cancelled"
+        try:
+            outcome = await worker.call(work)
+            what = _in_a_word(outcome)
+        finally:
+            self._told(work.function, what, time.perf_counter() - began)
+            if what in ("done", "broke") and worker.calls < CALLS_OF_A_WORKER and not self._closed:
+                self._idle.append(worker)
+            else:
+                self._discard(worker)
+        return outcome
+
+    async def _started(self) -> Worker:
+        if self._closed:
+            raise WorkerFailed("the workers are closed")
+        try:
+            worker = await Worker.start()
+        except (OSError, TimeoutError) as error:
+            log.exception("no worker could be started")
+            raise WorkerFailed("no worker could be started; see the log") from error
+        self._all.add(worker)
+        if self._closed:
+            self._discard(worker)
+            raise WorkerFailed("the workers are closed")
+        return worker
+
+    def _discard(self, worker: Worker) -> None:
+        """Kills it at once; that it is gone is seen to later."""
+        self._all.discard(worker)
+        worker.kill()
+        ending = asyncio.get_running_loop().create_task(worker.end())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+
+
+def _in_a_word(outcome: Outcome) -> str:
+    if isinstance(outcome, Lost):
+        return outcome.limit or "died"
+    return "done" if isinstance(outcome, Done) else "broke"

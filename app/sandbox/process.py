@@ -1,0 +1,164 @@
+"""One worker as the service sees it: a process that is told to call a function, and killed when it takes too long."""
+
+import asyncio
+import json
+import os
+import secrets
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.values import FiniteJson, Frozen
+from app.domain.work import Limit
+from app.sandbox.frames import HEAD, SLACK_BYTES, STARTED, encoded, frame
+from app.sandbox.work import Broke, Done, Lost, Outcome, Work
+
+START_SECONDS = 120.0
+"""For starting Python, and for importing a function's module: generous, since only our own code can be slow there."""
+END_SECONDS = 10.0
+"""For a killed process to be gone."""
+BOOT = (
+    "import json, sys\n"
+    "sys.path[:] = json.loads(sys.argv[2])\n"
+    "from app.sandbox.worker import serve\n"
+    "serve(int(sys.argv[1]))\n"
+)
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+"""All of a worker's: no secret of the service, and the same order of sets every time."""
+
+
+class _Answer(Frozen):
+    """Read as strictly as any message of a stranger: what runs in a worker may have taken it over."""
+
+    ready: bool = False
+    result: FiniteJson = None
+    fault: str | None = None
+    exceeded: Limit | None = None
+
+
+_ANSWER = TypeAdapter(_Answer)
+
+
+class Worker:
+    """Started by `start`, good for one call at a time, of no use once it was killed or lost."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._talk = asyncio.Lock()
+        self._loaded: set[str] = set()
+        self.calls = 0
+        """That it has done."""
+
+    @classmethod
+    async def start(cls) -> "Worker":
+        """OSError or TimeoutError when it cannot."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-s", "-P", "-B", "-c", BOOT, str(os.getpid()), _module_path()),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            cwd="/",
+            env=ENVIRONMENT,
+            start_new_session=True,
+        )
+        worker = cls(process)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                answer = await worker._read(STARTED, SLACK_BYTES)
+        except BaseException:
+            worker.kill()
+            raise
+        if isinstance(answer, Lost) or not answer.ready:
+            worker.kill()
+            raise OSError("a worker did not start")
+        return worker
+
+    @property
+    def id(self) -> int:
+        return self._process.pid
+
+    async def call(self, work: Work) -> Outcome:
+        """Never raises but for cancellation, after which the worker must be killed."""
+        if work.function not in self._loaded:
+            found = await self._ask(encoded({"function": work.function}), START_SECONDS, SLACK_BYTES)
+            if isinstance(found, Lost):
+                return Lost(None, f"{found.how}, before the call")
+            if isinstance(found, Broke):
+                return found
+            self._loaded.add(work.function)
+        self.calls += 1
+        return await self._ask(work.order, work.limits.seconds, work.limits.output_bytes + SLACK_BYTES)
+
+    async def _ask(self, order: bytes, seconds: float, most_bytes: int) -> Outcome:
+        token = secrets.token_bytes(16)
+        try:
+            async with self._talk, asyncio.timeout(seconds):
+                await self._write(frame(token, order))
+                answer = await self._read(token, most_bytes)
+        except TimeoutError:
+            return Lost("seconds", "it took too long")
+        if isinstance(answer, Lost):
+            return answer
+        if answer.exceeded is not None:
+            return Lost(answer.exceeded, "it was refused more")
+        return Broke(answer.fault) if answer.fault is not None else Done(answer.result)
+
+    async def _write(self, message: bytes) -> None:
+        if self._process.stdin is None:
+            raise ValueError("a worker without a way in")
+        with suppress(ConnectionError):  # it is dead, which reading tells in more detail
+            self._process.stdin.write(message)
+            await self._process.stdin.drain()
+
+    async def _read(self, token: bytes, most_bytes: int) -> _Answer | Lost:
+        if self._process.stdout is None:
+            raise ValueError("a worker without a way out")
+        try:
+            size, answered = HEAD.unpack(await self._process.stdout.readexactly(HEAD.size))
+            if answered != token:
+                return Lost(None, "it answered something else")
+            if size > most_bytes:
+                return Lost("output_bytes", "it said too much")
+            return _ANSWER.validate_json(await self._process.stdout.readexactly(size))
+        except asyncio.IncompleteReadError:
+            return await self._death()
+        except ValidationError:
+            return Lost(None, "it answered what cannot be read")
+
+    async def _death(self) -> Lost:
+        """Of what, now that it has closed its stream. Where it only did that, it dies of this."""
+        await self._gone()
+        status = self._process.returncode or 0
+        if status == -signal.SIGXCPU:
+            return Lost("cpu_seconds", "the kernel ended it")
+        return Lost(None, f"it died of signal {-status}" if status < 0 else f"it ended with status {status}")
+
+    def kill(self) -> None:
+        """It, and what it may have started."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
+    async def end(self) -> None:
+        """Killed, and gone. A call under way has its answer before."""
+        self.kill()
+        async with self._talk:
+            await self._gone()
+
+    async def _gone(self) -> None:
+        self.kill()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                while self._process.stdout is not None and await self._process.stdout.read(SLACK_BYTES):
+                    pass  # its end is only noticed behind all that it has said
+                await self._process.wait()
+
+
+def _module_path() -> str:
+    """Where modules are found here, so that a worker finds the same ones, wherever it runs."""
+    return json.dumps([os.path.abspath(place) for place in sys.path])  # noqa: PTH100  # "" is a place too

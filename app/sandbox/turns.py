@@ -1,0 +1,54 @@
+"""Who is next: a fixed number of places, given in turn to each kind of caller that waits."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Turns:
+    """Kinds take turns; within a kind who came first is first. So one that waits with a thousand does not keep out
+    another that waits with one."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._lines: dict[str, deque[asyncio.Future[None]]] = {}
+        """In the order of their turns."""
+        self.waiting = 0
+        """Callers that wait for a place."""
+
+    @asynccontextmanager
+    async def place(self, kind: str) -> AsyncIterator[None]:
+        await self._take(kind)
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _take(self, kind: str) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._lines.setdefault(kind, deque()).append(turn)
+        self.waiting += 1
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give()
+            raise
+        finally:
+            self.waiting -= 1
+
+    def _give(self) -> None:
+        while self._lines:
+            kind = next(iter(self._lines))
+            line = self._lines.pop(kind)
+            turn = line.popleft()
+            if line:
+                self._lines[kind] = line
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1

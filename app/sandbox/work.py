@@ -1,0 +1,83 @@
+"""A call, what can become of it, and what its caller is told."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.work import Limit, Limits
+from app.errors import WorkerFailed, WorkExceeded
+from app.sandbox.frames import encoded
+
+log = logging.getLogger(__name__)
+
+IN_WORDS: Final[dict[Limit, str]] = {
+    "seconds": "{0.seconds:g} seconds",
+    "cpu_seconds": "{0.cpu_seconds:g} seconds of processor time",
+    "memory_mb": "{0.memory_mb} MB of memory",
+    "output_bytes": "{0.output_bytes} bytes of result",
+}
+
+
+@dataclass(frozen=True)
+class Work:
+    """A call of a function, named as `module:name`. `order` is all that a worker is told."""
+
+    function: str
+    limits: Limits
+    order: bytes
+
+
+@dataclass(frozen=True)
+class Done:
+    result: JsonValue
+
+
+@dataclass(frozen=True)
+class Broke:
+    """The function raised; its worker lives. `fault` may quote the text."""
+
+    fault: str
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The worker is dead or must die: by a limit, or by something else that `how` tells."""
+
+    limit: Limit | None
+    how: str
+
+
+Outcome = Done | Broke | Lost
+
+
+def work_of(function: Callable[..., JsonValue], arguments: Sequence[JsonValue], limits: Limits) -> Work:
+    """ValueError, TypeError or RecursionError for what cannot cross into another process."""
+    name = name_of(function)
+    order = {"function": name, "arguments": list(arguments), "limits": limits.model_dump()}
+    return Work(name, limits, encoded(order))
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """ValueError for what no other process finds by a name: a lambda, a closure, a bound method."""
+    module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    if not module or not name or "<" in name or module == "__main__" or hasattr(function, "__self__"):
+        raise ValueError(f"{function!r} is no function of a module, which is all that a worker can find")
+    return f"{module}:{name}"
+
+
+def result_of(work: Work, outcome: Outcome) -> JsonValue:
+    """WorkerFailed or WorkExceeded where there is none. A fault may quote what a model wrote: the log gets it, on one
+    line, nobody else."""
+    if isinstance(outcome, Done):
+        return outcome.result
+    if isinstance(outcome, Broke):
+        fault = "".join(character if character.isprintable() else " " for character in outcome.fault)
+        log.error("%s broke in a worker: %s", work.function, fault)
+        raise WorkerFailed(f"{work.function} broke; see the log")
+    if outcome.limit is None:
+        raise WorkerFailed(f"{work.function}: its worker was lost twice, the last time because {outcome.how}")
+    allowed = IN_WORDS[outcome.limit].format(work.limits)
+    raise WorkExceeded(f"{work.function} needs more than the {allowed} that it may use", limit=outcome.limit)

@@ -1,0 +1,136 @@
+"""The far side: a process that does nothing but call functions of ours, one at a time. Standard library only."""
+
+import contextlib
+import ctypes
+import importlib
+import math
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from app.sandbox.frames import STARTED, encoded, frame, read_frame
+
+MEBIBYTE = 1024 * 1024
+OPEN_FILES = 32
+FAULT_CHARACTERS = 1500
+PR_SET_PDEATHSIG = 1
+PR_SET_NO_NEW_PRIVS = 38
+
+
+def serve(service: int) -> None:
+    """Until the stream ends. `service` is the id of the process that started this one."""
+    orders, answers = _streams()
+    _confine()
+    _die_with(service)
+    _say(answers, STARTED, encoded({"ready": True}))
+    functions: dict[str, Callable[..., object]] = {}
+    while (order := read_frame(orders)) is not None:
+        token, message = order
+        _say(answers, token, _answer(functions, message))
+
+
+def _answer(functions: dict[str, Callable[..., object]], message: dict[str, object]) -> bytes:
+    """To a call, or to the wish that a function be found before it is called."""
+    name = str(message["function"])
+    try:
+        if name not in functions:
+            functions[name] = _found(name)
+    except Exception as error:
+        return encoded({"fault": _fault(error)})
+    if "arguments" not in message:
+        return encoded({"result": None})
+    return _outcome(functions[name], message["arguments"], message["limits"])
+
+
+def _outcome(function: Callable[..., object], arguments: Any, limits: Any) -> bytes:
+    try:
+        with _limited(limits["cpu_seconds"], limits["memory_mb"]):
+            result = encoded(function(*arguments))
+    except MemoryError:
+        return encoded({"exceeded": "memory_mb"})
+    except BaseException as error:  # whatever it raised, SystemExit too, this process still answers
+        return encoded({"fault": _fault(error)})
+    if len(result) > limits["output_bytes"]:
+        return encoded({"exceeded": "output_bytes"})
+    return b'{"result":' + result + b"}"
+
+
+def _found(name: str) -> Callable[..., object]:
+    module, _, path = name.partition(":")
+    function = importlib.import_module(module)
+    for part in path.split("."):
+        function = getattr(function, part)
+    if not callable(function):
+        raise TypeError(f"{name} cannot be called")
+    return function
+
+
+@contextlib.contextmanager
+def _limited(cpu_seconds: float, memory_mb: int) -> Iterator[None]:
+    """By soft limits, which the kernel keeps: too much time ends the process, too much memory is a MemoryError."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    before = {what: resource.getrlimit(what) for what in (resource.RLIMIT_CPU, resource.RLIMIT_AS)}
+    _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_seconds))
+    _lower(resource.RLIMIT_AS, _address_space() + memory_mb * MEBIBYTE)
+    try:
+        yield
+    finally:
+        for what, limits in before.items():
+            resource.setrlimit(what, limits)
+
+
+def _lower(what: int, value: int, *, for_good: bool = False) -> None:
+    hard = resource.getrlimit(what)[1]
+    lower = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(what, (lower, lower if for_good else hard))
+
+
+def _address_space() -> int:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    return pages * resource.getpagesize()
+
+
+def _streams() -> tuple[BinaryIO, BinaryIO]:
+    """Those that this process was started with, moved away from where functions print to and read from."""
+    orders, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.close(nothing)
+    return os.fdopen(orders, "rb"), os.fdopen(answers, "wb")
+
+
+def _confine() -> None:
+    """What holds for the whole life of the process and cannot be taken back by it."""
+    _lower(resource.RLIMIT_CORE, 0, for_good=True)
+    _lower(resource.RLIMIT_FSIZE, 0, for_good=True)
+    _lower(resource.RLIMIT_NOFILE, OPEN_FILES, for_good=True)
+    _lower(resource.RLIMIT_NPROC, 0, for_good=True)  # neither threads nor processes, unless it runs as root
+    with contextlib.suppress(OSError):  # where memory runs out, this goes before the service does
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _die_with(service: int) -> None:
+    if sys.platform == "linux":
+        kernel = ctypes.CDLL(None)
+        kernel.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        kernel.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != service:  # it died before this could be asked for
+        os._exit(0)
+
+
+def _fault(error: BaseException) -> str:
+    """On one line, for the log: what, and where in whose code."""
+    places = [f"{Path(place.filename).name}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
+    return f"{type(error).__name__}: {error} at {' > '.join(places[-6:])}"[:FAULT_CHARACTERS]
+
+
+def _say(answers: BinaryIO, token: bytes, body: bytes) -> None:
+    answers.write(frame(token, body))
+    answers.flush()
