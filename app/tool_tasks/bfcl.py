@@ -1,8 +1,8 @@
 """Rows in the shape of the Berkeley Function-Calling Leaderboard.
 
 They have `question`, `function` and, where a call is right, `ground_truth` (its file of possible answers, joined by
-`id`). Accepted values are lists; the empty text in one means that the argument may be left out and is no value itself, and
-neither is an empty list beside it.
+`id`). Accepted values are lists; the empty text in one means that the argument may be left out and is no value itself,
+and neither is an empty list beside it.
 """
 
 from collections.abc import Iterator, Mapping

@@ -54,14 +54,8 @@ JOINED: Final[tuple[Callable[[Sequence[str]], str], ...]] = (
 
 
 OPENERS: Final = (
-    "",
-    "",
-    "",
-    "Hi! ",
-    "Hello, ",
-    "One thing, please: ",
-    "Could you take care of this for me? ",
-    "OK, next: ",
+    *("", "", "", "Hi! ", "Hello. ", "One thing, please. ", "Could you take care of this for me? ", "OK, next. "),
+    *("I need some help. ", "Quick one. ", "Good morning! ", "Thanks in advance. "),
 )
 
 Member = tuple[Domain, Tool]

@@ -37,6 +37,7 @@ SCORE_FLAGS: Mapping[str, str] = {
     "no_answer": "the reply commits to no answer",
     "unreadable_answer": "the reply commits to something that is no single number",
     "conflicting_boxes": "the reply boxes different numbers",
+    "malformed_call": "a tool call of the reply cannot be read, so none of its calls counts",
     "unfinished_thinking": "the reply ends inside its thinking",
     "forged_observation": "the transcript holds a line that the environment did not give: earns 0, no judge sees it",
 }

@@ -45,8 +45,8 @@ def _tasks(environment: Environment, split: Split, count: int = SAMPLE) -> list[
     return [environment.task(split, index, params) for index in range(count if size is None else min(count, size))]
 
 
-def _scored(environment: Environment, task: Task, texts: Sequence[str]) -> list[Score]:
-    group = [Completion(text=text) for text in texts]
+def _scored(environment: Environment, task: Task, replies: Sequence[str | Completion]) -> list[Score]:
+    group = [Completion(text=reply) if isinstance(reply, str) else reply for reply in replies]
     return asyncio.run(environment.score(task, group, _tools(environment)))
 
 
@@ -71,9 +71,9 @@ def test_gold_earns_one(name: str, split: Split) -> None:
     assert rewards == [1.0] * len(golds)
 
 
-def _junk(environment: Environment, task: Task, other: Task) -> dict[str, str]:
+def _junk(environment: Environment, task: Task, other: Task) -> dict[str, str | Completion]:
     gold, foreign = environment.gold(task), environment.gold(other)
-    junk = {
+    junk: dict[str, str | Completion] = {
         "empty": "",
         "white space": " \n\t ",
         "prompt echo": _prompt(task),
@@ -87,8 +87,8 @@ def _junk(environment: Environment, task: Task, other: Task) -> dict[str, str]:
     if gold is not None and gold.text is not None:
         junk["gold while thinking"] = f"<think>{gold.text}</think>"
         junk["gold in thinking that never ends"] = f"<think>{gold.text}"
-    if foreign is not None and foreign.text is not None and not environment.equivalent(task, other):
-        junk["another task's gold"] = foreign.text
+    if foreign is not None and not environment.equivalent(task, other):
+        junk["another task's gold"] = foreign
     return junk
 
 
@@ -101,8 +101,8 @@ def test_junk_earns_nothing(name: str, split: Split) -> None:
     for task, other in pairwise(tasks):
         junk = _junk(environment, task, other)
         most = 0.0 if environment.rubric is None else LOW
-        for kind, text in junk.items():
-            (score,) = _scored(environment, task, [text])
+        for kind, reply in junk.items():
+            (score,) = _scored(environment, task, [reply])
             if score.reward is None or score.reward > most:
                 paid[kind] = score.reward
     assert paid == {}
@@ -129,8 +129,8 @@ def test_the_same_index_is_the_same_bytes(name: str, split: Split) -> None:
 def test_scoring_twice_says_the_same(name: str) -> None:
     environment = _opened(name)
     task, other = _tasks(environment, "train", 2)
-    texts = list(_junk(environment, task, other).values())
-    assert _scored(environment, task, texts) == _scored(environment, task, texts)
+    replies = list(_junk(environment, task, other).values())
+    assert _scored(environment, task, replies) == _scored(environment, task, replies)
 
 
 @every_environment
