@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from app.simulations.calendar.service import Calendar
+from app.simulations.orders.service import Orders
 from app.simulations.service import Service
 
-SERVICES: Final[tuple[Service[Any], ...]] = (Calendar(),)
+SERVICES: Final[tuple[Service[Any], ...]] = (Calendar(), Orders())

@@ -1,0 +1,1 @@
+"""A shop: its customers, their orders, and what comes back."""
