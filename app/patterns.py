@@ -1,0 +1,61 @@
+"""Regular expressions that strangers write: RE2, whose time grows with the text and not with its powers."""
+
+from typing import Final
+
+import re2
+
+MOST_CHARACTERS = 1000
+MOST_STEPS = 10_000_000
+"""Instructions of the compiled pattern times bytes of text: about a tenth of a second at worst."""
+_MEMORY = 256 * 1024
+
+_OPTIONS: Final = re2.Options()
+_OPTIONS.max_mem = _MEMORY
+_OPTIONS.log_errors = False
+
+_NOT_IN_RE2 = {
+    "invalid perl operator": "it has no look-around, no back-references by name and no atomic groups",
+    "invalid escape sequence": "it has no such escape, and no back-references",
+}
+
+
+class Pattern:
+    """Made by `compiled`."""
+
+    def __init__(self, expression: "re2._Regexp") -> None:
+        self._expression = expression
+        self._size = max(1, expression.programsize)
+
+    def matches(self, text: str) -> bool:
+        """All of it. ValueError for a text too long for this pattern."""
+        return self._expression.fullmatch(self._short(text)) is not None
+
+    def find(self, text: str) -> tuple[int, int] | None:
+        """Where it first occurs, from and to, in characters. ValueError for a text too long for this pattern."""
+        found = self._expression.search(self._short(text))
+        return None if found is None else found.span()
+
+    def _short(self, text: str) -> str:
+        size = len(text.encode("utf-8"))
+        if size * self._size > MOST_STEPS:
+            raise ValueError(f"the pattern may take more than {MOST_STEPS:,} steps over {size:,} bytes")
+        return text
+
+
+def compiled(pattern: str) -> Pattern:
+    """ValueError, with the reason in words, for what RE2 cannot read or what is too large."""
+    if len(pattern) > MOST_CHARACTERS:
+        raise ValueError(f"a pattern has at most {MOST_CHARACTERS} characters, this one {len(pattern)}")
+    try:
+        return Pattern(re2.compile(pattern, _OPTIONS))
+    except UnicodeEncodeError:
+        raise ValueError("a lone surrogate is not text") from None
+    except re2.error as error:
+        raise ValueError(f"RE2 cannot use this pattern: {_in_words(error)}") from None
+
+
+def _in_words(error: Exception) -> str:
+    said = error.args[0]
+    words = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    kind = words.partition(":")[0]
+    return f"{words}; {_NOT_IN_RE2[kind]}" if kind in _NOT_IN_RE2 else words
