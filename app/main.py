@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import entry_points, version
-from ipaddress import ip_address
 from types import ModuleType
 
 from fastapi import FastAPI
@@ -25,17 +24,17 @@ from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
 from app.api.trying import trying_router
 from app.domain.budgets import BudgetConfig
-from app.domain.judging import JudgeReport
 from app.envs.npc_arena import NpcArena
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.configured import chat_judges
 from app.judges.gates.registry import GATES
 from app.judges.offline import NAME as OFFLINE
-from app.judges.panels import ConfiguredPanels
+from app.judges.panels import ConfiguredPanels, reports_of
 from app.judges.prices import Prices
 from app.packaged import packaged_folder
-from app.ports import Clock, Environment, JudgementMemory, Observer, OpenedJudge, Panels, Retriever, SelfReporting
+from app.ports import Clock, Environment, JudgementMemory, Observer, OpenedJudge, Panels, Retriever, Workers
 from app.rag.nothing import NoWorlds
+from app.sandbox.pool import ProcessWorkers, usual_size
 from app.service.catalogue import Catalogue
 from app.service.difficulty import Difficulty
 from app.service.dispatch import Dispatcher
@@ -58,7 +57,7 @@ from app.viewer.pages import viewer_router
 from app.web.docs_page import install_docs
 from app.web.door import Door, install_door
 from app.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
-from app.web.origins import LOOPBACK_HOSTS
+from app.web.origins import LOOPBACK_HOSTS, is_loopback
 
 log = logging.getLogger(__name__)
 
@@ -139,10 +138,6 @@ def panels_of(settings: Settings, memory: JudgementMemory | None = None) -> Conf
     )
 
 
-def reports_of(panels: Panels) -> dict[str, JudgeReport]:
-    return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, SelfReporting)}
-
-
 def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
     """Who may call. On a host other than loopback there is a key unless the settings say `anonymous`; one that was
     made here is announced once, then only its digest is known."""
@@ -159,17 +154,11 @@ def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) 
     return KeyRing(digests, anonymous=False)
 
 
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def gateway_of(
     classes: Mapping[str, type[Environment]],
     store: Store,
     panels: Panels,
+    workers: Workers,
     retriever: Retriever,
     observer: Observer,
     clock: Clock,
@@ -200,6 +189,7 @@ def gateway_of(
             groups=store.groups,
             runs=runs,
             panels=panels,
+            workers=workers,
             observer=observer,
             clock=clock,
         ),
@@ -210,12 +200,14 @@ def gateway_of(
             scorings=store.scorings,
             runs=runs,
             panels=panels,
+            workers=workers,
             observer=observer,
             clock=clock,
         ),
         trier=Trier(
             catalogue=catalogue,
             panels=panels,
+            workers=workers,
             retriever=retriever,
             observer=observer,
             gates={gate.flag: gate.notices for gate in GATES},
@@ -252,8 +244,10 @@ def create_app(
     observer.watch_queue(lambda: store.depth)
     panels = panels or panels_of(settings, store.judge_cache)
     observer.watch_judges(partial(reports_of, panels))
+    workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
+    observer.watch_workers(lambda: workers.waiting)
     classes = environments if environments is not None else discover()
-    gateway = gateway_of(classes, store, panels, retriever or NoWorlds(), observer, clock or _now)
+    gateway = gateway_of(classes, store, panels, workers, retriever or NoWorlds(), observer, clock or _now)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -261,7 +255,7 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(settings, gateway, store, examples),
+        lifespan=_lifespan(settings, gateway, store, workers, examples),
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
     service.include_router(viewer_router(gateway.views, tuple(gateway.catalogue.classes), roster))
@@ -285,7 +279,7 @@ def create_app(
 
 
 def _lifespan(
-    settings: Settings, gateway: Gateway, store: Store, examples: Examples
+    settings: Settings, gateway: Gateway, store: Store, workers: ProcessWorkers, examples: Examples
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -297,6 +291,7 @@ def _lifespan(
         await asyncio.gather(opening, return_exceptions=True)
         await gateway.desk.close()
         await gateway.rescorer.close()
+        await workers.close()
         await asyncio.gather(*(judge.close() for judge in judges))
         await store.close()
 

@@ -129,6 +129,9 @@ class Settings(BaseSettings):
     """`sqlite:///file` for one replica, `postgresql://user:password@host/database` for more."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     """A larger request body is refused with 413."""
+    workers: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Processes at most in which texts of models are parsed or run; as many as there are processor cores, and at least
+    2, by default."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line that is written; `debug` has a line for every request."""
     log_format: Literal["auto", "json", "console"] = "auto"

@@ -15,11 +15,12 @@ from app.cli.rescore import rescore
 from app.cli.rlaif import rlaif
 from app.cli.sheets import sheets
 from app.errors import GatewayError
-from app.main import VERSION, create_app, is_loopback
+from app.main import VERSION, create_app
 from app.packaged import packaged_folder
 from app.settings import PREFIX, Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
+from app.web.origins import is_loopback
 
 cli = typer.Typer(
     name="atropos-envs",

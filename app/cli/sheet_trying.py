@@ -16,6 +16,7 @@ from app.envs.npc_arena import Draft, NpcArena
 from app.errors import GatewayError
 from app.judges.gates.registry import GATES
 from app.policies.chat import ChatPolicy
+from app.ports import NoWorkers
 from app.rag.nothing import NoWorlds
 from app.service.catalogue import Catalogue
 from app.service.trying import Trial, Trier, TryOptions
@@ -91,7 +92,14 @@ async def _tried(
     catalogue.open(ConfiguredDatasets({}, folders={"character_sheets": settings.character_sheets}))
     gates = {gate.flag: gate.notices for gate in GATES}
     async with counted_panels(settings) as panels:
-        trier = Trier(catalogue=catalogue, panels=panels, retriever=NoWorlds(), observer=SilentObserver(), gates=gates)
+        trier = Trier(
+            catalogue=catalogue,
+            panels=panels,
+            workers=NoWorkers(),
+            retriever=NoWorlds(),
+            observer=SilentObserver(),
+            gates=gates,
+        )
         completions = [Completion(text=reply) for reply in replies]
         if policy is not None:
             made = trier.drafted(NpcArena.name, draft)

@@ -4,12 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from app.domain.judging import JudgeReport
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.errors import InvalidRequest
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
-from app.ports import Judge, Panel
+from app.ports import Judge, Panel, Panels, SelfReporting
 
 DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
 """Where neither a run nor the settings say anything."""
@@ -73,3 +74,8 @@ class ConfiguredPanels:
             known = ", ".join(sorted(self._judges))
             raise InvalidRequest(f"there is no judge {unknown[0]!r}; there are {known}", field="options.judges")
         return tuple(self._judges[name] for name in names)
+
+
+def reports_of(panels: Panels) -> dict[str, JudgeReport]:
+    """By name, of the judges that give one."""
+    return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, SelfReporting)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable
 
@@ -20,6 +21,11 @@ CALLS_OF_A_WORKER = 1000
 
 Told = Callable[[str, str, float], None]
 """Function, what became of one attempt (`done`, `broke`, `died`, `cancelled` or the limit), and its seconds."""
+
+
+def usual_size() -> int:
+    """As many workers as there are processor cores for this process, and at least two."""
+    return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
 def tell_nobody(function: str, outcome: str, seconds: float) -> None:

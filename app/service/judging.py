@@ -11,7 +11,7 @@ from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Completion, Task
 from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
-from app.ports import Backed, Environment, Panel, Panels, Tools
+from app.ports import Backed, Environment, Panel, Panels, Tools, Workers
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
 from app.service.scales import panel_for
@@ -70,6 +70,7 @@ async def judged_by(
     completions: Sequence[Completion],
     options: ScoringOptions,
     panel: Panel | None,
+    workers: Workers,
     *,
     what: str,
 ) -> Judged:
@@ -79,7 +80,7 @@ async def judged_by(
     cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
     whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
     try:
-        given = await _scores(environment, task, whole, Tools(panel=recorded or NoPanel()))
+        given = await _scores(environment, task, whole, Tools(recorded or NoPanel(), workers))
     except Exception as error:
         given = [unscored_for(error, what)] * len(whole)
     scores = iter(given)
@@ -111,10 +112,11 @@ def unscored_for(error: Exception, what: str) -> Score:
 class Scorer:
     """Turns completions into scores. Whatever goes wrong on our side becomes `unscored` here, with its reason."""
 
-    def __init__(self, editions: Editions, panels: Panels, shelf: Shelf) -> None:
+    def __init__(self, editions: Editions, panels: Panels, shelf: Shelf, workers: Workers) -> None:
         self._editions = editions
         self._shelf = shelf
         self._panels = panels
+        self._workers = workers
 
     async def judged(
         self,
@@ -151,7 +153,8 @@ class Scorer:
         if own := self._own_model(panel, policy):
             return _all(len(completions), Score.unscored("self_judge", f"judge {own} is the policy's own model"))
         task = remade or self._shelf.task(hosted, record)
-        judged = await judged_by(hosted.environment, task, completions, options, panel, what=_named(record))
+        what = _named(record)
+        judged = await judged_by(hosted.environment, task, completions, options, panel, self._workers, what=what)
         digest = hosted.pin(options, panel).scoring_digest
         return Judged(tuple(score.under(digest) for score in judged.scores), judged.judgements)
 
@@ -173,7 +176,11 @@ class Scorer:
 
 
 def _reason(error: ScoringFailed) -> Reason:
-    known: dict[str, Reason] = {"judge_failed": "judge_failed", "verifier_failed": "verifier_failed"}
+    known: dict[str, Reason] = {
+        "judge_failed": "judge_failed",
+        "verifier_failed": "verifier_failed",
+        "verifier_killed": "verifier_killed",
+    }
     return known.get(error.reason, "internal")
 
 

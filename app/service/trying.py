@@ -14,7 +14,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Message, Passage, Withheld
 from app.domain.values import FiniteNumber, Frozen
 from app.errors import EnvironmentUnavailable, GatewayError
-from app.ports import Drafted, Observer, Panels, Retriever
+from app.ports import Drafted, Observer, Panels, Retriever, Workers
 from app.service.catalogue import Catalogue
 from app.service.judging import judged_by
 
@@ -75,6 +75,7 @@ class Trier:
         *,
         catalogue: Catalogue,
         panels: Panels,
+        workers: Workers,
         retriever: Retriever,
         observer: Observer,
         gates: Mapping[str, str],
@@ -82,6 +83,7 @@ class Trier:
         """`gates`: what each notices, by flag."""
         self._catalogue = catalogue
         self._panels = panels
+        self._workers = workers
         self._retriever = retriever
         self._observer = observer
         self._gates = gates
@@ -103,7 +105,9 @@ class Trier:
         with _foreseen(environment):
             task = made.environment.place(made.task, context)
         what = f"{environment}, a draft"
-        judged = await judged_by(made.environment, task, wanted.completions, wanted.options, panel, what=what)
+        judged = await judged_by(
+            made.environment, task, wanted.completions, wanted.options, panel, self._workers, what=what
+        )
         judgements = judged.judgements
         self._observer.judged(judgements)
         costs = [judgement.cost_usd if judgement.calls else judgement.cost_usd or 0.0 for judgement in judgements]

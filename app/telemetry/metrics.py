@@ -71,6 +71,18 @@ class PrometheusObserver:
         self._judge_cost = self._counter("judge_cost_usd", "What judges cost, by configured prices.", "judge", "model")
         self._commit = self._histogram("db_commit_seconds", "Time of a transaction of the writer.", _FAST_SECONDS)
         self._queue = Gauge("db_write_queue", "Units waiting for the writer.", namespace=PREFIX, registry=self.registry)
+        self._work = self._counter(
+            "worker_calls",
+            "Calls in workers, the second ones of what failed included: done, broke, died, cancelled or the limit.",
+            "function",
+            "outcome",
+        )
+        self._work_seconds = self._histogram(
+            "worker_call_seconds", "Time of a call in a worker.", _FAST_SECONDS, "function"
+        )
+        self._work_queue = Gauge(
+            "worker_queue", "Calls waiting for a worker.", namespace=PREFIX, registry=self.registry
+        )
         self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
         self._http_seconds = self._histogram(
             "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
@@ -121,6 +133,15 @@ class PrometheusObserver:
     def watch_judges(self, reports: Reports) -> None:
         """`reports` are asked for at every scrape."""
         self.registry.register(JudgeGauges(PREFIX, reports))
+
+    def worked(self, function: str, outcome: str, seconds: float) -> None:
+        """`function` is one of ours, `outcome` a word of `app.sandbox.pool.Told`."""
+        self._work.labels(function, outcome).inc()
+        self._work_seconds.labels(function).observe(seconds)
+
+    def watch_workers(self, waiting: Callable[[], int]) -> None:
+        """`waiting` is asked at every scrape, from another thread."""
+        self._work_queue.set_function(lambda: float(waiting()))
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
         """`route` is a template such as `/envs/{env}/score`."""

@@ -1,5 +1,6 @@
 """Keeps other web sites from using a visitor's browser to reach the service."""
 
+from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -11,6 +12,13 @@ LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 """For a service without a key on loopback: a stranger's host name that resolves to it is not among them."""
 
 _ELSEWHERE = "Pages of other sites may not use this service."
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class SameOrigin:

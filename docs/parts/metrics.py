@@ -34,6 +34,7 @@ def _busy_observer() -> PrometheusObserver:
     observer.judged([Judgement(judge="any", model="any", order=(), cost_usd=0.0)])
     observer.refused("any", "not_found")
     observer.committed(0.1)
+    observer.worked("any", "done", 0.1)
     observer.watch_judges(lambda: {"any": BUSY})
     observer.requested("/livez", "GET", 200, 0.1)
     return observer

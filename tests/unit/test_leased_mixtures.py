@@ -8,7 +8,7 @@ from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context
 from app.main import gateway_of
-from app.ports import Leased, Locate, Place, Tasks
+from app.ports import Leased, Locate, NoWorkers, Place, Tasks
 from app.service.requests import MixMember, NextMixedBatch
 from app.sources.configured import ConfiguredDatasets
 from app.store.store import Store
@@ -56,7 +56,9 @@ def test_only_members_that_were_drawn_are_asked_for_tasks(tmp_path: Path, migrat
         world = World()
         store = Store.open(f"sqlite:///{path}", MIGRATIONS, clock=world.now)
         store.tasks = tasks = CountedTasks(store.tasks)
-        gateway = gateway_of(environments(world), store, panels(world.judge), world, SilentObserver(), world.now)
+        gateway = gateway_of(
+            environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+        )
         gateway.catalogue.open(ConfiguredDatasets({}))
         asked, given = [], []
         for _ in range(12):

@@ -13,7 +13,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.errors import StoreUnavailable
 from app.main import gateway_of
-from app.ports import Groups, GroupToStore, IdempotencyKey, Runs
+from app.ports import Groups, GroupToStore, IdempotencyKey, NoWorkers, Runs
 from app.service import scoring
 from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
 from app.service.scoring import ScoreDesk
@@ -115,7 +115,9 @@ async def _played(url: str, play: Play) -> None:
     store = Store.open(url, MIGRATIONS, clock=world.now)
     store.groups = groups = FaultyGroups(store.groups)
     store.runs = FaultyRuns(store.runs)
-    gateway = gateway_of(environments(world), store, panels(world.judge), world, SilentObserver(), world.now)
+    gateway = gateway_of(
+        environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+    )
     gateway.catalogue.open(ConfiguredDatasets({}))
     (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
     try:
