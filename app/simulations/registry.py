@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from app.simulations.calendar.service import Calendar
+from app.simulations.files.service import Files
 from app.simulations.orders.service import Orders
 from app.simulations.service import Service
 
-SERVICES: Final[tuple[Service[Any], ...]] = (Calendar(), Orders())
+SERVICES: Final[tuple[Service[Any], ...]] = (Calendar(), Orders(), Files())

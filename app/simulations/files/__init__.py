@@ -1,0 +1,1 @@
+"""A small tree of files: look, search, make, change, move, copy and delete."""
