@@ -23,6 +23,7 @@ from app.judges.readings import (
     read_alone,
     usable,
     view_of,
+    viewed,
 )
 from app.ports import Judge
 
@@ -48,7 +49,7 @@ async def read_listwise(judge: Judge, group: Group, votes: int = 1) -> Report:
     if len(whole) < len(chunks):
         return failed(judge, [(chunk.group, judgement) for chunk in chunks for judgement in chunk.judgements])
     made = tuple(chain.from_iterable(chunk.judgements for chunk in chunks))
-    return Report(judge.name, made, _view(judge.name, group, whole))
+    return viewed(judge, made, _view(judge.name, group, whole))
 
 
 def chunks_of(group: Group) -> tuple[Group, ...]:
@@ -88,7 +89,7 @@ def _in_doubt(readings: Sequence[Reading]) -> bool:
     return mean_kendall(standings) < DISAGREEMENT or top_is_close(standings)
 
 
-def _view(judge: str, group: Group, chunks: Sequence[tuple[Group, tuple[Reading, ...]]]) -> View:
+def _view(judge: str, group: Group, chunks: Sequence[tuple[Group, tuple[Reading, ...]]]) -> View | None:
     ranked = [([reading.standings for reading in readings], readings) for _, readings in chunks]
     scored = [([reading.absolutes for reading in readings], readings) for _, readings in chunks]
     follows = _follow_position(ranked)

@@ -21,6 +21,7 @@ from app.judges.readings import (
     read_alone,
     usable,
     view_of,
+    viewed,
 )
 from app.ports import Judge
 
@@ -70,7 +71,7 @@ async def read_pairwise(judge: Judge, group: Group, votes: int = 1) -> Report:
     if not all(duel.votes for duel in duels):
         made_of = [(pair, judgement) for pair, listed in zip(pairs, made, strict=True) for judgement in listed]
         return failed(judge, made_of)
-    return Report(judge.name, tuple(chain.from_iterable(made)), _view(judge.name, group, duels))
+    return viewed(judge, tuple(chain.from_iterable(made)), _view(judge.name, group, duels))
 
 
 async def _compare(judge: Judge, pair: Group, votes: int) -> tuple[Judgement, ...]:
@@ -85,7 +86,7 @@ def _duel(pair: Group, judgements: Sequence[Judgement]) -> Duel:
     return Duel(pair, tuple((one, other) for one, other in votes if one is not None and other is not None))
 
 
-def _view(judge: str, group: Group, duels: Sequence[Duel]) -> View:
+def _view(judge: str, group: Group, duels: Sequence[Duel]) -> View | None:
     shares = {}
     for duel in duels:
         low, high = group.places(duel.pair)

@@ -22,7 +22,7 @@ from app.rewards import absolute_of, combine, criteria_of
 
 FAR_APART: Final = 0.35
 """Difference between two judges' rewards of one candidate from which they are said to disagree."""
-VERSION: Final = 1
+VERSION: Final = 2
 """Bumped when the same judgements would become other scores."""
 
 READERS: Final[Mapping[Mode, Callable[[Judge, Group, int], Awaitable[Report]]]] = {

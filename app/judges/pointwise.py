@@ -14,10 +14,12 @@ from app.judges.readings import (
     Report,
     View,
     asked,
+    comparable,
     failed,
     read_alone,
     usable,
     view_of,
+    viewed,
 )
 from app.ports import Judge
 
@@ -34,7 +36,7 @@ async def read_pointwise(judge: Judge, group: Group, votes: int = 1) -> Report:
     if not all(any(listed) for listed in readings):
         made_of = [(part, judgement) for part, judgements in zip(parts, made, strict=True) for judgement in judgements]
         return failed(judge, made_of)
-    return Report(judge.name, tuple(chain.from_iterable(made)), _view(judge.name, group, parts, readings))
+    return viewed(judge, tuple(chain.from_iterable(made)), _view(judge.name, group, parts, readings))
 
 
 async def _read(judge: Judge, part: Group, votes: int) -> tuple[Judgement, ...]:
@@ -42,9 +44,13 @@ async def _read(judge: Judge, part: Group, votes: int) -> tuple[Judgement, ...]:
     return tuple(await asyncio.gather(*(asked(judge, request) for request in requests)))
 
 
-def _view(judge: str, group: Group, parts: Sequence[Group], readings: Sequence[Sequence[Reading | None]]) -> View:
+def _view(
+    judge: str, group: Group, parts: Sequence[Group], readings: Sequence[Sequence[Reading | None]]
+) -> View | None:
     known = [tuple(reading for reading in listed if reading is not None) for listed in readings]
     view = view_of(judge, group, list(zip(parts, known, strict=True)), None)
+    if view is None:
+        return None
     shares = {
         (one, other): preference(view.absolutes[one], view.absolutes[other])
         for one, other in combinations(range(len(group.texts)), 2)
@@ -54,14 +60,14 @@ def _view(judge: str, group: Group, parts: Sequence[Group], readings: Sequence[S
         group,
         list(zip(parts, known, strict=True)),
         win_rates(len(group.texts), shares),
-        agrees=_votes_agree(readings),
+        agrees=_votes_agree(group, readings),
     )
 
 
-def _votes_agree(readings: Sequence[Sequence[Reading | None]]) -> bool:
+def _votes_agree(group: Group, readings: Sequence[Sequence[Reading | None]]) -> bool:
     """Over those votes that every text has; a single one has nothing to contradict it."""
     complete = [
-        [reading.absolutes[0] for reading in vote if reading is not None]
+        group.absolutes(comparable([reading.verdicts[0].scores for reading in vote if reading is not None]))
         for vote in zip(*readings, strict=True)
         if None not in vote
     ]

@@ -135,7 +135,7 @@ async def read_alone(judge: Judge, group: Group, mode: Mode, votes: int = 1) -> 
     readings = [reading for judgement in judgements if (reading := usable(group, judgement)) is not None]
     if not readings:
         return failed(judge, [(group, judgement) for judgement in judgements])
-    return Report(judge.name, judgements, view_of(judge.name, group, [(group, readings)], None))
+    return viewed(judge, judgements, view_of(judge.name, group, [(group, readings)], None))
 
 
 def view_of(
@@ -147,19 +147,21 @@ def view_of(
     follows_position: bool = False,
     agrees: bool = True,
     levelled: bool = False,
-) -> View:
+) -> View | None:
     """`parts` hold every text at least once. `standings` of a judge that does not agree with itself are set aside;
-    `levelled` leaves of its scores the level of the whole group."""
+    `levelled` leaves of its scores the level of the whole group. None where no criterion has a value for every text."""
     verdicts: list[list[Verdict]] = [[] for _ in group.texts]
     for part, readings in parts:
         places = group.places(part)
         for reading in readings:
             for place, verdict in zip(places, reading.verdicts, strict=True):
                 verdicts[place].append(verdict)
-    values = tuple(mean_values([verdict.scores for verdict in each]) for each in verdicts)
+    values = comparable([mean_values([verdict.scores for verdict in each]) for each in verdicts])
     if levelled:
         values = (mean_values(values),) * len(values)
     relative = None if standings is None else tuple(standings) if agrees else (NEUTRAL,) * len(standings)
+    if not any(value is not None for each in values for value in each.values()):
+        return None
     return View(
         judge=judge,
         verdicts=tuple(map(tuple, verdicts)),
@@ -186,6 +188,12 @@ def usable(group: Group, judgement: Judgement) -> Reading | None:
     )
 
 
+def viewed(judge: Judge, judgements: Sequence[Judgement], view: View | None) -> Report:
+    """What a judge makes of a group by readings that can all be used."""
+    error = "" if view is not None else "scored no criterion for every reply"
+    return Report(judge.name, tuple(judgements), view, error)
+
+
 def failed(judge: Judge, asked: Sequence[Asked]) -> Report:
     """A report without a view; each fault is told once."""
     errors = dict.fromkeys(filter(None, (fault(group, judgement) for group, judgement in asked)))
@@ -207,7 +215,18 @@ def fault(group: Group, judgement: Judgement) -> str:
     for scores in (verdict.scores for verdict in judgement.verdicts):
         if set(scores) != criteria or all(value is None for value in scores.values()):
             return "did not score every candidate by the criteria of the rubric"
+        if any((scores[name] is None) != (judgement.verdicts[0].scores[name] is None) for name in criteria):
+            return "left out a criterion for some candidates and not for others"
     return ""
+
+
+def comparable(values: Sequence[Values]) -> tuple[Values, ...]:
+    """By the criteria that have a value for every text. Whether a criterion applies depends on the situation, which all
+    share: one that readings leave out for a single text counts for none, or rewards would be of different things."""
+    return tuple(
+        {name: value if all(other.get(name) is not None for other in values) else None for name, value in each.items()}
+        for each in values
+    )
 
 
 def mean_values(values: Sequence[Values]) -> Values:

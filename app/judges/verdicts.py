@@ -12,7 +12,7 @@ from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
 from app.judges.reading import THOUGHT_TAGS, encodable, fold
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 3
+PARSER_VERSION: Final = 4
 """Bumped when the same answer would be read differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -123,6 +123,7 @@ def _checked(found: Mapping[str, object], request: JudgeRequest) -> Answer | Unu
     verdicts = tuple(
         _verdict(name, entries[name], texts[name], request.rubric, problems) for name in texts if name in entries
     )
+    problems += _applied_unevenly(verdicts, request.rubric)
     if problems:
         return Unusable(tuple(encodable(problem) for problem in problems[:_PROBLEMS_TOLD]))
     return Answer(verdicts, ranking)
@@ -207,6 +208,18 @@ def _scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> di
     if len(scores) == len(names) and all(score is None for score in scores.values()):
         problems.append(f"candidate {name} has no score but null")
     return scores
+
+
+def _applied_unevenly(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterator[str]:
+    """A criterion applies to the situation or not: null for a single candidate would only shift that one's weights."""
+    for criterion in rubric.criteria:
+        given = {each.candidate: each.scores[criterion.name] for each in verdicts if criterion.name in each.scores}
+        without = [name for name, score in given.items() if score is None]
+        if 0 < len(without) < len(given):
+            yield (
+                f"{criterion.name} is null for {', '.join(without)} and a number for others: null is for a criterion "
+                "that applies to none of the candidates"
+            )
 
 
 def _said_twice(found: Mapping[str, object], where: str) -> list[str]:

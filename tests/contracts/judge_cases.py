@@ -59,7 +59,7 @@ def answer(*verdicts: Json, ranking: object = (("q7",), ("k2", "z9"))) -> str:
     return json.dumps({"verdicts": verdicts, "ranking": ranking})
 
 
-GOOD = answer(verdict("q7", 4, evidence=["The ferry sank"]), verdict("k2", 0), verdict("z9", None))
+GOOD = answer(verdict("q7", 4, evidence=["The ferry sank"]), verdict("k2", 0), verdict("z9", 1))
 
 
 def always(reply: Reply) -> Script:

@@ -139,6 +139,10 @@ SCENARIOS = {
     "not a number": Scenario(
         always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9")).replace("3", "NaN"))), 2, "from 0 to 4"
     ),
+    "null for one of three": Scenario(
+        always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9", None)))), 2, "likeness is null for z9 and"
+    ),
+    "null for one until corrected": Scenario(first(completion(GOOD.replace('"likeness": 0', '"likeness": null'))), 2),
     "bad, then down, then good": Scenario(first(BAD, failure(500)), 3),
 }
 
@@ -159,6 +163,7 @@ FAILURES: Mapping[str, JudgeFailure] = {
             "duplicate id",
             "out of range",
             "not a number",
+            "null for one of three",
         ),
         "unusable",
     ),
@@ -185,7 +190,7 @@ def test_chat_judge(name: str) -> None:
     if scenario.error is None:
         assert judgement.error is None
         assert judgement.verdicts[0].scores == {"likeness": 1.0, "charm": 0.5}
-        assert judgement.verdicts[2].scores == {"likeness": None, "charm": 0.5}
+        assert judgement.verdicts[2].scores == {"likeness": 0.25, "charm": 0.5}
         assert judgement.ranking == (("q7",), ("k2", "z9"))
     else:
         assert scenario.error in (judgement.error or "")

@@ -38,10 +38,10 @@ def answer(*entries: object, ranking: object = (("aaa",), ("bbb",)), **more: obj
     return {"verdicts": list(entries), "ranking": ranking, **more}
 
 
-GOOD = answer(entry("aaa"), entry("bbb", 0, None))
+GOOD = answer(entry("aaa", 4, None), entry("bbb", 0, None))
 READ = Answer(
     verdicts=(
-        Verdict(candidate="aaa", scores={"likeness": 1.0, "charm": 0.5}),
+        Verdict(candidate="aaa", scores={"likeness": 1.0, "charm": None}),
         Verdict(candidate="bbb", scores={"likeness": 0.0, "charm": None}),
     ),
     ranking=(("aaa",), ("bbb",)),
@@ -85,9 +85,9 @@ OTHER = json.dumps(answer(entry("aaa", 0, 0), entry("bbb", 4, 4), ranking=[["bbb
         '{"small": 1} ' * 9_000 + PLAIN,
         '{"long": "' * 9_000 + "\n" + PLAIN,
         json.dumps({"answer": GOOD}),
-        json.dumps(answer(entry("aaa"), entry("bbb", 0, None), ranking=["aaa", ["bbb"], []])),
-        json.dumps(answer(entry("bbb", 0, None), entry("aaa"), reasoning="why not")),
-        json.dumps(answer(entry("aaa", 4.0, 2.0), entry("bbb", 0.0, None))),
+        json.dumps(answer(entry("aaa", 4, None), entry("bbb", 0, None), ranking=["aaa", ["bbb"], []])),
+        json.dumps(answer(entry("bbb", 0, None), entry("aaa", 4, None), reasoning="why not")),
+        json.dumps(answer(entry("aaa", 4.0, None), entry("bbb", 0.0, None))),
     ],
 )
 def test_the_last_whole_answer_counts_whatever_surrounds_it(text: str) -> None:
@@ -126,6 +126,12 @@ def test_ties() -> None:
         (PLAIN.replace("4", "NaN"), "candidate aaa: likeness must be a number from 0 to 4, or null"),
         (PLAIN.replace("4", "1e999"), "candidate aaa: likeness must be a number from 0 to 4, or null"),
         (answer(entry("aaa", None, None), entry("bbb")), "candidate aaa has no score but null"),
+        (
+            answer(entry("aaa", None), entry("bbb")),
+            "likeness is null for aaa and a number for others: null is for a criterion that applies to none",
+        ),
+        (answer(entry("aaa", 3, None), entry("bbb", None, 2)), "likeness is null for bbb and a number for others"),
+        (answer(entry("aaa", 3, None), entry("bbb", None, 2)), "charm is null for aaa and a number for others"),
         (answer({"candidate": "aaa"}, entry("bbb")), 'candidate aaa has no "scores" object'),
         (
             answer({"candidate": "aaa", "scores": {"likeness": 1}}, entry("bbb")),
@@ -163,6 +169,12 @@ def test_what_is_wrong_is_said_in_words(value: object, told: str) -> None:
 @pytest.mark.parametrize("name", ["\u0430aa", "ａaa", "AAA", "a\u200baa", "aaa ", "aa", "\ud835\udc1aaa", ""])
 def test_a_name_that_looks_like_an_id_is_none(name: str) -> None:
     assert f"there is no candidate {json.dumps(name)}" in problems(answer(entry(name), entry("bbb")))
+
+
+def test_a_score_that_is_no_number_is_not_taken_for_null() -> None:
+    assert problems(answer(entry("aaa", 9), entry("bbb"))) == (
+        "candidate aaa: likeness must be a number from 0 to 4, or null",
+    )
 
 
 def test_many_mistakes_are_not_all_listed() -> None:
@@ -300,3 +312,4 @@ def check(found: Answer | Unusable) -> None:
     assert [verdict.candidate for verdict in found.verdicts] == ["aaa", "bbb"]
     assert sorted(name for tier in found.ranking for name in tier) == ["aaa", "bbb"]
     assert all(any(value is not None for value in verdict.scores.values()) for verdict in found.verdicts)
+    assert len({tuple(value is None for value in verdict.scores.values()) for verdict in found.verdicts}) == 1
