@@ -1,8 +1,8 @@
 """Rows in the shape of the Berkeley Function-Calling Leaderboard.
 
 They have `question`, `function` and, where a call is right, `ground_truth` (its file of possible answers, joined by
-`id`). Accepted values are lists; the empty text in one means that the argument may be left out and is no value itself,
-and neither is an empty list beside it.
+`id`); the latter two are JSON or a text of it. Accepted values are lists; the empty text in one means that the argument
+may be left out and is no value itself, and neither is an empty list beside it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,6 +10,7 @@ from itertools import product
 
 from pydantic import JsonValue
 
+from app.calls.json_text import read_json
 from app.calls.values import ExpectedCall
 from app.domain.tasks import Message, ToolSpec
 from app.tool_tasks.json_schema import tool_spec
@@ -33,13 +34,18 @@ def messages_of(question: JsonValue) -> tuple[Message, ...]:
 
 
 def tools_of(functions: JsonValue) -> tuple[ToolSpec, ...]:
-    return tuple(_tool(one) for one in (functions if isinstance(functions, list) else [functions]))
+    return tuple(map(_tool, _listed(functions)))
 
 
 def expected_of(ground_truth: JsonValue) -> tuple[ExpectedCall, ...]:
     """ValueError where an argument has no accepted value, so that no call could be right."""
-    calls = ground_truth if isinstance(ground_truth, list) else [ground_truth]
-    return tuple(_expected(one) for one in calls)
+    return tuple(map(_expected, _listed(ground_truth)))
+
+
+def _listed(value: JsonValue) -> list[JsonValue]:
+    """A lone function or call counts as a list of one."""
+    read = read_json(value) if isinstance(value, str) else value
+    return read if isinstance(read, list) else [read]
 
 
 def _tool(described: JsonValue) -> ToolSpec:

@@ -7,6 +7,7 @@ from app.domain.tasks import Message
 from app.domain.values import Split
 from app.draws import Draws, held_out
 from app.tool_tasks.apis import ApiBook, Domain, Tool
+from app.tool_tasks.refusals import elsewhere
 from app.tool_tasks.requests import Category, ToolRequest
 from app.tool_tasks.wording import Asked, asked, asked_without
 
@@ -68,6 +69,7 @@ class GeneratedRequests:
     def __init__(self, book: ApiBook) -> None:
         self.book = book
         self._tools: tuple[Member, ...] = tuple(book.tools())
+        self._about = tuple(dict.fromkeys(word for _, tool in self._tools for word in tool.about))
         self._with_arguments = [one for one in self._tools if one[1].required]
         self._incomplete = [one for one in self._tools if one[1].incomplete]
 
@@ -116,25 +118,29 @@ class GeneratedRequests:
         """Half of the time the tool is there and the request lacks an argument, else the tool is not there."""
         lacking = draws.chance(50)
         domain, tool = wanted = draws.one(self._incomplete if lacking else self._tools)
+        others: tuple[str, ...] = ()
         if lacking:
             said = _met(
                 lambda: asked_without(domain, tool, draws),
                 lambda said: held_out(said[0], TEST_SHARE) == (split == "test"),
             )
-            text, missing = (said[0], tool.arguments[said[1]].missing) if said is not None else ("", ())
+            text, lacks = said if said is not None else ("", "")
+            missing = tool.arguments[lacks].missing if lacks else ()
+            others = tuple(word for name, one in tool.arguments.items() if name != lacks for word in one.missing)
         else:
             one = _met(lambda: asked(domain, tool, draws), lambda one: _fits(one, (), split))
             text, missing = (one.text, tool.about) if one is not None else ("", ())
         if not text:
             return None
-        offered = [wanted] if lacking else []
-        offered += self._decoys([wanted], draws.below(4) + (not lacking), draws)
+        decoys = self._decoys([wanted], draws.below(4) + (not lacking), draws)
+        offered = [wanted, *decoys] if lacking else decoys
         return ToolRequest(
             category="irrelevance",
             domain=domain.domain,
             messages=(_user([text], draws),),
             tools=tuple(one.spec for _, one in draws.shuffled(offered)),
             missing=missing,
+            excluded=elsewhere((*others, *self._about), (*missing, *tool.about, text)),
         )
 
     def _decoys(self, wanted: Sequence[Member], count: int, draws: Draws) -> list[Member]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import get_args
@@ -22,7 +23,7 @@ from app.ports import Tools
 from app.service.judging import NoPanel
 from app.sources.configured import ConfiguredDatasets
 from app.tool_tasks.generating import TEST_SIZE
-from app.tool_tasks.refusals import MOST_CHARACTERS, OPENS
+from app.tool_tasks.refusals import MOST_CHARACTERS, OPENS, names_what_is_missing
 from app.tool_tasks.requests import Category, ToolRequest
 
 TOOLS = Tools(panel=NoPanel())
@@ -287,3 +288,16 @@ def test_no_text_raises_and_junk_is_not_paid(text: str, number: int) -> None:
     if request(task).category == "irrelevance" and text.startswith(OPENS):
         return
     assert rewards(task, Completion(text=text)) == [0.0]
+
+
+def test_a_refusal_for_everything_pays_little() -> None:
+    """Whoever knows every word, and puts the best of them together, is paid for a quarter of a fifth of the tasks."""
+    own = [request(task) for task in tasks("irrelevance", "train")]
+    counts = Counter(word for one in own for word in one.missing)
+    text, paid = OPENS, 0
+    for word, _ in counts.most_common(150):
+        longer = f"{text} {word},"
+        share = sum(names_what_is_missing(longer, one) for one in own)
+        if share > paid:
+            text, paid = longer, share
+    assert 0.05 < paid / len(own) < 0.3
