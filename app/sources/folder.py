@@ -1,10 +1,9 @@
 """A folder with one JSON-lines file per split."""
 
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import get_args
+from typing import NoReturn, get_args
 
 from app.domain.values import Split
 from app.errors import EnvironmentUnavailable
@@ -25,37 +24,30 @@ def read_folder(folder: Path) -> dict[Split, Table]:
 
 
 def _read(file: Path) -> Sequence[Mapping[str, object]]:
-    _require_rows(file)
-    import datasets  # takes two seconds, so only those who configure a data set wait for it
-
-    datasets.disable_progress_bars()
-    with tempfile.TemporaryDirectory(prefix="gateway-rows-") as cache:
-        try:
-            table = datasets.load_dataset(
-                "json", data_files=str(file), split="train", cache_dir=cache, keep_in_memory=True
-            )
-            rows: Sequence[Mapping[str, object]] = table.to_list()
-        except Exception as error:  # whatever the library raises, the file could not be read
-            raise EnvironmentUnavailable(
-                f"{file.parent.name}: {file.name} cannot be read ({type(error).__name__})"
-            ) from error
-    return rows
-
-
-def _require_rows(file: Path) -> None:
-    """The library's own errors name neither file nor row, so lines that are no JSON objects are found here."""
-    number = 0
+    """Each value as it is written. A library that reads tables would give all numbers of a column one type, and take
+    texts that look like dates for dates."""
+    rows: list[Mapping[str, object]] = []
     try:
         with file.open("rb") as lines:
             for line in lines:
-                if not line.strip():
-                    continue
-                number += 1
-                if not isinstance(json.loads(line), dict):
-                    raise EnvironmentUnavailable(f"{file.parent.name}: {file.name}, row {number}: not a JSON object")
+                if line.strip():
+                    rows.append(_row(line, f"{file.parent.name}: {file.name}, row {len(rows) + 1}"))
     except OSError as error:
         raise EnvironmentUnavailable(f"{file.parent.name}: {file.name}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise EnvironmentUnavailable(f"{file.parent.name}: {file.name}, row {number}: not JSON") from error
-    if number == 0:
+    if not rows:
         raise EnvironmentUnavailable(f"{file.parent.name}: {file.name} has no rows")
+    return rows
+
+
+def _row(line: bytes, place: str) -> Mapping[str, object]:
+    try:
+        row = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise EnvironmentUnavailable(f"{place}: not JSON") from error
+    if not isinstance(row, dict):
+        raise EnvironmentUnavailable(f"{place}: not a JSON object")
+    return row
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import Sequence
-from functools import cached_property
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, model_validator
 
 from app.calls.matching import match
 from app.calls.values import ExpectedCall
@@ -24,27 +23,26 @@ class ToolRow(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    question: JsonValue = None
-    function: JsonValue = None
+    question: Annotated[tuple[Message, ...], BeforeValidator(bfcl.messages_of)] = ()
+    function: Annotated[tuple[ToolSpec, ...], BeforeValidator(bfcl.tools_of)] = ()
     ground_truth: JsonValue = None
     query: str | None = None
-    tools: JsonValue = None
+    tools: Annotated[tuple[ToolSpec, ...], BeforeValidator(xlam.tools_of)] = ()
     answers: JsonValue = None
 
     @model_validator(mode="after")
     def _is_of_a_shape(self) -> Self:
-        if (self.question is None or self.function is None) and (self.query is None or self.tools is None):
+        if not {"question", "function"} <= self.model_fields_set and not {"query", "tools"} <= self.model_fields_set:
             raise ValueError("a row has `question` and `function`, or `query` and `tools`")
-        _ = self.messages, self.offered
         return self
 
-    @cached_property
+    @property
     def messages(self) -> tuple[Message, ...]:
-        return bfcl.messages_of(self.question) if self.query is None else xlam.messages_of(self.query)
+        return self.question if self.query is None else xlam.messages_of(self.query)
 
-    @cached_property
+    @property
     def offered(self) -> tuple[ToolSpec, ...]:
-        return bfcl.tools_of(self.function) if self.query is None else xlam.tools_of(self.tools)
+        return self.function if self.query is None else self.tools
 
     def request(self) -> ToolRequest:
         """ValueError where no reply could be right: the data sets have a few such rows."""

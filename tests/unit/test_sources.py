@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, JsonValue
 
 from app.domain.sources import Dataset
 from app.errors import EnvironmentUnavailable
@@ -77,6 +77,18 @@ def test_a_folder_is_read_into_rows_and_left_as_it_was(tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
+class Anything(BaseModel):
+    value: JsonValue
+
+
+def test_values_of_a_folder_are_those_of_its_file(tmp_path: Path) -> None:
+    values: list[JsonValue] = [1, 2.5, "2024-01-01", ["1", 2], {"a": None}, {"b": [True]}]
+    rows = [{"value": value} for value in values]
+    read = ConfiguredDatasets({"any": str(_write(tmp_path / "any", train=rows, test=rows[:2]))}).rows("any", Anything)
+    assert read is not None
+    assert [repr(row.value) for row in read.splits["train"]] == list(map(repr, values))
+
+
 def test_the_digest_is_of_the_rows_and_not_of_the_place(tmp_path: Path) -> None:
     spaced = "\n".join(json.dumps({key: row[key] for key in reversed(row)}, indent=None) for row in TRAIN) + "\n\n\n"
     one = _digest(_write(tmp_path / "one", train=TRAIN, test=TEST))
@@ -103,6 +115,7 @@ def _refusal(folder: Path) -> str:
         ('{"question": "1", "answer": 1}\n\n{"question": ', "sums: test.jsonl, row 2: not JSON"),
         ('{"question": "1", "answer": 1}\n[1]\n', "sums: test.jsonl, row 2: not a JSON object"),
         ("[" * 100_000, "sums: test.jsonl, row 1: not JSON"),
+        ('{"question": "1", "answer": NaN}\n', "sums: test.jsonl, row 1: not JSON"),
         ('{"question": "1"}\n', "sums: test.jsonl, row 1, answer: Field required"),
         ('{"question": "1", "answer": null}\n', "sums: test.jsonl, row 1, answer: Field required"),
         (

@@ -71,6 +71,12 @@ def test_a_row_of_the_leaderboard() -> None:
     }
 
 
+def test_tools_and_right_calls_may_be_texts_of_json() -> None:
+    truth: JsonValue = [{"calculate_triangle_area": {"base": [10], "height": [5]}}]
+    written = _row(function=json.dumps([AREA]), ground_truth=json.dumps(truth))
+    assert written.request() == _row(ground_truth=truth).request()
+
+
 def test_the_mark_of_omission_is_no_value() -> None:
     (call,) = _expected(base=[1], height=[2], unit=[""], points=["", [], [1.0]])
     assert (dict(call.arguments), call.optional) == (
