@@ -1,0 +1,1 @@
+"""Journeys: trains, flights and hotels to search, book, change and cancel."""
