@@ -5,8 +5,10 @@ import json
 import os
 import secrets
 import signal
+import socket
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import DEVNULL, Process
 from contextlib import suppress
 
 from pydantic import TypeAdapter, ValidationError
@@ -18,8 +20,6 @@ from app.sandbox.work import Broke, Done, Lost, Outcome, Work
 
 START_SECONDS = 120.0
 """For starting Python, and for importing a function's module: generous, since only our own code can be slow there."""
-END_SECONDS = 10.0
-"""For a killed process to be gone."""
 BOOT = (
     "import json, sys\n"
     "sys.path[:] = json.loads(sys.argv[2])\n"
@@ -45,8 +45,10 @@ _ANSWER = TypeAdapter(_Answer)
 class Worker:
     """Started by `start`, good for one call at a time, of no use once it was killed or lost."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, reader: StreamReader, writer: StreamWriter) -> None:
         self._process = process
+        self._reader = reader
+        self._writer = writer
         self._talk = asyncio.Lock()
         self._loaded: set[str] = set()
         self.calls = 0
@@ -55,16 +57,23 @@ class Worker:
     @classmethod
     async def start(cls) -> "Worker":
         """OSError or TimeoutError when it cannot."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-s", "-P", "-B", "-c", BOOT, str(os.getpid()), _module_path()),
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=DEVNULL,
-            cwd="/",
-            env=ENVIRONMENT,
-            start_new_session=True,
-        )
-        worker = cls(process)
+        ours, its = socket.socketpair()
+        with its:
+            reader, writer = await asyncio.open_unix_connection(sock=ours)
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-s", "-P", "-B", "-c", BOOT, str(os.getpid()), _module_path()),
+                    stdin=its.fileno(),
+                    stdout=DEVNULL,
+                    stderr=DEVNULL,
+                    cwd="/",
+                    env=ENVIRONMENT,
+                    start_new_session=True,
+                )
+            except BaseException:
+                writer.close()
+                raise
+        worker = cls(process, reader, writer)
         try:
             async with asyncio.timeout(START_SECONDS):
                 answer = await worker._read(STARTED, SLACK_BYTES)
@@ -107,23 +116,19 @@ class Worker:
         return Broke(answer.fault) if answer.fault is not None else Done(answer.result)
 
     async def _write(self, message: bytes) -> None:
-        if self._process.stdin is None:
-            raise ValueError("a worker without a way in")
         with suppress(ConnectionError):  # it is dead, which reading tells in more detail
-            self._process.stdin.write(message)
-            await self._process.stdin.drain()
+            self._writer.write(message)
+            await self._writer.drain()
 
     async def _read(self, token: bytes, most_bytes: int) -> _Answer | Lost:
-        if self._process.stdout is None:
-            raise ValueError("a worker without a way out")
         try:
-            size, answered = HEAD.unpack(await self._process.stdout.readexactly(HEAD.size))
+            size, answered = HEAD.unpack(await self._reader.readexactly(HEAD.size))
             if answered != token:
                 return Lost(None, "it answered something else")
             if size > most_bytes:
                 return Lost("output_bytes", "it said too much")
-            return _ANSWER.validate_json(await self._process.stdout.readexactly(size))
-        except asyncio.IncompleteReadError:
+            return _ANSWER.validate_json(await self._reader.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError):
             return await self._death()
         except ValidationError:
             return Lost(None, "it answered what cannot be read")
@@ -141,8 +146,6 @@ class Worker:
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        if self._process.stdin is not None:
-            self._process.stdin.close()
 
     async def end(self) -> None:
         """Killed, and gone. A call under way has its answer before."""
@@ -152,11 +155,10 @@ class Worker:
 
     async def _gone(self) -> None:
         self.kill()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(END_SECONDS):
-                while self._process.stdout is not None and await self._process.stdout.read(SLACK_BYTES):
-                    pass  # its end is only noticed behind all that it has said
-                await self._process.wait()
+        await self._process.wait()
+        self._writer.transport.abort()
+        with suppress(OSError):
+            await self._writer.wait_closed()
 
 
 def _module_path() -> str:

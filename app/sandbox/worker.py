@@ -96,8 +96,8 @@ def _address_space() -> int:
 
 
 def _streams() -> tuple[BinaryIO, BinaryIO]:
-    """Those that this process was started with, moved away from where functions print to and read from."""
-    orders, answers = os.dup(0), os.dup(1)
+    """Both ends of the socket that it was started with, moved away from where functions print to and read from."""
+    orders, answers = os.dup(0), os.dup(0)
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nothing, standard)

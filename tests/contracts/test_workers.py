@@ -4,11 +4,12 @@ import asyncio
 import os
 import select
 import signal
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import uvloop
 from pydantic import JsonValue
 
 from app.domain.work import Limits
@@ -25,9 +26,10 @@ LOST_TWICE = "its worker was lost twice, the last time because"
 
 Play = Callable[[ProcessWorkers], Awaitable[object]]
 Attempts = list[tuple[str, str]]
+Run = Callable[[Coroutine[object, object, object]], object]
 
 
-def played(play: Play, places: int = PLACES) -> tuple[object, Attempts]:
+def played(play: Play, places: int = PLACES, run: Run = asyncio.run) -> tuple[object, Attempts]:
     """What `play` gives, and what became of every attempt that was made meanwhile."""
     attempts: Attempts = []
     workers = ProcessWorkers(places, lambda function, outcome, _: attempts.append((function.split(":")[1], outcome)))
@@ -38,7 +40,7 @@ def played(play: Play, places: int = PLACES) -> tuple[object, Attempts]:
         finally:
             await workers.close()
 
-    return asyncio.run(all_of_it()), attempts
+    return run(all_of_it()), attempts
 
 
 def told(play: Play) -> object:
@@ -125,14 +127,23 @@ DEATHS: list[tuple[Callable[..., JsonValue], list[JsonValue], str]] = [
 ]
 
 
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 @pytest.mark.parametrize(("function", "arguments", "because"), DEATHS)
 def test_a_worker_that_dies_without_exceeding_anything_is_our_fault(
-    function: Callable[..., JsonValue], arguments: list[JsonValue], because: str
+    function: Callable[..., JsonValue],
+    arguments: list[JsonValue],
+    because: str,
+    run: Run,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     name = function.__name__
     words = f"tests.untrusted:{name}: {LOST_TWICE} {because}"
-    seen = played(lambda workers: fate(workers.run(function, *arguments)))
-    assert seen == (("failed", words), [(name, "died")] * 2)
+    seen = played(lambda workers: fate(workers.run(function, *arguments)), run=run)
+    assert (*seen, caplog.messages) == (
+        ("failed", words),
+        [(name, "died")] * 2,
+        [f"tests.untrusted:{name}: a worker was lost (died: {because})"],
+    )
 
 
 def test_sys_exit_is_a_fault_like_any_other() -> None:
