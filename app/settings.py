@@ -79,7 +79,7 @@ class JudgeSettings(_Section):
     breaker_seconds: Positive = 30.0
     """For so long; then one call finds out whether it is back."""
     fallback: Name | None = None
-    """The judge that is asked when this one refuses, by its name."""
+    """The judge that is asked when this one refuses, or gives no answer that can be used; by its name."""
     allow_self_judge: bool = False
     """Let this judge score a policy that is its own model."""
 

@@ -141,7 +141,7 @@ class Judgement(Frozen):
     """What was asked, as a digest: equal for an answer and its repetitions from memory. Empty for judges that keep no
     memory."""
     instead_of: tuple["Judgement", ...] = ()
-    """What the judges said that were asked before this one and refused. Stored as judgements of their own."""
+    """What judges said that were asked before this one and gave nothing of use. Stored as judgements of their own."""
 
     @property
     def each(self) -> tuple["Judgement", ...]:

@@ -13,8 +13,9 @@ from app.judges.account import Account
 from app.judges.budget import new_hold
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
+from app.judges.declining import declines
 from app.judges.expected import with_expected_scores
-from app.judges.failures import ReadingFailed
+from app.judges.failures import ReadingFailed, refusal
 from app.judges.forgetful import Forgetful
 from app.judges.line import Line, Said, Spent
 from app.judges.prompt import TEMPLATES_DIGEST, correction_for, prompt_for
@@ -42,10 +43,12 @@ class ChatJudge:
         config: ChatJudgeConfig,
         memory: JudgementMemory | None = None,
         *,
+        has_fallback: bool = False,
         chance: Callable[[], float] = random.random,
         now: Callable[[], datetime] = _now,
     ) -> None:
-        """Its spending counts in `memory`, together with that of others who ask the same judge; alone without one."""
+        """Its spending counts in `memory`, together with that of others who ask the same judge; alone without one. With
+        a fallback behind it a plain refusal is not argued with."""
         self.name = config.name
         self.model = config.model
         self.digest = digest(
@@ -60,6 +63,7 @@ class ChatJudge:
             }
         )
         self._config = config
+        self._has_fallback = has_fallback
         self._key = config.api_key.get_secret_value() if config.api_key is not None else ""
         self._memory = Forgetful(now) if memory is None else memory
         self.account = Account(now)
@@ -163,6 +167,8 @@ class ChatJudge:
     async def _answer(self, request: JudgeRequest, messages: list[Said], deadline: Deadline, spent: Spent) -> Answer:
         """Asks once more, with what was wrong, when the first answer cannot be used."""
         found = await self._read(await self._line.ask(messages, request, deadline, spent), request)
+        if isinstance(found, Unusable) and self._has_fallback and declines(spent.raw):
+            raise refusal(spent.raw)
         if isinstance(found, Unusable):
             spent.trouble = f"the answer cannot be used: {'; '.join(found.problems)}"
             messages += [
@@ -170,6 +176,8 @@ class ChatJudge:
                 {"role": "user", "content": correction_for(found.problems)},
             ]
             found = await self._read(await self._line.ask(messages, request, deadline, spent), request)
+        if isinstance(found, Unusable) and declines(spent.raw):
+            raise refusal(spent.raw)
         if isinstance(found, Unusable):
             problems = "; ".join(found.problems)
             raise ReadingFailed(f"the answer cannot be used, nor the corrected one: {problems}", "unusable")

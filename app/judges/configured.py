@@ -18,10 +18,13 @@ def _now() -> datetime:
 def chat_judges(
     configs: Sequence[ChatJudgeConfig], fallbacks: Mapping[str, str], memory: JudgementMemory | None
 ) -> dict[str, Judge]:
-    """By name. `fallbacks` names, for some, the judge that is asked where they refuse; its own fallback is not asked
-    then. ValueError for one that is no other judge. Without a `memory` everything is asked anew."""
+    """By name. `fallbacks` names, for some, the judge that is asked where they refuse or give nothing of use; its own
+    fallback is not asked then. ValueError for one that is no other judge. Without a `memory` all is asked anew."""
     memory = Forgetful(_now) if memory is None else memory
-    remembering = {config.name: RememberingJudge(ChatJudge(config, memory), memory) for config in configs}
+    remembering = {
+        config.name: RememberingJudge(ChatJudge(config, memory, has_fallback=config.name in fallbacks), memory)
+        for config in configs
+    }
     judges: dict[str, Judge] = dict(remembering)
     for name, fallback in fallbacks.items():
         if fallback not in remembering or fallback == name:

@@ -17,6 +17,11 @@ class ReadingFailed(JudgeFailed):
         self.failure = failure
 
 
+def refusal(said: str) -> ReadingFailed:
+    """For a judge that declines in these words."""
+    return ReadingFailed(f"the judge refuses: {' '.join(said.split())[:200]}", "refused")
+
+
 class CallFailed(Exception):
     """One call to a judge's server that brought no answer. `code` and `told` are what the server says of it,
     `retry_after` is in seconds, and without `reached` nothing was sent."""

@@ -19,7 +19,7 @@ from app.judges.configuration import ChatJudgeConfig, JsonMode
 from app.judges.connection import Connection
 from app.judges.deadline import Deadline
 from app.judges.expected import ALTERNATIVES_ASKED
-from app.judges.failures import CallFailed, ReadingFailed
+from app.judges.failures import CallFailed, ReadingFailed, refusal
 from app.judges.formats import AnswerFormat, response_format
 from app.judges.limits import AdaptiveLimit, Rate
 from app.judges.prices import estimated_tokens
@@ -104,7 +104,7 @@ class Line:
             except CallFailed as failed:
                 spent.trouble = self.last_error = failed.words
                 strange += failed.status == 200
-                if weaker := self._format.weaker(mode, failed):
+                if failed.code not in _FILTERED and (weaker := self._format.weaker(mode, failed)):
                     mode = weaker
                     continue
                 _require_passing(failed, strange)
@@ -112,7 +112,7 @@ class Line:
             else:
                 self._format.worked(mode)
                 if reply.refused:
-                    raise ReadingFailed(f"the judge refuses: {' '.join(reply.text.split())[:200]}", "refused")
+                    raise refusal(reply.text)
                 return reply
             attempt += 1
             if deadline.left <= pause:

@@ -287,15 +287,16 @@ def with_fallback(failure: JudgeFailure | None) -> tuple[Judgement, JudgeWithFal
     return asyncio.run(play()), judge
 
 
-def test_a_refusal_goes_to_the_fallback_and_is_kept_beside_its_answer() -> None:
-    made, judge = with_fallback("refused")
+@pytest.mark.parametrize("failure", ["refused", "unusable"])
+def test_a_failure_of_the_model_goes_to_the_fallback_and_is_kept_beside_its_answer(failure: JudgeFailure) -> None:
+    made, judge = with_fallback(failure)
     told = [(one.judge, one.failure, one.cost_usd, one.instead_of) for one in made.each]
     assert (made.judge, made.error) == ("second", None)
-    assert told == [("first", "refused", 1.0, ()), ("second", None, 1.0, ())]
+    assert told == [("first", failure, 1.0, ()), ("second", None, 1.0, ())]
     assert judge.digest != Oracle().digest
 
 
-@pytest.mark.parametrize("failure", [None, "unavailable", "unusable", "budget"])
+@pytest.mark.parametrize("failure", [None, "unavailable", "budget", "language"])
 def test_nothing_else_does(failure: JudgeFailure | None) -> None:
     made, _ = with_fallback(failure)
     assert (made.judge, made.failure, len(made.each)) == ("first", failure, 1)
