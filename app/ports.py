@@ -282,6 +282,15 @@ class Leased:
     drained: bool
 
 
+@dataclass(frozen=True)
+class Front:
+    """`position` is the next that a stream gives out; `held` are the indexes of tasks that somebody in the stream's run
+    holds, whichever stream they came from."""
+
+    position: int
+    held: frozenset[int]
+
+
 class Tasks(Protocol):
     """Tasks that were handed out, and the leases on them."""
 
@@ -305,6 +314,9 @@ class Tasks(Protocol):
 
     async def leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
         """What each lease was given for, whatever has become of it since."""
+
+    async def front(self, stream: Stream) -> Front:
+        """At this moment: others may lease meanwhile."""
 
 
 class Sheets(Protocol):
@@ -337,9 +349,10 @@ class IdempotencyKey:
 
 
 class Outcomes(Protocol):
-    async def since(self, stream: Stream, sequence: int, limit: int) -> list[TaskOutcome]:
-        """The training groups of the stream's run, environment, split and params after that place among all groups, in
-        order: what every stream of the run handed out."""
+    async def since(self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()) -> list[TaskOutcome]:
+        """The training groups of the stream's run, environment, split and params, whichever stream of the run handed
+        their tasks out: the newest `limit` after that place among all groups, and those in the places `others`. In the
+        order of their places."""
 
 
 class Groups(Protocol):

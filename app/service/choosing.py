@@ -3,8 +3,8 @@
 import json
 import math
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import lru_cache, partial
 
 from pydantic import BaseModel, JsonValue
 
@@ -14,7 +14,7 @@ from app.ports import Locate
 from app.prompts import canonical_json
 from app.service.catalogue import Hosted
 from app.service.identity import distinct
-from app.service.order import locator, weighted
+from app.service.order import Narrowed, locator, unchanged, weighted
 from app.service.requests import NextBatch
 from app.service.shares import BLOCK
 
@@ -22,19 +22,39 @@ Pool = tuple[float, tuple[int, ...]]
 """A weight and the indexes that share it."""
 
 
-def locate_in(hosted: Hosted, request: NextBatch, params: BaseModel, seed: int | None) -> Locate:
-    """InvalidRequest naming `select` or `weights` where no task is like that."""
+Label = Callable[[int], str | None]
+"""Pure: the label of the task at an index."""
+
+
+def locate_in(
+    hosted: Hosted, request: NextBatch, params: BaseModel, seed: int | None, narrowed: Narrowed = unchanged
+) -> Locate:
+    """`narrowed` picks among the tasks that have the same chance of being drawn: with weights, within each pool.
+    InvalidRequest naming `select` or `weights` where no task is like that."""
     size = hosted.environment.size(request.split, params)
-    chosen = _chosen(hosted, request, params, size) if request.chosen else None
+    chosen = _chosen(hosted, request, params, size) if request.select.chosen else None
     if request.weights:
-        return weighted(_pools(hosted, request, params, size, chosen), seed)
-    return locator(size, seed, one_epoch=request.split == "test", chosen=chosen)
+        return weighted(_pools(hosted, request, params, size, chosen), seed, narrowed)
+    return narrowed(locator(size, seed, one_epoch=request.split == "test", chosen=chosen))
+
+
+def labels_in(hosted: Hosted, split: Split, params: BaseModel) -> Label:
+    """What figures are broken down by tells which tasks are alike."""
+    key = hosted.environment.stats_label
+    return (lambda _: None) if key is None else partial(_label_at, hosted, split, params.model_dump_json(), key)
+
+
+@lru_cache(maxsize=2**16)
+def _label_at(hosted: Hosted, split: Split, params_json: str, key: str, index: int) -> str | None:
+    environment = hosted.environment
+    value = environment.task(split, index, environment.Params.model_validate_json(params_json)).metadata.get(key)
+    return value if isinstance(value, str) else None
 
 
 def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
     if size is None:
         raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
-    wanted = {key: set(map(canonical_json, distinct(values))) for key, values in request.chosen.items()}
+    wanted = {key: set(map(canonical_json, distinct(values))) for key, values in request.select.chosen.items()}
     indexes = [_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
     kept = [
         {index for value, some in values.items() if value in texts for index in some}

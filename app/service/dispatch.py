@@ -12,12 +12,12 @@ from app.domain.tasks import Context, Task, TaskKey
 from app.errors import InvalidRequest
 from app.ports import Locate, Observer, Panels, Place, Retriever, Tasks
 from app.service.catalogue import Catalogue, Hosted
-from app.service.choosing import locate_in
-from app.service.difficulty import Difficulty, Label, targeted
+from app.service.choosing import labels_in, locate_in
+from app.service.difficulty import Difficulty, settled, targeted
 from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
-from app.service.requests import TARGET, Batch, HandedOut, MixMember, NextBatch, NextMixedBatch
+from app.service.requests import TARGET, Batch, HandedOut, MixMember, NextBatch, NextMixedBatch, Select
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
 from app.service.shelf import Shelf
@@ -72,10 +72,7 @@ class Dispatcher:
         _refuse_leased_evaluation(request)
         _refuse_a_target_without_leases(request)
         run = await self._run(request.run, [hosted])
-        source = _source(hosted, run, request)
-        if request.target_pass_rate is not None:
-            rates = await self._difficulty.rates(source.stream)
-            source = replace(source, locate=targeted(source.locate, request.target_pass_rate, rates, _label(source)))
+        source = await self._aimed(_source(hosted, run, request), request, run)
         if run is not None and request.cursor is None:
             leased = await self._tasks.lease(source.stream, request.batch_size, request.lease_seconds, source.locate)
             dealt = [Dealt(lease.slot, lease) for lease in leased.leases]
@@ -86,6 +83,24 @@ class Dispatcher:
         slots = [slot for position in range(first, ahead) if (slot := source.locate(position)) is not None]
         tasks = await self._hand_out(source, [Dealt(slot) for slot in slots])
         return Batch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
+
+    async def _aimed(self, source: Source, request: NextBatch, run: Run | None) -> Source:
+        """Its places as they are for the run's target, if it has one."""
+        target = request.select.target_pass_rate
+        if target is None or run is None:
+            return source
+        rates = await self._difficulty.rates(source.stream)
+        front = await self._tasks.front(source.stream)
+        label = labels_in(source.hosted, request.split, source.params)
+        passed_over = set(front.held)
+
+        def narrowed(locate: Locate) -> Locate:
+            return targeted(locate, target, rates, label, passed_over)
+
+        locate = locate_in(source.hosted, request, source.params, run.seed, narrowed)
+        # Whoever leases holds the store's writer: nothing that takes time is left for then.
+        ready = await asyncio.to_thread(settled, locate, front.position, request.batch_size + 1)
+        return replace(source, locate=ready)
 
     async def next_mixed_batch(self, request: NextMixedBatch) -> Batch:
         _refuse_leased_evaluation(request)
@@ -203,7 +218,7 @@ def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:
 
 def _refuse_a_target_without_leases(request: NextBatch) -> None:
     """What is near a target changes with every group of the run, so the same request could not give the same tasks."""
-    if request.target_pass_rate is None:
+    if request.select.target_pass_rate is None:
         return
     if request.run is None or request.cursor is not None:
         raise InvalidRequest(
@@ -211,18 +226,6 @@ def _refuse_a_target_without_leases(request: NextBatch) -> None:
         )
     if request.split == "test":
         raise InvalidRequest("the test split is gone through once, whatever its difficulty", field=f"select.{TARGET}")
-
-
-def _label(source: Source) -> Label:
-    """What figures are broken down by tells which tasks are alike."""
-    environment = source.hosted.environment
-    key = environment.stats_label
-
-    def label(index: int) -> str | None:
-        value = None if key is None else environment.task(source.stream.split, index, source.params).metadata.get(key)
-        return value if isinstance(value, str) else None
-
-    return label
 
 
 def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
@@ -235,16 +238,16 @@ def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
             hosted.name,
             request.split,
             params.model_dump(mode="json"),
-            _selection(request),
+            _selection(request.select),
             request.weights,
         ),
         locate=locate_in(hosted, request, params, run.seed if run is not None else None),
     )
 
 
-def _selection(request: NextBatch) -> dict[str, tuple[JsonValue, ...]]:
-    target = request.target_pass_rate
-    return dict(request.chosen) | ({} if target is None else {TARGET: (target,)})
+def _selection(select: Select) -> dict[str, tuple[JsonValue, ...]]:
+    target = select.target_pass_rate
+    return dict(select.chosen) | ({} if target is None else {TARGET: (target,)})
 
 
 def _member(place: int, hosted: Hosted, run: Run | None, member: MixMember) -> Source:

@@ -1,7 +1,7 @@
 """In which order a stream visits an environment's tasks: pure arithmetic, the same in every process."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from app.domain.runs import Slot
@@ -10,6 +10,13 @@ from app.prompts import digest_of_text
 from app.service.shares import place_of
 
 ENDLESS_OFFSETS = 2**40
+
+Narrowed = Callable[[Locate], Locate]
+"""Leaves out some of what it is given."""
+
+
+def unchanged(locate: Locate) -> Locate:
+    return locate
 
 
 @lru_cache(maxsize=64)
@@ -39,12 +46,15 @@ def locator(size: int | None, seed: int | None, *, one_epoch: bool, chosen: tupl
     return locate
 
 
-def weighted(pools: Sequence[tuple[float, tuple[int, ...]]], seed: int | None) -> Locate:
-    """Endless draws from pools of indexes, each by its weight and without replacement until it has been gone through.
-    An epoch of a slot is one round of its pool."""
+def weighted(
+    pools: Sequence[tuple[float, tuple[int, ...]]], seed: int | None, narrowed: Narrowed = unchanged
+) -> Locate:
+    """Endless draws from pools of indexes, each by its weight and, unless `narrowed` picks, without replacement until
+    it has been gone through. An epoch of a slot is one round of its pool."""
     weights = tuple(weight for weight, _ in pools)
     locators = [
-        locator(0, _seed_in(seed, number), one_epoch=False, chosen=pool) for number, (_, pool) in enumerate(pools)
+        narrowed(locator(0, _seed_in(seed, number), one_epoch=False, chosen=pool))
+        for number, (_, pool) in enumerate(pools)
     ]
 
     def locate(position: int) -> Slot | None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final
 
-from pydantic import Field, JsonValue, field_validator
+from pydantic import ConfigDict, Field, JsonValue
 
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Outcome, Score
@@ -23,9 +23,8 @@ LeaseSeconds = Annotated[
 TaskId = Annotated[str, Field(pattern=r"^task_[0-9a-f]{32}$")]
 LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-f]{32}$")]
 GroupId = Annotated[str, Field(pattern=r"^group_[0-9a-f]{32}$")]
-Select = dict[str, tuple[FiniteJson, ...] | Unit]
+Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
 TARGET: Final = "target_pass_rate"
-"""The one wish of a selection that is no metadata key."""
 Weights = dict[
     Annotated[str, Field(max_length=100)],
     Annotated[dict[str, Annotated[FiniteNumber, Field(ge=0, le=1e6)]], Field(min_length=1, max_length=500)],
@@ -46,19 +45,27 @@ class BatchOptions(Frozen):
     cursor: Cursor | None = None
 
 
+class Select(Frozen):
+    """Only tasks whose public metadata has one of these values, by key."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, tuple[FiniteJson, ...]]
+
+    target_pass_rate: Rate | None = None
+    """No metadata key: of a few tasks at a time the one is leased whose pass rate, by this run's own groups, is
+    expected nearest to it. Needs a `run`, and is for training tasks."""
+
+    @property
+    def chosen(self) -> Mapping[str, tuple[FiniteJson, ...]]:
+        """The selection by metadata."""
+        return self.model_extra or {}
+
+
 class NextBatch(BatchOptions):
     split: Split = "train"
     params: dict[str, FiniteJson] = {}
     """Of the environment; see its entry in the catalogue."""
-    select: Annotated[
-        Select,
-        Field(
-            description="Only tasks whose public metadata has one of these values, by key. The key `target_pass_rate` "
-            "takes a number instead: of a few tasks at a time the one is leased whose pass rate, by this run's own "
-            "groups, is expected nearest to it.",
-            examples=[{"target_pass_rate": 0.5}],
-        ),
-    ] = {}
+    select: Select = Field(default_factory=Select, examples=[{"target_pass_rate": 0.5}])
     weights: Annotated[
         Weights,
         Field(
@@ -67,24 +74,6 @@ class NextBatch(BatchOptions):
             "weigh 1, 0 leaves them out. Mixes training tasks without end.",
         ),
     ] = {}
-
-    @field_validator("select")
-    @classmethod
-    def _one_number(cls, select: Select) -> Select:
-        for key, value in select.items():
-            if isinstance(value, float) != (key == TARGET):
-                raise ValueError(f"{key} takes " + ("a number from 0 to 1" if key == TARGET else "a list of values"))
-        return select
-
-    @property
-    def chosen(self) -> Mapping[str, tuple[FiniteJson, ...]]:
-        """The selection by metadata."""
-        return {key: value for key, value in self.select.items() if isinstance(value, tuple)}
-
-    @property
-    def target_pass_rate(self) -> float | None:
-        target = self.select.get(TARGET)
-        return target if isinstance(target, float) else None
 
 
 class MixMember(Frozen):

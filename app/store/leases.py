@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Select, exists, func, insert, literal_column, select, update
 
 from app.domain.runs import HeldLease, Lease, Slot, Stream
-from app.ports import Leased, Locate
+from app.ports import Front, Leased, Locate
 from app.prompts import canonical_json, digest
 from app.store.database import Database
 from app.store.payloads import decode_json, from_micros
@@ -63,6 +63,12 @@ def held(connection: Connection, lease_ids: Sequence[str]) -> dict[str, HeldLeas
         )
         for row in connection.execute(statement).mappings()
     }
+
+
+def front(connection: Connection, database: Database, stream: Stream) -> Front:
+    position = connection.execute(select(streams.c.position).where(*_is(stream))).scalar()
+    held = select(leases.c.index).where(*_held_in(stream, digest(stream.params), database.now(connection)))
+    return Front(position=position or 0, held=frozenset(connection.execute(held).scalars()))
 
 
 @dataclass
@@ -185,15 +191,8 @@ class _HandOut:
 
     def _busy(self, indexes: Sequence[int]) -> set[int]:
         """Those whose task somebody in this run holds, whichever stream it came from."""
-        statement = select(leases.c.index).where(
-            leases.c.run == self.stream.run,
-            leases.c.environment == self.stream.environment,
-            leases.c.split == self.stream.split,
-            leases.c.params_digest == self.params_digest,
-            leases.c.index.in_(indexes),
-            _LIVE,
-            leases.c.expires_at > self.now,
-        )
+        held = _held_in(self.stream, self.params_digest, self.now)
+        statement = select(leases.c.index).where(*held, leases.c.index.in_(indexes))
         return set(self.connection.execute(statement).scalars())
 
     def _rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
@@ -205,6 +204,18 @@ class _HandOut:
 
 def _is(stream: Stream) -> tuple[Any, ...]:
     return streams.c.run == stream.run, streams.c.digest == stream.digest
+
+
+def _held_in(stream: Stream, params_digest: str, now: int) -> tuple[Any, ...]:
+    """Leases of the run on tasks like the stream's."""
+    return (
+        leases.c.run == stream.run,
+        leases.c.environment == stream.environment,
+        leases.c.split == stream.split,
+        leases.c.params_digest == params_digest,
+        _LIVE,
+        leases.c.expires_at > now,
+    )
 
 
 def _slot(row: RowMapping) -> Slot:

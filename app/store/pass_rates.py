@@ -1,6 +1,8 @@
 """What a run's groups say of how hard tasks are: read from the groups themselves, nothing is kept twice."""
 
-from sqlalchemy import Connection, select
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, RowMapping, Select, select
 
 from app.domain.pass_rates import TaskOutcome
 from app.domain.runs import Stream
@@ -15,12 +17,24 @@ class StoredOutcomes(Outcomes):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def since(self, stream: Stream, sequence: int, limit: int) -> list[TaskOutcome]:
-        return await self._database.read(lambda connection: _since(connection, stream, sequence, limit))
+    async def since(self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()) -> list[TaskOutcome]:
+        return await self._database.read(lambda connection: _since(connection, stream, sequence, limit, others))
 
 
-def _since(connection: Connection, stream: Stream, sequence: int, limit: int) -> list[TaskOutcome]:
-    statement = (
+def _since(
+    connection: Connection, stream: Stream, sequence: int, limit: int, others: Sequence[int]
+) -> list[TaskOutcome]:
+    newest = _groups_of(stream).where(groups.c.sequence > sequence).order_by(groups.c.sequence.desc()).limit(limit)
+    found = {row["sequence"]: row for row in connection.execute(newest).mappings()}
+    if others:
+        named = _groups_of(stream).where(groups.c.sequence.in_(others))
+        found |= {row["sequence"]: row for row in connection.execute(named).mappings()}
+    return [_outcome(found[place]) for place in sorted(found)]
+
+
+def _groups_of(stream: Stream) -> Select[tuple[int, str, int, float, int, str | None]]:
+    """Whichever stream of the run handed their tasks out."""
+    return (
         select(
             groups.c.sequence,
             groups.c.outcome,
@@ -32,23 +46,20 @@ def _since(connection: Connection, stream: Stream, sequence: int, limit: int) ->
         .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
         .where(
             groups.c.run == stream.run,
-            groups.c.sequence > sequence,
+            groups.c.environment == stream.environment,
             groups.c.purpose == "train",
-            tasks.c.environment == stream.environment,
             tasks.c.split == stream.split,
             tasks.c.params_digest == digest(stream.params),
         )
-        .order_by(groups.c.sequence)
-        .limit(limit)
     )
-    return [
-        TaskOutcome(
-            sequence=row["sequence"],
-            index=row["index"],
-            label=None if row["label"] is None else str(decode_json(row["label"])),
-            tried=row["absolute_count"],
-            passed=row["absolute_sum"],
-            pending=row["outcome"] == "pending",
-        )
-        for row in connection.execute(statement).mappings()
-    ]
+
+
+def _outcome(row: RowMapping) -> TaskOutcome:
+    return TaskOutcome(
+        sequence=row["sequence"],
+        index=row["index"],
+        label=None if row["label"] is None else str(decode_json(row["label"])),
+        tried=row["absolute_count"],
+        passed=row["absolute_sum"],
+        pending=row["outcome"] == "pending",
+    )

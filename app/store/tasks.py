@@ -8,7 +8,7 @@ from sqlalchemy import Connection, RowMapping, select
 from app.domain.groups import Prompt, TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, Message, TaskKey
-from app.ports import Leased, Locate, Place, Tasks
+from app.ports import Front, Leased, Locate, Place, Tasks
 from app.prompts import canonical_json, digest, digest_of_text
 from app.store import leases
 from app.store.database import Database
@@ -60,6 +60,9 @@ class StoredTasks(Tasks):
         if not wanted:
             return {}
         return await self._database.read(lambda connection: leases.held(connection, wanted))
+
+    async def front(self, stream: Stream) -> Front:
+        return await self._database.read(lambda connection: leases.front(connection, self._database, stream))
 
 
 def load_tasks(connection: Connection, task_ids: Sequence[str]) -> dict[str, TaskRecord]:

@@ -8,7 +8,7 @@ from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context
 from app.main import gateway_of
-from app.ports import Leased, Locate, NoWorkers, Place, Tasks
+from app.ports import Front, Leased, Locate, NoWorkers, Place, Tasks
 from app.service.requests import MixMember, NextMixedBatch
 from app.sources.configured import ConfiguredDatasets
 from app.store.store import Store
@@ -45,6 +45,9 @@ class CountedTasks(Tasks):
 
     async def leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
         return await self._inner.leases(lease_ids)
+
+    async def front(self, stream: Stream) -> Front:
+        return await self._inner.front(stream)
 
 
 def test_only_members_that_were_drawn_are_asked_for_tasks(tmp_path: Path, migrated_file: Path) -> None:
