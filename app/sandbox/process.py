@@ -27,7 +27,7 @@ BOOT = (
     "serve(int(sys.argv[1]))\n"
 )
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
-"""All of a worker's: no secret of the service, and the same order of sets every time."""
+"""All of a worker's: none of the service's variables, and the same order of sets every time."""
 
 
 class _Answer(Frozen):

@@ -166,7 +166,7 @@ def test_what_it_prints_and_reads_is_not_the_stream_of_answers() -> None:
     assert told(lambda workers: workers.run(untrusted.printed, "hello")) == ["", "said"]
 
 
-def test_a_worker_has_no_secrets_and_little_room(tmp_path: Path) -> None:
+def test_a_worker_inherits_no_variables_and_has_little_room(tmp_path: Path) -> None:
     assert told(lambda workers: workers.run(untrusted.surroundings, str(tmp_path / "file"))) == {
         "environment": ["LC_ALL", "PYTHONHASHSEED"],
         "working_directory": "/",
