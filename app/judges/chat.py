@@ -18,13 +18,13 @@ from app.judges.expected import with_expected_scores
 from app.judges.failures import ReadingFailed, refusal
 from app.judges.forgetful import Forgetful
 from app.judges.line import Line, Said, Spent
-from app.judges.prompt import TEMPLATES_DIGEST, correction_for, prompt_for
+from app.judges.prompt import TEMPLATES_DIGEST, Prompt, Question, correction_for, prompt_for
 from app.judges.reading import encodable
 from app.judges.replies import ChatReply
 from app.judges.turns import turn
 from app.judges.verdicts import PARSER_VERSION, Answer, Unusable, read_answer
 from app.ports import JudgementMemory
-from app.prompts import digest
+from app.prompts import digest, digest_of_text
 
 _LONGEST_QUOTED: Final = 8_000
 """Characters of an unusable answer that are shown to the judge again."""
@@ -72,14 +72,13 @@ class ChatJudge:
     async def close(self) -> None:
         await self._line.close()
 
-    def reading_of(self, request: JudgeRequest) -> str:
-        """The identity of a question: equal for two that any answer would answer alike."""
-        config = self._config
-        return digest([self.name, self.digest, config.base_url, request.mode, request.vote, self.prompt_of(request)])
-
-    def prompt_of(self, request: JudgeRequest) -> str:
-        """What the judge is first told, as it is kept."""
-        return json.dumps(_messages(request), ensure_ascii=False)
+    def question(self, request: JudgeRequest) -> Question:
+        """Takes milliseconds for a large prompt: once per reading."""
+        told = prompt_for(request)
+        kept = json.dumps(_messages(told), ensure_ascii=False)
+        prompt_digest = digest_of_text(f"{self.digest} {kept}")
+        reading = digest([self.name, self._config.base_url, request.mode, request.vote, prompt_digest])
+        return Question(request, told, kept, prompt_digest, reading)
 
     def report(self) -> JudgeReport:
         line, standing = self._line, self.account.standing
@@ -101,7 +100,9 @@ class ChatJudge:
     async def judge(self, request: JudgeRequest) -> Judgement:
         """A reading that is accounted for at once and kept by nobody."""
         hold = new_hold()
-        judgement = await self.read(request, hold)
+        async with turn():
+            question = self.question(request)
+        judgement = await self.read(question, hold)
         await self.account_for(judgement, hold)
         return judgement
 
@@ -125,23 +126,20 @@ class ChatJudge:
         finally:
             self._line.budget.settled(hold)
 
-    async def read(self, request: JudgeRequest, hold: str) -> Judgement:
+    async def read(self, question: Question, hold: str) -> Judgement:
         """`hold` is under which name money is put aside meanwhile: to be given to `account_for`."""
         clock = asyncio.get_running_loop().time
         began = clock()
         spent = Spent(hold)
-        async with turn():
-            messages = _messages(request)
-        answer, error, failure = await self._within_deadline(request, messages, spent)
-        told = json.dumps(messages[:2], ensure_ascii=False)
+        answer, error, failure = await self._within_deadline(question.request, _messages(question.told), spent)
         judgement = Judgement(
             judge=self.name,
             model=self.model,
-            order=tuple(candidate.id for candidate in request.candidates),
+            order=tuple(candidate.id for candidate in question.request.candidates),
             verdicts=answer.verdicts if answer is not None else (),
             ranking=answer.ranking if answer is not None else (),
-            prompt=told,
-            prompt_digest=digest([self.digest, told]),
+            prompt=question.kept,
+            prompt_digest=question.prompt_digest,
             error=error,
             failure=failure,
             latency_seconds=clock() - began,
@@ -206,6 +204,5 @@ def _read(reply: ChatReply, request: JudgeRequest, expected: bool) -> Answer | U
     return read_answer(with_expected_scores(reply.text, reply.tokens) if expected else reply.text, request)
 
 
-def _messages(request: JudgeRequest) -> list[Said]:
-    prompt = prompt_for(request)
-    return [{"role": "system", "content": prompt.system}, {"role": "user", "content": prompt.user}]
+def _messages(told: Prompt) -> list[Said]:
+    return [{"role": "system", "content": told.system}, {"role": "user", "content": told.user}]

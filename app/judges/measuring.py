@@ -12,6 +12,7 @@ from app.judges.agreement import mean, normalised_ranks
 from app.judges.corruption import Pair, Specimen, identical_request
 from app.judges.gates.registry import failed_gates
 from app.judges.ladders import Ladder
+from app.judges.reading import Reply
 from app.ports import Judge
 from app.rewards import absolute_of, combine, criteria_of
 
@@ -142,8 +143,8 @@ async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] 
         pairs=tuple(
             Measured(
                 pair=pair,
-                clean_gated=bool(failed_gates(pair.clean, pair.specimen.gates)),
-                spoilt_gated=bool(failed_gates(pair.spoilt, pair.specimen.gates)),
+                clean_gated=bool(failed_gates(Reply(pair.clean), pair.specimen.gates)),
+                spoilt_gated=bool(failed_gates(Reply(pair.spoilt), pair.specimen.gates)),
                 both=both,
                 again=again,
             )

@@ -13,7 +13,7 @@ from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates, hints, t
 from app.judges.listwise import read_listwise
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
-from app.judges.reading import visible_text
+from app.judges.reading import Reply, visible_text
 from app.judges.readings import Group, Report, View, mean_values
 from app.judges.turns import turn
 from app.ports import Judge
@@ -177,10 +177,11 @@ def _checked(case: Case) -> Iterator[Sequence[tuple[str, GateFacts]]]:
 
 
 def _noticed_in(lines: Sequence[tuple[str, GateFacts]]) -> _Noticed:
-    failed = tuple(dict.fromkeys(gate for text, facts in lines for gate in failed_gates(text, facts)))
+    read = [(Reply(text), facts) for text, facts in lines]
+    failed = tuple(dict.fromkeys(gate for reply, facts in read for gate in failed_gates(reply, facts)))
     if failed:
         return _Noticed(failed, ())
-    return _Noticed((), tuple(dict.fromkeys(gate for text, facts in lines for gate in hints(text, facts))))
+    return _Noticed((), tuple(dict.fromkeys(gate for reply, facts in read for gate in hints(reply, facts))))
 
 
 def _answered(reports: Sequence[Report]) -> tuple[str, ...]:

@@ -46,6 +46,20 @@ class Prompt:
     user: str
 
 
+@dataclass(frozen=True)
+class Question:
+    """A request as one judge is asked it: put into words once, to be recognised, asked and kept."""
+
+    request: JudgeRequest
+    told: Prompt
+    kept: str
+    """What the judge is first told, as it is stored."""
+    prompt_digest: str
+    """Of that and of the judge."""
+    reading: str
+    """Equal for two questions that any answer would answer alike."""
+
+
 def prompt_for(request: JudgeRequest) -> Prompt:
     """The same bytes for the same request. What all groups of a rubric share comes first, then what all groups of a
     situation share, so that a server can reuse the prefix."""

@@ -8,6 +8,7 @@ from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.errors import StoreUnavailable
 from app.judges.budget import new_hold
+from app.judges.prompt import Question
 from app.judges.turns import turn
 from app.ports import Judge, JudgementMemory, Recalled, SelfReporting
 
@@ -20,11 +21,9 @@ REFRESH_SECONDS: Final = 5.0
 class AskedJudge(Judge, SelfReporting, Protocol):
     """A judge whose questions have an identity, and whose spending is accounted for apart from asking."""
 
-    def reading_of(self, request: JudgeRequest) -> str: ...
+    def question(self, request: JudgeRequest) -> Question: ...
 
-    def prompt_of(self, request: JudgeRequest) -> str: ...
-
-    async def read(self, request: JudgeRequest, hold: str) -> Judgement: ...
+    async def read(self, question: Question, hold: str) -> Judgement: ...
 
     async def account_for(self, judgement: Judgement, hold: str) -> None: ...
 
@@ -91,32 +90,33 @@ class RememberingJudge:
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         async with turn():
-            reading = self._judge.reading_of(request)
+            question = self._judge.question(request)
+        reading = question.reading
         task = self._under_way.get(reading)
         if task is not None:
             self._hits += 1
             return _again(await asyncio.shield(task))
-        task = asyncio.create_task(self._read(reading, request))
+        task = asyncio.create_task(self._read(question))
         self._under_way[reading] = task
         task.add_done_callback(lambda _: self._under_way.pop(reading, None))
         return await asyncio.shield(task)
 
-    async def _read(self, reading: str, request: JudgeRequest) -> Judgement:
+    async def _read(self, question: Question) -> Judgement:
         try:
-            recalled = await self._memory.get(reading)
+            recalled = await self._memory.get(question.reading)
             if recalled is not None:
-                return self._recalled(reading, recalled, request)
+                return self._recalled(recalled, question)
             hold = new_hold()
-            judgement = (await self._judge.read(request, hold)).model_copy(update={"reading": reading})
+            judgement = (await self._judge.read(question, hold)).model_copy(update={"reading": question.reading})
             if judgement.calls > 0:
-                self._claimed.add(reading)
+                self._claimed.add(question.reading)
             await self._judge.account_for(judgement, hold)
             return judgement
         except StoreUnavailable as error:
             return Judgement(
                 judge=self.name,
                 model=self.model,
-                order=tuple(candidate.id for candidate in request.candidates),
+                order=tuple(candidate.id for candidate in question.request.candidates),
                 error=f"what the judge says cannot be written down: {error.detail}",
                 failure="unavailable",
             )
@@ -128,12 +128,12 @@ class RememberingJudge:
             with contextlib.suppress(StoreUnavailable):
                 await self._judge.refresh()
 
-    def _recalled(self, reading: str, recalled: Recalled, request: JudgeRequest) -> Judgement:
+    def _recalled(self, recalled: Recalled, question: Question) -> Judgement:
         self._hits += 1
-        whole = recalled.judgement.model_copy(update={"prompt": self._judge.prompt_of(request)})
-        if recalled.claimed or reading in self._claimed:
+        whole = recalled.judgement.model_copy(update={"prompt": question.kept})
+        if recalled.claimed or question.reading in self._claimed:
             return _again(whole)
-        self._claimed.add(reading)
+        self._claimed.add(question.reading)
         return whole
 
 

@@ -272,7 +272,7 @@ def test_the_schema_names_the_candidates_and_criteria() -> None:
 
 def test_readings_are_told_apart_by_all_that_matters() -> None:
     def reading(request: JudgeRequest = REQUEST, url: str = "http://127.0.0.1:1/v1", **more: object) -> str:
-        return ChatJudge(config(url, **more)).reading_of(request)
+        return ChatJudge(config(url, **more)).question(request).reading
 
     other = REQUEST.model_copy(update={"candidates": (Candidate(id="q7", text="else"),)})
     changed = {

@@ -12,6 +12,7 @@ from app.domain.tasks import Task
 from app.domain.values import Split
 from app.envs.npc_arena import NpcArena, Params
 from app.judges.gates.registry import failed_gates
+from app.judges.reading import Reply
 from app.packaged import packaged_folder
 from app.prompts import canonical_json
 from app.sheets.casting import Cast, gate_facts
@@ -212,7 +213,7 @@ def test_every_exemplar_answers_a_scene_and_passes_the_gates() -> None:
         (cast.scene.id, [gate.flag for gate in gates])
         for cast, task in tasks()
         if cast.exemplar is not None
-        and (gates := failed_gates(cast.exemplar, gate_facts(cast, Params(), task.messages[0].content or "")))
+        and (gates := failed_gates(Reply(cast.exemplar), gate_facts(cast, Params(), task.messages[0].content or "")))
     ]
     assert (wanted - answered, failed) == (set(), [])
 

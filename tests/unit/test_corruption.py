@@ -16,6 +16,7 @@ from app.judges.gates.registry import failed_gates
 from app.judges.ladders import STEPS, ladders
 from app.judges.languages import LANGUAGES
 from app.judges.measuring import measure
+from app.judges.reading import Reply
 from app.judges.scripted import Script, ScriptedJudge, by_position, failing, indifferent, noisy
 
 
@@ -98,7 +99,7 @@ def test_the_same_seed_spoils_alike_and_another_otherwise() -> None:
 
 
 def test_clean_replies_pass_every_gate_and_are_never_the_spoilt_ones() -> None:
-    gated = [pair.clean for pair in suite() if failed_gates(pair.clean, pair.specimen.gates)]
+    gated = [pair.clean for pair in suite() if failed_gates(Reply(pair.clean), pair.specimen.gates)]
     assert (gated, [pair for pair in suite() if pair.spoilt == pair.clean]) == ([], [])
 
 
@@ -117,7 +118,7 @@ def test_what_gates_are_there_for_they_catch_in_what_is_spoilt_for_them() -> Non
         for pair in suite()
         if pair.mutation in expected
         and not (pair.mutation == "ai_disclosure" and pair.specimen.gates.is_machine)
-        and expected[pair.mutation] not in {gate.flag for gate in failed_gates(pair.spoilt, pair.specimen.gates)}
+        and expected[pair.mutation] not in {gate.flag for gate in failed_gates(Reply(pair.spoilt), pair.specimen.gates)}
     ]
     assert missed == []
 

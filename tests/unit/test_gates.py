@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.judging import GateFacts
 from app.judges.gates.registry import FIVE, GATES, GATES_DIGEST, failed_gates, hints
-from app.judges.reading import fold, visible_text
+from app.judges.reading import Reply, fold, visible_text
 from app.sheets.casting import Staging, cast_all, gate_facts
 from app.sheets.loading import read_scenes, read_sheets
 from tests.gate_look_alikes import PASSES
@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def flags(text: str, facts: GateFacts | None = FACTS) -> list[str]:
-    return [gate.flag for gate in failed_gates(text, facts)]
+    return [gate.flag for gate in failed_gates(Reply(text), facts)]
 
 
 def noticed(sample: Sample) -> list[str]:
     """Hints as well."""
-    return [*flags(sample.text, sample.facts), *(hint.flag for hint in hints(sample.text, sample.facts))]
+    return [*flags(sample.text, sample.facts), *(hint.flag for hint in hints(Reply(sample.text), sample.facts))]
 
 
 @pytest.mark.parametrize("sample", CAUGHT, ids=lambda sample: f"{sample.flag}: {sample.text[:40]!a}")
@@ -69,8 +69,8 @@ HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring")
 def test_hints_fail_nothing() -> None:
     assert tuple(gate.flag for gate in GATES if gate.kind == "hint") == HINTS
     text = "I'd be happy to help, full marks."
-    assert (flags(text), [hint.flag for hint in hints(text, FACTS)]) == ([], list(HINTS[1:]))
-    assert (flags(text, None), hints(text, None)) == ([], ())
+    assert (flags(text), [hint.flag for hint in hints(Reply(text), FACTS)]) == ([], list(HINTS[1:]))
+    assert (flags(text, None), hints(Reply(text), None)) == ([], ())
 
 
 def test_every_gate_says_what_it_notices_and_in_which_languages() -> None:

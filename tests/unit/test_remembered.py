@@ -14,6 +14,7 @@ from app.judges import remembered
 from app.judges.account import Account
 from app.judges.fallback import JudgeWithFallback
 from app.judges.forgetful import Forgetful
+from app.judges.prompt import Prompt, Question
 from app.judges.remembered import AskingAnew, RememberingJudge
 from app.ports import OpenedJudge, Recalled, SelfReporting
 from app.prompts import digest
@@ -39,11 +40,9 @@ class Oracle:
     refreshed: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def reading_of(self, request: JudgeRequest) -> str:
-        return digest([self.name, request.vote])
-
-    def prompt_of(self, request: JudgeRequest) -> str:
-        return f"prompt {request.vote}"
+    def question(self, request: JudgeRequest) -> Question:
+        kept = f"prompt {request.vote}"
+        return Question(request, Prompt("", kept), kept, digest(kept), digest([self.name, request.vote]))
 
     async def refresh(self) -> None:
         self.standing = None if self.shelf is None else await self.shelf.standing(self.name)
@@ -68,16 +67,16 @@ class Oracle:
         )
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        return await self.read(request, "")
+        return await self.read(self.question(request), "")
 
-    async def read(self, request: JudgeRequest, hold: str) -> Judgement:
+    async def read(self, question: Question, hold: str) -> Judgement:
         self.asked += 1
         await self.gate.wait()
         return Judgement(
             judge=self.name,
             model=self.model,
             order=(),
-            prompt=self.prompt_of(request),
+            prompt=question.kept,
             error=None if self.failure is None else "no",
             failure=self.failure,
             cost_usd=1.0,
@@ -173,7 +172,7 @@ def test_a_judgement_that_no_group_held_comes_back_with_its_cost_once() -> None:
     shelf = Shelf()
     before = Oracle()
     judged(remembering(before, shelf), before, [request(), request(1)])
-    shelf.claimed.add(before.reading_of(request(1)))
+    shelf.claimed.add(before.question(request(1)).reading)
     oracle = Oracle()
     judge = remembering(oracle, shelf)
     made = judged(judge, oracle, [request()]) + judged(judge, oracle, [request(), request(1)])

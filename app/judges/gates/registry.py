@@ -119,19 +119,18 @@ def told_rubric(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
     return (_NOBODY if facts is None else facts).model_copy(update={"rubric": "\n".join(words)})
 
 
-def failed_gates(text: str, facts: GateFacts | None) -> tuple[Gate, ...]:
-    """The gates that `text` does not pass, in registry order. Without facts only those that apply to any text are
+def failed_gates(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
+    """The gates that `reply` does not pass, in registry order. Without facts only those that apply to any text are
     asked. Takes time in proportion to the text."""
-    return _noticing("fail", text, facts)
+    return _noticing("fail", reply, facts)
 
 
-def hints(text: str, facts: GateFacts | None) -> tuple[Gate, ...]:
-    """What else there is to notice in `text`, in registry order; in itself no fault."""
-    return _noticing("hint", text, facts)
+def hints(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
+    """What else there is to notice in `reply`, in registry order; in itself no fault."""
+    return _noticing("hint", reply, facts)
 
 
-def _noticing(kind: Literal["fail", "hint"], text: str, facts: GateFacts | None) -> tuple[Gate, ...]:
-    reply = Reply(text)
+def _noticing(kind: Literal["fail", "hint"], reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
     known = _NOBODY if facts is None else facts
     somebody = bool(known.speaker)
     return tuple(
