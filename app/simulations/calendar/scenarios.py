@@ -255,7 +255,7 @@ def _fallen_ill(draws: Draws) -> Scenario[Diary]:
     )
     moved = (
         f"And {late.title} on that day has to start half an hour later. What time is that?",
-        f"Then push {late.title}, same day, back by 30 minutes and tell me the new start.",
+        f"Then delay {late.title}, same day, by 30 minutes and tell me the new start.",
         f"{late.title} stays on that day but begins 30 minutes later, please. When does it begin then?",
     )
     return Scenario(

@@ -86,8 +86,8 @@ def _longer_stay(draws: Draws) -> Scenario[Desk]:
         "cheapest train home the day after the one that I have. When does it leave?",
         f"My stay in {making.there} from {day} on has to be a night longer. Please change hotel and return train, "
         "taking the cheapest train back on the new day, and tell me its departure.",
-        f"About {making.there}, where I arrive on {day}: add one night, and move my train back by one day, to the "
-        "cheapest one. What is the time of departure?",
+        f"About {making.there}, where I arrive on {day}: add one night, and put my train home one day later, on "
+        "the cheapest one of that day. What is the time of departure?",
     )
     added = (
         "Since I am there longer I want breakfast in the hotel, too. What does the hotel cost me in all?",

@@ -29,8 +29,7 @@ def _there_in_time(draws: Draws) -> Scenario[Desk]:
         f"I have to be in {making.there} on {day} at {time} at the latest. Book me the cheapest train from "
         f"{making.home} that gets me there in time. When does it leave?",
         f"Please book a train {route} on {day}, arrival by {time}, as cheap as possible, and tell me the departure.",
-        f"The cheapest train {route} on {day} that arrives no later than {time}, please. What time do I have to be at "
-        "the station?",
+        f"The cheapest train {route} on {day} that arrives no later than {time}, please. When does it depart?",
     )
     changed = (
         f"The meeting is one day later now, on {in_words(next_day)}, at the same hour. Change my ticket on the same "
@@ -82,7 +81,7 @@ def _within_budget(draws: Draws) -> Scenario[Desk]:
     route, day = f"from {making.home} to {making.there}", in_words(making.day)
     asked = (
         f"I need the cheapest train {route} on {day} and a hotel there for {nights} nights from that day. The best "
-        f"rated hotel you may book, but train and hotel together must not cost more than {budget} euros. The sum?",
+        f"rated hotel you may book, train and hotel for at most {budget} euros together. What is the sum?",
         f"Book me {route} on {day} by the cheapest train, then {nights} nights there in the hotel with the highest "
         f"rating that your rules and a budget of {budget} euros for everything allow. How much will it all cost?",
         f"My budget is {budget} euros, for a one-way train {route} on {day} plus {nights} nights in a hotel from then "
