@@ -4,7 +4,8 @@ import os
 import platform
 import sqlite3
 
-from benchmarks import dispatch, judging, scoring, startup
+from app.cli.main import collect_seldom
+from benchmarks import calls, dispatch, judging, scoring, startup
 
 
 def main() -> None:
@@ -27,6 +28,8 @@ def main() -> None:
     print(f"  by cursor, first time        {handed.tasks_per_second(handed.by_cursor):8.0f} tasks/s")
     ratio = handed.livez.seconds / dispatch.LIVEZ_FACTOR / handed.leased.seconds
     print(f"  leased requests, as a share of the rate of GET /livez: {ratio:.3f}")
+    collect_seldom()
+    print("", *calls.report(calls.measure(), calls.slowest()), sep="\n")
     judged = judging.measure()
     print(f"\n{judging.GROUPS} groups of {judging.GROUP_SIZE}, a judge of 1 s, {judging.CONCURRENCY} calls at once")
     print(f"  wall time / ideal of {judged.calls} calls {judged.factor:8.3f}   (at most 1.1 is wanted)")

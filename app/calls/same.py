@@ -2,7 +2,8 @@
 
 Texts are folded as the Berkeley Function-Calling Leaderboard folds them (case, blanks and the characters `,./-_*^`
 aside, one kind of quotation mark), and then the numbers in them must agree as well, sign and decimal point included:
-there "1.5" is taken for "15". A text that folds to nothing is only itself, and one from a list of choices is exact.
+there "1.5" is taken for "15". A text that folds to nothing is only itself, one from a list of choices is exact, and one
+that is far longer than what it should say is never the same.
 """
 
 import re
@@ -18,6 +19,10 @@ from app.calls.schemas import Schema, allows, item_schema, members
 _IGNORED: Final = re.compile(r"[\s,./\\_*^\-\u2010-\u2015\u2212]+")
 _QUOTES: Final = str.maketrans(dict.fromkeys("'‘’“”„`´«»", '"'))
 _NUMBER: Final = re.compile(r"(?:(?<![\w.)\-])[-\u2212])?\d+(?:,\d{3}(?!\d))*(?:\.\d+)?")
+
+MOST_TIMES: Final = 4
+MOST_MORE: Final = 200
+"""How much longer a text may be for its blanks and marks: so many times, and so many characters. Folding takes time."""
 
 
 def same_value(said: JsonValue, accepted: JsonValue, schema: Schema) -> bool:
@@ -42,6 +47,8 @@ def same_value(said: JsonValue, accepted: JsonValue, schema: Schema) -> bool:
 def same_text(said: str, accepted: str, *, exact: bool = False) -> bool:
     if said == accepted or exact:
         return said == accepted
+    if len(said) > MOST_TIMES * len(accepted) + MOST_MORE:
+        return False
     folded = _folded_once(accepted)
     return folded != ("", ()) and _folded(said) == folded
 

@@ -257,13 +257,18 @@ def test_two_formats_in_one_reply_are_a_fault() -> None:
     assert reading == Reading(format="hermes", fault="there are calls in two formats: hermes and mistral")
 
 
+def test_what_a_literal_holds_is_counted_as_a_whole() -> None:
+    within = "[" + "1," * 99 + "],"
+    fits, holds_too_much = (text_calls(f"[f(a=[{within * count}])]", TOOLS) for count in (49, 50))
+    assert (len(fits.calls), fits.fault) == (1, "")
+    assert holds_too_much == Reading(format="pythonic", fault="there are more than 5000 calls, arguments and values")
+
+
 def test_a_declared_format_is_the_only_one_read() -> None:
     assert text_calls(HERMES_ONE, TOOLS, "pythonic") == Reading(said=HERMES_ONE)
 
 
-def _message(
-    arguments: str | dict[str, JsonValue], content: str | None = None, name: str = "book_table"
-) -> Message:
+def _message(arguments: str | dict[str, JsonValue], content: str | None = None, name: str = "book_table") -> Message:
     call = ToolCall(id="c1", function=FunctionCall(name=name, arguments=arguments))
     return Message(role="assistant", content=content, tool_calls=(call,))
 

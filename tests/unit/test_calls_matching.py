@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from app.calls.formats.registry import FORMATS
 from app.calls.matching import MOST_COMPARED, Matched, match
 from app.calls.rendering import rendered
-from app.calls.same import same_text, same_value
+from app.calls.same import MOST_MORE, same_text, same_value
 from app.calls.schemas import schema_fault
 from app.calls.values import Call, ExpectedCall
 from app.domain.tasks import FunctionSpec, ToolSpec
@@ -163,6 +163,11 @@ SAME_TEXTS = [
 @pytest.mark.parametrize(("one", "other", "same"), SAME_TEXTS)
 def test_texts(one: str, other: str, same: bool) -> None:
     assert (same_text(one, other), same_text(other, one)) == (same, same)
+
+
+def test_a_text_far_longer_than_it_should_be_is_not_read() -> None:
+    said = ["N.Y." + "-" * count for count in (0, MOST_MORE, 2 * MOST_MORE)]
+    assert [same_text(text, "ny") for text in said] == [True, True, False]
 
 
 NUMBER: dict[str, JsonValue] = {"type": "number"}

@@ -17,7 +17,8 @@ from app.domain.values import MAX_JSON_DEPTH
 
 ItemT = TypeVar("ItemT")
 
-MOST_ITEMS = 2_000
+MOST_ITEMS: Final = 5_000
+"""Calls, arguments and values of one reply together: each is read in Python."""
 
 _STARTS, _ENDS = "<|python_start|>", "<|python_end|>"
 _CALLS = re.compile(r"\s{0,100}\[\s{0,100}[A-Za-z_][\w.]{0,200}\(")
@@ -62,6 +63,7 @@ class _Reader:
     text: str
     position: int = 0
     depth: int = 0
+    read: int = 0
     ahead: re.Match[str] | None = None
 
     def call(self) -> Call:
@@ -78,8 +80,9 @@ class _Reader:
         self._mark(opens)
         found: list[ItemT] = []
         while not self._at(closes):
-            if len(found) == MOST_ITEMS:
-                raise Malformed(f"there are more than {MOST_ITEMS} items in a list")
+            self.read += 1
+            if self.read > MOST_ITEMS:
+                raise Malformed(f"there are more than {MOST_ITEMS} calls, arguments and values")
             found.append(item())
             if not self._at(closes):
                 self._mark(",")

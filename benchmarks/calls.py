@@ -1,0 +1,153 @@
+"""Environments that read tool calls: tasks and scores per second of one core, and how long hostile texts take.
+
+Times are the thread's own processor time, so that a busy machine changes them little.
+"""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.calls.formats.format import ToolFormat
+from app.calls.formats.registry import FORMATS
+from app.calls.reading import text_calls
+from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
+from app.main import discover
+from app.ports import Environment, Tools
+from app.service.judging import NoPanel
+from app.sources.configured import ConfiguredDatasets
+from benchmarks.hostile_texts import TOOLS, hostile_texts
+
+ENVIRONMENTS = ("tool_calling", "tool_agent")
+TASKS = 2_000
+HOSTILE = 2_000
+GROUP_SIZE = 8
+PIECES = 40
+LENGTH = 100_000
+DOUBLED = 12
+"""How many of the slowest texts are read again at twice the length."""
+
+
+@dataclass(frozen=True)
+class Rates:
+    tasks_per_second: float
+    scores_per_second: float
+    """Of right answers, all completions of a group different."""
+    p99_seconds: float
+    """Of scoring one hostile completion of up to some thousand characters."""
+    slowest_seconds: float
+    """Of scoring one hostile text of LENGTH characters, as the reply or as each text in right calls."""
+
+
+@dataclass(frozen=True)
+class Slow:
+    kind: str
+    form: ToolFormat | None
+    seconds: float
+    growth: float
+    """Time at twice the length, as a multiple."""
+
+
+def measure() -> dict[str, Rates]:
+    known = discover()
+    return {name: _rates(known[name].open(ConfiguredDatasets({}))) for name in ENVIRONMENTS if name in known}
+
+
+def slowest() -> tuple[Slow, ...]:
+    """What takes longest to read, of all kinds in all formats, longest first."""
+    once, twice = hostile_texts(LENGTH), hostile_texts(2 * LENGTH)
+    took = [(_reading(text, form), kind, form) for kind, text in once.items() for form in (None, *FORMATS)]
+    worst = sorted(took, key=lambda one: -one[0])[:DOUBLED]
+    found = (_grown(kind, form, once[kind], twice[kind]) for _, kind, form in worst)
+    return tuple(sorted(found, key=lambda slow: -slow.seconds))
+
+
+def _grown(kind: str, form: ToolFormat | None, once: str, twice: str) -> Slow:
+    seconds = min(_reading(once, form) for _ in range(3))
+    return Slow(kind, form, seconds, min(_reading(twice, form) for _ in range(3)) / seconds)
+
+
+def _reading(text: str, form: ToolFormat | None) -> float:
+    return _timed(lambda: text_calls(text, TOOLS, form))
+
+
+def _rates(environment: Environment) -> Rates:
+    params = environment.Params()
+    began = time.thread_time()
+    tasks = [environment.task("train", index, params) for index in range(TASKS)]
+    made = time.thread_time() - began
+    right = [(task, _different(environment.gold(task))) for task in tasks]
+    began = time.thread_time()
+    for task, group in right:
+        _score(environment, task, group)
+    scored = time.thread_time() - began
+    took = sorted(_timed(_scoring(environment, *one)) for one in _hostile(tasks))
+    longest = max(_timed(_scoring(environment, *one)) for one in _long(environment, tasks[:DOUBLED]))
+    return Rates(TASKS / made, TASKS * GROUP_SIZE / scored, took[int(0.99 * HOSTILE)], longest)
+
+
+def _different(gold: Completion | None) -> Sequence[Completion]:
+    """Right answers that are not equal: what follows an end of turn is not part of a reply."""
+    if gold is None:
+        return ()
+    return [gold.model_copy(update={"extra": {"place": place}}) for place in range(GROUP_SIZE)]
+
+
+def _hostile(tasks: Sequence[Task]) -> Iterator[tuple[Task, Completion]]:
+    """Seeded medleys of pieces of calls, as a text or as what a model said in its turn."""
+    pieces = [text[:200] for text in hostile_texts(1_000).values()]
+    luck = random.Random(0)
+    for place in range(HOSTILE):
+        text = "".join(luck.choices(pieces, k=luck.randint(1, PIECES)))
+        said = Completion(messages=(Message(role="assistant", content=text),))
+        yield tasks[place % len(tasks)], said if place % 2 else Completion(text=text)
+
+
+def _long(environment: Environment, tasks: Sequence[Task]) -> Iterator[tuple[Task, Completion]]:
+    texts = hostile_texts(LENGTH).values()
+    for task in tasks:
+        gold = environment.gold(task)
+        messages = () if gold is None else gold.messages or ()
+        for text in texts:
+            yield task, Completion(text=text)
+            if messages:
+                yield task, Completion(messages=tuple(_swollen(message, text) for message in messages))
+
+
+def _swollen(message: Message, text: str) -> Message:
+    return message.model_copy(update={"tool_calls": tuple(_with_text(call, text) for call in message.tool_calls)})
+
+
+def _with_text(call: ToolCall, text: str) -> ToolCall:
+    given = call.function.arguments
+    known = {} if isinstance(given, str) else given
+    swollen = {name: text if isinstance(value, str) else value for name, value in known.items()}
+    return call.model_copy(update={"function": FunctionCall(name=call.function.name, arguments=swollen)})
+
+
+def _scoring(environment: Environment, task: Task, completion: Completion) -> Callable[[], object]:
+    return lambda: _score(environment, task, [completion])
+
+
+def _score(environment: Environment, task: Task, group: Sequence[Completion]) -> None:
+    asyncio.run(environment.score(task, group, Tools(panel=NoPanel())))
+
+
+def _timed(does: Callable[[], object]) -> float:
+    began = time.thread_time()
+    does()
+    return time.thread_time() - began
+
+
+def report(rates: Mapping[str, Rates], slow: Sequence[Slow]) -> Iterator[str]:
+    for name, rate in rates.items():
+        yield f"{name}, one core"
+        yield f"  tasks made                   {rate.tasks_per_second:8.0f} tasks/s"
+        yield f"  right completions scored     {rate.scores_per_second:8.0f} scores/s"
+        yield f"  hostile completions, p99     {rate.p99_seconds * 1e3:8.2f} ms   (at most 20 ms are wanted)"
+        yield f"  100,000 characters, slowest  {rate.slowest_seconds * 1e3:8.2f} ms"
+    yield f"reading {LENGTH:,} hostile characters, {len(hostile_texts(100))} kinds in {len(FORMATS) + 1} ways"
+    yield f"  slowest                      {slow[0].seconds * 1e3:8.2f} ms   (at most 50 ms are wanted): {slow[0].kind}"
+    steepest = max(slow, key=lambda one: one.growth)
+    yield f"  twice the length, at most    {steepest.growth:8.2f} times   (2.5 are wanted): {steepest.kind}"
