@@ -19,7 +19,7 @@ from app.service.choosing import Label
 
 WINDOW: Final = 16
 EXPLORED: Final = 32
-"""One place in so many takes the first task of its window."""
+"""The last of so many places takes the first task of its window."""
 
 MOST_READ: Final = 20_000
 """Groups of a run that are read at once: of a longer run the newest, since before them the policy was another."""
@@ -90,7 +90,7 @@ def targeted(locate: Locate, target: float, rates: PassRates, label: Label, pass
         if not window:
             return None
         expected = {place: rates.expected(slot.index, label(slot.index)) for place, slot in enumerate(window)}
-        best = window[0 if position % EXPLORED == 0 else nearest(target, expected)]
+        best = window[0 if (position + 1) % EXPLORED == 0 else nearest(target, expected)]
         passed_over.add(best.index)
         return best.model_copy(update={"position": position})
 

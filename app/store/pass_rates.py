@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, RowMapping, Select, select
+from sqlalchemy import Connection, RowMapping, select
 
 from app.domain.pass_rates import TaskOutcome
 from app.domain.runs import Stream
@@ -11,6 +11,15 @@ from app.prompts import digest
 from app.store.database import Database
 from app.store.payloads import decode_json
 from app.store.tables import groups, tasks
+
+_OUTCOMES = select(
+    groups.c.sequence,
+    groups.c.outcome,
+    groups.c.absolute_count,
+    groups.c.absolute_sum,
+    tasks.c.index,
+    tasks.c.label,
+).join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
 
 
 class StoredOutcomes(Outcomes):
@@ -24,34 +33,23 @@ class StoredOutcomes(Outcomes):
 def _since(
     connection: Connection, stream: Stream, sequence: int, limit: int, others: Sequence[int]
 ) -> list[TaskOutcome]:
-    newest = _groups_of(stream).where(groups.c.sequence > sequence).order_by(groups.c.sequence.desc()).limit(limit)
-    found = {row["sequence"]: row for row in connection.execute(newest).mappings()}
-    if others:
-        named = _groups_of(stream).where(groups.c.sequence.in_(others))
-        found |= {row["sequence"]: row for row in connection.execute(named).mappings()}
-    return [_outcome(found[place]) for place in sorted(found)]
-
-
-def _groups_of(stream: Stream) -> Select[tuple[int, str, int, float, int, str | None]]:
-    """Whichever stream of the run handed their tasks out."""
-    return (
-        select(
-            groups.c.sequence,
-            groups.c.outcome,
-            groups.c.absolute_count,
-            groups.c.absolute_sum,
-            tasks.c.index,
-            tasks.c.label,
-        )
-        .join_from(groups, tasks, tasks.c.task_id == groups.c.task_id)
-        .where(
+    newest = (
+        _OUTCOMES.where(
             groups.c.run == stream.run,
             groups.c.environment == stream.environment,
             groups.c.purpose == "train",
+            groups.c.sequence > sequence,
             tasks.c.split == stream.split,
             tasks.c.params_digest == digest(stream.params),
         )
+        .order_by(groups.c.sequence.desc())
+        .limit(limit)
     )
+    found = {row["sequence"]: row for row in connection.execute(newest).mappings()}
+    if others:
+        named = _OUTCOMES.where(groups.c.sequence.in_(others))
+        found |= {row["sequence"]: row for row in connection.execute(named).mappings()}
+    return [_outcome(found[place]) for place in sorted(found)]
 
 
 def _outcome(row: RowMapping) -> TaskOutcome:

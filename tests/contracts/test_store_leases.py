@@ -7,7 +7,7 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from app.domain.runs import HeldLease, Slot, Stream
-from app.ports import Leased
+from app.ports import Front, Leased
 from app.store.engine import open_reader
 from app.store.leases import MOST_DEFERRED
 from app.store.store import Store
@@ -233,6 +233,28 @@ async def _greedy(store: Store, mine: Stream, size: int) -> list[int]:
     while leased := (await store.tasks.lease(mine, 7, 60, cycle(size, epochs=1))).leases:
         taken += [lease.slot.index for lease in leased]
     return taken
+
+
+def test_the_front_is_where_a_stream_stands_and_what_its_run_holds(store_url: str) -> None:
+    clock = MovableClock()
+    mine, sibling, stranger = stream(), stream(digest="sibling"), stream("other")
+
+    async def scenario(store: Store) -> list[Front]:
+        found = [await store.tasks.front(mine)]
+        await store.tasks.lease(stranger, 4, 600, cycle(9))
+        await store.tasks.lease(mine, 2, 60, cycle(9))
+        leased = await store.tasks.lease(sibling, 3, 600, cycle(9))
+        found.append(await store.tasks.front(mine))
+        await store.tasks.put([record(2)])
+        await store.groups.add([group(task_id="task_2", lease_id=leased.leases[0].lease_id)])
+        clock.forward(60)
+        return [*found, await store.tasks.front(mine)]
+
+    assert using(store_url, scenario, clock) == [
+        Front(position=0, held=frozenset()),
+        Front(position=2, held=frozenset({0, 1, 2, 3, 4})),
+        Front(position=2, held=frozenset({3, 4})),
+    ]
 
 
 def test_many_trainers_never_hold_the_same_task(store_url: str) -> None:

@@ -42,6 +42,8 @@ EXPECTED: Mapping[str, set[str]] = {
     "contexts": {"pk_contexts"},
     "edition": {"pk_editions", "pk_sheets"},
     "epochs": {"pk_epochs"},
+    "front": {"pk_streams", "ix_leases_live_task"},
+    "outcomes": {"ix_groups_run", "pk_groups", "pk_tasks"},
     "hand out": {"pk_streams", "pk_leases", "ix_leases_live_expiry", "ix_leases_deferred", "ix_leases_live_task"},
     "add": {"pk_idempotency_keys", "pk_leases", "pk_tasks", *LOADED},
     "finish": {"pk_groups", *LOADED},
@@ -75,7 +77,7 @@ def lease_filler(n: int) -> dict[str, str | int | None]:
         "lease_id": f"l{n}",
         "run": "run",
         "stream": f"s{n % 40}",
-        "environment": "gsm8k",
+        "environment": "gsm8k" if n % 2 else "npc_arena",
         "split": "train",
         "params_digest": digest(stream().params),
         "index": n + 400,
@@ -83,7 +85,7 @@ def lease_filler(n: int) -> dict[str, str | int | None]:
         "position": n,
         "generation": 1,
         "state": ("live", "deferred", "done", "superseded")[n // 40 % 4],
-        "expires_at": n,
+        "expires_at": 2**60 + n,
         "created_at": 0,
         "group_id": None,
     }
@@ -141,6 +143,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         if is_postgres(engine):
             connection.execute(text("ANALYZE"))
     engine.dispose()
+    of_run = stream("r1").model_copy(update={"environment": "e1"})
     answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
     calls: dict[str, Awaitable[object]] = {
         "newest": store.views.groups(GroupFilter()),
@@ -157,6 +160,8 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "contexts": store.tasks.frozen(stream(), [(0, 1), (0, 2)]),
         "edition": store.sheets.get("npc_arena", "e1"),
         "epochs": store.sheets.begin(stream(), [0, 1], "e1"),
+        "front": store.tasks.front(stream()),
+        "outcomes": store.outcomes.since(of_run, GROUPS // 2, 5_000, [1, 2]),
         "hand out": store.tasks.lease(stream(), 2, 60, cycle(100)),
         "add": store.groups.add(answer, IdempotencyKey("key", "body")),
         "finish": store.groups.finish([group("fresh", [Score.exact(True)])]),

@@ -47,8 +47,8 @@ class TestWindows:
 
     def test_now_and_then_the_first_of_a_window_is_taken(self) -> None:
         rates = rates_of({index: 0.5 if index % WINDOW == 5 else 0.0 for index in range(1000)})
-        found = indexes(aimed(cycle(10**6), rates), [0, 1, EXPLORED, EXPLORED + 1])
-        assert found == [0, WINDOW + 5, EXPLORED * WINDOW, (EXPLORED + 1) * WINDOW + 5]
+        found = indexes(aimed(cycle(10**6), rates), [0, EXPLORED - 2, EXPLORED - 1, EXPLORED])
+        assert found == [5, (EXPLORED - 2) * WINDOW + 5, (EXPLORED - 1) * WINDOW, EXPLORED * WINDOW + 5]
 
     def test_a_task_that_is_held_is_passed_over(self) -> None:
         rates = rates_of({WINDOW: 0.5, WINDOW + 1: 0.25, WINDOW + 2: 1.0})
