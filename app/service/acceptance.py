@@ -1,9 +1,10 @@
 """Whether a group can be scored at all, and as what it will then be stored."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from app.domain.groups import Group, Rollout, TaskRecord
-from app.domain.runs import HeldLease, Pin, ScoringOptions
+from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.ports import Clock, Groups, Panels
@@ -14,6 +15,8 @@ from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
 
 PENDING = Score.pending()
+SCORING_CHANGED: Final = "scoring_changed"
+REFUSED: Final = Score.unscored("version_changed", "the run is strict, and is now scored otherwise than when it began")
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Accepted:
     group: Group
     record: TaskRecord
     options: ScoringOptions
+    refused: Score | None = None
+    """What every completion without a score gets instead of being scored."""
 
 
 class Acceptance:
@@ -51,11 +56,10 @@ class Acceptance:
         holder = asked.lease_id or name or ""
         identity = group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
         flags: tuple[str, ...] = ()
-        if run is not None and (pin := await self._pin(record, options)) is not None:
-            same = await self._runs.pinned(run, pin)
-            if run.strict and not same:
+        if run is not None and (pin := await self._other_pin(run, record)) is not None:
+            if run.strict:
                 require_same_scoring(run, await self._is_scored(identity), pin)
-            flags = () if same else ("scoring_changed",)
+            flags = (SCORING_CHANGED,)
         group = Group(
             group_id=identity,
             task_id=asked.task_id,
@@ -73,6 +77,24 @@ class Acceptance:
             created_at=self._clock(),
         )
         return Accepted(group, record, options_for(options, group))
+
+    async def resumed(self, group: Group, record: TaskRecord) -> Accepted:
+        """A group that was accepted before a restart, under the rule by which the service would score it now."""
+        run = await self._runs.ensure(group.run) if group.run is not None else None
+        if run is None:
+            return Accepted(group, record, options_for(ScoringOptions(), group))
+        options = options_for(run.options, group)
+        if await self._other_pin(run, record) is None:
+            return Accepted(group, record, options)
+        if run.strict:
+            return Accepted(group, record, options, refused=REFUSED)
+        flags = tuple(dict.fromkeys((*group.flags, SCORING_CHANGED)))
+        return Accepted(group.model_copy(update={"flags": flags}), record, options)
+
+    async def _other_pin(self, run: Run, record: TaskRecord) -> Pin | None:
+        """By what the service would score this for the run, where that is not what the run is pinned to."""
+        pin = await self._pin(record, run.options)
+        return None if pin is None or await self._runs.pinned(run, pin) else pin
 
     async def _is_scored(self, identity: str) -> bool:
         """A group that has its scores is only told again, under whatever rule the service would score it now."""

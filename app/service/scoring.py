@@ -6,14 +6,13 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TypeVar
 
 from app.domain.groups import Group
-from app.domain.runs import ScoringOptions
 from app.errors import Conflict, RequestRefused, StoreUnavailable
 from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Tasks, Workers
-from app.service.acceptance import Acceptance, Accepted, options_for
+from app.service.acceptance import Acceptance, Accepted
 from app.service.catalogue import Catalogue
 from app.service.editions import Editions
 from app.service.flights import Flights
-from app.service.judging import Scorer
+from app.service.judging import Judged, Scorer
 from app.service.requests import GroupProblem, Scored, ScoreRequest
 from app.service.runs import RunBook
 from app.service.shelf import Shelf
@@ -103,11 +102,9 @@ class ScoreDesk:
             records = await self._shelf.get([group.task_id for group in groups])
             started = []
             for group in groups:
-                run = await self._runs.ensure(group.run) if group.run is not None else None
+                one = await self._acceptance.resumed(group, records[group.task_id])
                 if self._flights.of([group.group_id]):
                     continue
-                options = run.options if run is not None else ScoringOptions()
-                one = Accepted(group, records[group.task_id], options_for(options, group))
                 started.append(self._finish_behind(one, asyncio.ensure_future(self._judged(one))))
             if started:
                 await asyncio.wait(started)
@@ -238,7 +235,10 @@ class ScoreDesk:
         began = asyncio.get_running_loop().time()
         group = one.group
         unscored = [rollout.completion for rollout in group.rollouts if rollout.score.outcome != "scored"]
-        judged = await self._scorer.judged(one.record, unscored, one.options, group.policy)
+        if one.refused is not None:
+            judged = Judged((one.refused,) * len(unscored))
+        else:
+            judged = await self._scorer.judged(one.record, unscored, one.options, group.policy)
         self._observer.judged(judged.judgements)
         self._observer.scored(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
         return GroupToStore(with_scores(group, judged.scores), judged.judgements)
