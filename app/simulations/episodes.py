@@ -25,7 +25,12 @@ MOST_REPLIED: Final = 2_000
 """Characters of the replies to one wish in which answers are looked for: reciting everything is no answer."""
 
 _NUMBER_GROUP: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-_WORD: Final = re.compile(r"-?\d+(?:\.\d+)*|\w+")
+MOST_ALIKE: Final = 12
+"""Different amounts, times or numbers of the answer's own form in those replies, above which they are a list of
+guesses."""
+
+_DIGITS: Final = re.compile(r"\d+")
+_WORD: Final = re.compile(r"(?<!\w)-?\d+(?:\.\d+)*|\d+(?:\.\d+)*|\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +173,14 @@ def _calling(calls: Sequence[Call], form: ToolFormat | None) -> Message:
 
 
 def _mentions(said: str, answer: str) -> bool:
-    return f" {_plain(answer)} " in f" {_plain(said)} "
+    wanted, words = f" {_plain(answer)} ", f" {_plain(said)} "
+    return wanted in words and len(_alike(wanted, words)) <= MOST_ALIKE
+
+
+def _alike(wanted: str, words: str) -> set[str]:
+    """What differs from the answer in its digits at most."""
+    form = r"\d+".join(map(re.escape, _DIGITS.split(wanted.strip())))
+    return set(re.findall(rf"(?<= ){form}(?= )", words))
 
 
 def _plain(text: str) -> str:

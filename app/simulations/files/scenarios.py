@@ -4,7 +4,7 @@ from typing import Final
 
 from app.draws import Draws
 from app.simulations.figures import euros
-from app.simulations.files.making import APPROVING, PEOPLE, PROJECTS, SHOPS, TOPICS, tree_of
+from app.simulations.files.making import PEOPLE, PROJECTS, SHOPS, TOPICS, tree_of
 from app.simulations.files.state import Tree
 from app.simulations.service import Scenario, Wish, call
 
@@ -175,19 +175,20 @@ def _newest_published(draws: Draws) -> Scenario[Tree]:
     name, newest = f"{project}-{topic}", 10 + draws.below(4)
     folder, to = f"/team/{owner}/{topic}", f"/public/{name}.txt"
     versions = (2, 8, 9, newest - 1, newest) if newest > 10 else (2, 7, 8, 9, newest)
-    people = draws.some(APPROVING, len(versions))
+    registered = draws.some(range(1000, 9999), len(versions))
     texts = {
-        f"{folder}/{name}-v{version}.txt": (f"{project} {topic} 2025", f"Approved by: {person}", f"Version {version}")
-        for version, person in zip(versions, people, strict=True)
+        f"{folder}/{name}-v{version}.txt": (f"{project} {topic} 2025", f"Registered as G{number}", f"Version {version}")
+        for version, number in zip(versions, registered, strict=True)
     }
-    wrong = f"Approved by: {people[-1]}"
+    entry = f"G{registered[-1]}"
     asked = (
         f"Publish the highest version of {name} from {folder}: copy it to /system/board/{name}.txt, or if that folder "
-        f"is read-only, to {to}. Who approved that version?",
-        f"I need the latest version (highest number) of {name}, it is in {folder}. Copy it to {to} and tell me by whom "
-        "it was approved.",
-        f"Take the version of {name} in {folder} with the highest number and put a copy at {to}. Whose approval does "
-        "it have?",
+        f"is read-only, to {to}. Under what number is that version "
+        "registered?",
+        f"I need the latest version (highest number) of {name}, it is in {folder}. Copy it to {to} and tell me the "
+        "number it is registered as.",
+        f"Take the version of {name} in {folder} with the highest number and put a copy at {to}. What is "
+        "its number in the register?",
     )
     then = (
         "The year in it is wrong. Make it 2026 in the published copy, not in the drafts.",
@@ -205,8 +206,8 @@ def _newest_published(draws: Draws) -> Scenario[Tree]:
                     call("read_file", path=f"{folder}/{name}-v{newest}.txt"),
                     call("copy_file", path=f"{folder}/{name}-v{newest}.txt", to=to),
                 ),
-                reply=f"It is at {to}. {wrong}.",
-                answers=(people[-1],),
+                reply=f"It is at {to} and registered as {entry}.",
+                answers=(entry,),
             ),
             Wish(
                 says=draws.one(then),

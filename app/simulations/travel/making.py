@@ -92,6 +92,13 @@ class Making:
         self.trips[self.trips.index(trip)] = fixed
         return fixed
 
+    def booked_before(self) -> None:
+        """A journey that the user does not speak of."""
+        day = later(self.day, 30)
+        (trip,) = self.offered("train", self.home, self.elsewhere, day, FAST[0], self.prices(USUAL, 1))
+        self.ride(trip)
+        self.stay(self.hotel(self.elsewhere, 100, 85), day, 2)
+
     def prices(self, euros: range, count: int) -> list[int]:
         return self.draws.some(euros, count)
 

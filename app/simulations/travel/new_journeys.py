@@ -12,6 +12,7 @@ from app.simulations.travel.state import Desk
 def _there_in_time(draws: Draws) -> Scenario[Desk]:
     """The cheapest train that arrives in time, which flights and later trains undercut; then the same a day later."""
     making = Making(draws)
+    making.booked_before()
     minutes, next_day = draws.one(FAST), later(making.day, 1)
     offered = {
         day: making.offered(
@@ -62,6 +63,7 @@ def _there_in_time(draws: Draws) -> Scenario[Desk]:
 def _within_budget(draws: Draws) -> Scenario[Desk]:
     """The best hotel that the rules and the budget leave; then breakfast."""
     making, nights = Making(draws), 2 + draws.below(3)
+    making.booked_before()
     trips = making.offered("train", making.home, making.there, making.day, draws.one(FAST), making.prices(USUAL, 3))
     ratings = sorted(draws.some(range(60, 98), 5))
     modest, better, forbidden = 80 + draws.below(15), 125 + draws.below(20), 155 + draws.below(50)
@@ -71,7 +73,6 @@ def _within_budget(draws: Draws) -> Scenario[Desk]:
         making.hotel(making.there, price, rating) for price, rating in zip((modest, better), ratings[2:], strict=False)
     ]
     making.hotel(making.there, forbidden, ratings[4])
-    making.hotel(making.elsewhere, 50, 99)
     train, roomy = cheapest(trips), draws.chance(50)
     good = hotels[roomy]
     total = train.cents + nights * good.cents
@@ -120,6 +121,7 @@ def _within_budget(draws: Draws) -> Scenario[Desk]:
 def _by_the_rules(draws: Draws) -> Scenario[Desk]:
     """A train or a flight, which only the rules and the trains decide; then what can be booked with it."""
     making, fast = Making(draws), draws.chance(50)
+    making.booked_before()
     trains = making.offered(
         "train",
         making.home,
