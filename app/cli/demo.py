@@ -4,20 +4,17 @@ import asyncio
 import random
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated
 
 import httpx
 import typer
-import yaml
-from pydantic import TypeAdapter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.api.models import EnvironmentList, TaskView
-from app.domain.tasks import Completion
-from app.domain.values import Frozen
+from app.cli.scripted import turns_of
+from app.domain.tasks import Completion, Message, Turn
 from app.errors import GatewayError
 from app.main import discover
 from app.service.catalogue import Catalogue
@@ -27,19 +24,7 @@ from app.sources.configured import ConfiguredDatasets
 
 console = Console()
 
-WRONG = Completion(text="I would rather not commit myself to an answer.")
 CUT = Completion(text="Let us go through this slowly and", finish_reason="length")
-
-
-class Lines(Frozen):
-    poor: tuple[str, ...]
-    plain: tuple[str, ...]
-    good: tuple[str, ...]
-
-
-LINES = TypeAdapter(dict[str, Lines]).validate_python(
-    yaml.safe_load(Path(__file__).with_name("demo.yaml").read_text(encoding="utf-8"))
-)
 
 
 @dataclass(frozen=True)
@@ -102,7 +87,7 @@ async def _step(
     groups = []
     for task in Batch.model_validate(handed.json()).tasks:
         gold = await _gold(client, solver, task)
-        answers = [_answer(luck, skill, task, gold) for _ in range(plan.group_size)]
+        answers = await _answers(client, task, [_attempt(luck, skill, task, gold) for _ in range(plan.group_size)])
         completions = [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
         groups.append({"task_id": task.task_id, "lease_id": task.lease_id, "completions": completions})
     if not groups:
@@ -123,17 +108,36 @@ async def _gold(client: httpx.AsyncClient, solver: Catalogue, task: HandedOut) -
     return environment.gold(made) if made.messages == view.messages else None
 
 
-def _answer(luck: random.Random, skill: float, task: HandedOut, gold: Completion | None) -> Completion:
-    if luck.random() < 0.05:
-        return CUT
-    if gold is not None:
-        return gold if luck.random() < skill else WRONG
-    lines = LINES.get(task.environment, LINES["anywhere"])
-    chosen = lines.good if luck.random() < skill else lines.plain if luck.random() < skill else lines.poor
-    line = task.messages[-1].content or ""
-    words = sorted(dict.fromkeys(line.split()), key=len)[-2:]
-    text = luck.choice(chosen).replace("{words}", " and ".join(word.strip(".,;:!?'\"") for word in words))
-    return Completion(text=text.replace("{line}", line[:60]))
+def _attempt(
+    luck: random.Random, skill: float, task: HandedOut, gold: Completion | None
+) -> Completion | tuple[Message, ...]:
+    """A completion that was cut off, or what is said in each turn."""
+    return CUT if luck.random() < 0.05 else turns_of(luck, skill, task, gold)
+
+
+async def _answers(
+    client: httpx.AsyncClient, task: HandedOut, attempts: Sequence[Completion | tuple[Message, ...]]
+) -> list[Completion]:
+    return list(await asyncio.gather(*(_played(client, task, attempt) for attempt in attempts)))
+
+
+async def _played(client: httpx.AsyncClient, task: HandedOut, attempt: Completion | tuple[Message, ...]) -> Completion:
+    """What is said and, where there are several turns, what the environment answers."""
+    if isinstance(attempt, Completion):
+        return attempt
+    if task.max_turns == 1:
+        (only,) = attempt
+        return Completion(messages=attempt) if only.tool_calls else Completion(text=only.content or "")
+    messages: list[Message] = []
+    for said in attempt:
+        messages.append(said)
+        body = {"task_id": task.task_id, "messages": [one.model_dump(mode="json") for one in messages]}
+        answer = await _checked(client.post(f"/envs/{task.environment}/step", json=body))
+        turn = Turn.model_validate(answer.json())
+        messages += turn.messages
+        if turn.done:
+            break
+    return Completion(messages=tuple(messages))
 
 
 def _solver() -> Catalogue:
