@@ -25,7 +25,7 @@ MOST_REPLIED: Final = 2_000
 """Characters of the replies to one wish in which answers are looked for: reciting everything is no answer."""
 
 _NUMBER_GROUP: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-MOST_ALIKE: Final = 12
+MOST_ALIKE: Final = 20
 """Different amounts, times or numbers of the answer's own form in those replies, above which they are a list of
 guesses."""
 
@@ -173,17 +173,21 @@ def _calling(calls: Sequence[Call], form: ToolFormat | None) -> Message:
 
 
 def _mentions(said: str, answer: str) -> bool:
-    wanted, words = f" {_plain(answer)} ", f" {_plain(said)} "
-    return wanted in words and len(_alike(wanted, words)) <= MOST_ALIKE
+    said, answer = _folded(said), _folded(answer)
+    return f" {_words(answer)} " in f" {_words(said)} " and len(_alike(answer, said)) <= MOST_ALIKE
 
 
-def _alike(wanted: str, words: str) -> set[str]:
+def _alike(answer: str, said: str) -> set[str]:
     """What differs from the answer in its digits at most."""
-    form = r"\d+".join(map(re.escape, _DIGITS.split(wanted.strip())))
-    return set(re.findall(rf"(?<= ){form}(?= )", words))
+    form = r"\d+".join(map(re.escape, _DIGITS.split(answer)))
+    return set(re.findall(rf"(?<!\w){form}(?!\w)", said))
 
 
-def _plain(text: str) -> str:
-    """Words and numbers with one space between them; thousands are not separated."""
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return " ".join(_WORD.findall(_NUMBER_GROUP.sub("", folded)))
+def _folded(text: str) -> str:
+    """Without separators of thousands."""
+    return _NUMBER_GROUP.sub("", unicodedata.normalize("NFKC", text).casefold())
+
+
+def _words(folded: str) -> str:
+    """Words and numbers with one space between them."""
+    return " ".join(_WORD.findall(folded))

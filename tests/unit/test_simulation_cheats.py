@@ -20,7 +20,7 @@ from app.simulations.registry import SERVICES
 from app.simulations.service import Scenario, Service, call, carried_out
 from app.simulations.travel.state import Desk
 
-SAMPLE = 120
+SAMPLE = 60
 FORM: ToolFormat = "hermes"
 KINDS = 6
 """Of scenarios, for each service."""

@@ -1,19 +1,24 @@
 """Simulated services: the known way reaches the goal, and nothing else does."""
 
+import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from app.calls.formats.format import ToolFormat
 from app.calls.formats.registry import FORMATS
-from app.calls.schemas import schema_fault
+from app.calls.schemas import members, schema_fault
+from app.calls.values import Call
 from app.domain.tasks import Message
 from app.draws import Draws
 from app.errors import InvalidRequest
-from app.simulations.episodes import MOST_CALLS, MOST_TURNS, answered, next_turn, played, reached, replay
+from app.simulations.calendar.state import Diary
+from app.simulations.episodes import MOST_CALLS, MOST_REPLIED, MOST_TURNS, answered, next_turn, played, reached, replay
 from app.simulations.generating import scenario_of
 from app.simulations.registry import SERVICES
-from app.simulations.service import Scenario, Service, carried_out, tools_of
+from app.simulations.service import Scenario, Service, Wish, carried_out, tools_of
 
 SAMPLE = 200
 SILENCE = Message(role="assistant", content="I am done.")
@@ -166,6 +171,53 @@ def test_after_the_end_nothing_more_is_heard(service: Service[Any]) -> None:
     messages = played(service, scenario, None)
     with pytest.raises(InvalidRequest, match="over before"):
         replay(service, scenario, (*messages, SILENCE), None)
+
+
+SAID = {
+    "From 10:15-11:00.": ("11:00", True),
+    " ".join(f"2026-03-{day:02d} {day:02d}:00-{day:02d}:45" for day in range(8, 18)): ("11:00", True),
+    "Eleven.": ("11:00", False),
+    "It is 111:00": ("11:00", False),
+    "You get €1,250.00 back": ("1250.00", True),
+    "You get 250.00 or 11250.00": ("1250.00", False),
+    "Order **R8372**, sorry": ("R8372", True),
+    "It was the desk lamp.": ("Desk lamp", True),
+    " ".join(f"{number}.50" for number in range(20)): ("7.50", True),
+    " ".join(f"{number}.50" for number in range(21)): ("7.50", False),
+    " ".join(f"R{number}" for number in range(100, 130)): ("R107", False),
+    "." * MOST_REPLIED + "11:00": ("11:00", False),
+}
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: said[:20])
+def test_what_is_an_answer(said: str) -> None:
+    answer, expected = SAID[said]
+    scenario = Scenario("any", Diary(), (Wish("When?", (), "", answers=(answer,)),))
+    episode = replay(SERVICES[0], scenario, (Message(role="assistant", content=said),), None)
+    assert answered(scenario, episode) == expected
+
+
+ODD = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["", "/", "/..", "/system/version.txt", "9999-12-31", "2026-02-30", "٢٠٢٦-٠١-٠١", "99:99", "0.00"]),
+    st.integers(),
+    st.lists(st.text(max_size=3), max_size=2),
+)
+
+
+@every_service
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_call_does_worse_than_to_be_refused(service: Service[Any], data: st.DataObject) -> None:
+    """Whatever is called, there is a result of JSON, and a call that was refused has done nothing."""
+    scenario = service.scenario(Draws("odd"))
+    known = [call for wish in scenario.wishes for call in wish.calls]
+    spec = data.draw(st.sampled_from([one.spec.function for one in service.operations]))
+    like = data.draw(st.sampled_from([{}, *(call.arguments for call in known if call.name == spec.name)]))
+    names = sorted(members(spec.parameters))
+    odd = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=2)) if names else {}
+    result = carried_out(service, scenario.start, Call(name=spec.name, arguments={**like, **odd}))
+    assert (not result.refused or result.state == scenario.start, len(json.dumps(result.told)) < 20_000) == (True, True)
 
 
 def test_results_for_a_model_without_tools_are_the_users_messages() -> None:

@@ -98,7 +98,7 @@ OPERATIONS: Final = (
             "create_event",
             "Make an event. Refused where another one is at that time.",
             ("title", "date", "start", "minutes"),
-            title={"type": "string", "minLength": 1},
+            title={"type": "string", "minLength": 1, "maxLength": 100},
             date=DATE,
             start=TIME,
             minutes=MINUTES,

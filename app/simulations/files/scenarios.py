@@ -175,7 +175,7 @@ def _newest_published(draws: Draws) -> Scenario[Tree]:
     name, newest = f"{project}-{topic}", 10 + draws.below(4)
     folder, to = f"/team/{owner}/{topic}", f"/public/{name}.txt"
     versions = (2, 8, 9, newest - 1, newest) if newest > 10 else (2, 7, 8, 9, newest)
-    registered = draws.some(range(1000, 9999), len(versions))
+    registered = draws.some(range(3000, 9999), len(versions))
     texts = {
         f"{folder}/{name}-v{version}.txt": (f"{project} {topic} 2025", f"Registered as G{number}", f"Version {version}")
         for version, number in zip(versions, registered, strict=True)

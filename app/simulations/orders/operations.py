@@ -11,6 +11,10 @@ from app.simulations.service import Arguments, Operation, Refused, tool
 MOST_LISTED: Final = 20
 ORDER: Final[JsonValue] = {"type": "string", "description": "Identifier of the order"}
 ITEM: Final[JsonValue] = {"type": "integer", "minimum": 1, "description": "Number of the item in its order"}
+ADDRESS: Final[JsonValue] = {
+    **{"type": "string", "minLength": 1, "maxLength": 200},
+    "description": "Street and number, postcode and town",
+}
 AMOUNT: Final[JsonValue] = {"type": "string", "pattern": r"^\d{1,4}\.\d{2}$", "description": "Euros, like 7.50"}
 
 
@@ -163,7 +167,7 @@ OPERATIONS: Final = (
             "Deliver an order to another address.",
             ("order_id", "address"),
             order_id=ORDER,
-            address={"type": "string", "minLength": 1, "description": "Street and number, postcode and town"},
+            address=ADDRESS,
         ),
         _change_address,
     ),
