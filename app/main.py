@@ -23,6 +23,10 @@ from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
 from app.api.trying import trying_router
+from app.compat.atropos.desk import Desk
+from app.compat.atropos.root import AtRoot
+from app.compat.atropos.routes import PREFIX as ATROPOS
+from app.compat.atropos.routes import atropos_router
 from app.domain.budgets import BudgetConfig
 from app.envs.npc_arena import NpcArena
 from app.judges.configuration import ChatJudgeConfig
@@ -135,6 +139,7 @@ def panels_of(settings: Settings, memory: JudgementMemory | None = None) -> Conf
         ),
         {name: environment.options for name, environment in settings.environments.items()},
         self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
+        judging_seconds=settings.judging_seconds,
     )
 
 
@@ -268,12 +273,15 @@ def create_app(
     service.include_router(records_router(gateway))
     service.include_router(rescoring_router(gateway))
     service.include_router(runs_router(gateway))
+    atropos = Desk(store.trajectories, observer, clock or _now)
+    service.include_router(atropos_router(atropos, settings.max_body_bytes))
     service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
     install_docs(service)
     ring = key_ring(settings, store, announce)
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
-    install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested, own_hosts))
+    install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested, (ATROPOS,), own_hosts))
+    service.add_middleware(AtRoot, runs=settings.atropos_listeners)
     examples.install(service)
     return service
 

@@ -2,9 +2,9 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
@@ -41,7 +41,8 @@ class JudgeSettings(_Section):
     api_key_env: str | None = None
     """The variable that holds the key; none for servers that need no key."""
     deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """For one reading of a group, every retry included; waiting for the limits below does not count."""
+    """For one reading of a group, every retry included; waiting for the limits below does not count. A group may need
+    several readings, one after the other: `judging_seconds` bounds them together."""
     queue_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
     """The longest that a reading waits for those limits before it fails."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
@@ -144,12 +145,34 @@ class Settings(BaseSettings):
     """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
     judges: dict[Name, JudgeSettings] = {}
     """Judge models by name."""
+    judging_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
+    """The longest that judges may take over one group, from its first question: readings, doubt, fallbacks, retries and
+    waiting for limits together. What is not there by then is `unscored: judge_failed`."""
     judge_cache_days: Positive | None = None
     """A judge's answer that is older is asked for again; kept for ever by default."""
     judge_cache_entries: Annotated[int, Field(ge=1)] | None = None
     """About as many answers are kept, the newest; all by default."""
+    atropos_port: Annotated[int, Field(ge=1, le=65535)] | None = None
+    """A second port, with Atropos' API at its root, for clients whose address is a host and a port."""
+    atropos_run: Name = "default"
+    """The run that is served there. `/compat/atropos` is `default`, `/compat/atropos/<run>` every other."""
+    atropos_ports: dict[Name, Annotated[int, Field(ge=1, le=65535)]] = {}
+    """By run: more such ports."""
     environments: dict[Name, EnvironmentSettings] = {}
     """Per environment: which judges score it, and how."""
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> Self:
+        ports = [self.port, *self.atropos_ports.values(), *([self.atropos_port] if self.atropos_port else [])]
+        if len(set(ports)) < len(ports):
+            raise ValueError("port, atropos_port and atropos_ports must all differ")
+        return self
+
+    @property
+    def atropos_listeners(self) -> dict[int, str]:
+        """Runs by the port that serves them at its root."""
+        first = {} if self.atropos_port is None else {self.atropos_port: self.atropos_run}
+        return first | {port: run for run, port in self.atropos_ports.items()}
 
     @classmethod
     def settings_customise_sources(

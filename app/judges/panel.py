@@ -9,6 +9,7 @@ from typing import Final
 from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult
 from app.domain.scores import Reason, Score
 from app.judges.agreement import NEUTRAL, mean
+from app.judges.bounded import JUDGING_SECONDS, BoundedJudge
 from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates, hints, told_rubric
 from app.judges.listwise import read_listwise
 from app.judges.pairwise import read_pairwise
@@ -38,15 +39,23 @@ _LONGEST_RATIONALE: Final = 600
 
 
 class JudgePanel:
-    """One or more judges who read a group in one of the modes; `votes` is how often each asks the same."""
+    """One or more judges who read a group in one of the modes; `votes` is how often each asks the same, `seconds` how
+    long all of them may take over one group."""
 
     def __init__(
-        self, judges: Sequence[Judge], relative_weight: float, mode: Mode = "listwise", votes: int = 1
+        self,
+        judges: Sequence[Judge],
+        relative_weight: float,
+        mode: Mode = "listwise",
+        votes: int = 1,
+        *,
+        seconds: float = JUDGING_SECONDS,
     ) -> None:
         self._judges = tuple(judges)
         self._relative_weight = relative_weight
         self._read = READERS[mode]
         self._votes = votes
+        self._seconds = seconds
         self.judges = tuple(judge.name for judge in judges)
         self.models = tuple(judge.model for judge in judges)
         self.digest = digest(
@@ -70,13 +79,14 @@ class JudgePanel:
         if passed:
             hinted = {text: each.hints for text, each in zip(seen, noticed, strict=True) if each.hints}
             group = Group.of(case, passed, {text: tuple(hint.notices for hint in hinted[text]) for text in hinted})
-            reports = await asyncio.gather(*(self._read(judge, group, self._votes) for judge in self._judges))
-            judges = _answered(reports)
+            judges = [BoundedJudge(judge, self._seconds) for judge in self._judges]
+            reports = await asyncio.gather(*(self._read(judge, group, self._votes) for judge in judges))
+            answered = _answered(reports)
             scores = {
                 text: score.model_copy(
                     update={
                         "candidate": group.ids[text],
-                        "judges": judges,
+                        "judges": answered,
                         "flags": (*score.flags, *(hint.flag for hint in hinted.get(text, ()))),
                     }
                 )

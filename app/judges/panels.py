@@ -7,6 +7,7 @@ from typing import Final
 from app.domain.judging import JudgeReport
 from app.domain.runs import PanelOptions, ScoringOptions
 from app.errors import InvalidRequest
+from app.judges.bounded import JUDGING_SECONDS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
@@ -29,11 +30,13 @@ class ConfiguredPanels:
         *,
         fallback: Sequence[str] = DEFAULTS.judges,
         self_judging: Collection[str] = (),
+        judging_seconds: float = JUDGING_SECONDS,
     ) -> None:
         self._judges: dict[str, Judge] = {OFFLINE: OfflineJudge(), **judges}
         self._defaults = dict(defaults)
         self._fallback = DEFAULTS.model_copy(update={"judges": tuple(fallback)})
         self._self_judging = frozenset(self_judging)
+        self._judging_seconds = judging_seconds
         self._made = lru_cache(maxsize=PANELS_KEPT)(self._make)
         if not isinstance(self._judges[OFFLINE], OfflineJudge):
             raise ValueError(f"{OFFLINE!r} is the name of the judge without a model; call yours something else")
@@ -66,7 +69,13 @@ class ConfiguredPanels:
 
     def _make(self, environment: str, options: ScoringOptions) -> Panel:
         chosen = self.options(environment, options)
-        return JudgePanel(self._chosen(chosen.judges), chosen.relative_weight, chosen.mode, chosen.votes)
+        return JudgePanel(
+            self._chosen(chosen.judges),
+            chosen.relative_weight,
+            chosen.mode,
+            chosen.votes,
+            seconds=self._judging_seconds,
+        )
 
     def _chosen(self, names: Sequence[str]) -> tuple[Judge, ...]:
         unknown = [name for name in names if name not in self._judges]

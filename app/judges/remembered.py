@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
@@ -54,9 +55,18 @@ class AskingAnew(JudgementMemory):
         return await self._memory.give_back(judge, hold)
 
 
+@dataclass
+class _Flight:
+    """A reading under way. Its cost is told to the first who hears of it."""
+
+    task: asyncio.Task[Judgement]
+    told: bool = False
+
+
 class RememberingJudge:
     """Failures are never kept. A judgement that was kept by a process which died before any group held it comes back as
-    if it had just been made, cost and all: nobody else has accounted for it."""
+    if it had just been made, cost and all: nobody else has accounted for it. So does one that nobody waited for when it
+    came."""
 
     def __init__(self, judge: AskedJudge, memory: JudgementMemory) -> None:
         self.name = judge.name
@@ -65,7 +75,7 @@ class RememberingJudge:
         self._judge = judge
         self._memory = memory
         self._refreshing: asyncio.Task[None] | None = None
-        self._under_way: dict[str, asyncio.Task[Judgement]] = {}
+        self._under_way: dict[str, _Flight] = {}
         self._claimed: set[str] = set()
         self._hits = 0
 
@@ -79,7 +89,7 @@ class RememberingJudge:
             self._refreshing.cancel()
             await asyncio.gather(self._refreshing, return_exceptions=True)
         if self._under_way:
-            _, late = await asyncio.wait(self._under_way.values(), timeout=CLOSING_SECONDS)
+            _, late = await asyncio.wait([flight.task for flight in self._under_way.values()], timeout=CLOSING_SECONDS)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -92,14 +102,19 @@ class RememberingJudge:
         async with turn():
             question = self._judge.question(request)
         reading = question.reading
-        task = self._under_way.get(reading)
-        if task is not None:
+        flight = self._under_way.get(reading)
+        if flight is None:
+            flight = self._under_way[reading] = _Flight(asyncio.create_task(self._read(question)))
+            flight.task.add_done_callback(lambda _: self._under_way.pop(reading, None))
+        else:
             self._hits += 1
-            return _again(await asyncio.shield(task))
-        task = asyncio.create_task(self._read(question))
-        self._under_way[reading] = task
-        task.add_done_callback(lambda _: self._under_way.pop(reading, None))
-        return await asyncio.shield(task)
+        judgement = await asyncio.shield(flight.task)
+        if flight.told:
+            return _again(judgement)
+        flight.told = True
+        if judgement.error is None:
+            self._claimed.add(reading)
+        return judgement
 
     async def _read(self, question: Question) -> Judgement:
         try:
@@ -108,8 +123,6 @@ class RememberingJudge:
                 return self._recalled(recalled, question)
             hold = new_hold()
             judgement = (await self._judge.read(question, hold)).model_copy(update={"reading": question.reading})
-            if judgement.calls > 0:
-                self._claimed.add(question.reading)
             await self._judge.account_for(judgement, hold)
             return judgement
         except StoreUnavailable as error:
@@ -131,10 +144,7 @@ class RememberingJudge:
     def _recalled(self, recalled: Recalled, question: Question) -> Judgement:
         self._hits += 1
         whole = recalled.judgement.model_copy(update={"prompt": question.kept})
-        if recalled.claimed or question.reading in self._claimed:
-            return _again(whole)
-        self._claimed.add(question.reading)
-        return whole
+        return _again(whole) if recalled.claimed or question.reading in self._claimed else whole
 
 
 def _again(judgement: Judgement) -> Judgement:

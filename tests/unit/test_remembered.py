@@ -202,7 +202,7 @@ def test_a_caller_who_leaves_takes_nobody_with_him() -> None:
         return await second, oracle.asked, shelf.puts
 
     made, asked, puts = asyncio.run(play())
-    assert (made.error, asked, len(puts)) == (None, 1, 1)
+    assert (costs([made]), asked, len(puts)) == ([PAID], 1, 1)
 
 
 def test_what_is_under_way_at_the_end_is_written_down() -> None:
