@@ -6,19 +6,14 @@ from dataclasses import dataclass
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Criterion, Score
-from app.domain.tasks import Message, ToolCall
+from app.domain.tasks import Message
 from app.rewards import group_statistics
+from app.viewer.calls import Call, Result, call_of, result_of
 from app.viewer.figures import heat, number, signed
-from app.viewer.text import Excerpt, as_json, excerpt, visible
+from app.viewer.text import Excerpt, excerpt, visible
 
 OFFLINE_JUDGE = "offline"
 """The judge without a model: good for trying things out, not for training."""
-
-
-@dataclass(frozen=True)
-class Call:
-    name: str
-    arguments: Excerpt
 
 
 @dataclass(frozen=True)
@@ -29,6 +24,8 @@ class Line:
     name: str
     content: Excerpt | None
     calls: tuple[Call, ...]
+    result: Result | None = None
+    """Of a tool, in place of `content`."""
 
 
 @dataclass(frozen=True)
@@ -159,22 +156,18 @@ def _chip(criterion: Criterion) -> Chip:
 
 
 def lines_of(messages: Sequence[Message]) -> tuple[Line, ...]:
-    return tuple(
-        Line(
-            role=message.role,
-            name=visible(message.name or ""),
-            content=None if message.content is None else excerpt(message.content),
-            calls=tuple(map(_call, message.tool_calls)),
-        )
-        for message in messages
-    )
+    return tuple(map(_line, messages))
 
 
-def _call(call: ToolCall) -> Call:
-    arguments = call.function.arguments
-    return Call(
-        name=visible(call.function.name),
-        arguments=excerpt(arguments if isinstance(arguments, str) else as_json(arguments), 600),
+def _line(message: Message) -> Line:
+    content = message.content
+    answer = result_of(content) if message.role == "tool" and content is not None else None
+    return Line(
+        role=message.role,
+        name=visible(message.name or ""),
+        content=None if content is None or answer is not None else excerpt(content),
+        calls=tuple(map(call_of, message.tool_calls)),
+        result=answer,
     )
 
 

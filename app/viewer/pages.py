@@ -15,6 +15,7 @@ from app.rewards import group_statistics
 from app.service.requests import GroupId
 from app.service.roster import JudgeEntry
 from app.viewer.assets import assets_router
+from app.viewer.calls import offered
 from app.viewer.cards import OFFLINE_JUDGE, cards_of, lines_of
 from app.viewer.figures import bar_chart
 from app.viewer.rendering import Renderer
@@ -109,7 +110,7 @@ def _explanation(detail: GroupDetail) -> dict[str, object]:
         "chart": bar_chart([score.reward for score in scores]),
         "cards": cards_of(group),
         "prompt": lines_of(prompt.messages),
-        "tools": [(tool.function, excerpt(as_json(tool.function.parameters))) for tool in prompt.tools],
+        "tools": offered(prompt.tools),
         "metadata": excerpt(as_json(prompt.metadata), 4000),
         "scorings": columns_of(detail),
     }

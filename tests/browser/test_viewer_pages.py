@@ -12,7 +12,7 @@ from tests.http.sample_views import sample_groups, viewer_app
 pytestmark = pytest.mark.browser
 
 GROUP = "/view/groups/group_{:032x}"
-GROUPS = tuple(GROUP.format(number) for number in (1, 2, 4, 5, 6))
+GROUPS = tuple(GROUP.format(number) for number in (1, 2, 4, 5, 6, 7))
 PAGES = ["/", "/?environment=rlaif", "/view/stats", "/view/judges", *GROUPS]
 
 
@@ -44,7 +44,7 @@ def test_a_page_loads_without_a_complaint(visit: tuple[Page, Watch], origin: str
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 390, 768, 1920])
-@pytest.mark.parametrize("path", ["/", GROUP.format(1), GROUP.format(5), "/view/stats"])
+@pytest.mark.parametrize("path", ["/", GROUP.format(1), GROUP.format(5), GROUP.format(7), "/view/stats"])
 def test_nothing_is_wider_than_the_window(
     browser: Browser, origin: str, path: str, width: int, scheme: Literal["light", "dark"]
 ) -> None:
@@ -115,6 +115,30 @@ def test_what_a_model_wrote_does_not_come_alive(visit: tuple[Page, Watch], origi
     assert "<script>document.title" in page.locator(".answer pre").first.inner_text()
 
 
+def test_tools_calls_and_results_can_be_read(visit: tuple[Page, Watch], origin: str) -> None:
+    page, watch = visit
+    page.goto(origin + GROUP.format(7))
+    tool = page.locator(".tool").first
+    expect(tool).to_be_hidden()
+    page.get_by_text("2 tools: find_order, refund").click()
+    expect(tool).to_contain_text("As printed on the bill.")
+    best, guessed, broken = page.locator(".card").all()
+    assert best.locator(".message .role").all_inner_texts() == [
+        "assistant",
+        "tool · find_order",
+        "assistant",
+        "tool · refund",
+        "assistant",
+    ]
+    call = best.locator(".call").nth(1)
+    shown = (call.locator(".call-name").inner_text(), call.locator("dt").all_inner_texts())
+    values = call.locator("dd").all_inner_texts()
+    assert (shown, values) == (("refund", ["number", "items", "reason"]), ["1204", '["blue cup"]', '"broken"'])
+    expect(guessed.locator(".result.failed")).to_contain_text("does not fit its schema")
+    expect(broken.locator(".call")).to_contain_text('{"number": NaN}')
+    untroubled(page, watch, origin)
+
+
 def test_the_prompt_and_answers_of_a_group_can_be_read(visit: tuple[Page, Watch], origin: str) -> None:
     page, watch = visit
     page.goto(origin + "/")
@@ -149,7 +173,7 @@ def test_the_filter_is_a_form_that_works_and_remembers(visit: tuple[Page, Watch]
     expect(page.get_by_label("Outcome")).to_have_value("unscored")
     untroubled(page, watch, origin)
     page.get_by_role("link", name="clear").click()
-    expect(page.locator("tbody tr")).to_have_count(6)
+    expect(page.locator("tbody tr")).to_have_count(7)
 
 
 def test_without_javascript_everything_is_still_there(browser: Browser, origin: str) -> None:

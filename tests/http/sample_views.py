@@ -1,9 +1,11 @@
 """Groups to look at, behind an in-memory `Views`."""
 
+import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from fastapi import FastAPI
+from pydantic import JsonValue
 
 from app.domain.groups import (
     CriterionMean,
@@ -242,14 +244,21 @@ def gsm8k_group(number: int) -> GroupDetail:
 
 
 def hostile_group(number: int) -> GroupDetail:
-    tool = ToolSpec(function=FunctionSpec(name="<b>look</b>", description=HOSTILE, parameters={"x": HOSTILE_JSON}))
+    described: dict[str, JsonValue] = {"type": HOSTILE_JSON, "description": HOSTILE_JSON, "default": HOSTILE_JSON}
+    schema: dict[str, JsonValue] = {"properties": {HOSTILE_JSON: described, "z": 7}, "required": [HOSTILE_JSON]}
+    tool = ToolSpec(function=FunctionSpec(name="<b>look</b>", description=HOSTILE, parameters=schema))
     call = ToolCall(id="1", function=FunctionCall(name="<i>f</i>", arguments='{"q": "</pre><script>1</script>"}'))
     prompt = Prompt(
         messages=(Message(role="user", content=HOSTILE, name="<u>x</u>"),),
         tools=(tool,),
         metadata={"<k>": HOSTILE_JSON},
     )
-    spoken = (Message(role="assistant", content=HOSTILE, tool_calls=(call,)), Message(role="tool", content=HOSTILE))
+    named = ToolCall(function=FunctionCall(name=HOSTILE_JSON, arguments={HOSTILE_JSON: HOSTILE_JSON, "y" * 300: 1}))
+    spoken = (
+        Message(role="assistant", content=HOSTILE, tool_calls=(call, named)),
+        Message(role="tool", content=HOSTILE),
+        Message(role="tool", name="<u>t</u>", content=json.dumps({"error": HOSTILE_JSON})),
+    )
     score = Score(
         outcome="scored",
         reward=0.5,
@@ -286,6 +295,64 @@ def hostile_group(number: int) -> GroupDetail:
     return scored_again(detail, HOSTILE, (1.0, 0.5, 0.25, None))
 
 
+ORDERS = (
+    ToolSpec(
+        function=FunctionSpec(
+            name="find_order",
+            description="One order by its number.",
+            parameters={
+                "type": "object",
+                "properties": {"number": {"type": "integer", "description": "As printed on the bill."}},
+                "required": ["number"],
+            },
+        )
+    ),
+    ToolSpec(
+        function=FunctionSpec(
+            name="refund",
+            parameters={
+                "type": "object",
+                "properties": {
+                    "number": {"type": "integer"},
+                    "items": {"type": "array", "items": {"type": "string"}},
+                    "reason": {"enum": ["broken", "late"], "default": "late"},
+                },
+                "required": ["number", "items"],
+            },
+        )
+    ),
+)
+
+
+def calling(name: str, arguments: str | dict[str, JsonValue]) -> Message:
+    return Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name=name, arguments=arguments)),))
+
+
+def agent_group(number: int) -> GroupDetail:
+    """One that did what was asked, one that guessed, and one whose calls are none."""
+    asked = Message(role="user", content="The blue cup of order 1204 came broken. Please refund it.")
+    prompt = Prompt(messages=(Message(role="system", content="You work for the user."), asked), tools=ORDERS)
+    found = '{"order": {"number": 1204, "items": [{"name": "blue cup", "price": "14.90"}, {"name": "tray"}]}}'
+    right = (
+        calling("find_order", {"number": 1204}),
+        Message(role="tool", name="find_order", content=found),
+        calling("refund", '{"number": 1204, "items": ["blue cup"], "reason": "broken"}'),
+        Message(role="tool", name="refund", content='{"refunded": "14.90"}'),
+        Message(role="assistant", content="Done: 14.90 go back to your card."),
+    )
+    guessed = (
+        calling("refund", {"number": "1204", "items": ["cup"], "reason": "It came broken. " * 100}),
+        Message(role="tool", name="refund", content='{"error": "refund: \'number\' does not fit its schema"}'),
+        Message(role="assistant", content="It is refunded."),
+    )
+    rollouts = [
+        (Completion(messages=guessed), Score.exact(False, rationale="the state at the end is not what was asked for")),
+        (Completion(messages=right), Score.exact(True, rationale="done as asked")),
+        (Completion(messages=(calling("refund", '{"number": NaN}'),)), Score.exact(False)),
+    ]
+    return group_of(number, "tool_agent", prompt, rollouts)
+
+
 def pending_group(number: int) -> GroupDetail:
     prompt = Prompt(messages=(Message(role="user", content="Which of the two would you rather read?"),))
     rollouts = [(Completion(text=text), Score.pending()) for text in ("this", "that")]
@@ -302,7 +369,15 @@ def unscored_group(number: int) -> GroupDetail:
 
 
 def sample_groups() -> list[GroupDetail]:
-    return [npc_group(1), gsm8k_group(2), pending_group(3), unscored_group(4), hostile_group(5), rescored_group(6)]
+    return [
+        npc_group(1),
+        gsm8k_group(2),
+        pending_group(3),
+        unscored_group(4),
+        hostile_group(5),
+        rescored_group(6),
+        agent_group(7),
+    ]
 
 
 def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
@@ -358,6 +433,7 @@ class MemoryViews:
             step=121,
             label="hob<b>" if by_label else None,
             groups=1200,
+            low_signal=300,
             scored=9300,
             unscored=3,
             pending=0,

@@ -85,7 +85,7 @@ ALL_PAGES = [
     "/view/stats",
     "/view/judges",
     "/view/groups/nope",
-    *map(path_of, range(1, 7)),
+    *map(path_of, range(1, 8)),
 ]
 
 
@@ -102,7 +102,7 @@ def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient, path:
 def test_the_newest_group_comes_first(client: TestClient) -> None:
     outline = page(client.get("/"))
     groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
-    assert groups == [path_of(number) for number in (6, 5, 4, 3, 2, 1)]
+    assert groups == [path_of(number) for number in (7, 6, 5, 4, 3, 2, 1)]
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def test_the_newest_group_comes_first(client: TestClient) -> None:
     [
         ("environment=gsm8k", [2]),
         ("environment=npc_arena&run=night-watch&outcome=scored", [6, 1]),
-        ("environment=&run=&outcome=", [6, 5, 4, 3, 2, 1]),
+        ("environment=&run=&outcome=", [7, 6, 5, 4, 3, 2, 1]),
         ("outcome=pending", [5, 3]),
-        ("outcome=invented", [6, 5, 4, 3, 2, 1]),
+        ("outcome=invented", [7, 6, 5, 4, 3, 2, 1]),
         ("run=%20sums%20", [2]),
         ("run=a%00b", []),
         ("before=3", [2, 1]),
@@ -242,7 +242,7 @@ def test_a_very_long_completion_is_folded(client: TestClient) -> None:
     ("path", "newer", "older"),
     [
         (f"{path_of(3)}?at=3", path_of(4), path_of(2)),
-        (f"{path_of(6)}?at=6", None, path_of(5)),
+        (f"{path_of(7)}?at=7", None, path_of(6)),
         (f"{path_of(1)}?at=1", path_of(2), None),
         (f"{path_of(1)}?at=1&environment=npc_arena&outcome=scored", path_of(6), None),
         (path_of(3), None, None),
@@ -272,7 +272,7 @@ def test_a_group_that_is_not_there_is_a_page_too(client: TestClient, group_id: s
 
 def test_statistics_are_listed(client: TestClient) -> None:
     words = page(client.get("/view/stats")).words()
-    assert "npc_arena night-watch 121 1,200 9,300 3 0 0.530 0.570 in character 0.58 voice 0.24" in words
+    assert "npc_arena night-watch 121 1,200 25 % 9,300 3 0 0.530 0.570 in character 0.58 voice 0.24" in words
     assert "night-watch" not in page(client.get("/view/stats?environment=gsm8k")).words()
     assert "Nothing to count yet." in page(client.get("/view/stats?run=nobody")).words()
     assert "night-watch 121 hob<b> 1,200" in page(client.get("/view/stats?by=label")).words()

@@ -1,16 +1,19 @@
 """What the pages show, before any HTML."""
 
+import json
 import time
 
 import pytest
+from pydantic import JsonValue
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+from app.viewer.calls import MOST_ARGUMENTS, Argument, Result, call_of, offered
 from app.viewer.cards import Seen, cards_of, lines_of, readings_of
 from app.viewer.figures import MAX_BARS, Bar, bar_chart, heat, number, signed
 from app.viewer.text import SHOWN_AT_ALL, Excerpt, excerpt, visible
-from tests.http.sample_views import group_of, gsm8k_group, npc_group
+from tests.http.sample_views import ORDERS, group_of, gsm8k_group, npc_group
 
 
 @pytest.mark.parametrize(
@@ -110,12 +113,53 @@ def test_only_the_offline_judge_is_marked() -> None:
 def test_calls_are_shown_whichever_way_their_arguments_came() -> None:
     calls = tuple(
         ToolCall(function=FunctionCall(name="look", arguments=arguments))
-        for arguments in ('{"at":"sea"}', {"at": "sea"})
+        for arguments in ('{"at":"sea","n":2}', {"at": "sea", "n": 2})
     )
     (line,) = lines_of([Message(role="assistant", tool_calls=calls)])
-    assert (line.content, [(call.name, call.arguments.head) for call in line.calls]) == (
-        None,
-        [("look", '{"at":"sea"}'), ("look", '{\n  "at": "sea"\n}')],
+    shown = [(call.name, [(name, value.head) for name, value in call.arguments], call.written) for call in line.calls]
+    assert (line.content, shown) == (None, [("look", [("at", '"sea"'), ("n", "2")], None)] * 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [("{", "{"), ("[1]", "[1]"), ("", ""), ('{"a": NaN}', '{"a": NaN}'), ('{"a":1,"a":2}', '{"a":1,"a":2}')],
+)
+def test_arguments_that_are_none_are_shown_as_they_were_written(arguments: str, written: str) -> None:
+    call = call_of(ToolCall(function=FunctionCall(name="x" * 101, arguments=arguments)))
+    assert (call.name, call.arguments, call.written) == (f"{'x' * 100}…", (), excerpt(written))
+
+
+def test_a_call_with_masses_of_arguments_is_shown_as_its_json() -> None:
+    arguments: dict[str, JsonValue] = {f"a{number}": number for number in range(MOST_ARGUMENTS + 1)}
+    call = call_of(ToolCall(function=FunctionCall(name="f", arguments=arguments)))
+    assert (call.arguments, call.written) == ((), excerpt(json.dumps(arguments, indent=2)))
+
+
+@pytest.mark.parametrize(
+    ("content", "shown", "failed"),
+    [
+        ('{"error": "no such order"}', '{\n  "error": "no such order"\n}', True),
+        ('{"error": null}', '{\n  "error": null\n}', False),
+        ("[1]", "[\n  1\n]", False),
+        ("12", "12", False),
+        ("It rains.", "It rains.", False),
+    ],
+)
+def test_what_tools_answer_is_laid_out(content: str, shown: str, failed: bool) -> None:
+    (line,) = lines_of([Message(role="tool", content=content)])
+    assert (line.content, line.result) == (None, Result(excerpt(shown), failed))
+
+
+def test_tools_are_shown_by_their_arguments() -> None:
+    find, refund = offered(ORDERS)
+    assert (find.arguments, refund.arguments, refund.description) == (
+        (Argument("number", "integer", True, "As printed on the bill."),),
+        (
+            Argument("number", "integer", True, ""),
+            Argument("items", "array of string", True, ""),
+            Argument("reason", '"broken" | "late" = "late"', False, ""),
+        ),
+        "",
     )
 
 
