@@ -15,7 +15,6 @@ from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
 
 PENDING = Score.pending()
-SCORING_CHANGED: Final = "scoring_changed"
 REFUSED: Final = Score.unscored("version_changed", "the run is strict, and is now scored otherwise than when it began")
 
 
@@ -59,7 +58,7 @@ class Acceptance:
         if run is not None and (pin := await self._other_pin(run, record)) is not None:
             if run.strict:
                 require_same_scoring(run, await self._is_scored(identity), pin)
-            flags = (SCORING_CHANGED,)
+            flags = ("scoring_changed",)
         group = Group(
             group_id=identity,
             task_id=asked.task_id,
@@ -88,8 +87,8 @@ class Acceptance:
             return Accepted(group, record, options)
         if run.strict:
             return Accepted(group, record, options, refused=REFUSED)
-        flags = tuple(dict.fromkeys((*group.flags, SCORING_CHANGED)))
-        return Accepted(group.model_copy(update={"flags": flags}), record, options)
+        flags = (*group.flags, "scoring_changed")
+        return Accepted(group.model_copy(update={"flags": tuple(dict.fromkeys(flags))}), record, options)
 
     async def _other_pin(self, run: Run, record: TaskRecord) -> Pin | None:
         """By what the service would score this for the run, where that is not what the run is pinned to."""
