@@ -18,6 +18,7 @@ Read in this order:
     sandbox     killable workers             policies    clients of inference servers
     store       tables, queries, the writer  telemetry   metrics and logs
     web         what every door shares       api, viewer the doors: for programs, for people
+    compat      doors that speak as other services do
     settings    the one reader of the process environment
     main        the one place where concrete classes meet
     cli         the command line

@@ -1,6 +1,7 @@
 """`atropos-envs`: serve the gateway, or try it."""
 
 import gc
+import socket
 import sys
 from typing import Annotated, NoReturn
 
@@ -52,7 +53,7 @@ def serve(
         _stop(str(error))
     _greet(settings)
     collect_seldom()
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
         host=settings.host,
         port=settings.port,
@@ -63,6 +64,19 @@ def serve(
     )
 
 
+    uvicorn.Server(config).run(_sockets(settings))
+
+
+def _sockets(settings: Settings) -> list[socket.socket]:
+    """One for each port. They are one service: what differs is decided by the port that a request came in at."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    opened: list[socket.socket] = []
+    for port in (settings.port, *settings.atropos_listeners):
+        try:
+            opened.append(socket.create_server((settings.host, port), family=family))
+        except OSError as error:
+            _stop(f"cannot listen on {settings.host}:{port}: {error.strerror}")
+    return opened
 def collect_seldom() -> None:
     """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
     everything that was ever loaded, took a fifth of the time of scoring. Looking at 10,000 young ones takes some
@@ -115,6 +129,8 @@ def _greet(settings: Settings) -> None:
     errors.print(f"Atropos Environments {VERSION}: {address}/ to look, {address}/docs to try", highlight=False)
 
 
+    for port, run in settings.atropos_listeners.items():
+        errors.print(f"Atropos' API for the run {run}: port {port}", highlight=False)
 def run() -> None:
     """The entry point of the `atropos-envs` command."""
     sys.exit(cli())

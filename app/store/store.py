@@ -9,7 +9,7 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.errors import StoreUnavailable
-from app.ports import Clock, Groups, Health, Outcomes, Runs, Scorings, Sheets, Tasks, Views
+from app.ports import Clock, Groups, Health, Outcomes, Runs, Scorings, Sheets, Tasks, TrajectoryQueue, Views
 from app.store.database import Database
 from app.store.groups import StoredGroups
 from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
@@ -21,6 +21,7 @@ from app.store.scorings import StoredScorings
 from app.store.sheets import StoredSheets
 from app.store.tables import runs
 from app.store.tasks import StoredTasks
+from app.store.trajectories import StoredTrajectories
 from app.store.views import StoredViews
 
 HEALTH_SECONDS = 5.0
@@ -59,6 +60,7 @@ class Store:
         self.scorings: Scorings = StoredScorings(database)
         self.runs: Runs = StoredRuns(database)
         self.views: Views = StoredViews(database)
+        self.trajectories: TrajectoryQueue = StoredTrajectories(database)
         self.keys = StoredKeys(database)
         self.health: Health = StoredHealth(database)
 

@@ -86,6 +86,10 @@ class PrometheusObserver:
         self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
         self._http_seconds = self._histogram(
             "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
+        self._trajectories = self._counter("atropos_groups", "Groups posted to Atropos' API, by whether known.", "what")
+        self._trajectory_batches = self._counter(
+            "atropos_batches", "Batches asked for: handed, again, not_yet or no_trainer.", "outcome"
+        )
         )
 
     def handed_out(self, environment: str, tasks: int) -> None:
@@ -147,6 +151,15 @@ class PrometheusObserver:
         """`route` is a template such as `/envs/{env}/score`."""
         self._http.labels(route, method, str(status)).inc()
         self._http_seconds.labels(route, method).observe(seconds)
+    def groups_received(self, new: int, known: int) -> None:
+        """Groups that Atropos' environments posted; `known` ones had been sent before."""
+        self._trajectories.labels("new").inc(new)
+        self._trajectories.labels("known").inc(known)
+
+    def batch_asked(self, outcome: str) -> None:
+        """`outcome` is a word of `app.compat.atropos.desk`."""
+        self._trajectory_batches.labels(outcome).inc()
+
 
     def exposition(self) -> tuple[bytes, str]:
         """What /metrics answers, and its content type."""

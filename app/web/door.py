@@ -25,6 +25,8 @@ class Door:
     open_paths: frozenset[str] = ALWAYS_OPEN
     max_body_bytes: int = DEFAULT_MAX_BYTES
     observe: Callable[[str, str, int, float], None] = _unobserved
+    inflating: tuple[str, ...] = ()
+    """Beginnings of paths whose routes inflate gzip themselves."""
     hosts: frozenset[str] | None = None
     """`Host` headers that are answered; None for any."""
 
@@ -33,7 +35,7 @@ def install_door(app: FastAPI, door: Door) -> None:
     """The last one added is the outermost: a request gets its id first, and every answer carries id and headers."""
     install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
     install_problems(app)
-    app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes)
+    app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating)
     app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
     app.add_middleware(SameOrigin, hosts=door.hosts)
     app.add_middleware(Measurements, observe=door.observe)

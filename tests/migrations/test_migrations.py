@@ -15,7 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Integer, MetaData, String, Table, insert, inspect, select, text
+from sqlalchemy import Connection, Integer, LargeBinary, MetaData, String, Table, insert, inspect, select, text
 
 from app.errors import StoreUnavailable
 from app.store import migration
@@ -24,7 +24,7 @@ from app.store.migration import migrate, newest_revision
 from app.store.tables import metadata
 from tests.databases import MIGRATIONS
 
-Value = str | int | float | bool
+Value = str | int | float | bool | bytes
 
 Rows = dict[str, dict[str, Value]]
 
@@ -92,6 +92,8 @@ def filled(table: Table, known: Rows) -> dict[str, Value]:
             row[column.name] = f"{table.name}.{column.name}"
         elif isinstance(column.type, Integer):
             row[column.name] = 7
+        elif isinstance(column.type, LargeBinary):
+            row[column.name] = b"7"
         else:
             row[column.name] = True if column.type.python_type is bool else 0.5
     return row

@@ -1,0 +1,1 @@
+"""Other trainers' contracts, a package each: their wire, over our own store."""

@@ -1,0 +1,203 @@
+"""Which waiting groups make the next batch: whole ones where they can, in their environments' turns.
+
+A batch has exactly `batch_size` sequences. Environments take turns by weight, each first in, first out. Of the line
+that this makes, the first groups that fill a batch exactly are taken. Where no whole groups fill it, as with batches of
+12 and groups of 8, one is cut: its first sequences go into this batch, the rest leads the line.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from app.domain.trajectories import Feeder, Formed, Line, NotYet, Share, Waiting
+
+ALIVE_SECONDS = 60
+"""An environment that was silent for longer is not waited for. Atropos' own ask several times a second."""
+
+PATIENCE = 4
+"""So many batches may pass the group that stands first before one is cut to fit it in."""
+
+MIN_WEIGHT = 0.01
+"""As the original's: nobody is starved."""
+
+EnvId = int | None
+
+
+def form(line: Line) -> Formed | NotYet:
+    if line.batch_size < 1:
+        return NotYet(f"The trainer registered with batch_size {line.batch_size}; a batch needs at least 1 sequence.")
+    if line.sequences < line.batch_size:
+        return NotYet(f"{line.sequences} of the {line.batch_size} sequences of a batch are waiting.")
+    needs = minimum_needs(line)
+    for env_id, need in needs.items():
+        have = sum(group.size for group in line.waiting if group.env_id == env_id)
+        if have < need:
+            return NotYet(
+                f"Environment {env_id} must have {need} sequences in every batch (min_batch_allocation) and has {have} "
+                "waiting. It was heard of lately, so the batch waits for it."
+            )
+    groups, must = _ordered(line, needs)
+    choice = _chosen(line, groups, must)
+    return choice if isinstance(choice, NotYet) else _formed(line, choice)
+
+
+def is_alive(feeder: Feeder, line: Line) -> bool:
+    return feeder.connected and line.now - feeder.seen_at <= timedelta(seconds=ALIVE_SECONDS)
+
+
+def minimum_needs(line: Line) -> dict[int, int]:
+    """Sequences of every batch by living environment with a minimum allocation; scaled down when they add up to more
+    than a batch."""
+    asked = {
+        feeder.env_id: max(0.0, feeder.said.min_batch_allocation)
+        for feeder in line.feeders
+        if feeder.said.min_batch_allocation is not None and is_alive(feeder, line)
+    }
+    scale = max(1.0, sum(asked.values()))
+    needs = {env_id: int(line.batch_size * share / scale) for env_id, share in asked.items()}
+    return {env_id: need for env_id, need in needs.items() if need > 0}
+
+
+@dataclass(frozen=True)
+class _Choice:
+    shares: tuple[tuple[Waiting, int], ...]
+    passed_over: int | None = None
+
+
+def _ordered(line: Line, needs: Mapping[int, int]) -> tuple[list[Waiting], int]:
+    """Everybody in turn, with what minimum allocations ask for in front, and how many those are."""
+    in_turn = _in_turn(line)
+    open_needs = dict(needs)
+    first: list[Waiting] = []
+    for group in in_turn:
+        if group.env_id is not None and open_needs.get(group.env_id, 0) > 0:
+            open_needs[group.env_id] -= group.size
+            first.append(group)
+    taken = {group.sequence for group in first}
+    return [*first, *(group for group in in_turn if group.sequence not in taken)], len(first)
+
+
+def _in_turn(line: Line) -> list[Waiting]:
+    """Stride scheduling: whose turn has moved least is next, and moves by what it got over its weight."""
+    queues: defaultdict[EnvId, deque[Waiting]] = defaultdict(deque)
+    for group in line.waiting:
+        queues[group.env_id].append(group)
+    turns = _turns(line, queues)
+    weights = _weights(line)
+    ordered: list[Waiting] = []
+    while queues:
+        env_id = min(queues, key=lambda one: (turns[one], queues[one][0].sequence))
+        group = queues[env_id].popleft()
+        ordered.append(group)
+        turns[env_id] += group.size / weights.get(env_id, 1.0)
+        if not queues[env_id]:
+            del queues[env_id]
+    return ordered
+
+
+def _turns(line: Line, present: Mapping[EnvId, object]) -> dict[EnvId, float]:
+    """Who had nothing in line begins no earlier than the last of the others, with nothing to catch up with."""
+    start = min((turn for env_id, turn in line.turns.items() if env_id in present), default=0.0)
+    return {env_id: max(line.turns.get(env_id, start), start) for env_id in present}
+
+
+def _weights(line: Line) -> dict[EnvId, float]:
+    return {feeder.env_id: max(MIN_WEIGHT, feeder.said.weight) for feeder in line.feeders}
+
+
+def _chosen(line: Line, groups: Sequence[Waiting], must: int) -> _Choice | NotYet:
+    size = line.batch_size
+    whole = _filling(groups, size, max(1, must))
+    if whole is not None:
+        return _Choice(tuple((group, group.size) for group in whole))
+    head = groups[0]
+    if must == 0 and head.passed < PATIENCE:
+        others = _filling(groups[1:], size, 0)
+        if others is not None:
+            return _Choice(tuple((group, group.size) for group in others), passed_over=head.sequence)
+        sizes = {group.size for group in groups} | {
+            feeder.said.group_size for feeder in line.feeders if is_alive(feeder, line)
+        }
+        if line.sequences < 2 * size and _adds_up(sizes, size):
+            listed = ", ".join(str(one) for one in sorted({group.size for group in groups}))
+            return NotYet(
+                f"{line.sequences} sequences are waiting in groups of {listed}; {size} need others to add up."
+            )
+    return _Choice(tuple(_cut(groups, size)))
+
+
+def _filling(groups: Sequence[Waiting], size: int, must: int) -> list[Waiting] | None:
+    """The first whole groups, in order, that add up to `size`, the first `must` of them included. `after[n]` has a bit
+    for every sum that groups from the nth on can make."""
+    after = [1]
+    for group in reversed(groups):
+        after.append((after[-1] | after[-1] << group.size) & ((2 << size) - 1))
+    after.reverse()
+    chosen: list[Waiting] = []
+    left = size
+    for place, group in enumerate(groups):
+        if left == 0 and place >= must:
+            break
+        if group.size <= left and after[place + 1] >> (left - group.size) & 1:
+            chosen.append(group)
+            left -= group.size
+        elif place < must:
+            return None
+    return chosen if left == 0 else None
+
+
+def _adds_up(sizes: set[int], size: int) -> bool:
+    """Whether any number of groups of these sizes fills a batch."""
+    sums = 1
+    for one in (one for one in sizes if 0 < one <= size):
+        for _ in range(size // one):
+            sums |= sums << one
+    return bool(sums >> size & 1)
+
+
+def _cut(groups: Sequence[Waiting], size: int) -> list[tuple[Waiting, int]]:
+    """Whole groups while they fit, then a piece of one that does not. A single sequence cannot be compared with others
+    of its group, so no cut leaves one where another cut does not."""
+    chosen: list[tuple[Waiting, int]] = []
+    left = size
+    for group in groups:
+        if group.size <= left:
+            chosen.append((group, group.size))
+            left -= group.size
+    if left == 0:
+        return chosen
+    if left == 1 and chosen and chosen[-1][1] >= 4:
+        last, whole = chosen.pop()
+        chosen.append((last, whole - 2))
+        left += 2
+    taken = {group.sequence for group, _ in chosen}
+    able = [group for group in groups if group.sequence not in taken and group.size > left]
+    if not able:  # the piece given back above was larger than what is left of any other
+        last, whole = chosen.pop()
+        chosen.append((last, whole + left - 1))
+        return [*chosen, *_single(groups, taken)]
+    piece = next((group for group in able if group.size - left > 1), able[0])
+    return [*chosen, (piece, left)]
+
+
+def _single(groups: Sequence[Waiting], taken: set[int]) -> list[tuple[Waiting, int]]:
+    return [(next(group for group in groups if group.sequence not in taken), 1)]
+
+
+def _formed(line: Line, choice: _Choice) -> Formed:
+    weights = _weights(line)
+    left: defaultdict[EnvId, int] = defaultdict(int)
+    for group in line.waiting:
+        left[group.env_id] += group.size
+    turns = _turns(line, left)
+    for group, size in choice.shares:
+        left[group.env_id] -= size
+        turns[group.env_id] += size / weights.get(group.env_id, 1.0)
+    moved = {**line.turns, **turns}
+    start = min((turn for env_id, turn in turns.items() if left[env_id] > 0), default=min(turns.values()))
+    return Formed(
+        shares=tuple(Share(group.sequence, size) for group, size in choice.shares),
+        turns={env_id: turn - start for env_id, turn in moved.items() if turn > start or env_id in turns},
+        passed_over=choice.passed_over,
+    )

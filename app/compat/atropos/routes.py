@@ -1,0 +1,201 @@
+"""The thirteen endpoints of Atropos 0.4.0 for one run or for each, and one of ours that says why."""
+
+import asyncio
+import re
+import uuid
+from functools import partial
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import PlainTextResponse
+
+from app.compat.atropos.delivery import Delivery
+from app.compat.atropos.desk import Batch, Desk
+from app.compat.atropos.inflating import inflating_route
+from app.compat.atropos.reading import read_group, read_groups
+from app.compat.atropos.replies import GZIP_FROM, compressed
+from app.compat.atropos.standing import env_status
+from app.compat.atropos.wire import (
+    EnvIdentifier,
+    EnvStatus,
+    Failure,
+    Info,
+    Joined,
+    Received,
+    ReceivedList,
+    Registered,
+    Root,
+    Status,
+    Success,
+    WaitForTrainer,
+    WandbInfo,
+    Why,
+)
+from app.domain.trajectories import Joining, Registration
+from app.errors import InvalidRequest, NotFound
+from app.web.problems import problem_responses
+
+PREFIX = "/compat/atropos"
+DEFAULT_RUN = "default"
+
+_UNREGISTERED = b'{"status":"error","message":"Trainer not registered. Call /register first.","batch":[]}'
+_NOTHING = b'{"batch":null}'
+_NO_EXAMPLE = (
+    b'{"tokens":[],"masks":[],"scores":[],"advantages":[],"ref_logprobs":[],"generation_params":[],'
+    b'"inference_logprobs":[],"messages":[],"images":[]}'
+)
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+_ENDPOINTS = frozenset(
+    {
+        *("register", "register-env", "disconnect-env", "wandb_info", "info", "batch", "latest_example"),
+        *("scored_data", "scored_data_list", "status", "status-env", "reset_data", "why"),
+    }
+)
+
+
+def run_of(request: Request) -> str:
+    """InvalidRequest for a name that is none, and for an endpoint's."""
+    run = str(request.path_params.get("run", DEFAULT_RUN))
+    if run in _ENDPOINTS or not _NAME.fullmatch(run):
+        raise InvalidRequest("a run is named by small letters, digits, - and _, and not as an endpoint is", field="run")
+    return run
+
+
+Run = Annotated[str, Depends(run_of)]
+
+
+def atropos_router(desk: Desk, max_body_bytes: int) -> APIRouter:
+    """At `/compat/atropos` for the run `default`, at `/compat/atropos/{run}` for others. `max_body_bytes` holds for
+    bodies before and after they are inflated."""
+    router = APIRouter(tags=["atropos"])
+    part = APIRouter(route_class=inflating_route(max_body_bytes), include_in_schema=False)
+    _add_trainers(part, desk)
+    _add_environments(part, desk)
+    _add_looking(part, desk)
+    router.include_router(_explaining(desk), prefix=PREFIX)
+    for prefix in (PREFIX, PREFIX + "/{run}"):
+        router.include_router(part, prefix=prefix)
+    router.include_router(_explaining(desk), prefix=PREFIX + "/{run}", include_in_schema=False)
+    return router
+
+
+def _add_trainers(router: APIRouter, desk: Desk) -> None:
+    @router.post("/register")
+    async def register(run: Run, registration: Registration) -> Registered:
+        await desk.queue.register(run, registration)
+        return Registered(uuid=uuid.uuid4().int)
+
+    @router.get("/batch", response_class=Response)
+    async def batch(run: Run, request: Request) -> Response:
+        taken = await desk.take(run)
+        if isinstance(taken, Batch):
+            return await _delivery(request, taken)
+        return Response(_UNREGISTERED if taken is None else _NOTHING, media_type="application/json")
+
+    @router.get("/reset_data", response_class=PlainTextResponse)
+    async def reset_data(run: Run) -> PlainTextResponse:
+        await desk.reset(run)
+        return PlainTextResponse("Reset successful")
+
+
+async def _delivery(request: Request, batch: Batch) -> Response:
+    try:
+        content, headers = await _encoded(request, batch.text)
+    except BaseException:
+        await batch.settle(False)
+        raise
+    return Delivery(content, headers, batch.settle)
+
+
+async def _encoded(request: Request, text: bytes) -> tuple[bytes, dict[str, str]]:
+    if len(text) < GZIP_FROM or "gzip" not in request.headers.get("accept-encoding", ""):
+        return text, {"Vary": "Accept-Encoding"}
+    content = await asyncio.to_thread(compressed, text)
+    return content, {"Vary": "Accept-Encoding", "Content-Encoding": "gzip"}
+
+
+def _add_environments(router: APIRouter, desk: Desk) -> None:
+    @router.post("/register-env")
+    async def register_env(run: Run, joining: Joining) -> Joined | WaitForTrainer:
+        feeder = await desk.queue.join(run, joining)
+        standing = await desk.look(run)
+        if feeder is None or standing.registration is None:
+            return WaitForTrainer()
+        return Joined(
+            env_id=feeder.env_id,
+            wandb_name=feeder.name,
+            checkpoint_dir=standing.registration.checkpoint_dir,
+            starting_step=standing.step,
+            checkpoint_interval=standing.registration.save_checkpoint_interval,
+            num_steps=standing.registration.num_steps,
+        )
+
+    @router.post("/disconnect-env")
+    async def disconnect_env(run: Run, env: EnvIdentifier) -> Success | Failure:
+        known = await desk.queue.leave(run, env.env_id)
+        return Success() if known else Failure(error=f"there is no environment {env.env_id}")
+
+    @router.post("/scored_data")
+    async def scored_data(run: Run, request: Request) -> Received:
+        body = await request.body()
+        await desk.add(run, partial(read_group, body), len(body))
+        return Received()
+
+    @router.post("/scored_data_list")
+    async def scored_data_list(run: Run, request: Request) -> ReceivedList:
+        body = await request.body()
+        return ReceivedList(groups_processed=await desk.add(run, partial(read_groups, body), len(body)))
+
+    @router.get("/status-env")
+    async def status_env(run: Run, env: EnvIdentifier) -> EnvStatus:
+        await desk.heard(run, env.env_id)
+        status = env_status(await desk.look(run), env.env_id, desk.now())
+        if status is None:
+            raise NotFound(f"environment {env.env_id} has not joined the run {run}: POST /register-env")
+        return status
+
+
+def _add_looking(router: APIRouter, desk: Desk) -> None:
+    @router.get("")
+    @router.get("/")
+    async def root(_: Run) -> Root:
+        return Root()
+
+    @router.get("/wandb_info")
+    async def wandb_info(run: Run) -> WandbInfo:
+        said = (await desk.look(run)).registration
+        return WandbInfo(group=said and said.wandb_group, project=said and said.wandb_project)
+
+    @router.get("/info")
+    async def info(run: Run) -> Info:
+        said = (await desk.look(run)).registration
+        return Info(batch_size=said.batch_size if said else -1, max_token_len=said.max_token_len if said else -1)
+
+    @router.get("/status")
+    async def status(run: Run) -> Status:
+        standing = await desk.look(run)
+        return Status(current_step=standing.step, queue_size=standing.groups)
+
+    @router.get("/latest_example", response_class=Response)
+    async def latest_example(run: Run, request: Request) -> Response:
+        content, headers = await _encoded(request, await desk.latest(run) or _NO_EXAMPLE)
+        return Response(content, headers=headers, media_type="application/json")
+
+
+def _explaining(desk: Desk) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/why", summary="Why an Atropos trainer gets no batch yet", responses=problem_responses(401, 422))
+    async def why(run: Run) -> Why:
+        told = await desk.explain(run)
+        return Why(
+            run=run,
+            ready=told.ready,
+            why=told.reason,
+            notes=told.notes,
+            current_step=told.standing.step,
+            queue_size=told.standing.groups,
+            sequences=told.standing.sequences,
+        )
+
+    return router

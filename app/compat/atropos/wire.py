@@ -1,0 +1,180 @@
+"""What Atropos 0.4.0 sends and expects, to the key. Unknown keys are dropped, as the original drops them."""
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_serializer, model_validator
+from pydantic_core import PydanticCustomError
+
+from app.domain.values import FiniteJson
+
+Message = dict[str, FiniteJson]
+Rows = list[list[float]]
+
+
+def _have_role_and_content(messages: list[list[Message]]) -> list[list[Message]]:
+    for message in (message for sequence in messages for message in sequence):
+        if "role" not in message or "content" not in message:
+            raise ValueError("Message must have 'role' and 'content' fields")
+    return messages
+
+
+class ScoredData(BaseModel):
+    """A group of N sequences. `tokens` and `masks` are N x T integers, with a T of its own for each sequence; `scores`
+    are N; `advantages`, `ref_logprobs`, `inference_logprobs` N x T; the two for distillation N x T x K. Logprobs that
+    an environment does not have may be an empty list."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    tokens: list[list[int]]
+    masks: list[list[int]]
+    scores: list[float]
+    advantages: Rows | None = None
+    ref_logprobs: Rows | None = None
+    messages: Annotated[list[list[Message]], AfterValidator(_have_role_and_content)] | None = None
+    generation_params: Message | None = None
+    inference_logprobs: Rows | None = None
+    overrides: list[Message] | None = None
+    group_overrides: Message | None = None
+    images: FiniteJson | None = None
+    env_id: int | None = None
+    distill_token_ids: list[list[list[int]]] | None = None
+    distill_logprobs: list[list[list[float]]] | None = None
+
+    @field_serializer("inference_logprobs")
+    def _never_null(self, rows: Rows | None) -> Rows:
+        """The original's `null` makes its own example trainer fail."""
+        return rows or []
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        fault = next(_faults(self), None)
+        if fault is not None:
+            field, message = fault
+            raise PydanticCustomError("shape", "{field}: {message}", {"field": field, "message": message})
+        return self
+
+
+def _faults(group: ScoredData) -> Iterator[tuple[str, str]]:
+    """Where the shapes do not fit, with why."""
+    lengths = [len(tokens) for tokens in group.tokens]
+    if not lengths:
+        yield "tokens", "a group has at least one sequence"
+    if 0 in lengths:
+        yield f"tokens[{lengths.index(0)}]", "a sequence has at least one token"
+    if len(group.scores) != len(lengths):
+        yield "scores", f"{len(group.scores)} scores for {len(lengths)} sequences"
+    yield from _rows("masks", group.masks, lengths)
+    for name in ("advantages", "ref_logprobs", "inference_logprobs"):
+        rows: Rows | None = getattr(group, name)
+        if rows and any(rows):
+            yield from _rows(name, rows, lengths)
+    for name in ("messages", "overrides"):
+        items: Sequence[object] | None = getattr(group, name)
+        if items and len(items) != len(lengths):
+            yield name, f"{len(items)} items for {len(lengths)} sequences"
+    yield from _distillation(group, lengths)
+
+
+def _rows(name: str, rows: Sequence[Sequence[object]], lengths: Sequence[int]) -> Iterator[tuple[str, str]]:
+    if len(rows) != len(lengths):
+        yield name, f"{len(rows)} rows for {len(lengths)} sequences"
+    for place, (row, length) in enumerate(zip(rows, lengths, strict=False)):
+        if len(row) != length:
+            yield f"{name}[{place}]", f"{len(row)} values for {length} tokens"
+
+
+def _distillation(group: ScoredData, lengths: Sequence[int]) -> Iterator[tuple[str, str]]:
+    ids, logprobs = group.distill_token_ids, group.distill_logprobs
+    for name, rows in (("distill_token_ids", ids), ("distill_logprobs", logprobs)):
+        if rows and any(rows):
+            yield from _rows(name, rows, lengths)
+    if (
+        ids
+        and logprobs
+        and [[len(top) for top in row] for row in ids] != [[len(top) for top in row] for row in logprobs]
+    ):
+        yield "distill_logprobs", "not of the shape of distill_token_ids"
+
+
+class EnvIdentifier(BaseModel):
+    env_id: int
+
+
+class Root(BaseModel):
+    message: str = "AtroposLib API"
+
+
+class Registered(BaseModel):
+    uuid: int
+    """128 bits, as a JSON number."""
+
+
+class WaitForTrainer(BaseModel):
+    status: str = "wait for trainer to start"
+
+
+class Joined(BaseModel):
+    status: Literal["success"] = "success"
+    env_id: int
+    wandb_name: str
+    checkpoint_dir: str
+    starting_step: int
+    checkpoint_interval: int
+    num_steps: int
+
+
+class Success(BaseModel):
+    status: Literal["success"] = "success"
+
+
+class Failure(BaseModel):
+    status: Literal["failure"] = "failure"
+    error: str
+
+
+class WandbInfo(BaseModel):
+    group: str | None
+    project: str | None
+
+
+class Info(BaseModel):
+    batch_size: int
+    max_token_len: int
+
+
+class Received(BaseModel):
+    status: Literal["received"] = "received"
+
+
+class ReceivedList(BaseModel):
+    status: Literal["received"] = "received"
+    groups_processed: int
+
+
+class Status(BaseModel):
+    current_step: int
+    queue_size: int
+
+
+class EnvStatus(BaseModel):
+    current_step: int
+    queue_size: int
+    unallocated_fraction: float
+    self_queue_size: int
+    max_group_size: int
+    env_weight: float
+
+
+class Why(BaseModel):
+    """Not of the original: why there is no batch yet."""
+
+    run: str
+    ready: bool
+    why: str = Field(examples=["8 of the 16 sequences of a batch are waiting."])
+    notes: tuple[str, ...] = ()
+    current_step: int
+    queue_size: int
+    """Groups that wait or are to be handed out again."""
+    sequences: int
+    """The same in sequences."""

@@ -1,0 +1,181 @@
+"""Groups on their way from environments elsewhere to trainers: joining, posting, looking, forgetting."""
+
+from collections.abc import Collection, Sequence
+
+from sqlalchemy import Connection, delete, func, insert, select, update
+
+from app.domain.trajectories import (
+    Feeder,
+    Form,
+    Handed,
+    Joining,
+    Line,
+    NotYet,
+    Packed,
+    Registration,
+    TrajectoryRun,
+)
+from app.ports import TrajectoryQueue
+from app.store.database import Database
+from app.store.payloads import encode_json, findable, from_micros
+from app.store.trajectory_hand_out import confirm, give_back, hand_out
+from app.store.trajectory_rows import line_of, load_run, locked_run, look
+from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs
+
+KNOWN_SECONDS = 300
+"""For so long a group that is sent again is known to be the same. An Atropos environment gives up trying after some 30
+seconds."""
+
+MOST_ENV_ID = 2**31
+"""A group of an environment with a larger id stands in line as one of no environment."""
+
+
+class StoredTrajectories(TrajectoryQueue):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def register(self, run: str, registration: Registration) -> None:
+        await self._database.write(
+            lambda connection: _register(connection, self._database, run, registration), _order(run)
+        )
+
+    async def join(self, run: str, joining: Joining) -> Feeder | None:
+        return await self._database.write(
+            lambda connection: _join(connection, self._database, run, joining), _order(run)
+        )
+
+    async def leave(self, run: str, env_id: int) -> bool:
+        return await self._database.write(
+            lambda connection: _mark(connection, run, [env_id], {"connected": False}) > 0, _order(run)
+        )
+
+    async def seen(self, run: str, env_id: int) -> None:
+        stamp = self._database.stamp()
+        await self._database.write(lambda connection: _mark(connection, run, [env_id], {"seen_at": stamp}), _order(run))
+
+    async def add(self, run: str, groups: Sequence[Packed]) -> int:
+        return await self._database.write(lambda connection: _add(connection, self._database, run, groups), _order(run))
+
+    async def take(self, run: str, life: str, sent: Collection[int], form: Form) -> Handed | NotYet | None:
+        def unit(connection: Connection) -> Handed | NotYet | None:
+            row = locked_run(connection, self._database, run)
+            confirm(connection, run, sent, self._database.stamp() - KNOWN_SECONDS * 1_000_000)
+            return None if row is None else hand_out(connection, self._database, row, life, form)
+
+        return await self._database.write(unit, _order(run))
+
+    async def give_back(self, run: str, number: int) -> None:
+        await self._database.write(lambda connection: give_back(connection, run, number), _order(run))
+
+    async def look(self, run: str, life: str) -> TrajectoryRun:
+        if not findable([run]):
+            return TrajectoryRun(run=run)
+        return await self._database.read(lambda connection: look(connection, self._database, run, life))
+
+    async def line(self, run: str) -> Line | None:
+        def query(connection: Connection) -> Line | None:
+            row = load_run(connection, run)
+            return None if row is None else line_of(connection, self._database, row)
+
+        return await self._database.read(query)
+
+    async def latest(self, run: str) -> bytes | None:
+        newest = (
+            select(bodies.c.body)
+            .where(bodies.c.run == run, bodies.c.body.is_not(None))
+            .order_by(bodies.c.body_id.desc())
+            .limit(1)
+        )
+        return await self._database.read(lambda connection: connection.execute(newest).scalar())
+
+    async def reset(self, run: str) -> None:
+        await self._database.write(lambda connection: _reset(connection, run), _order(run))
+
+    async def runs(self, limit: int) -> list[str]:
+        named = select(trajectory_runs.c.run).order_by(trajectory_runs.c.run).limit(limit)
+        return await self._database.read(lambda connection: list(connection.execute(named).scalars()))
+
+
+def _order(run: str) -> str:
+    return f"trajectories {run}"
+
+
+def _open(connection: Connection, database: Database, run: str) -> None:
+    row = {
+        "run": run,
+        "registration": None,
+        "started": False,
+        "batches": 0,
+        "step_before": 0,
+        "turns": "{}",
+        "created_at": database.stamp(),
+    }
+    connection.execute(database.insert_new(trajectory_runs), row)
+
+
+def _register(connection: Connection, database: Database, run: str, registration: Registration) -> None:
+    _open(connection, database, run)
+    said = registration.model_dump_json()
+    here = select(trajectory_runs).where(trajectory_runs.c.run == run).with_for_update()
+    row = connection.execute(here).mappings().one()
+    if row["registration"] != said:
+        begins = {"registration": said, "step_before": registration.starting_step - row["batches"]}
+        connection.execute(update(trajectory_runs).where(trajectory_runs.c.run == run).values(begins))
+
+
+def _join(connection: Connection, database: Database, run: str, joining: Joining) -> Feeder | None:
+    row = locked_run(connection, database, run)
+    if row is None or not row.started:
+        return None
+    mine = (feeders.c.run == run,)
+    env_id = connection.execute(select(func.count()).select_from(feeders).where(*mine)).scalar_one()
+    wanted = f"{joining.desired_name}_"
+    names = (one.name for one in row.feeders if one.said.desired_name == joining.desired_name)
+    name = f"{wanted}{sum(1 for _ in names)}"
+    stamp = database.stamp()
+    values = {
+        "run": run,
+        "env_id": env_id,
+        "name": encode_json(name),
+        "said": joining.model_dump_json(),
+        "connected": True,
+        "seen_at": stamp,
+    }
+    connection.execute(insert(feeders).values(values))
+    return Feeder(env_id=env_id, name=name, said=joining, connected=True, seen_at=from_micros(stamp))
+
+
+def _mark(connection: Connection, run: str, env_ids: Collection[int], values: dict[str, int | bool]) -> int:
+    known = sorted(env_id for env_id in env_ids if 0 <= env_id < MOST_ENV_ID)
+    statement = update(feeders).where(feeders.c.run == run, feeders.c.env_id.in_(known)).values(values)
+    return connection.execute(statement).rowcount
+
+
+def _add(connection: Connection, database: Database, run: str, groups: Sequence[Packed]) -> int:
+    stamp = database.stamp()
+    fresh = _fresh(connection, run, groups, stamp - KNOWN_SECONDS * 1_000_000)
+    if fresh:
+        _open(connection, database, run)
+    for group in fresh:
+        row = {"run": run, "digest": group.digest, "created_at": stamp, "body": group.body}
+        body_id = connection.execute(insert(bodies).values(row).returning(bodies.c.body_id)).scalar_one()
+        place = {"run": run, "env_id": _known(group.env_id), "body_id": body_id, "first": 0, "size": group.size}
+        connection.execute(insert(trajectory_groups).values({**place, "whole": True, "passed": 0}))
+    _mark(connection, run, {group.env_id for group in groups if group.env_id is not None}, {"seen_at": stamp})
+    return len(fresh)
+
+
+def _known(env_id: int | None) -> int | None:
+    return env_id if env_id is not None and 0 <= env_id < MOST_ENV_ID else None
+
+
+def _fresh(connection: Connection, run: str, groups: Sequence[Packed], since: int) -> list[Packed]:
+    once = {group.digest: group for group in groups}
+    known = select(bodies.c.digest).where(bodies.c.run == run, bodies.c.digest.in_(once), bodies.c.created_at >= since)
+    seen = set(connection.execute(known).scalars())
+    return [group for digest, group in once.items() if digest not in seen]
+
+
+def _reset(connection: Connection, run: str) -> None:
+    for table in (trajectory_groups, bodies, batches, feeders, trajectory_runs):
+        connection.execute(delete(table).where(table.c.run == run))

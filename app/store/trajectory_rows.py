@@ -1,0 +1,129 @@
+"""What the tables of trajectories say: a run, its environments, its line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
+
+from app.domain.trajectories import Feeder, Heap, Joining, Line, Registration, TrajectoryRun, Waiting
+from app.store.database import Database
+from app.store.payloads import from_micros
+from app.store.trajectory_tables import batches, feeders, trajectory_groups, trajectory_runs
+
+IN_TRANSIT_SECONDS = 60
+"""On PostgreSQL, where other processes hand out too: so long one of their batches counts as on its way."""
+
+_NAME = TypeAdapter(str)
+_TURNS = TypeAdapter(dict[int, float])
+NOBODY = -1
+"""The key, in `turns`, of groups of no environment."""
+
+_IN_LINE = trajectory_groups.c.batch.is_(None)
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """A run that has a trainer."""
+
+    run: str
+    registration: Registration
+    started: bool
+    batches: int
+    step_before: int
+    turns: Mapping[int | None, float]
+    feeders: tuple[Feeder, ...]
+
+
+def locked_run(connection: Connection, database: Database, run: str) -> RunRow | None:
+    """None without a trainer. Nobody else changes the run before the transaction ends."""
+    if database.postgres:
+        connection.execute(select(trajectory_runs.c.run).where(trajectory_runs.c.run == run).with_for_update())
+    return load_run(connection, run)
+
+
+def load_run(connection: Connection, run: str) -> RunRow | None:
+    row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
+    if row is None or row["registration"] is None:
+        return None
+    turns = {None if key == NOBODY else key: turn for key, turn in _TURNS.validate_json(row["turns"]).items()}
+    return RunRow(
+        run=run,
+        registration=Registration.model_validate_json(row["registration"]),
+        started=row["started"],
+        batches=row["batches"],
+        step_before=row["step_before"],
+        turns=turns,
+        feeders=load_feeders(connection, run),
+    )
+
+
+def load_feeders(connection: Connection, run: str) -> tuple[Feeder, ...]:
+    rows = connection.execute(select(feeders).where(feeders.c.run == run).order_by(feeders.c.env_id)).mappings()
+    return tuple(_feeder(row) for row in rows)
+
+
+def _feeder(row: RowMapping) -> Feeder:
+    return Feeder(
+        env_id=row["env_id"],
+        name=_NAME.validate_json(row["name"]),
+        said=Joining.model_validate_json(row["said"]),
+        connected=row["connected"],
+        seen_at=from_micros(row["seen_at"]),
+    )
+
+
+def line_of(connection: Connection, database: Database, row: RunRow) -> Line:
+    """Of every environment and size only what could go into one batch is read, and one more."""
+    groups = trajectory_groups.c
+    here = (groups.run == row.run, _IN_LINE)
+    size = max(1, row.registration.batch_size)
+    place = func.row_number().over(partition_by=(groups.env_id, groups.size), order_by=groups.sequence)
+    ranked = select(groups.sequence, groups.env_id, groups.size, groups.passed, place.label("place")).where(*here)
+    inner = ranked.subquery()
+    chosen = (
+        select(inner.c.sequence, inner.c.env_id, inner.c.size, inner.c.passed)
+        .where((inner.c.place - 1) * inner.c.size <= size)
+        .order_by(inner.c.sequence)
+    )
+    return Line(
+        batch_size=row.registration.batch_size,
+        waiting=tuple(Waiting(*found) for found in connection.execute(chosen)),
+        sequences=connection.execute(select(func.coalesce(func.sum(groups.size), 0)).where(*here)).scalar_one(),
+        feeders=row.feeders,
+        turns=row.turns,
+        now=from_micros(database.stamp()),
+    )
+
+
+def undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
+    """Which batches are to be handed out again."""
+    mine = (batches.c.run == run, batches.c.holder != life)
+    if not database.postgres:
+        return mine
+    arrived_by = database.stamp() - IN_TRANSIT_SECONDS * 1_000_000
+    return (*mine, (batches.c.handed_at <= arrived_by) | (batches.c.holder == literal_column("''")))
+
+
+def look(connection: Connection, database: Database, run: str, life: str) -> TrajectoryRun:
+    row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
+    if row is None:
+        return TrajectoryRun(run=run)
+    groups = trajectory_groups.c
+    numbers = select(batches.c.number).where(*undelivered(database, run, life))
+    lost = list(connection.execute(numbers).scalars())
+    counted = select(groups.env_id, groups.size, func.count()).where(groups.run == run)
+    counted = counted.group_by(groups.env_id, groups.size)
+    found = [tuple(each) for each in connection.execute(counted.where(_IN_LINE))]
+    if lost:
+        found += [tuple(each) for each in connection.execute(counted.where(groups.batch.in_(lost)))]
+    registered = row["registration"]
+    return TrajectoryRun(
+        run=run,
+        registration=None if registered is None else Registration.model_validate_json(registered),
+        started=row["started"],
+        step=row["step_before"] + row["batches"] - len(lost),
+        feeders=load_feeders(connection, run),
+        heaps=tuple(Heap(*each) for each in found),
+        undelivered=len(lost),
+    )

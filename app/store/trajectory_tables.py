@@ -1,0 +1,96 @@
+"""Tables of what environments elsewhere send to trainers."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Text, text
+from sqlmodel import Field
+
+from app.store.records import Record, table_of
+
+
+def _sequence(name: str) -> "Column[int]":
+    return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _partial(name: str, *columns: str, where: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+
+
+class TrajectoryRunTable(Record, table=True):
+    """`batches` were formed so far; the trainer's step is `step_before` more. `turns` is a JSON object."""
+
+    __tablename__ = "trajectory_runs"
+    run: str = Field(primary_key=True)
+    registration: str | None = Field(default=None, sa_type=Text)
+    started: bool
+    batches: int = Field(sa_type=BigInteger)
+    step_before: int = Field(sa_type=BigInteger)
+    turns: str = Field(sa_type=Text)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class FeederTable(Record, table=True):
+    """An environment that joined a run; `said` is a JSON text."""
+
+    __tablename__ = "trajectory_feeders"
+    run: str = Field(primary_key=True)
+    env_id: int = Field(primary_key=True, sa_type=BigInteger)
+    name: str = Field(sa_type=Text)
+    said: str = Field(sa_type=Text)
+    connected: bool
+    seen_at: int = Field(sa_type=BigInteger)
+
+
+class TrajectoryBodyTable(Record, table=True):
+    """What was sent, compressed. One that was delivered has no body any more; it stays for a while, so that the same
+    group is known when it is sent again."""
+
+    __tablename__ = "trajectory_bodies"
+    __table_args__ = (
+        Index("ix_trajectory_bodies_digest", "run", "digest", "created_at"),
+        _partial("ix_trajectory_bodies_kept", "run", "body_id", where="body IS NOT NULL"),
+        _partial("ix_trajectory_bodies_spent", "run", "created_at", where="body IS NULL"),
+        {"sqlite_autoincrement": True},
+    )
+    body_id: int = Field(sa_column=_sequence("body_id"))
+    run: str
+    digest: str
+    created_at: int = Field(sa_type=BigInteger)
+    body: bytes | None = Field(default=None, sa_type=LargeBinary)
+
+
+class TrajectoryGroupTable(Record, table=True):
+    """Sequences `first` to `first + size` of a body: in line, or in a batch. Rows are small: they are counted often."""
+
+    __tablename__ = "trajectory_groups"
+    __table_args__ = (
+        _partial("ix_trajectory_groups_line", "run", "env_id", "size", "sequence", "passed", where="batch IS NULL"),
+        _partial("ix_trajectory_groups_batch", "run", "batch", "place", where="batch IS NOT NULL"),
+        Index("ix_trajectory_groups_body", "body_id"),
+        {"sqlite_autoincrement": True},
+    )
+    sequence: int = Field(sa_column=_sequence("sequence"))
+    run: str
+    env_id: int | None = Field(default=None, sa_type=BigInteger)
+    body_id: int = Field(sa_type=BigInteger)
+    first: int
+    size: int
+    whole: bool
+    passed: int
+    batch: int | None = Field(default=None, sa_type=BigInteger)
+    place: int | None = None
+
+
+class TrajectoryBatchTable(Record, table=True):
+    """A batch that was handed out and is not known to have arrived. `holder` is the life of the process that did."""
+
+    __tablename__ = "trajectory_batches"
+    run: str = Field(primary_key=True)
+    number: int = Field(primary_key=True, sa_type=BigInteger)
+    holder: str
+    handed_at: int = Field(sa_type=BigInteger)
+
+
+trajectory_runs = table_of(TrajectoryRunTable)
+feeders = table_of(FeederTable)
+bodies = table_of(TrajectoryBodyTable)
+trajectory_groups = table_of(TrajectoryGroupTable)
+batches = table_of(TrajectoryBatchTable)
