@@ -1,7 +1,7 @@
 """A group before a panel: gates, then judges, then one score per candidate."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +10,7 @@ from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, Pane
 from app.domain.scores import Reason, Score
 from app.judges.agreement import NEUTRAL, mean
 from app.judges.bounded import JUDGING_SECONDS, BoundedJudge
-from app.judges.gates.registry import GATES_DIGEST, Gate, failed_gates, hints, told_rubric
+from app.judges.gates.registry import GATES, GATES_DIGEST, Gate, failed_gates, hints, told_rubric
 from app.judges.listwise import read_listwise
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
@@ -73,12 +73,16 @@ class JudgePanel:
         seen = tuple(visible_text(text) for text in case.candidates)
         noticed = await _noticed(case)
         failed = [each.failed for each in noticed]
-        passed = [text for text, gates in zip(seen, failed, strict=True) if not gates]
+        passed = _passed(seen, noticed)
         reports: Sequence[Report] = ()
         scores: Mapping[str, Score] = {}
         if passed:
-            hinted = {text: each.hints for text, each in zip(seen, noticed, strict=True) if each.hints}
-            group = Group.of(case, passed, {text: tuple(hint.notices for hint in hinted[text]) for text in hinted})
+            group = Group.of(
+                case,
+                passed,
+                {text: each.own for text, each in passed.items()},
+                {text: tuple(hint.notices for hint in each.hints) for text, each in passed.items()},
+            )
             judges = [BoundedJudge(judge, self._seconds) for judge in self._judges]
             reports = await asyncio.gather(*(self._read(judge, group, self._votes) for judge in judges))
             answered = _answered(reports)
@@ -87,7 +91,7 @@ class JudgePanel:
                     update={
                         "candidate": group.ids[text],
                         "judges": answered,
-                        "flags": (*score.flags, *(hint.flag for hint in hinted.get(text, ()))),
+                        "flags": (*score.flags, *(hint.flag for hint in passed[text].hints)),
                     }
                 )
                 for text, score in self._scores(group, reports).items()
@@ -159,18 +163,38 @@ class JudgePanel:
 
 @dataclass(frozen=True)
 class _Noticed:
+    """Of one candidate, or of all that read the same; `own` is what the models wrote of a transcript."""
+
     failed: tuple[Gate, ...]
     hints: tuple[Gate, ...]
+    own: str = ""
+
+
+def _passed(seen: Sequence[str], noticed: Sequence[_Noticed]) -> Mapping[str, _Noticed]:
+    """By text, those that no gate stopped. Transcripts that read the same may be of lines that differ: what was noticed
+    or written in any of them counts, whichever comes first."""
+    alike: defaultdict[str, list[_Noticed]] = defaultdict(list)
+    for text, each in zip(seen, noticed, strict=True):
+        if not each.failed:
+            alike[text].append(each)
+    return {
+        text: _Noticed(
+            (),
+            tuple(sorted({hint for each in listed for hint in each.hints}, key=GATES.index)),
+            "\n".join(sorted({each.own for each in listed})),
+        )
+        for text, listed in alike.items()
+    }
 
 
 async def _noticed(case: Case) -> Sequence[_Noticed]:
     """One candidate in a pass of the event loop, or the whole of a large group away from it."""
     if sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines) > _AT_ONCE:
-        return await asyncio.to_thread(lambda: [_noticed_in(lines) for lines in _checked(case)])
+        return await asyncio.to_thread(lambda: [_noticed_in(lines, case) for lines in _checked(case)])
     noticed = []
     async with turn("gates"):
         for lines in _checked(case):
-            noticed.append(_noticed_in(lines))
+            noticed.append(_noticed_in(lines, case))
             await asyncio.sleep(0)
     return noticed
 
@@ -186,12 +210,13 @@ def _checked(case: Case) -> Iterator[Sequence[tuple[str, GateFacts]]]:
         yield from ([(text, facts)] for text in case.candidates)
 
 
-def _noticed_in(lines: Sequence[tuple[str, GateFacts]]) -> _Noticed:
+def _noticed_in(lines: Sequence[tuple[str, GateFacts]], case: Case) -> _Noticed:
     read = [(Reply(text), facts) for text, facts in lines]
     failed = tuple(dict.fromkeys(gate for reply, facts in read for gate in failed_gates(reply, facts)))
     if failed:
         return _Noticed(failed, ())
-    return _Noticed((), tuple(dict.fromkeys(gate for reply, facts in read for gate in hints(reply, facts))))
+    own = "\n".join(reply.visible for reply, _ in read) if case.lines else ""
+    return _Noticed((), tuple(dict.fromkeys(gate for reply, facts in read for gate in hints(reply, facts))), own)
 
 
 def _answered(reports: Sequence[Report]) -> tuple[str, ...]:

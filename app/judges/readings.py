@@ -10,7 +10,6 @@ from typing import Final
 from app.domain.judging import Candidate, Case, Judgement, JudgeRequest, Mode, Verdict
 from app.judges.agreement import NEUTRAL, mean, normalised_ranks
 from app.judges.orders import opaque_ids
-from app.judges.reading import visible_text
 from app.ports import Judge
 from app.rewards import absolute_of, criteria_of
 
@@ -39,11 +38,15 @@ class Group:
     """What word checks noticed in single texts and judges are told."""
 
     @classmethod
-    def of(cls, case: Case, texts: Sequence[str], hints: Mapping[str, tuple[str, ...]] | None = None) -> "Group":
+    def of(
+        cls,
+        case: Case,
+        texts: Iterable[str],
+        own: Mapping[str, str] | None = None,
+        hints: Mapping[str, tuple[str, ...]] | None = None,
+    ) -> "Group":
         distinct = tuple(sorted(set(texts)))
-        written = ("\n".join(visible_text(line.text) for line in lines) for lines in case.lines)
-        own = {visible_text(text): own for text, own in zip(case.candidates, written, strict=False)}
-        return cls(case, distinct, opaque_ids(case.key, distinct), own, hints or {})
+        return cls(case, distinct, opaque_ids(case.key, distinct), own or {}, hints or {})
 
     def part(self, texts: Iterable[str]) -> "Group":
         """Some of its texts, under the ids that they have in the whole."""
