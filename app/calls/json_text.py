@@ -13,6 +13,9 @@ MOST_DIGITS: Final = 100
 """Of one whole number. Longer ones are read by nobody and take quadratic time to read."""
 
 MOST_NAME: Final = 200
+MOST_CALLS: Final = 1_000
+"""Of one reply, in formats whose calls are a few characters long: each is read in Python."""
+
 BLANK: Final = " \t\r\n"
 
 
@@ -53,6 +56,13 @@ def call_of(name: object, arguments: object) -> Call:
         return Call(name=name, arguments=arguments)
     except ValidationError:
         raise Malformed("the arguments are nested too deep or hold what is no text") from None
+
+
+def call_object(value: JsonValue) -> Call:
+    """A call as an object of `name` and `arguments`, which some models and templates name `parameters`."""
+    named = "parameters" if isinstance(value, dict) and "arguments" not in value else "arguments"
+    members = object_with(value, required=("name", named), allowed=("id", "type"))
+    return call_of(members["name"], members[named])
 
 
 def object_with(value: JsonValue, *, required: Sequence[str], allowed: Sequence[str] = ()) -> dict[str, JsonValue]:

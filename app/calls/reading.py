@@ -17,7 +17,7 @@ from app.grading.replies import spoken
 OPENAI = "openai"
 """What a reading calls a message's own `tool_calls`."""
 
-_FENCE = re.compile(r"\s{0,100}```[a-z_]{0,20}[ \t]{0,20}\n(?P<inside>[^`]*)```\s{0,100}\Z")
+_FENCE = re.compile(r"\s{0,100}```[A-Za-z_]{0,20}[ \t]{0,20}\n(?P<inside>[^`]*)```\s{0,100}\Z")
 
 
 def read_calls(completion: Completion, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> Reading:
@@ -69,7 +69,8 @@ def _unfenced(text: str) -> str:
 
 
 def _given(call: ToolCall) -> Call:
+    """Some servers send no text at all where a call has no arguments."""
     arguments = call.function.arguments
     if isinstance(arguments, str):
-        return call_of(call.function.name, read_json(arguments))
+        return call_of(call.function.name, read_json(arguments) if arguments.strip() else {})
     return call_of(call.function.name, arguments)

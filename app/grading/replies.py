@@ -9,7 +9,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _TURN_ENDS = re.compile(
-    r"<\|(?:im_end|endoftext|eot_id|eom_id|end_of_text|end|return|eot|end_of_turn|END_OF_TURN_TOKEN|pad)\|>"
+    r"<\|(?:im_end|endoftext|eot_id|eom_id|eom|end_of_text|end|return|eot|end_of_turn|END_OF_TURN_TOKEN|pad)\|>"
     r"|<\uff5cend\u2581of\u2581sentence\uff5c>|</s>|<eos>|<eot>|<end_of_turn>|<pad>|\[EOS\]|\[PAD\]"
 )
 

@@ -3,12 +3,13 @@
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.calls.formats.format import ToolFormat
 from app.calls.formats.registry import FORMATS
+from app.calls.json_text import MOST_CALLS
 from app.calls.reading import message_calls, read_calls, text_calls
 from app.calls.values import Call, Reading
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
@@ -75,29 +76,44 @@ VARIANTS: dict[ToolFormat, list[str]] = {
     "hermes": [
         HERMES_ONE,
         HERMES_ONE.replace('{"name"', '{"id": "c1", "name"'),
+        HERMES_ONE.replace('{"name"', '{"type": "function", "name"'),
+        HERMES_ONE.replace('"arguments"', '"parameters"'),
         f"<think>{HERMES_ONE}</think>{HERMES_ONE}",
     ],
     "llama_json": [
         '{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}',
         '{"type": "function", "name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}',
         '<|python_tag|>{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}<|eom_id|>',
-        '```json\n{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}\n```',
+        '{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}',
+        '```JSON\n{"name": "book_table", "parameters": {"restaurant": "Roma", "guests": 2}}\n```',
     ],
     "pythonic": [
         "[book_table(restaurant='Roma', guests=2)]",
         '<|python_start|>[book_table(restaurant="\\x52om\\u0061", guests=+2,)]<|python_end|>',
+        "<|python_start|>[\n  book_table(\n    restaurant='Roma', guests=2\n  )\n]<|python_end|>\n\n<|eom|>",
     ],
     "mistral": [
         '[TOOL_CALLS] [{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}, "id": "a1B2c3D4e"}]',
         '[TOOL_CALLS]book_table[ARGS]{"restaurant": "Roma", "guests": 2}',
         '[TOOL_CALLS]book_table[CALL_ID]a1B2c3D4e[ARGS]{"restaurant": "Roma", "guests": 2}</s>',
+        '[TOOL_CALLS]book_table{"restaurant": "Roma", "guests": 2}',
+        'book_table{"restaurant": "Roma", "guests": 2}',
+        '[{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}]',
     ],
-    "qwen_coder": [QWEN_ONE, QWEN_ONE.replace("\n", "")],
+    "qwen_coder": [
+        QWEN_ONE,
+        QWEN_ONE.replace("\n", ""),
+        QWEN_ONE.replace("<tool_call>\n", ""),
+        QWEN_ONE.replace("<tool_call>\n", "").replace("\n</tool_call>", "<|im_end|>"),
+    ],
     "anthropic": [
         INVOKE_ONE,
         INVOKE_ONE.replace("<function_calls>", "").replace("</function_calls>", ""),
         re.sub("<(/?)", r"<\1" + "antml" + ":", INVOKE_ONE),
         '{"type": "tool_use", "id": "t1", "name": "book_table", "input": {"restaurant": "Roma", "guests": 2}}',
+        '[{"type": "thinking", "thinking": "Roma", "signature": "s"}, {"type": "redacted_thinking", "data": "d"}, '
+        '{"type": "text", "text": null}, '
+        '{"type": "tool_use", "id": "t1", "name": "book_table", "input": {"restaurant": "Roma", "guests": 2}}]',
     ],
     "mcp": [
         '{"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": '
@@ -150,6 +166,7 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         HERMES_ONE.replace('"book_table"', "7"),
         HERMES_ONE.replace('"book_table"', '""'),
         HERMES_ONE.replace('"arguments"', '"args"'),
+        HERMES_ONE.replace('"arguments"', '"parameters": {}, "arguments"'),
         HERMES_ONE.replace('{"name"', '{"strict": true, "name"'),
         HERMES_ONE + "<tool_call></tool_call>",
         HERMES_ONE + "\n<tool_call>\nbook_table\n</tool_call>",
@@ -167,6 +184,8 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         "[book_table(restaurant='Roma', guests=2)",
         "[book_table(restaurant='Roma', guests=2)] and more",
         "[book_table('Roma', 2)]",
+        "[book_table(restaurant='Roma', guests=\u0662)]",
+        "[book_table(restaurant='Roma', guests=\uff12)]",
         "[book_table(restaurant='Roma', restaurant='Lyon')]",
         "[book_table(guests=1 + 1)]",
         "[book_table(guests=__import__('os').getpid())]",
@@ -187,12 +206,15 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         '[TOOL_CALLS][{"name": "book_table"}]',
         '[TOOL_CALLS]book_table[ARGS]{"guests": 2} thanks',
         "[TOOL_CALLS]book_table[ARGS]guests",
+        'book_table{"guests": 2} and more',
+        '[{"name": "book_table", "arguments": {"guests": 2}}] and more',
         'book_table[ARGS]{"guests": 2}',
     ],
     "qwen_coder": [
         QWEN_ONE.replace("</function>\n", ""),
         QWEN_ONE.replace("</parameter>", ""),
-        QWEN_ONE.replace("<tool_call>\n", ""),
+        QWEN_ONE.replace("\n</tool_call>", ""),
+        QWEN_ONE.replace("<function=book_table>", "book_table"),
         QWEN_ONE.replace("<parameter=guests>", "<parameter=restaurant>"),
         QWEN_ONE.replace("<function=book_table>", "<function=>"),
         QWEN_ONE.replace("<parameter=guests>", "guests: "),
@@ -213,6 +235,7 @@ MALFORMED: dict[ToolFormat, list[str]] = {
         '{"jsonrpc": "1.0", "id": 1, "method": "tools/call", "params": {"name": "book_table"}}',
         '{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "book_table", "arguments": [1]}}',
         '[{"jsonrpc": "2.0"}]',
+        '{"jsonrpc": "2.0", "method": "tools/call", "params": {"name": "book_table"}}\n{"jsonrpc": "2.0"',
     ],
 }
 
@@ -279,14 +302,25 @@ def test_native_calls_with_arguments_as_text_or_object(arguments: str | dict[str
     assert read_calls(completion, TOOLS, "pythonic") == Reading((ONE,), "One moment.", "openai")
 
 
+def test_no_text_where_arguments_would_stand_is_no_arguments() -> None:
+    """Servers send it for tools that have none."""
+    readings = [message_calls(_message(blank, name="open_hours.get"), TOOLS) for blank in ("", " ")]
+    assert readings == [Reading((Call(name="open_hours.get"),), "", "openai")] * 2
+
+
+def test_requests_one_after_the_other_are_as_good_as_a_batch() -> None:
+    lines = "\n".join(FORMATS["mcp"].write([call]) for call in CALLS)
+    assert text_calls(lines, TOOLS) == Reading(CALLS, "", "mcp")
+
+
 @pytest.mark.parametrize(
     "message",
     [
         _message("{"),
         _message("[]"),
         _message('"{}"'),
-        _message(""),
         _message("{}{}"),
+        _message("null"),
         _message({}, name=""),
         _message({}, HERMES_ONE),
         _message({}, "<tool_call>"),
@@ -323,6 +357,12 @@ def test_bare_values_are_read_by_the_schema(written: str, value: JsonValue) -> N
     )
 
 
+def test_no_end_of_short_calls_is_read() -> None:
+    short = "f{}", "<function=f></function>", '<invoke name="f"></invoke>'
+    faults = [text_calls(one * (MOST_CALLS + 1), TOOLS).fault for one in short]
+    assert faults == [f"there are more than {MOST_CALLS} calls"] * len(short)
+
+
 # Texts that tags would end are left to the malformed ones above.
 _texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<>`"), max_size=20)
 _values = st.recursive(
@@ -337,6 +377,7 @@ _values = st.recursive(
 
 
 @every_format
+@settings(deadline=None)
 @given(guest=st.dictionaries(_texts, _values, max_size=4), dishes=st.lists(_texts, max_size=4), restaurant=_texts)
 def test_what_is_written_is_read_again(
     name: ToolFormat, guest: dict[str, JsonValue], dishes: list[JsonValue], restaurant: str
@@ -355,6 +396,7 @@ _pieces = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(_pieces | st.text(max_size=5), max_size=40).map("".join))
 def test_no_text_raises(text: str) -> None:
     readings = [text_calls(text, TOOLS, form) for form in (None, *FORMATS)]

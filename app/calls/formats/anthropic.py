@@ -8,24 +8,29 @@ from collections.abc import Sequence
 
 from app.calls.formats.format import Format, Found
 from app.calls.formats.untyped import Tags, arguments_at
-from app.calls.json_text import MOST_NAME, Malformed, call_of, object_with, read_json
+from app.calls.json_text import MOST_CALLS, MOST_NAME, Malformed, call_of, object_with, read_json
 from app.calls.values import Call
 from app.domain.tasks import ToolSpec
 
 _BLOCKS = re.compile(r"\s*[\[{]")
 _BLOCK = re.compile(r'"type"\s{0,10}:\s{0,10}"tool_use"')
+_THINKING = ("thinking", "redacted_thinking")
 _INVOKE = re.compile(rf'<(?:antml:)?invoke\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>')
 _TAGS = Tags(
     begins=re.compile(rf'<(?:antml:)?parameter\sname="([^"<>]{{1,{MOST_NAME}}})"\s{{0,10}}>'),
     ends=re.compile("</(?:antml:)?parameter>"),
     closes=re.compile("</(?:antml:)?invoke>"),
 )
+_WORDS = ("function_calls", "invoke", "parameter")
+"""One of them is in every tag."""
 _AROUND = re.compile("</?(?:antml:)?function_calls>")
 _TAG = re.compile(r"</?(?:antml:)?invoke|<(?:antml:)?parameter\s")
 
 
 def _marks(text: str) -> bool:
-    return _is_blocks(text) or _AROUND.search(text) is not None or _TAG.search(text) is not None
+    return _is_blocks(text) or (
+        any(word in text for word in _WORDS) and (_AROUND.search(text) is not None or _TAG.search(text) is not None)
+    )
 
 
 def _is_blocks(text: str) -> bool:
@@ -41,11 +46,15 @@ def _blocks(text: str) -> Found:
     calls: list[Call] = []
     said: list[str] = []
     for block in value if isinstance(value, list) else [value]:
-        if isinstance(block, dict) and block.get("type") == "text":
-            said.append(str(block.get("text")))
+        kind = block.get("type") if isinstance(block, dict) else None
+        if kind in _THINKING:
+            continue
+        if kind == "text":
+            members = object_with(block, required=("type", "text"), allowed=("citations", "cache_control"))
+            said.append(str(members["text"] or ""))
             continue
         members = object_with(block, required=("type", "name", "input"), allowed=("id", "cache_control", "caller"))
-        if members["type"] != "tool_use":
+        if kind != "tool_use":
             raise Malformed("a block is neither text nor tool_use")
         calls.append(call_of(members["name"], members["input"]))
     return Found(tuple(calls), "\n".join(said))
@@ -56,6 +65,8 @@ def _tags(text: str, tools: Sequence[ToolSpec]) -> Found:
     said: list[str] = []
     position = 0
     while (invoke := _INVOKE.search(text, position)) is not None:
+        if len(calls) == MOST_CALLS:
+            raise Malformed(f"there are more than {MOST_CALLS} calls")
         said.append(text[position : invoke.start()])
         arguments, position = arguments_at(text, invoke.end(), invoke[1], tools, _TAGS)
         calls.append(call_of(invoke[1], arguments))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 
 from app.calls.formats.format import Format, Found
-from app.calls.json_text import BLANK, Malformed, call_of, object_with, read_json_at
+from app.calls.json_text import BLANK, Malformed, call_object, read_json_at
 from app.calls.values import Call
 from app.domain.tasks import ToolSpec
 
@@ -22,8 +22,7 @@ def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
     while (start := text.find(OPENS, position)) >= 0:
         said.append(text[position:start])
         value, end = read_json_at(text, start + len(OPENS))
-        members = object_with(value, required=("name", "arguments"), allowed=("id",))
-        calls.append(call_of(members["name"], members["arguments"]))
+        calls.append(call_object(value))
         while end < len(text) and text[end] in BLANK:
             end += 1
         if not text.startswith(CLOSES, end):

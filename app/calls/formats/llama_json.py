@@ -7,16 +7,17 @@ import re
 from collections.abc import Sequence
 
 from app.calls.formats.format import Format, Found
-from app.calls.json_text import BLANK, call_of, object_with, read_json_at
+from app.calls.json_text import BLANK, call_object, read_json_at
 from app.calls.values import Call
 from app.domain.tasks import ToolSpec
 
 TAG = "<|python_tag|>"
-_BARE = re.compile(r'\s{0,100}\{\s{0,100}"(?:type|name|parameters)"')
+_BARE = re.compile(r'\s{0,100}\{\s{0,100}"(?:type"\s{0,10}:\s{0,10}"function|name|parameters|arguments)"')
+_ARGUMENTS = re.compile('"(?:parameters|arguments)"')
 
 
 def _marks(text: str) -> bool:
-    return TAG in text or (_BARE.match(text) is not None and '"parameters"' in text)
+    return TAG in text or (_BARE.match(text) is not None and _ARGUMENTS.search(text) is not None)
 
 
 def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
@@ -27,8 +28,7 @@ def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
     position = 0
     while True:
         value, position = read_json_at(written, position)
-        members = object_with(value, required=("name", "parameters"), allowed=("type",))
-        calls.append(call_of(members["name"], members["parameters"]))
+        calls.append(call_object(value))
         while position < len(written) and written[position] in BLANK + ";":
             position += 1
         if position == len(written):

@@ -1,4 +1,4 @@
-"""Model Context Protocol: a JSON-RPC 2.0 request `tools/call` per call, alone or in an array."""
+"""Model Context Protocol: a JSON-RPC 2.0 request `tools/call` per call, one after the other or in one array."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import JsonValue
 
 from app.calls.formats.format import Format, Found
-from app.calls.json_text import Malformed, call_of, object_with, read_json
+from app.calls.json_text import BLANK, Malformed, call_of, object_with, read_json_at
 from app.calls.values import Call
 from app.domain.tasks import ToolSpec
 
@@ -20,8 +20,12 @@ def _marks(text: str) -> bool:
 
 
 def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
-    value = read_json(text)
-    requests = value if isinstance(value, list) else [value]
+    requests: list[JsonValue] = []
+    written = text.rstrip(BLANK)
+    position = 0
+    while position < len(written):
+        value, position = read_json_at(written, position)
+        requests += value if isinstance(value, list) else [value]
     if not requests:
         raise Malformed("there is no request")
     return Found(tuple(_call(request) for request in requests))

@@ -24,7 +24,7 @@ _STARTS, _ENDS = "<|python_start|>", "<|python_end|>"
 _CALLS = re.compile(r"\s{0,100}\[\s{0,100}[A-Za-z_][\w.]{0,200}\(")
 _TOKEN = re.compile(
     r"\s*(?:(?P<name>[A-Za-z_][\w.-]*)"
-    r"|(?P<number>[+-]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|(?P<number>[+-]?(?:[0-9][0-9_]*(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"
     r"|(?P<text>\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*')"
     r"|(?P<mark>[\[\](){},:=]))"
 )
@@ -47,7 +47,7 @@ def _marks(text: str) -> bool:
 def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
     said, tag, written = text.partition(_STARTS)
     if tag:
-        written = written.removesuffix("\n").removesuffix(_ENDS)
+        written = written.rstrip().removesuffix(_ENDS)
     reader = _Reader(written if tag else text)
     calls = tuple(reader.items("[", "]", reader.call))
     if not calls:

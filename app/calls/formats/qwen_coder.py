@@ -1,6 +1,7 @@
 """Qwen3-Coder: tags around each call and each of its arguments, whose values have no types.
 
-`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`"""
+`<tool_call><function=name><parameter=key>value</parameter></function></tool_call>`; the model often forgets the first
+tag, and its own parser does without."""
 
 import json
 import re
@@ -10,39 +11,43 @@ from pydantic import JsonValue
 
 from app.calls.formats.format import Format, Found
 from app.calls.formats.untyped import Tags, arguments_at
-from app.calls.json_text import MOST_NAME, Malformed, call_of
+from app.calls.json_text import MOST_CALLS, MOST_NAME, Malformed, call_of
 from app.calls.values import Call
 from app.domain.tasks import ToolSpec
 
-_OPENS = re.compile(r"<tool_call>\s*")
-_FUNCTION = re.compile(rf"<function=([^<>=\s]{{1,{MOST_NAME}}})>")
+_FUNCTION = re.compile(rf"(<tool_call>\s*)?<function=([^<>=\s]{{1,{MOST_NAME}}})>")
 _TAGS = Tags(
     begins=re.compile(rf"<parameter=([^<>=\s]{{1,{MOST_NAME}}})>"),
     ends=re.compile("</parameter>"),
-    closes=re.compile(r"</function>\s*</tool_call>"),
+    closes=re.compile("</function>"),
 )
+_CLOSES = re.compile(r"\s*</tool_call>")
 _LEFT_OVER = re.compile("<function=|</function>|</?tool_call>")
 
 
 def _marks(text: str) -> bool:
-    return "<function=" in text
+    return "<function=" in text or "</function>" in text
 
 
 def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
     calls: list[Call] = []
     said: list[str] = []
     position = 0
-    while (opens := _OPENS.search(text, position)) is not None:
-        said.append(text[position : opens.start()])
-        function = _FUNCTION.match(text, opens.end())
-        if function is None:
-            raise Malformed("<tool_call> is not followed by <function=name>")
-        arguments, position = arguments_at(text, function.end(), function[1], tools, _TAGS)
-        calls.append(call_of(function[1], arguments))
+    while (function := _FUNCTION.search(text, position)) is not None:
+        if len(calls) == MOST_CALLS:
+            raise Malformed(f"there are more than {MOST_CALLS} calls")
+        said.append(text[position : function.start()])
+        arguments, position = arguments_at(text, function.end(), function[2], tools, _TAGS)
+        calls.append(call_of(function[2], arguments))
+        closes = _CLOSES.match(text, position)
+        if closes is not None:
+            position = closes.end()
+        elif function[1] is not None:
+            raise Malformed("<tool_call> is not closed")
     said.append(text[position:])
     words = "".join(said)
     if _LEFT_OVER.search(words) is not None:
-        raise Malformed("a call is not inside <tool_call>")
+        raise Malformed("there are tags of a call that are no call")
     return Found(tuple(calls), words)
 
 
