@@ -5,7 +5,7 @@ import platform
 import sqlite3
 
 from app.cli.main import collect_seldom
-from benchmarks import calls, dispatch, judging, scoring, startup
+from benchmarks import calls, difficulty, dispatch, judging, scoring, startup
 
 
 def main() -> None:
@@ -30,6 +30,7 @@ def main() -> None:
     print(f"  leased requests, as a share of the rate of GET /livez: {ratio:.3f}")
     collect_seldom()
     print("", *calls.report(calls.measure(), calls.slowest()), sep="\n")
+    print("", *difficulty.report(difficulty.compare()), sep="\n")
     judged = judging.measure()
     print(f"\n{judging.GROUPS} groups of {judging.GROUP_SIZE}, a judge of 1 s, {judging.CONCURRENCY} calls at once")
     print(f"  wall time / ideal of {judged.calls} calls {judged.factor:8.3f}   (at most 1.1 is wanted)")
