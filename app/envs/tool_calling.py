@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from app.calls.formats.format import ToolFormat
 from app.calls.formats.registry import FORMATS, declared
@@ -43,6 +43,10 @@ APIS = Path(__file__).with_name("tool_calling") / "apis"
 class ToolCallingParams(Frozen):
     """`tool_format`: `native` offers the tools to the model's own chat template and reads whatever format the model
     writes; any other renders them into the prompt, with how to write calls, and reads nothing else."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"tool_format": "native", "categories": ["choice", "several"]}]}
+    )
 
     tool_format: Literal["native"] | ToolFormat = "native"
     categories: Annotated[tuple[Category, ...], Field(max_length=5)] = ()

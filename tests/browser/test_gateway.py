@@ -25,14 +25,16 @@ def _execute(page: Page, environment: str, verb: str) -> str:
 
 def test_every_example_works_and_its_group_can_be_looked_at(browser: Browser, tmp_path: Path) -> None:
     names = sorted(discover())
+    verbs = [(name, verb) for name in names for verb in ("next_batch", "score")]
+    verbs += [(name, "step") for name, found in sorted(discover().items()) if found.multi_turn]
     with serving(tmp_path) as gateway, browser.new_context() as context:
         page, watch = watched(context)
         page.goto(f"{gateway.url}/docs")
-        statuses = {(name, verb): _execute(page, name, verb) for name in names for verb in ("next_batch", "score")}
+        statuses = {verb: _execute(page, *verb) for verb in verbs}
         page.goto(f"{gateway.url}/")
         shown = page.locator("tbody tr").count()
         page.locator("tbody tr a").first.click()
         expect(page.locator("h1")).to_be_visible()
         assert (strangers(watch, gateway.url), violations(page), watch.complaints) == ([], [], [])
-    assert statuses == {(name, verb): "200" for name in names for verb in ("next_batch", "score")}
+    assert statuses == dict.fromkeys(verbs, "200")
     assert shown == len(names)
