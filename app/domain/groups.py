@@ -132,12 +132,18 @@ class StatisticsRow(Frozen):
     label: str | None = None
     """Of the tasks, when figures are broken down by it."""
     groups: int
+    low_signal: int
+    """Groups whose rewards hardly differ, or over which judges could not agree. Those with fewer than two rewards are
+    not counted."""
     scored: int
     unscored: int
     pending: int
     mean_reward: FiniteNumber | None
     mean_absolute: FiniteNumber | None
     criteria: tuple[CriterionMean, ...] = ()
+
+
+NO_PASS_RATES = (0,) * 10
 
 
 class RunActivity(Frozen):
@@ -149,3 +155,6 @@ class RunActivity(Frozen):
     groups: int
     scored: int
     unscored: int
+    pass_rates: tuple[int, ...] = NO_PASS_RATES
+    """How many of the tasks of its training groups lie in each tenth, from 0 up to 1, of mean gate x absolute over all
+    that was scored of them. Ten counts; a rate of 1 is in the last."""

@@ -105,3 +105,9 @@ class GroupStatistics(Frozen):
     advantages: tuple[FiniteNumber | None, ...]
     low_signal: bool
     """The rewards hardly differ, or judges could not agree: the group teaches nothing."""
+
+    @property
+    def teaches_nothing(self) -> bool:
+        """There are rewards to compare, and their signal is low: what is counted. Where there are none, it is for
+        another reason."""
+        return self.std is not None and self.low_signal

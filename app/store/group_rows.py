@@ -14,7 +14,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen
 from app.prompts import digest_of_text
-from app.rewards import group_statistics
+from app.rewards import group_outcome, group_statistics
 from app.store.payloads import decode, encode, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 
@@ -49,6 +49,7 @@ def tallies(scores: Sequence[Score]) -> dict[str, int | float | None]:
         "reward_sum": math.fsum(score.reward for score in scored if score.reward is not None),
         "absolute_sum": math.fsum(absolutes),
         "absolute_count": len(absolutes),
+        "low_signal": int(statistics.teaches_nothing and group_outcome(scores) != "pending"),
     }
 
 

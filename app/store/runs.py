@@ -2,10 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import pairwise
 
-from sqlalchemy import Connection, RowMapping, func, literal_column, select
+from sqlalchemy import Connection, RowMapping, case, func, literal_column, select
 
-from app.domain.groups import RunActivity
+from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.runs import Pin, Run, ScoringOptions
 from app.errors import NotFound
 from app.ports import Runs
@@ -130,8 +131,30 @@ def _activity(connection: Connection, database: Database, name: str) -> tuple[Ru
         .where(groups.c.run == name)
         .group_by(groups.c.environment)
     )
+    rates = _pass_rates(connection, name)
     counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NOTHING))
     for statement in (given, held, done):
         for row in connection.execute(statement).mappings():
             counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
-    return tuple(RunActivity(environment=name, **counts[name]) for name in sorted(counts))
+    return tuple(
+        RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
+        for name in sorted(counts)
+    )
+
+
+def _pass_rates(connection: Connection, name: str) -> dict[str, tuple[int, ...]]:
+    """Tasks of the run's training groups by tenths of their pass rates, by environment."""
+    rate = func.sum(groups.c.absolute_sum) / func.sum(groups.c.absolute_count)
+    tried = (
+        select(groups.c.environment, groups.c.task_id, rate.label("rate"))
+        .where(groups.c.run == name, groups.c.purpose == "train", groups.c.absolute_count > 0)
+        .group_by(groups.c.environment, groups.c.task_id)
+        .subquery()
+    )
+    tenths = [tried.c.rate >= place / 10 for place in range(10)]
+    at_least = [func.sum(case((reached, 1), else_=0)) for reached in tenths]
+    statement = select(tried.c.environment, *at_least).group_by(tried.c.environment)
+    return {
+        environment: tuple(this - above for this, above in pairwise([*counts, 0]))
+        for environment, *counts in connection.execute(statement)
+    }

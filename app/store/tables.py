@@ -160,6 +160,8 @@ class GroupTable(Record, table=True):
     head: str = Field(sa_type=Text)
     """Policy, lease id and flags."""
     created_at: int = Field(sa_type=BigInteger)
+    low_signal: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
+    """1 where the group is scored and teaches nothing."""
 
 
 class RolloutTable(Record, table=True):

@@ -157,7 +157,7 @@ def _criteria(
     return criteria
 
 
-_SUMMED = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count")
+_SUMMED = ("size", "scored", "unscored", "reward_sum", "absolute_sum", "absolute_count", "low_signal")
 
 
 def _statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) -> StatisticsRow:
@@ -168,6 +168,7 @@ def _statistics_row(row: RowMapping, criteria: Sequence[CriterionMean]) -> Stati
         step=row["step"],
         label=None if label is None else str(decode_json(label)),
         groups=row["groups"],
+        low_signal=row["low_signal"],
         scored=row["scored"],
         unscored=row["unscored"],
         pending=row["size"] - row["scored"] - row["unscored"],

@@ -54,6 +54,9 @@ class PrometheusObserver:
         self._std = self._histogram(
             "group_reward_std", "Sample standard deviation of a group's rewards.", _STD_BUCKETS, "env"
         )
+        self._low_signal = self._counter(
+            "groups_low_signal", "Groups whose rewards hardly differ, or over which judges could not agree.", "env"
+        )
         self._scoring = self._histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
         self._refused = self._counter("groups_refused", "Groups answered with a problem.", "env", "code")
         self._judgements = self._counter(
@@ -83,13 +86,13 @@ class PrometheusObserver:
         self._work_queue = Gauge(
             "worker_queue", "Calls waiting for a worker.", namespace=PREFIX, registry=self.registry
         )
-        self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
-        self._http_seconds = self._histogram(
-            "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
         self._trajectories = self._counter("atropos_groups", "Groups posted to Atropos' API, by whether known.", "what")
         self._trajectory_batches = self._counter(
             "atropos_batches", "Batches asked for: handed, again, not_yet or no_trainer.", "outcome"
         )
+        self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
+        self._http_seconds = self._histogram(
+            "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
         )
 
     def handed_out(self, environment: str, tasks: int) -> None:
@@ -99,9 +102,10 @@ class PrometheusObserver:
         """`scores` are of one group; `seconds` what scoring it took."""
         env = self._known(environment)
         self._scoring.labels(env).observe(seconds)
-        std = group_statistics(scores).std
-        if std is not None:
-            self._std.labels(env).observe(std)
+        statistics = group_statistics(scores)
+        if statistics.std is not None:
+            self._std.labels(env).observe(statistics.std)
+            self._low_signal.labels(env).inc(statistics.teaches_nothing)
         outcomes = Counts((score.outcome, score.reason or "") for score in scores)
         for (outcome, reason), count in outcomes.items():
             self._rollouts.labels(env, outcome, reason).inc(count)
@@ -147,10 +151,6 @@ class PrometheusObserver:
         """`waiting` is asked at every scrape, from another thread."""
         self._work_queue.set_function(lambda: float(waiting()))
 
-    def requested(self, route: str, method: str, status: int, seconds: float) -> None:
-        """`route` is a template such as `/envs/{env}/score`."""
-        self._http.labels(route, method, str(status)).inc()
-        self._http_seconds.labels(route, method).observe(seconds)
     def groups_received(self, new: int, known: int) -> None:
         """Groups that Atropos' environments posted; `known` ones had been sent before."""
         self._trajectories.labels("new").inc(new)
@@ -160,6 +160,10 @@ class PrometheusObserver:
         """`outcome` is a word of `app.compat.atropos.desk`."""
         self._trajectory_batches.labels(outcome).inc()
 
+    def requested(self, route: str, method: str, status: int, seconds: float) -> None:
+        """`route` is a template such as `/envs/{env}/score`."""
+        self._http.labels(route, method, str(status)).inc()
+        self._http_seconds.labels(route, method).observe(seconds)
 
     def exposition(self) -> tuple[bytes, str]:
         """What /metrics answers, and its content type."""

@@ -43,7 +43,7 @@ def test_a_group_says_how_many_were_tried_and_what_they_passed(store_url: str) -
 def test_it_is_of_the_runs_own_training_groups_of_like_tasks_whichever_stream_they_came_from(store_url: str) -> None:
     async def scenario(store: Store) -> list[list[TaskOutcome]]:
         base = record(0)
-        others = {
+        others: dict[str, dict[str, object]] = {
             "elsewhere": {"environment": "npc_arena"},
             "later": {"split": "test"},
             "differently": {"params": {"level": 2}},

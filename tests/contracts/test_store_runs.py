@@ -70,6 +70,33 @@ def test_activity_counts_hand_outs_and_rollouts_of_this_run(store_url: str) -> N
         return before, len(again.leases), await store.runs.activity("run"), await store.runs.activity("none")
 
     another = RunActivity(environment="another", handed_out=0, outstanding=0, groups=1, scored=2, unscored=0)
-    gsm8k = RunActivity(environment="gsm8k", handed_out=3, outstanding=2, groups=2, scored=3, unscored=1)
+    rates = (0, 0, 0, 0, 0, 0, 1, 0, 0, 0)
+    gsm8k = RunActivity(
+        environment="gsm8k", handed_out=3, outstanding=2, groups=2, scored=3, unscored=1, pass_rates=rates
+    )
     later = gsm8k.model_copy(update={"handed_out": 4, "outstanding": 1})
     assert using(store_url, scenario, clock) == ((another, gsm8k), 1, (another, later), ())
+
+
+def test_activity_tells_how_hard_the_tasks_of_training_groups_are(store_url: str) -> None:
+    right, wrong = Score.exact(True), Score.exact(False)
+    graded = Score(outcome="scored", reward=1.0, gate=0.5, absolute=0.7)
+
+    async def scenario(store: Store) -> tuple[RunActivity, ...]:
+        await store.tasks.put([record(index) for index in range(6)])
+        await store.groups.add(
+            [
+                group("never", [wrong, wrong], task_id="task_0"),
+                group("graded", [graded], task_id="task_1"),
+                group("first", [right, wrong], task_id="task_2"),
+                group("again", [right, right], task_id="task_2"),
+                group("always", [right, Score.pending()], task_id="task_3"),
+                group("no score", [Score.unscored("budget")], task_id="task_4"),
+                group("evaluated", [right], task_id="task_5", purpose="eval"),
+                group("others", [right], task_id="task_5", run="another"),
+            ]
+        )
+        return await store.runs.activity("run")
+
+    [found] = using(store_url, scenario)
+    assert found.pass_rates == (1, 0, 0, 1, 0, 0, 0, 1, 0, 1)

@@ -132,6 +132,7 @@ def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_
         run=None,
         step=None,
         groups=1,
+        low_signal=0,
         scored=1,
         unscored=0,
         pending=0,
@@ -144,6 +145,7 @@ def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_
         run="run",
         step=None,
         groups=1,
+        low_signal=0,
         scored=0,
         unscored=1,
         pending=0,
@@ -155,6 +157,7 @@ def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_
         run="run",
         step=1,
         groups=2,
+        low_signal=0,
         scored=4,
         unscored=1,
         pending=1,
@@ -206,3 +209,29 @@ def test_finishing_a_group_moves_its_statistics(store_url: str) -> None:
 
     voice = (CriterionMean(name="voice", mean=0.75, count=2),)
     assert using(store_url, scenario) == (2, 0, 0.75, 0.75, voice, 0.75, (1.0, 0.5))
+
+
+def test_groups_that_teach_nothing_are_counted(store_url: str) -> None:
+    right, wrong = Score.exact(True), Score.exact(False)
+    disagreed = [score.model_copy(update={"relative": 0.5, "flags": ("low_signal",)}) for score in (right, wrong)]
+
+    async def scenario(store: Store) -> list[tuple[int, int]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add(
+            [
+                group("told apart", [right, wrong]),
+                group("alike", [wrong, wrong]),
+                group("alike, one without a score", [right, right, UNSCORED]),
+                group("disagreed", disagreed),
+                group("one alone", [right]),
+                group("no score", [UNSCORED, UNSCORED]),
+                group("not known yet", [right, right, Score.pending()]),
+                group("alike when finished", [Score.pending(), Score.pending()]),
+            ]
+        )
+        before = await store.views.statistics(None, None)
+        await store.groups.finish([group("alike when finished", [wrong, wrong])])
+        after = await store.views.statistics(None, None)
+        return [(row.groups, row.low_signal) for row in before + after]
+
+    assert using(store_url, scenario) == [(8, 3), (8, 4)]

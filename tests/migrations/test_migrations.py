@@ -169,6 +169,27 @@ def test_rows_survive_every_step_up_down_and_up_again(empty_url: str, extended: 
     assert metadata.tables.keys() in filled_tables
 
 
+def test_groups_from_before_are_counted_where_they_teach_nothing(empty_url: str) -> None:
+    """By the spread of their rewards, and by the flag that judges could not agree."""
+    go(empty_url, MIGRATIONS, "0006")
+    rows = fill(empty_url)
+    said = {False: '{"rationale": "a \\"low_signal\\" one"}', True: '{"flags": ["low_signal"]}'}
+    cases = [(0.009, "scored", False), (0.01, "scored", False), (None, "scored", True), (0.3, "unscored", True)]
+    cases += [(0.0, "pending", False)]
+    with connected(empty_url) as connection:
+        present = MetaData()
+        present.reflect(connection)
+        for number, (std, outcome, flagged) in enumerate(cases, start=100):
+            group = {"sequence": number, "group_id": f"g{number}", "std": std, "outcome": outcome}
+            rollout = {"group_sequence": number, "rollout_id": f"r{number}", "relative": 0.5, "score": said[flagged]}
+            connection.execute(insert(present.tables["groups"]), rows["groups"] | group)
+            connection.execute(insert(present.tables["rollouts"]), rows["rollouts"] | rollout)
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        found = connection.execute(text("SELECT low_signal FROM groups WHERE sequence >= 100 ORDER BY sequence"))
+        assert list(found.scalars()) == [1, 0, 0, 1, 0]
+
+
 def test_everything_can_be_taken_back_with_rows_in_every_table(empty_url: str) -> None:
     migrate(empty_url, MIGRATIONS)
     assert fill(empty_url).keys() == metadata.tables.keys()

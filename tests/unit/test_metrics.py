@@ -81,6 +81,14 @@ def test_a_group_is_told_by_outcome_reward_and_criterion() -> None:
     )
 
 
+def test_groups_that_teach_nothing_are_counted() -> None:
+    observer = PrometheusObserver()
+    wrong = Score.exact(False)
+    for group in ([wrong, wrong], [wrong, Score.exact(True)], [wrong], [Score.unscored("budget")] * 2):
+        observer.scored("gsm8k", group, 0.1)
+    assert samples(observer)['groups_low_signal_total{env="gsm8k"}'] == 1
+
+
 def test_no_reward_is_not_a_reward_of_zero() -> None:
     observer = PrometheusObserver()
     observer.scored("npc_arena", [Score.unscored("budget")], 0.0)
