@@ -35,6 +35,8 @@ def _busy_observer() -> PrometheusObserver:
     observer.refused("any", "not_found")
     observer.committed(0.1)
     observer.worked("any", "done", 0.1)
+    observer.groups_received(1, 1)
+    observer.batch_asked("handed")
     observer.watch_judges(lambda: {"any": BUSY})
     observer.requested("/livez", "GET", 200, 0.1)
     return observer
