@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -41,9 +41,10 @@ Script = Callable[[int, Received], Reply]
 class ChatServer(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, script: Script) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+    def __init__(self, script: Script, port: int = 0, models: Sequence[str] | None = None) -> None:
+        super().__init__(("127.0.0.1", port), _Handler)
         self.script = script
+        self.models = models
         self.received: list[Received] = []
         self.lock = threading.Lock()
 
@@ -54,6 +55,19 @@ class ChatServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        """The list of models, of a server that has one."""
+        server = self.server
+        assert isinstance(server, ChatServer)
+        if server.models is None or self.path != "/v1/models":
+            self.send_error(404)
+            return
+        body = json.dumps({"object": "list", "data": [{"id": name} for name in server.models]}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
 
     def do_POST(self) -> None:
         server = self.server
@@ -84,8 +98,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[ChatServer]:
-    server = ChatServer(script)
+def serving(script: Script, models: Sequence[str] | None = None) -> Iterator[ChatServer]:
+    server = ChatServer(script, models=models)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

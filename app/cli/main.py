@@ -12,6 +12,7 @@ from rich.console import Console
 
 from app.cli.demo import demo
 from app.cli.judges import judges
+from app.cli.process.command import process
 from app.cli.rescore import rescore
 from app.cli.rlaif import rlaif
 from app.cli.sheets import sheets
@@ -30,6 +31,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.command()(demo)
+cli.command()(process)
 cli.command()(rescore)
 cli.add_typer(sheets, name="sheets")
 cli.add_typer(judges, name="judges")
@@ -62,8 +64,6 @@ def serve(
         server_header=False,
         timeout_graceful_shutdown=20,
     )
-
-
     uvicorn.Server(config).run(_sockets(settings))
 
 
@@ -77,6 +77,8 @@ def _sockets(settings: Settings) -> list[socket.socket]:
         except OSError as error:
             _stop(f"cannot listen on {settings.host}:{port}: {error.strerror}")
     return opened
+
+
 def collect_seldom() -> None:
     """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
     everything that was ever loaded, took a fifth of the time of scoring. Looking at 10,000 young ones takes some
@@ -127,10 +129,10 @@ def _announce(key: str) -> None:
 def _greet(settings: Settings) -> None:
     address = f"http://{'127.0.0.1' if is_loopback(settings.host) else settings.host}:{settings.port}"
     errors.print(f"Atropos Environments {VERSION}: {address}/ to look, {address}/docs to try", highlight=False)
-
-
     for port, run in settings.atropos_listeners.items():
         errors.print(f"Atropos' API for the run {run}: port {port}", highlight=False)
+
+
 def run() -> None:
     """The entry point of the `atropos-envs` command."""
     sys.exit(cli())

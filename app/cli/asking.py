@@ -1,0 +1,78 @@
+"""What the commands ask of a running gateway over HTTP."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import httpx
+from pydantic import JsonValue, ValidationError
+
+from app.api.models import EnvironmentList
+from app.domain.tasks import Completion, Message, Turn
+from app.errors import InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
+from app.service.requests import Batch, GroupProblem, GroupReply, Scored
+from app.web.problems import Problem
+
+_KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """A task's completions on their way to be scored."""
+
+    task_id: str
+    lease_id: str | None
+    completions: Sequence[Completion]
+
+
+@dataclass(frozen=True)
+class AskedGateway:
+    """Every question raises Unavailable when the gateway does not answer or passes, RequestRefused with its own words
+    when it will never answer this."""
+
+    client: httpx.AsyncClient
+
+    async def environments(self) -> EnvironmentList:
+        return EnvironmentList.model_validate_json(await self._asked("GET", "/envs"))
+
+    async def next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> Batch:
+        """Of one environment, or of the mixture in `ask`."""
+        path = "/next-batch" if environment is None else f"/envs/{environment}/next-batch"
+        return Batch.model_validate_json(await self._asked("POST", path, dict(ask)))
+
+    async def step(self, environment: str, task_id: str, messages: Sequence[Message]) -> Turn:
+        said: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
+        body: dict[str, JsonValue] = {"task_id": task_id, "messages": said}
+        return Turn.model_validate_json(await self._asked("POST", f"/envs/{environment}/step", body))
+
+    async def score(
+        self, groups: Sequence[Answered], run: str | None, policy: Mapping[str, JsonValue]
+    ) -> tuple[GroupReply | GroupProblem, ...]:
+        """In the order of `groups`."""
+        written: list[JsonValue] = [_written(group) for group in groups]
+        body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy)}
+        return Scored.model_validate_json(await self._asked("POST", "/score", body)).groups
+
+    async def _asked(self, method: str, path: str, body: Mapping[str, JsonValue] | None = None) -> bytes:
+        base = self.client.base_url
+        try:
+            reply = await self.client.request(method, path, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unavailable(f"no gateway answers at {base}: {error or type(error).__name__}") from error
+        if reply.is_success:
+            return reply.content
+        words = f"{base}{path.lstrip('/')} answers {reply.status_code}: {_told(reply)}"
+        if reply.status_code >= 500 or reply.status_code in {408, 429}:
+            raise Unavailable(words)
+        raise _KINDS.get(reply.status_code, InvalidRequest)(words)
+
+
+def _written(group: Answered) -> JsonValue:
+    completions: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in group.completions]
+    return {"task_id": group.task_id, "lease_id": group.lease_id, "completions": completions}
+
+
+def _told(reply: httpx.Response) -> str:
+    try:
+        return Problem.model_validate_json(reply.content).detail
+    except ValidationError:
+        return " ".join(reply.text.split())[:300]

@@ -1,0 +1,109 @@
+"""The environment's side of the Atropos 0.4.0 API: register, look how full the queue is, post."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+import httpx
+from pydantic import BaseModel, JsonValue
+
+from app.cli.process.groups import GroupLine
+from app.cli.process.patience import Patience
+from app.errors import InvalidRequest, Unavailable
+
+TRAINER: Final = "the Atropos API"
+LOOK_SECONDS: Final = 1.0
+
+
+class _Registration(BaseModel):
+    status: str
+    env_id: int | None = None
+
+
+class _Info(BaseModel):
+    batch_size: int
+    max_token_len: int
+
+
+class _Status(BaseModel):
+    queue_size: int
+
+
+@dataclass(frozen=True)
+class AtroposApi:
+    """`client` has the API's address as its base."""
+
+    client: httpx.AsyncClient
+
+    async def register(self, name: str, group_size: int, weight: float, max_tokens: int) -> int:
+        """The environment's number. Unavailable while no trainer has begun to ask for batches."""
+        body: JsonValue = {
+            "max_token_length": max_tokens,
+            "desired_name": name,
+            "weight": weight,
+            "group_size": group_size,
+            "min_batch_allocation": None,
+        }
+        told = _Registration.model_validate_json(await self._asked("POST", "register-env", body))
+        if told.env_id is None:
+            raise Unavailable(f"{self.client.base_url}: {told.status}")
+        return told.env_id
+
+    async def info(self) -> tuple[int, int]:
+        """The trainer's batch size, and the length from which on it takes no sequence; 0 or less where it says none."""
+        told = _Info.model_validate_json(await self._asked("GET", "info"))
+        return told.batch_size, told.max_token_len
+
+    async def queued(self, env_id: int) -> int:
+        """Groups that wait for the trainer."""
+        return _Status.model_validate_json(await self._asked("GET", "status-env", {"env_id": env_id})).queue_size
+
+    async def post(self, group: str) -> None:
+        await self._asked("POST", "scored_data", group.encode())
+
+    async def _asked(self, method: str, path: str, body: JsonValue | bytes = None) -> bytes:
+        """Unavailable when it does not answer or answers 5xx; InvalidRequest with its words when it refuses."""
+        base = self.client.base_url
+        sent = body if isinstance(body, bytes) else None
+        plain = None if isinstance(body, bytes) else body
+        headers = {} if sent is None else {"Content-Type": "application/json"}
+        try:
+            reply = await self.client.request(method, path, json=plain, content=sent, headers=headers)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unavailable(f"no Atropos API answers at {base}: {error or type(error).__name__}") from error
+        if reply.is_success:
+            return reply.content
+        words = f"{base}{path} answers {reply.status_code}: {' '.join(reply.text.split())[:300]}"
+        passing = reply.status_code >= 500 or reply.status_code in {408, 429}
+        raise Unavailable(words) if passing else InvalidRequest(words)
+
+
+@dataclass(frozen=True)
+class AtroposQueue:
+    """A group that was acknowledged but not noted is posted again, byte for byte: our API keeps it once."""
+
+    api: AtroposApi
+    patience: Patience
+    env_id: int
+    batch_size: int
+    group_size: int
+    longest: int
+    """Trainers take no sequence as long as this; 0 or less where it does not matter."""
+    batches_ahead: int
+
+    async def ready(self) -> None:
+        """As Atropos' own environments do: they pause while so many batches wait."""
+        while await self._queued() * self.group_size >= self.batches_ahead * self.batch_size > 0:
+            self.patience.waiting[TRAINER] = f"{self.batches_ahead} batches wait for the trainer"
+            await asyncio.sleep(LOOK_SECONDS)
+        self.patience.waiting.pop(TRAINER, None)
+
+    async def put(self, line: GroupLine) -> str | None:
+        if any(0 < self.longest <= len(tokens) for tokens in line.group.tokens):
+            return "too_long"
+        group = line.group.model_copy(update={"env_id": self.env_id}).model_dump_json()
+        await self.patience.until_answered(TRAINER, lambda: self.api.post(group))
+        return None
+
+    async def _queued(self) -> int:
+        return await self.patience.until_answered(TRAINER, lambda: self.api.queued(self.env_id))

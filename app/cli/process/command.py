@@ -1,0 +1,139 @@
+"""`atropos-envs process`, as it is called."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import httpx
+import typer
+from rich.console import Console
+
+from app.cli.process.journal import opened_journal
+from app.cli.process.meter import Prices
+from app.cli.process.plan import Plan, Setup, To, checked_run, members
+from app.cli.process.session import Ends, Session
+from app.domain.values import Split
+from app.errors import GatewayError
+from app.policies.server import Sampling, bearer
+from app.policies.tokenizer import LocalTokenizer
+from app.settings import read_settings
+
+errors = Console(stderr=True)
+
+_ENDS = "Where from and where to"
+_WHAT = "What"
+_HOW = "How"
+
+
+def process(
+    policy: Annotated[str, typer.Option(help="URL of the policy's OpenAI-compatible server.", rich_help_panel=_ENDS)],
+    model: Annotated[str, typer.Option(help="The model's name there.", rich_help_panel=_ENDS)],
+    env: Annotated[str | None, typer.Option(help="The environment.", rich_help_panel=_WHAT)] = None,
+    mix: Annotated[str | None, typer.Option(help="Several: env=weight,env=weight.", rich_help_panel=_WHAT)] = None,
+    split: Annotated[Split, typer.Option(help="Of the tasks.", rich_help_panel=_WHAT)] = "train",
+    params: Annotated[str | None, typer.Option(help="Of --env, a JSON object.", rich_help_panel=_WHAT)] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Groups to write in all; else to the end.", rich_help_panel=_WHAT)
+    ] = None,
+    url: Annotated[str, typer.Option(help="Of the gateway.", rich_help_panel=_ENDS)] = "http://127.0.0.1:8000",
+    to: Annotated[To, typer.Option(help="A file of JSON lines, or a trainer.", rich_help_panel=_ENDS)] = "jsonl",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file; beside it stands its journal. By default <run>.jsonl.", rich_help_panel=_ENDS),
+    ] = None,
+    atropos: Annotated[
+        str | None,
+        typer.Option(help="The trainer's Atropos API; by default the gateway's own.", rich_help_panel=_ENDS),
+    ] = None,
+    run: Annotated[str, typer.Option(help="The run that tasks are leased to.", rich_help_panel=_WHAT)] = "process",
+    cursor: Annotated[
+        int | None, typer.Option(min=0, help="Take tasks from this place on, without leases.", rich_help_panel=_WHAT)
+    ] = None,
+    group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions a task.", rich_help_panel=_WHAT)] = 8,
+    batch_size: Annotated[int, typer.Option(min=1, max=1024, help="Tasks a request.", rich_help_panel=_HOW)] = 16,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=4096, help="Requests to the policy at once.", rich_help_panel=_HOW)
+    ] = 32,
+    lease_seconds: Annotated[
+        float, typer.Option(min=1, max=86_400, help="How long a task is held.", rich_help_panel=_HOW)
+    ] = 1_800.0,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of a completion.", rich_help_panel=_HOW)] = 1_024,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling.", rich_help_panel=_HOW)] = 1.0,
+    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Of sampling.", rich_help_panel=_HOW)] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="The policy's training step.", rich_help_panel=_HOW)] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="tokenizer.json, for servers that send no token ids.", rich_help_panel=_HOW),
+    ] = None,
+    batches_ahead: Annotated[
+        int, typer.Option(min=1, help="Pause while so many batches wait for the trainer.", rich_help_panel=_HOW)
+    ] = 3,
+    weight: Annotated[float, typer.Option(min=0, help="Among the trainer's environments.", rich_help_panel=_HOW)] = 1.0,
+    input_price: Annotated[
+        float | None, typer.Option(min=0, help="US dollars per million prompt tokens.", rich_help_panel=_HOW)
+    ] = None,
+    output_price: Annotated[
+        float | None, typer.Option(min=0, help="US dollars per million completion tokens.", rich_help_panel=_HOW)
+    ] = None,
+    api_key: Annotated[
+        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.", rich_help_panel=_ENDS)
+    ] = "",
+    api_key_env: Annotated[
+        str | None, typer.Option(help="The variable that holds the policy's key.", rich_help_panel=_ENDS)
+    ] = None,
+) -> None:
+    """Take tasks, sample completions from a policy's server, have them scored, and write the groups to a file or to an
+    Atropos trainer. Started again with the same --out it goes on where it was."""
+    try:
+        mixed = members(env, mix, split, params)
+        setup = Setup(
+            mix=mixed, run=checked_run(run), by_cursor=cursor is not None, model=model, group_size=group_size, to=to
+        )
+        output = out or Path(f"{run}.{to}")
+        session = Session(
+            plan=Plan(
+                setup=setup,
+                limit=limit,
+                batch_size=batch_size,
+                hands=2 * -(-concurrency // group_size),
+                lease_seconds=lease_seconds,
+                first_cursor=cursor or 0,
+                step=step,
+            ),
+            ends=Ends(
+                gateway=url,
+                gateway_headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+                policy=policy,
+                policy_headers=_policy_headers(api_key_env),
+                atropos=atropos or f"{url.rstrip('/')}/compat/atropos",
+                out=output,
+            ),
+            sampling=Sampling(temperature, max_tokens, top_p),
+            concurrency=concurrency,
+            prices=Prices(input_price, output_price),
+            tokenizer=None if tokenizer is None else LocalTokenizer.read(tokenizer),
+            batches_ahead=batches_ahead,
+            weight=weight,
+            console=errors,
+        )
+        with opened_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
+            ended = asyncio.run(session.run(journal))
+    except GatewayError as error:
+        _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
+    except (ValueError, OSError, httpx.InvalidURL) as error:
+        _stop(str(error))
+    if not ended:
+        errors.print("stopped; the same command goes on from here", highlight=False)
+        raise typer.Exit(130)
+
+
+def _policy_headers(variable: str | None) -> dict[str, str]:
+    key = None if variable is None else read_settings().secret(variable)
+    if variable is not None and key is None:
+        raise ValueError(f"--api-key-env names {variable}, which is not set")
+    return bearer(key)
+
+
+def _stop(words: str) -> NoReturn:
+    errors.print(words, style="red", highlight=False, markup=False)
+    raise typer.Exit(2)

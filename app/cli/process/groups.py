@@ -1,0 +1,81 @@
+"""From what was sampled and scored to a group as Atropos trainers read it."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from app.domain.tasks import Completion, Message
+from app.domain.values import FiniteNumber, Frozen, Unit
+from app.policies.sequences import TokenSequence
+from app.service.requests import HandedOut
+
+
+def _absent(value: object) -> bool:
+    return value is None
+
+
+class Sample(Frozen):
+    """One completion with its tokens, prompt included."""
+
+    completion: Completion
+    sequence: TokenSequence
+
+
+class AtroposGroup(Frozen):
+    """The fields of Atropos 0.4.0 that are known here; what is not known is left out. Lists are one per completion."""
+
+    tokens: tuple[tuple[int, ...], ...]
+    masks: tuple[tuple[int, ...], ...]
+    """-100 where not trained, else the token."""
+    scores: tuple[Unit, ...]
+    inference_logprobs: tuple[tuple[FiniteNumber, ...], ...]
+    """1.0 where not trained; empty, never null, when any is unknown: the example trainer fails on null."""
+    messages: tuple[tuple[dict[str, JsonValue], ...], ...]
+    generation_params: dict[str, JsonValue]
+    env_id: Annotated[int | None, Field(exclude_if=_absent)] = None
+
+
+class GroupLine(Frozen):
+    """One line of the file: the same fields after those that say where they come from."""
+
+    task_id: str
+    group_id: str
+    environment: str
+    group: AtroposGroup
+
+    def as_json(self) -> bytes:
+        """One JSON object without a line break."""
+        own = self.model_dump_json(exclude={"group"}).encode()
+        return own[:-1] + b"," + self.group.model_dump_json().encode()[1:]
+
+
+def group_line(
+    task: HandedOut,
+    samples: Sequence[Sample],
+    group_id: str,
+    rewards: Sequence[float],
+    generation_params: dict[str, JsonValue],
+) -> GroupLine:
+    """`rewards` in the order of `samples`."""
+    sequences = [sample.sequence for sample in samples]
+    logprobs = [sequence.logprobs for sequence in sequences if sequence.logprobs is not None]
+    group = AtroposGroup(
+        tokens=tuple(sequence.tokens for sequence in sequences),
+        masks=tuple(sequence.masks for sequence in sequences),
+        scores=tuple(rewards),
+        inference_logprobs=tuple(logprobs) if len(logprobs) == len(sequences) else (),
+        messages=tuple(_conversation(task.messages, sample.completion) for sample in samples),
+        generation_params=generation_params,
+    )
+    return GroupLine(task_id=task.task_id, group_id=group_id, environment=task.environment, group=group)
+
+
+def _conversation(opening: Sequence[Message], completion: Completion) -> tuple[dict[str, JsonValue], ...]:
+    said = completion.messages or (Message(role="assistant", content=completion.text),)
+    return tuple(_plain(message) for message in (*opening, *said))
+
+
+def _plain(message: Message) -> dict[str, JsonValue]:
+    """With a text as content always: Atropos refuses a message without."""
+    return {**message.model_dump(mode="json"), "content": message.content or ""}

@@ -1,0 +1,154 @@
+"""What has become of every task that was taken, as a fold over what happened."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from app.cli.process.groups import Sample
+from app.cli.process.plan import Setup
+from app.domain.values import Frozen
+from app.service.requests import HandedOut
+
+WRITTEN: Final = "written"
+
+
+class Began(Frozen):
+    kind: Literal["began"] = "began"
+    setup: Setup
+
+
+class Registered(Frozen):
+    """An Atropos API knows us under this number."""
+
+    kind: Literal["registered"] = "registered"
+    env_id: int
+
+
+class TakenTask(Frozen):
+    key: str
+    task: HandedOut
+
+
+class Taken(Frozen):
+    kind: Literal["taken"] = "taken"
+    tasks: tuple[TakenTask, ...]
+    next_cursor: int | None = None
+
+
+class Sampled(Frozen):
+    kind: Literal["sampled"] = "sampled"
+    key: str
+    samples: tuple[Sample, ...]
+
+
+class Settled(Frozen):
+    """The task is done with: written, or left out for this reason."""
+
+    kind: Literal["settled"] = "settled"
+    key: str
+    outcome: str
+    never_again: bool = False
+    """No lease of it will ever be answered."""
+
+
+class Totals(Frozen):
+    """What earlier events came to, in their place."""
+
+    kind: Literal["totals"] = "totals"
+    outcomes: dict[str, int]
+    never_again: tuple[str, ...]
+    next_cursor: int | None
+
+
+Happened = Began | Registered | Taken | Sampled | Settled | Totals
+HAPPENED: Final[TypeAdapter[Happened]] = TypeAdapter(Annotated[Happened, Field(discriminator="kind")])
+
+
+@dataclass
+class Item:
+    """A task in hand. `task` holds the newest lease on it."""
+
+    key: str
+    task: HandedOut
+    samples: tuple[Sample, ...] | None = None
+
+
+@dataclass
+class Ledger:
+    setup: Setup | None = None
+    env_id: int | None = None
+    open: dict[str, Item] = field(default_factory=dict)
+    outcomes: Counter[str] = field(default_factory=Counter)
+    never_again: set[str] = field(default_factory=set)
+    """Ids of tasks that the policy's server refuses."""
+    next_cursor: int | None = None
+
+    @property
+    def written(self) -> int:
+        return self.outcomes[WRITTEN]
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        return {reason: count for reason, count in sorted(self.outcomes.items()) if reason != WRITTEN}
+
+    def apply(self, happened: Happened) -> None:
+        match happened:
+            case Began(setup=setup):
+                self.setup = setup
+            case Registered(env_id=env_id):
+                self.env_id = env_id
+            case Taken():
+                self._take(happened.tasks)
+                self.next_cursor = happened.next_cursor
+            case Sampled(key=key, samples=samples):
+                self.open[key].samples = samples
+            case Settled(key=key, outcome=outcome):
+                item = self.open.pop(key)
+                self.outcomes[outcome] += 1
+                if happened.never_again:
+                    self.never_again.add(item.task.task_id)
+            case Totals():
+                self.outcomes.update(happened.outcomes)
+                self.never_again.update(happened.never_again)
+                self.next_cursor = happened.next_cursor
+
+    def _take(self, tasks: Sequence[TakenTask]) -> None:
+        """A task that is leased anew while it is in hand has been taken once: its new lease counts from now on."""
+        for one in tasks:
+            known = self.open.get(one.key)
+            if known is None:
+                self.open[one.key] = Item(one.key, one.task)
+            else:
+                known.task = one.task
+
+    def shortest(self) -> Iterator[Happened]:
+        """Events that come to the same."""
+        if self.setup is not None:
+            yield Began(setup=self.setup)
+        if self.env_id is not None:
+            yield Registered(env_id=self.env_id)
+        yield Totals(
+            outcomes=dict(self.outcomes), never_again=tuple(sorted(self.never_again)), next_cursor=self.next_cursor
+        )
+        items = list(self.open.values())
+        if items:
+            tasks = tuple(TakenTask(key=item.key, task=item.task) for item in items)
+            yield Taken(tasks=tasks, next_cursor=self.next_cursor)
+        for item in items:
+            if item.samples is not None:
+                yield Sampled(key=item.key, samples=item.samples)
+
+
+def keyed(ledger: Ledger, tasks: Sequence[HandedOut], cursor: int | None) -> tuple[TakenTask, ...]:
+    """Names for what was handed out: the place in the stream, or the first lease of those that are in hand."""
+    if cursor is not None:
+        return tuple(TakenTask(key=f"{cursor}+{place}", task=task) for place, task in enumerate(tasks))
+    in_hand = {item.task.task_id: key for key, item in ledger.open.items()}
+    return tuple(
+        TakenTask(key=in_hand.get(task.task_id) or str(task.lease_id), task=task)
+        for task in tasks
+        if task.task_id not in ledger.never_again
+    )

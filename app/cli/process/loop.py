@@ -1,0 +1,243 @@
+"""The loop: take tasks, sample, score, write; each step noted before the next."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from app.cli.asking import Answered, AskedGateway
+from app.cli.process.groups import Sample, group_line
+from app.cli.process.journal import Journal
+from app.cli.process.ledger import WRITTEN, Item, Sampled, Settled, Taken, keyed
+from app.cli.process.meter import Meter
+from app.cli.process.outputs import Output
+from app.cli.process.patience import Patience
+from app.cli.process.plan import Plan
+from app.cli.process.sampling import GATEWAY, LeftOut, Sampler
+from app.errors import InvalidRequest
+from app.service.requests import GroupReply
+
+LOOK_SECONDS: Final = 1.0
+"""Between two questions for tasks, when there were none."""
+ATTEMPTS: Final = 3
+"""At scoring a group that comes back unscored."""
+MOST_IN_A_ROW: Final = 32
+"""Groups left out with none written between them, after which something is wrong with all of them."""
+
+
+class Processing:
+    def __init__(
+        self,
+        plan: Plan,
+        gateway: AskedGateway,
+        sampler: Sampler,
+        output: Output,
+        journal: Journal,
+        patience: Patience,
+        meter: Meter,
+        retry_seconds: float = 2.0,
+    ) -> None:
+        self._plan = plan
+        self._gateway = gateway
+        self._sampler = sampler
+        self._output = output
+        self._journal = journal
+        self._patience = patience
+        self._meter = meter
+        self._retry_seconds = retry_seconds
+        self._ready: deque[Item] = deque()
+        self._running: dict[asyncio.Task[None], Item] = {}
+        self._parked: dict[str, Item] = {}
+        """By key: scored too late, so that their tasks will be leased anew."""
+        self._stop = asyncio.Event()
+        self._exhausted = False
+        self._next_look = 0.0
+        self._last_fresh = time.monotonic()
+        self._in_a_row = 0
+        self.last_left_out = ""
+
+    @property
+    def in_hand(self) -> int:
+        return len(self._ready) + len(self._running)
+
+    @property
+    def limit_reached(self) -> bool:
+        limit = self._plan.limit
+        return limit is not None and self._journal.ledger.written >= limit
+
+    def stop(self) -> None:
+        """Takes no more tasks and ends when those in hand are done."""
+        self._stop.set()
+
+    async def run(self) -> None:
+        """Returns when there is nothing left to do. RequestRefused when nothing can be done."""
+        self._resume()
+        try:
+            while True:
+                self._start()
+                if self._room() and time.monotonic() >= self._next_look and await self._take_unless_stopped():
+                    continue
+                if not self._running and self._finished():
+                    return
+                await self._wait()
+        finally:
+            await self._leave()
+
+    def _resume(self) -> None:
+        """What was sampled may have been scored and written: both are safe to do again. A lease that ran out before
+        that is given to somebody anyway."""
+        for item in self._journal.ledger.open.values():
+            expires = item.task.lease_expires_at
+            if item.samples is None and expires is not None and expires.timestamp() < time.time():
+                self._parked[item.key] = item
+            else:
+                self._ready.append(item)
+
+    def _start(self) -> None:
+        while self._ready and len(self._running) < self._plan.hands:
+            item = self._ready.popleft()
+            self._running[asyncio.create_task(self._carry(item))] = item
+
+    def _room(self) -> int:
+        """How many tasks may be taken now."""
+        if self._stop.is_set() or self._exhausted:
+            return 0
+        room = min(self._plan.batch_size, self._plan.hands - self.in_hand)
+        if self._plan.limit is not None:
+            room = min(room, self._plan.limit - self._journal.ledger.written - self.in_hand)
+        return max(room, 0)
+
+    async def _take_unless_stopped(self) -> bool:
+        """What is cut off in the middle of being taken is leased to somebody again."""
+        take, stop = asyncio.create_task(self._take()), asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({take, stop}, return_when=asyncio.FIRST_COMPLETED)
+            return take.done() and take.result()
+        finally:
+            take.cancel()
+            stop.cancel()
+
+    async def _take(self) -> bool:
+        """Whether there was anything to do."""
+        await self._output.ready()
+        room = self._room()
+        if not room:
+            return False
+        cursor = self._cursor()
+        ask = self._plan.ask(room, cursor)
+        batch = await self._patience.until_answered(GATEWAY, lambda: self._gateway.next_batch(ask))
+        taken = keyed(self._journal.ledger, batch.tasks, cursor)
+        known = set(self._journal.ledger.open)
+        if taken or cursor is not None:
+            await self._journal.add(Taken(tasks=taken, next_cursor=batch.next_cursor))
+        fresh = [self._journal.ledger.open[one.key] for one in taken if one.key not in known]
+        again = [self._parked.pop(one.key) for one in taken if one.key in self._parked]
+        self._ready.extend([*again, *fresh])
+        self._exhausted = batch.exhausted
+        if fresh or again:
+            self._last_fresh = time.monotonic()
+        else:
+            self._next_look = time.monotonic() + LOOK_SECONDS
+        return bool(fresh or again)
+
+    def _cursor(self) -> int | None:
+        if not self._plan.setup.by_cursor:
+            return None
+        reached = self._journal.ledger.next_cursor
+        return self._plan.first_cursor if reached is None else reached
+
+    def _finished(self) -> bool:
+        if self._ready:
+            return False
+        if self._stop.is_set() or self._exhausted or self.limit_reached:
+            return True
+        waited = time.monotonic() - self._last_fresh
+        return bool(self._journal.ledger.never_again) and waited > self._plan.lease_seconds + LOOK_SECONDS
+
+    async def _wait(self) -> None:
+        """Until a task is done, or it is time to ask for tasks again."""
+        if not self._running:
+            await asyncio.sleep(LOOK_SECONDS / 4)
+            return
+        done, _ = await asyncio.wait(self._running, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            del self._running[task]
+            task.result()
+
+    async def _leave(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    async def _carry(self, item: Item) -> None:
+        try:
+            samples = item.samples or await self._sampled(item)
+            reply = await self._in_time(item, samples)
+        except LeftOut as left_out:
+            await self._settle(item, left_out)
+            return
+        if reply is None:
+            self._parked[item.key] = item
+            return
+        rewards = [reward for reward in reply.rewards if reward is not None]
+        parameters = self._sampler.server.sampling.parameters
+        line = await asyncio.to_thread(group_line, item.task, samples, reply.group_id, rewards, parameters)
+        reason = await self._output.put(line)
+        if reason is not None:
+            await self._settle(item, LeftOut(reason, item.task.task_id, answered=True))
+            return
+        await self._journal.add(Settled(key=item.key, outcome=WRITTEN))
+        self._meter.wrote(rewards)
+        self._in_a_row = 0
+
+    async def _in_time(self, item: Item, samples: Sequence[Sample]) -> GroupReply | None:
+        """None when the lease had run out: the task is handed out again, so that a group of this lease would be its
+        second one."""
+        while True:
+            lease = item.task.lease_id
+            reply = await self._scored(item, samples)
+            if "late" not in reply.flags:
+                return reply
+            if item.task.lease_id == lease:
+                return None
+
+    async def _sampled(self, item: Item) -> tuple[Sample, ...]:
+        samples = await self._sampler.sample(item.task)
+        await self._journal.add(Sampled(key=item.key, samples=samples))
+        return samples
+
+    async def _scored(self, item: Item, samples: Sequence[Sample]) -> GroupReply:
+        """With a reward for each. What comes back unscored is asked for again, some times; then it is LeftOut."""
+        group = Answered(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
+        reply = await self._asked(group)
+        for attempt in range(1, ATTEMPTS):
+            if None not in reply.rewards:
+                break
+            await asyncio.sleep(self._retry_seconds * 2**attempt)
+            reply = await self._asked(group)
+        if None in reply.rewards:
+            reasons = sorted({score.reason for score in reply.scores if score.reason is not None})
+            raise LeftOut(f"unscored ({', '.join(reasons)})", f"{reply.group_id} lacks rewards", answered=True)
+        return reply
+
+    async def _asked(self, group: Answered) -> GroupReply:
+        try:
+            replies = await self._patience.until_answered(
+                GATEWAY, lambda: self._gateway.score([group], self._plan.setup.run, self._plan.policy)
+            )
+        except InvalidRequest as error:
+            raise LeftOut("gateway_refused", error.detail) from error
+        if not isinstance(replies[0], GroupReply):
+            raise LeftOut(replies[0].code, replies[0].detail)
+        return replies[0]
+
+    async def _settle(self, item: Item, left_out: LeftOut) -> None:
+        never_again = not left_out.answered
+        await self._journal.add(Settled(key=item.key, outcome=left_out.reason, never_again=never_again))
+        self.last_left_out = f"{left_out.reason}: {left_out.detail}"
+        self._in_a_row += 1
+        if self._in_a_row >= MOST_IN_A_ROW:
+            raise InvalidRequest(
+                f"{MOST_IN_A_ROW} groups in a row were left out, the last one for {self.last_left_out}"
+            )

@@ -1,0 +1,56 @@
+"""What a progress bar shows of a run: rewards, rates, tokens, money."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from app.policies.wire import Usage
+
+
+@dataclass(frozen=True)
+class Prices:
+    """US dollars per million tokens; None where nobody said."""
+
+    input: float | None = None
+    output: float | None = None
+
+    def of(self, usage: Usage) -> float | None:
+        if self.input is None or self.output is None:
+            return None
+        return (usage.prompt_tokens * self.input + usage.completion_tokens * self.output) / 1e6
+
+
+@dataclass
+class Meter:
+    """Since the command was started."""
+
+    prices: Prices = Prices()
+    began: float = field(default_factory=time.monotonic)
+    usage: Usage = field(default_factory=Usage)
+    groups: int = 0
+    rewards: int = 0
+    reward_sum: float = 0.0
+
+    def asked(self, usage: Usage) -> None:
+        self.usage = Usage(
+            prompt_tokens=self.usage.prompt_tokens + usage.prompt_tokens,
+            completion_tokens=self.usage.completion_tokens + usage.completion_tokens,
+        )
+
+    def wrote(self, rewards: Sequence[float]) -> None:
+        self.groups += 1
+        self.rewards += len(rewards)
+        self.reward_sum += sum(rewards)
+
+    @property
+    def mean(self) -> float | None:
+        return self.reward_sum / self.rewards if self.rewards else None
+
+    @property
+    def words(self) -> str:
+        minutes = max(time.monotonic() - self.began, 1e-9) / 60
+        mean, cost = self.mean, self.prices.of(self.usage)
+        parts = [] if mean is None else [f"mean reward {mean:.3f}"]
+        parts += [f"{self.groups / minutes:.0f} groups/min"]
+        parts += [f"{self.usage.prompt_tokens:,} + {self.usage.completion_tokens:,} tokens"]
+        return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])

@@ -1,0 +1,79 @@
+"""Where groups go: a file, or the queue of an Atropos trainer."""
+
+import asyncio
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from pydantic import ValidationError
+
+from app.cli.process.groups import GroupLine
+from app.domain.values import Frozen
+
+
+class Output(Protocol):
+    """What is put twice is there once."""
+
+    async def ready(self) -> None:
+        """Returns when more is wanted."""
+
+    async def put(self, line: GroupLine) -> str | None:
+        """Durable on return; else the reason why the group is left out."""
+
+
+@dataclass
+class JsonlFile:
+    file: BinaryIO
+    group_ids: set[str]
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def ready(self) -> None:
+        return None
+
+    async def put(self, line: GroupLine) -> str | None:
+        async with self.turn:
+            if line.group_id not in self.group_ids:
+                self.group_ids.add(line.group_id)
+                await asyncio.to_thread(self._append, line)
+        return None
+
+    def _append(self, line: GroupLine) -> None:
+        self.file.write(line.as_json() + b"\n")
+        self.file.flush()
+        os.fsync(self.file.fileno())
+
+
+class _Known(Frozen, extra="ignore"):
+    group_id: str
+
+
+@contextmanager
+def opened_file(path: Path, *, began: bool) -> Iterator[JsonlFile]:
+    """To be continued, if `began`; a last line without its end is taken away. ValueError for a file that is there
+    though nothing was written yet, or holds something else."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not began and path.exists() and path.stat().st_size:
+        raise ValueError(f"{path} is there already, without a journal beside it: give another --out")
+    with path.open("a+b") as file:
+        group_ids, end = _written(path, file)
+        file.truncate(end)
+        yield JsonlFile(file, group_ids)
+
+
+def _written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
+    group_ids: set[str] = set()
+    end = 0
+    file.seek(0)
+    for number, line in enumerate(file, 1):
+        if not line.endswith(b"\n"):
+            break
+        try:
+            group_ids.add(_Known.model_validate(json.loads(line)).group_id)
+        except (ValidationError, ValueError) as error:
+            raise ValueError(f"{path}:{number}: this is no group") from error
+        end += len(line)
+    return group_ids, end

@@ -1,0 +1,36 @@
+"""Waiting for a server that does not answer, for as long as it takes."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from app.errors import Unavailable
+
+T = TypeVar("T")
+
+FIRST_SECONDS: Final = 0.25
+MOST_SECONDS: Final = 10.0
+
+
+@dataclass
+class Patience:
+    """`waiting` says for whom, with what it said last; empty while everybody answers."""
+
+    most_seconds: float = MOST_SECONDS
+    waiting: dict[str, str] = field(default_factory=dict)
+
+    async def until_answered(self, who: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks again after every Unavailable, each time after about twice as long."""
+        seconds = FIRST_SECONDS
+        while True:
+            try:
+                answer = await ask()
+            except Unavailable as error:
+                self.waiting[who] = error.detail
+                await asyncio.sleep(random.uniform(seconds / 2, seconds))  # noqa: S311  # so that not all come at once
+                seconds = min(2 * seconds, self.most_seconds)
+            else:
+                self.waiting.pop(who, None)
+                return answer

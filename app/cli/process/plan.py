@@ -1,0 +1,87 @@
+"""What was asked of `process`, and which of it a resumed run must share with the one that began."""
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from app.domain.values import Frozen, Name, Split
+from app.service.requests import MixMember
+
+To = Literal["jsonl", "atropos"]
+
+_NAME = TypeAdapter(Name)
+
+
+class Setup(Frozen):
+    """What may not change between two starts on the same journal: what stands in the output would mix."""
+
+    mix: tuple[MixMember, ...]
+    run: str
+    by_cursor: bool
+    model: str
+    group_size: int
+    to: To
+
+
+@dataclass(frozen=True)
+class Plan:
+    setup: Setup
+    limit: int | None
+    batch_size: int
+    hands: int
+    """Tasks that are worked on at once."""
+    lease_seconds: float
+    first_cursor: int
+    step: int | None
+    """Of the policy's training, as groups are stored under."""
+
+    @property
+    def policy(self) -> dict[str, JsonValue]:
+        return {"model": self.setup.model, "step": self.step}
+
+    def ask(self, batch_size: int, cursor: int | None) -> dict[str, JsonValue]:
+        """The body of `POST /next-batch`."""
+        how: dict[str, JsonValue] = {"lease_seconds": self.lease_seconds} if cursor is None else {"cursor": cursor}
+        mix: list[JsonValue] = [member.model_dump(mode="json") for member in self.setup.mix]
+        return {"mix": mix, "run": self.setup.run, "batch_size": batch_size, **how}
+
+
+def members(env: str | None, mix: str | None, split: Split, params: str | None) -> tuple[MixMember, ...]:
+    """ValueError naming the option that does not say what it must."""
+    if (env is None) == (mix is None):
+        raise ValueError("give either --env or --mix")
+    if mix is None:
+        return (_member("--env", str(env), "1", split, _params(params)),)
+    if params is not None:
+        raise ValueError("--params goes with --env; members of a mixture have their defaults")
+    parts = [part.strip().partition("=") for part in mix.split(",") if part.strip()]
+    if not parts:
+        raise ValueError("--mix names no environment")
+    return tuple(_member("--mix", name, weight or "1", split, {}) for name, _, weight in parts)
+
+
+def checked_run(name: str) -> str:
+    try:
+        return _NAME.validate_python(name)
+    except ValidationError as error:
+        raise ValueError("--run: lower-case letters, digits, - and _, 64 at most") from error
+
+
+def _member(option: str, name: str, weight: str, split: Split, params: dict[str, JsonValue]) -> MixMember:
+    try:
+        return MixMember.model_validate({"env": name, "weight": weight, "split": split, "params": params})
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
+
+
+def _params(text: str | None) -> dict[str, JsonValue]:
+    try:
+        value = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"--params is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ValueError("--params is not a JSON object")
+    return value

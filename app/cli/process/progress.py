@@ -1,0 +1,58 @@
+"""How far `process` is, on a terminal."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from app.cli.process.ledger import Ledger
+from app.cli.process.loop import Processing
+from app.cli.process.meter import Meter
+from app.cli.process.patience import Patience
+
+REFRESH_SECONDS = 0.25
+
+
+@contextmanager
+def shown(console: Console, limit: int | None, *, run: str) -> Iterator["Shown"]:
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
+        yield Shown(progress, progress.add_task(escape(run), total=limit, words=""))
+
+
+class Shown:
+    def __init__(self, progress: Progress, bar: TaskID) -> None:
+        self._progress = progress
+        self._bar = bar
+
+    async def follow(self, processing: Processing, ledger: Ledger, meter: Meter, patience: Patience) -> None:
+        """Until it is cancelled."""
+        with suppress(asyncio.CancelledError):
+            while True:
+                self._show(processing, ledger, meter, patience)
+                await asyncio.sleep(REFRESH_SECONDS)
+        self._show(processing, ledger, meter, patience)
+
+    def say(self, words: str) -> None:
+        self._progress.console.print(words, highlight=False, markup=False)
+
+    def _show(self, processing: Processing, ledger: Ledger, meter: Meter, patience: Patience) -> None:
+        parts = [meter.words, f"{processing.in_hand} in hand"]
+        left_out = sum(ledger.left_out.values())
+        parts += [f"{left_out} left out"] if left_out else []
+        parts += [f"waiting for {who}: {why[:100]}" for who, why in patience.waiting.items()]
+        self._progress.update(self._bar, completed=ledger.written, words=escape(", ".join(parts)))
+
+
+def summary(ledger: Ledger, meter: Meter) -> Table:
+    table = Table("groups", "count", title=meter.words, title_style="")
+    table.add_row("written", str(ledger.written))
+    for reason, count in ledger.left_out.items():
+        table.add_row(f"left out: {escape(reason)}", str(count))
+    if ledger.open:
+        table.add_row("in hand", str(len(ledger.open)))
+    return table

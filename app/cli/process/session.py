@@ -1,0 +1,179 @@
+"""One start of `process`: finds out what the servers can do, opens the output, runs the loop, minds Ctrl-C."""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+from rich.console import Console
+
+from app.cli.asking import AskedGateway
+from app.cli.process.atropos import TRAINER, AtroposApi, AtroposQueue
+from app.cli.process.journal import Journal
+from app.cli.process.ledger import Registered
+from app.cli.process.loop import Processing
+from app.cli.process.meter import Meter, Prices
+from app.cli.process.outputs import Output, opened_file
+from app.cli.process.patience import Patience
+from app.cli.process.plan import Plan
+from app.cli.process.progress import shown, summary
+from app.cli.process.sampling import Sampler, able
+from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unavailable
+from app.policies.server import InferenceServer, Sampling
+from app.policies.tokenizer import LocalTokenizer
+
+POLICY_SECONDS: Final = 600.0
+GATEWAY_SECONDS: Final = 600.0
+"""Judges may take their time; a repeat joins the scoring that is under way."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Who is asked: gateway, inference server and, to feed one, a trainer's Atropos API."""
+
+    gateway: str
+    gateway_headers: dict[str, str]
+    policy: str
+    policy_headers: dict[str, str]
+    atropos: str
+    out: Path
+
+
+@dataclass(frozen=True)
+class Session:
+    plan: Plan
+    ends: Ends
+    sampling: Sampling
+    concurrency: int
+    prices: Prices
+    tokenizer: LocalTokenizer | None
+    batches_ahead: int
+    weight: float
+    console: Console
+
+    async def run(self, journal: Journal) -> bool:
+        """Whether it came to its end; False when it was stopped before."""
+        patience, meter = Patience(), Meter(self.prices)
+        async with self._clients() as (gateway, policy):
+            await self._require_environments(gateway)
+            server = await self._server(policy)
+            sampler = Sampler(server, gateway, self.tokenizer, self.plan.setup.group_size, patience, meter)
+            async with self._output(journal, patience, server) as output:
+                processing = Processing(self.plan, gateway, sampler, output, journal, patience, meter)
+                try:
+                    return await self._followed(processing, journal, meter, patience)
+                finally:
+                    self.console.print(summary(journal.ledger, meter))
+                    if processing.last_left_out:
+                        self.console.print(f"left out last: {processing.last_left_out}", highlight=False, markup=False)
+
+    @asynccontextmanager
+    async def _clients(self) -> AsyncIterator[tuple[AskedGateway, httpx.AsyncClient]]:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self.concurrency)
+        ends = self.ends
+        async with (
+            httpx.AsyncClient(
+                base_url=ends.gateway, headers=ends.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
+            ) as gateway,
+            httpx.AsyncClient(headers=ends.policy_headers, timeout=POLICY_SECONDS, limits=limits) as policy,
+        ):
+            yield AskedGateway(gateway), policy
+
+    async def _require_environments(self, gateway: AskedGateway) -> None:
+        """Before anything is spent on tokens."""
+        listed = {environment.name: environment for environment in (await gateway.environments()).environments}
+        for member in self.plan.setup.mix:
+            environment = listed.get(member.env)
+            if environment is None:
+                raise NotFound(f"the gateway has no environment {member.env!r}; it has: {', '.join(sorted(listed))}")
+            if not environment.available:
+                raise EnvironmentUnavailable(f"{member.env} is not available: {environment.reason}")
+
+    async def _server(self, client: httpx.AsyncClient) -> InferenceServer:
+        line = asyncio.Semaphore(self.concurrency)
+        server = InferenceServer(client, self.ends.policy, self.plan.setup.model, self.sampling, line=line)
+        extensions, said = await able(server)
+        if not said.has_tokens and self.tokenizer is None:
+            raise InvalidRequest(f"{server.base} sends no token ids: give the model's tokenizer.json with --tokenizer")
+        logprobs = "log probabilities" if said.logprobs is not None else "no log probabilities"
+        ids = "token ids from the server" if said.has_tokens else "token ids from the tokenizer"
+        self.console.print(f"{server.model}: {ids}, {logprobs}", highlight=False, markup=False)
+        return InferenceServer(client, self.ends.policy, server.model, self.sampling, extensions, line)
+
+    @asynccontextmanager
+    async def _output(self, journal: Journal, patience: Patience, server: InferenceServer) -> AsyncIterator[Output]:
+        if self.plan.setup.to == "jsonl":
+            ledger = journal.ledger
+            began = bool(ledger.open or ledger.outcomes)
+            with opened_file(self.ends.out, began=began) as file:
+                yield file
+            return
+        async with httpx.AsyncClient(base_url=self.ends.atropos, timeout=60.0) as client:
+            yield await self._queue(AtroposApi(client), journal, patience)
+
+    async def _queue(self, api: AtroposApi, journal: Journal, patience: Patience) -> AtroposQueue:
+        env_id = await self._env_id(api, journal, patience)
+        batch_size, longest = await patience.until_answered(TRAINER, api.info)
+        group_size = self.plan.setup.group_size
+        return AtroposQueue(api, patience, env_id, batch_size, group_size, longest, self.batches_ahead)
+
+    async def _env_id(self, api: AtroposApi, journal: Journal, patience: Patience) -> int:
+        """The one that it had before, as long as the API still knows it."""
+        known = journal.ledger.env_id
+        if known is not None:
+            with contextlib.suppress(Unavailable, InvalidRequest):
+                await api.queued(known)
+                return known
+        setup = self.plan.setup
+        name = setup.mix[0].env if len(setup.mix) == 1 else setup.run
+        self.console.print(f"registering at {self.ends.atropos}; waits for a trainer to begin", highlight=False)
+        env_id = await patience.until_answered(
+            TRAINER, lambda: api.register(name, setup.group_size, self.weight, self.sampling.max_tokens)
+        )
+        await journal.add(Registered(env_id=env_id))
+        return env_id
+
+    async def _followed(self, processing: Processing, journal: Journal, meter: Meter, patience: Patience) -> bool:
+        with shown(self.console, self.plan.limit, run=self.plan.setup.run) as bar:
+            work = asyncio.create_task(processing.run())
+            stopped = False
+
+            def stop() -> None:
+                nonlocal stopped
+                if stopped:
+                    work.cancel()
+                    return
+                stopped = True
+                processing.stop()
+                bar.say(f"finishing {processing.in_hand} tasks in hand; once more leaves them for the next start")
+
+            follow = asyncio.create_task(bar.follow(processing, journal.ledger, meter, patience))
+            try:
+                with _signals(stop):
+                    await work
+            except asyncio.CancelledError:
+                if not stopped:
+                    raise
+            finally:
+                follow.cancel()
+                await follow
+            return not stopped
+
+
+@contextlib.contextmanager
+def _signals(stop: Callable[[], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        with contextlib.suppress(NotImplementedError):  # not on Windows
+            loop.add_signal_handler(number, stop)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with contextlib.suppress(NotImplementedError):
+                loop.remove_signal_handler(number)

@@ -1,0 +1,177 @@
+"""What an inference server says to a chat completions request, with the token ids and log probabilities it may send.
+
+Where they stand, as of vLLM 0.20 and SGLang 0.5:
+
+    asked for by             prompt                          completion
+    return_token_ids         prompt_token_ids (vLLM: of the  choices[].token_ids
+                             answer, SGLang: of the choice)
+    return_tokens_as_token_ids with logprobs (older vLLM)    choices[].logprobs.content[].token = "token_id:<id>"
+    return_prompt_token_ids, choices[].prompt_token_ids      choices[].meta_info.output_token_logprobs
+    return_meta_info (older SGLang)                          = [logprob, id, text] of each token
+    logprobs                                                 choices[].logprobs.content[].logprob
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
+
+from app.domain.tasks import FunctionCall, Message, ToolCall
+
+Extension = Literal["token_ids", "logprobs"]
+
+EXTENSIONS: Final[tuple[tuple[Extension, ...], ...]] = (("token_ids", "logprobs"), ("logprobs",), ())
+"""What is asked for beyond the standard, in this order, until the server does not refuse it."""
+
+ASKED_BY: Final[dict[Extension, dict[str, JsonValue]]] = {
+    "token_ids": {
+        "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
+        "return_prompt_token_ids": True,
+        "return_meta_info": True,
+    },
+    "logprobs": {"logprobs": True},
+}
+
+_ID = "token_id:"
+
+Ids = tuple[int, ...]
+
+
+class _Function(BaseModel):
+    name: str
+    arguments: str | dict[str, JsonValue] | None = None
+
+
+class _ToolCall(BaseModel):
+    id: str | None = None
+    function: _Function
+
+
+class _Spoken(BaseModel):
+    content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+
+
+class _Token(BaseModel):
+    token: str = ""
+    logprob: float
+
+
+class _Logprobs(BaseModel):
+    content: list[_Token] | None = None
+
+
+class _MetaInfo(BaseModel):
+    output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
+
+
+class _Choice(BaseModel):
+    message: _Spoken
+    finish_reason: str | None = None
+    logprobs: _Logprobs | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: list[int] | None = None
+    meta_info: _MetaInfo | None = None
+
+
+class Usage(BaseModel):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Answer(BaseModel):
+    choices: Annotated[list[_Choice], Field(min_length=1)]
+    prompt_token_ids: list[int] | None = None
+    usage: Usage | None = None
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _Models(BaseModel):
+    data: list[_Model]
+
+
+_MODELS = TypeAdapter(_Models)
+
+
+@dataclass(frozen=True)
+class Said:
+    """One message of the model. Ids are None where the server sent none, `logprobs` also where they do not fit the
+    ids one to one."""
+
+    message: Message
+    finish_reason: str | None
+    prompt_ids: Ids | None = None
+    ids: Ids | None = None
+    logprobs: tuple[float, ...] | None = None
+
+    @property
+    def has_tokens(self) -> bool:
+        return self.prompt_ids is not None and self.ids is not None
+
+
+@dataclass(frozen=True)
+class Answer:
+    said: tuple[Said, ...]
+    usage: Usage
+
+
+def read_answer(body: bytes) -> Answer:
+    """ValueError for what no chat completions server says."""
+    answer = _Answer.model_validate_json(body)
+    said = tuple(_said(choice, answer.prompt_token_ids) for choice in answer.choices)
+    return Answer(said, answer.usage or Usage())
+
+
+def read_models(body: bytes) -> tuple[str, ...] | None:
+    """The names in an answer to `GET /models`; None where it is something else."""
+    try:
+        return tuple(model.id for model in _MODELS.validate_json(body).data)
+    except ValidationError:
+        return None
+
+
+def _said(choice: _Choice, prompt_ids: list[int] | None) -> Said:
+    ids, logprobs = _tokens(choice)
+    fitting = ids is not None and logprobs is not None and len(ids) == len(logprobs)
+    known = choice.prompt_token_ids or prompt_ids
+    return Said(
+        message=_message(choice.message),
+        finish_reason=choice.finish_reason,
+        prompt_ids=tuple(known) if known else None,
+        ids=ids,
+        logprobs=logprobs if fitting and all(map(math.isfinite, logprobs or ())) else None,
+    )
+
+
+def _tokens(choice: _Choice) -> tuple[Ids | None, tuple[float, ...] | None]:
+    content = None if choice.logprobs is None else choice.logprobs.content
+    logprobs = None if content is None else tuple(token.logprob for token in content)
+    if choice.token_ids is not None:
+        return tuple(choice.token_ids), logprobs
+    meta = None if choice.meta_info is None else choice.meta_info.output_token_logprobs
+    if meta is not None:
+        values = tuple(math.nan if value is None else value for value, _, _ in meta)
+        return tuple(token_id for _, token_id, _ in meta), values
+    return (None if content is None else _named(content)), logprobs
+
+
+def _named(content: Sequence[_Token]) -> Ids | None:
+    """Ids written as tokens; None unless all of them are."""
+    names = [token.token.removeprefix(_ID) for token in content if token.token.startswith(_ID)]
+    if len(names) != len(content) or not all(name.isascii() and name.isdigit() for name in names):
+        return None
+    return tuple(map(int, names))
+
+
+def _message(spoken: _Spoken) -> Message:
+    calls = tuple(
+        ToolCall(id=call.id, function=FunctionCall(name=call.function.name, arguments=call.function.arguments or "{}"))
+        for call in spoken.tool_calls or ()
+    )
+    return Message(role="assistant", content=spoken.content if calls else spoken.content or "", tool_calls=calls)
