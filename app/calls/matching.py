@@ -44,17 +44,23 @@ def match(calls: Sequence[Call], expected: Sequence[ExpectedCall], tools: Sequen
 
 
 def _is(call: Call, expected: ExpectedCall, tools: Sequence[ToolSpec]) -> bool:
-    """Whether a schema-valid call is this one. An argument left out counts as its default, and so does one given as its
-    default that was not expected."""
+    """Whether a schema-valid call is this one. An argument left out counts as its default, and one given as its default
+    as left out."""
     if call.name != expected.name:
         return False
     schemas = members(parameters_of(call.name, tools) or {})
     for name in {*call.arguments, *expected.arguments}:
         schema = schemas.get(name, {})
-        accepted = expected.arguments.get(name, _default(schema))
+        accepted = expected.arguments.get(name, ())
+        may_be_left_out = (
+            name not in expected.arguments
+            or name in expected.optional
+            or any(_same(value, accepted, schema) for value in _default(schema))
+        )
+        if may_be_left_out:
+            accepted = (*accepted, *_default(schema))
         if name not in call.arguments:
-            left_out = name in expected.optional or any(_same(value, accepted, schema) for value in _default(schema))
-            if not left_out:
+            if not may_be_left_out:
                 return False
         elif not _same(call.arguments[name], accepted, schema):
             return False

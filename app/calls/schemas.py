@@ -23,7 +23,8 @@ def parameters_of(name: str, tools: Sequence[ToolSpec]) -> Schema | None:
 
 def schema_fault(call: Call, tools: Sequence[ToolSpec]) -> str:
     """What is wrong with a call by the schema of its tool, naming the argument; empty for a valid one. Arguments that
-    the schema does not have are wrong whatever it says of additional ones."""
+    the schema does not have are wrong whatever it says of additional ones. An optional one given exactly as its default
+    is right whatever its type: many data sets have defaults of another type than they state."""
     schema = parameters_of(call.name, tools)
     if schema is None:
         return f"there is no tool {quoted(call.name)}"
@@ -31,10 +32,11 @@ def schema_fault(call: Call, tools: Sequence[ToolSpec]) -> str:
     invented = [name for name in call.arguments if name not in known]
     if invented:
         return f"{call.name} has no argument {quoted(invented[0])}"
-    for error in _validator(json.dumps(schema)).iter_errors(call.arguments):
+    given = {name: value for name, value in call.arguments.items() if not _is_default(name, value, schema, known[name])}
+    for error in _validator(json.dumps(schema)).iter_errors(given):
         place = error.instance_path
         return f"{call.name}: {_path(place)} does not fit its schema" if place else _missing(call, schema)
-    for name, value in call.arguments.items():
+    for name, value in given.items():
         if _float_for_integer(value, known[name]):
             return f"{call.name}: {_path([name])} is not an integer"
     return ""
@@ -67,6 +69,13 @@ def quoted(name: str) -> str:
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> jsonschema_rs.Validator:
     return jsonschema_rs.validator_for(json.loads(schema))
+
+
+def _is_default(name: str, value: JsonValue, schema: Schema, described: Schema) -> bool:
+    """Whether leaving an argument out, which may be, says the same."""
+    required, default = schema.get("required"), described.get("default")
+    may_be_left_out = not isinstance(required, list) or name not in required
+    return may_be_left_out and "default" in described and type(value) is type(default) and value == default
 
 
 def _missing(call: Call, schema: Schema) -> str:

@@ -56,9 +56,18 @@ def schema_of(described: JsonValue) -> dict[str, JsonValue]:
         schema["items"] = schema_of(items)
     if isinstance(properties, dict):
         schema["properties"] = {name: schema_of(inner) for name, inner in properties.items()}
-    if isinstance(schema.get("enum"), list) and not schema["enum"]:
-        del schema["enum"]
+    choices = schema.pop("enum", None)
+    if isinstance(choices, list) and choices:
+        return _with_choices(schema, choices)
     return schema
+
+
+def _with_choices(schema: dict[str, JsonValue], choices: list[JsonValue]) -> dict[str, JsonValue]:
+    """Of a list they are the choices of its items, unless they are lists themselves."""
+    if schema.get("type") != "array" or any(isinstance(choice, list) for choice in choices):
+        return {**schema, "enum": choices}
+    items = schema.get("items")
+    return {**schema, "items": {**(items if isinstance(items, dict) else {}), "enum": choices}}
 
 
 def type_of(written: JsonValue) -> dict[str, JsonValue]:

@@ -7,6 +7,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, JsonValue, model_validator
 
 from app.calls.matching import match
+from app.calls.schemas import parameters_of
 from app.calls.values import ExpectedCall
 from app.domain.sources import Dataset
 from app.domain.tasks import Message, ToolSpec
@@ -51,6 +52,7 @@ class ToolRow(BaseModel):
             expected = bfcl.expected_of(self.ground_truth)
         elif self.answers is not None:
             expected = xlam.expected_of(self.answers)
+        expected = tuple(_as_required(one, self.offered) for one in expected)
         if not match([one.least() for one in expected], expected, self.offered).correct:
             raise ValueError("the right answer does not fit the tools")
         return ToolRequest(
@@ -97,6 +99,14 @@ def _answerable(dataset: Dataset[ToolRow], split: Split) -> tuple[ToolRequest, .
     if left_out:
         log.warning("%s, %s: %d rows are left out, since no reply could be right", dataset.origin, split, left_out)
     return tuple(requests)
+
+
+def _as_required(call: ExpectedCall, tools: Sequence[ToolSpec]) -> ExpectedCall:
+    """What a tool requires is not optional, whatever the data say of a call."""
+    required = (parameters_of(call.name, tools) or {}).get("required")
+    return call.model_copy(
+        update={"optional": call.optional.difference(required if isinstance(required, list) else [])}
+    )
 
 
 def _category(tools: Sequence[ToolSpec], expected: Sequence[ExpectedCall]) -> Category:

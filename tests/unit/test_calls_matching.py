@@ -27,6 +27,8 @@ TOOLS = (
                     "wind": {"type": "boolean"},
                     "place": {"type": "object", "properties": {"lat": {"type": "integer"}}},
                     "hours": {"type": "array", "items": {"type": "integer"}},
+                    "source": {"type": "string", "default": None},
+                    "alerts": {"type": "boolean", "default": "dontcare"},
                 },
                 "required": ["city"],
             },
@@ -50,6 +52,8 @@ RIGHT = [
     ([call(city="Rome")], [ROME]),
     ([call(city="rome ")], [ROME]),
     ([call(city="Rome", days=1)], [ROME]),
+    ([call(city="Rome", source=None, alerts="dontcare")], [ROME]),
+    ([call(city="Rome", days=1)], [expected("days", city=("Rome",), days=(7,))]),
     ([call(city="Rome")], [expected(city=("Rome",), days=(1, 7))]),
     ([call(city="Rome", days=7)], [expected(city=("Rome",), days=(1, 7))]),
     ([call(city="Rome")], [expected("unit", city=("Rome",), unit=("celsius",))]),
@@ -63,24 +67,32 @@ RIGHT = [
     ([], []),
 ]
 
+NOT_ASKED = "the call of 'weather' is not what was asked for, or one too many"
+
 WRONG = [
     ([], [ROME], Matched(False, 0.0, 0.0, "there is no call")),
     ([call(city="Rome")], [], Matched(False, 0.0, 1.0, "no tool fits, and there is a call")),
     (
         [call(city="Oslo")],
         [ROME],
-        Matched(False, 0.0, 0.0, "the call of 'weather' is not what was asked for, or one too many"),
+        Matched(False, 0.0, 0.0, NOT_ASKED),
     ),
     (
         [call(city="Rome"), call(city="Rome")],
         [ROME],
-        Matched(False, 0.5, 1.0, "the call of 'weather' is not what was asked for, or one too many"),
+        Matched(False, 0.5, 1.0, NOT_ASKED),
     ),
     ([call(city="Rome")], [ROME, OSLO], Matched(False, 1.0, 0.5, "calls are missing")),
     (
         [call(city="Rome", days=2)],
         [ROME],
-        Matched(False, 0.0, 0.0, "the call of 'weather' is not what was asked for, or one too many"),
+        Matched(False, 0.0, 0.0, NOT_ASKED),
+    ),
+    ([call(city="Rome", source="")], [ROME], Matched(False, 0.0, 0.0, NOT_ASKED)),
+    (
+        [call(city="Rome", alerts="no")],
+        [ROME],
+        Matched(False, 0.0, 0.0, "weather: 'alerts' does not fit its schema"),
     ),
     ([call(city="Rome", country="IT")], [ROME], Matched(False, 0.0, 0.0, "weather has no argument 'country'")),
     ([call()], [ROME], Matched(False, 0.0, 0.0, "weather lacks city")),
@@ -89,7 +101,7 @@ WRONG = [
     (
         [call(city="Rome")] * 100,
         [ROME],
-        Matched(False, 0.01, 1.0, "the call of 'weather' is not what was asked for, or one too many"),
+        Matched(False, 0.01, 1.0, NOT_ASKED),
     ),
 ]
 
@@ -146,6 +158,11 @@ SAME_TEXTS = [
     ("$1,000", "$1000", True),
     ("10-12-2026", "10/12/2026", True),
     ("1.5", "15", False),
+    (".5", "5", False),
+    ("-.5", "-5", False),
+    ("no.5", "no 5", True),
+    ("10⁵", "105", False),
+    ("10⁵", "10^5", True),
     ("1.5 km", "15 km", False),
     ("-5", "5", False),
     ("−5", "-5", True),
@@ -187,7 +204,15 @@ SAME_VALUES: list[tuple[JsonValue, JsonValue, dict[str, JsonValue], bool]] = [
     (0, None, {}, False),
     ("celsius", "Celsius", {}, True),
     ("celsius", "Celsius", {"enum": ["Celsius"]}, False),
+    ("ann.lee@example.org", "annlee@example.org", {}, True),
+    ("ann.lee@example.org", "annlee@example.org", {"format": "email"}, False),
+    ("#bookclub", "#book-club", {"pattern": "^#[a-z-]+$"}, False),
     ([1, 2], [2, 1], {}, False),
+    ([1, 2], [2, 1], {"uniqueItems": True}, True),
+    (["b", "A"], ["a", "b"], {"uniqueItems": True, "items": {"type": "string"}}, True),
+    (["a", "a"], ["a", "b"], {"uniqueItems": True}, False),
+    (["a", "b"], ["a"], {"uniqueItems": True}, False),
+    ([{"d": 1}, {"d": True}], [{"d": True}, {"d": 1}], {"uniqueItems": True}, True),
     ([1, 1], [1], {}, False),
     (["a B"], ["ab"], {}, True),
     (["a B"], ["ab"], {"items": {"enum": ["ab"]}}, False),

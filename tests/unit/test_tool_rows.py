@@ -85,6 +85,11 @@ def test_the_mark_of_omission_is_no_value() -> None:
     )
 
 
+def test_what_a_tool_requires_is_not_optional() -> None:
+    (call,) = _expected(base=[1, ""], height=["", 2])
+    assert (dict(call.arguments), call.optional) == ({"base": (1,), "height": (2,)}, frozenset())
+
+
 def test_alternatives_inside_objects() -> None:
     (call,) = _expected(base=[1], height=[2], style=[{"colour": ["red", "crimson"], "width": [1, ""]}])
     assert call.arguments["style"] == (
@@ -182,6 +187,19 @@ def test_rows_that_nobody_could_answer_are_left_out() -> None:
     rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (right, *broken, _row()), "test": ()}))
     sizes = rows.size("train"), rows.size("train", ("simple",)), rows.size("train", ("parallel",)), rows.size("test")
     assert (sizes, rows.request("train", 0, ("irrelevance",)).expected) == ((2, 1, 0, 0), ())
+
+
+def test_choices_of_a_list_are_those_of_its_items() -> None:
+    described: list[JsonValue] = [
+        {"type": "array", "items": {"type": "String"}, "enum": ["a", "b"]},
+        {"type": "list", "enum": [["a"], ["b"]]},
+        {"type": "string", "enum": []},
+    ]
+    assert [schema_of(one) for one in described] == [
+        {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+        {"type": "array", "enum": [["a"], ["b"]]},
+        {"type": "string"},
+    ]
 
 
 @pytest.mark.parametrize(
