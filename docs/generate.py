@@ -14,6 +14,7 @@ from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
 from docs.parts.settings import settings_example, settings_table
 from docs.parts.sheets import characters, sheet_fields
+from docs.parts.tool_calls import call_formats, tricks, value_rules
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -32,6 +33,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "offline-judge": offline_figures,
     "judge-check-figures": check_figures,
     "judge-check-kinds": check_mutations,
+    "call-formats": call_formats,
+    "value-rules": value_rules,
+    "call-tricks": tricks,
 }
 
 FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}
