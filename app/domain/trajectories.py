@@ -64,6 +64,7 @@ class Waiting:
     env_id: int | None
     size: int
     passed: int = 0
+    whole: bool = True
 
 
 @dataclass(frozen=True)

@@ -79,10 +79,12 @@ def line_of(connection: Connection, database: Database, row: RunRow) -> Line:
     here = (groups.run == row.run, _IN_LINE)
     size = max(1, row.registration.batch_size)
     place = func.row_number().over(partition_by=(groups.env_id, groups.size), order_by=groups.sequence)
-    ranked = select(groups.sequence, groups.env_id, groups.size, groups.passed, place.label("place")).where(*here)
+    ranked = select(
+        groups.sequence, groups.env_id, groups.size, groups.passed, groups.whole, place.label("place")
+    ).where(*here)
     inner = ranked.subquery()
     chosen = (
-        select(inner.c.sequence, inner.c.env_id, inner.c.size, inner.c.passed)
+        select(inner.c.sequence, inner.c.env_id, inner.c.size, inner.c.passed, inner.c.whole)
         .where((inner.c.place - 1) * inner.c.size <= size)
         .order_by(inner.c.sequence)
     )

@@ -62,7 +62,9 @@ class TrajectoryGroupTable(Record, table=True):
 
     __tablename__ = "trajectory_groups"
     __table_args__ = (
-        _partial("ix_trajectory_groups_line", "run", "env_id", "size", "sequence", "passed", where="batch IS NULL"),
+        _partial(
+            "ix_trajectory_groups_line", "run", "env_id", "size", "sequence", "passed", "whole", where="batch IS NULL"
+        ),
         _partial("ix_trajectory_groups_batch", "run", "batch", "place", where="batch IS NOT NULL"),
         Index("ix_trajectory_groups_body", "body_id"),
         {"sqlite_autoincrement": True},

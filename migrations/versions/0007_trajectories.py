@@ -75,7 +75,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("sequence", name="pk_trajectory_groups"),
         sqlite_autoincrement=True,
     )
-    in_line = ["run", "env_id", "size", "sequence", "passed"]
+    in_line = ["run", "env_id", "size", "sequence", "passed", "whole"]
     _partial_index("ix_trajectory_groups_line", "trajectory_groups", in_line, "batch IS NULL")
     _partial_index("ix_trajectory_groups_batch", "trajectory_groups", ["run", "batch", "place"], "batch IS NOT NULL")
     op.create_index("ix_trajectory_groups_body", "trajectory_groups", ["body_id"])

@@ -116,7 +116,7 @@ def _chosen(line: Line, groups: Sequence[Waiting], must: int) -> _Choice | NotYe
         others = _filling(groups[1:], size, 0)
         if others is not None:
             return _Choice(tuple((group, group.size) for group in others), passed_over=head.sequence)
-        sizes = {group.size for group in groups} | {
+        sizes = {group.size for group in groups if group.whole} | {
             feeder.said.group_size for feeder in line.feeders if is_alive(feeder, line)
         }
         if line.sequences < 2 * size and _adds_up(sizes, size):
