@@ -28,27 +28,11 @@ from app.viewer.pages import viewer_router
 from app.web.docs_page import install_docs
 from app.web.door import Door, install_door
 from app.web.keys import KeyRing
+from tests.http.sample_calls import PROMPT, ROLLOUTS
 from tests.http.sample_judges import JUDGES
+from tests.http.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
 
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
-
-SHEET = """You are Mirela Voss, keeper of the Lantern & Eel, a tavern under the sea wall of Karsk.
-
-Born on the wrong side of the harbour chain, she bought the house with her brother's prize money and has run it for \
-nineteen years. She is dry, quick and unsentimental; she calls strangers "love" and means nothing by it. She owes the \
-harbour master forty crowns and would rather nobody knew.
-
-She knows every captain by the way he coughs. She never says where a guest sleeps. She believes the sea takes who it \
-is owed, and that the new lighthouse is bad luck, which is why the herring left.
-
-Answer as Mirela, in at most three sentences. Do not narrate, do not speak for the player."""
-
-HOSTILE = """<script>document.title = "owned"; fetch("/owned")</script>
-<img src=x onerror="document.title='owned'"><svg onload=alert(1)></svg>
-</pre></details></article></main><a href="javascript:alert(1)">click</a>
-{{ 7 * 7 }} {% include "/etc/passwd" %} &lt;b&gt;not bold&lt;/b&gt; <style>body{display:none}</style>
-\u202eright to left\u202c zero\u200bwidth nul\x00 bell\x07 half\ud800"""
-HOSTILE_JSON = HOSTILE.replace("\ud800", "")
 
 
 def criterion(name: str, value: float | None, weight: float) -> Criterion:
@@ -295,62 +279,8 @@ def hostile_group(number: int) -> GroupDetail:
     return scored_again(detail, HOSTILE, (1.0, 0.5, 0.25, None))
 
 
-ORDERS = (
-    ToolSpec(
-        function=FunctionSpec(
-            name="find_order",
-            description="One order by its number.",
-            parameters={
-                "type": "object",
-                "properties": {"number": {"type": "integer", "description": "As printed on the bill."}},
-                "required": ["number"],
-            },
-        )
-    ),
-    ToolSpec(
-        function=FunctionSpec(
-            name="refund",
-            parameters={
-                "type": "object",
-                "properties": {
-                    "number": {"type": "integer"},
-                    "items": {"type": "array", "items": {"type": "string"}},
-                    "reason": {"enum": ["broken", "late"], "default": "late"},
-                },
-                "required": ["number", "items"],
-            },
-        )
-    ),
-)
-
-
-def calling(name: str, arguments: str | dict[str, JsonValue]) -> Message:
-    return Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name=name, arguments=arguments)),))
-
-
 def agent_group(number: int) -> GroupDetail:
-    """One that did what was asked, one that guessed, and one whose calls are none."""
-    asked = Message(role="user", content="The blue cup of order 1204 came broken. Please refund it.")
-    prompt = Prompt(messages=(Message(role="system", content="You work for the user."), asked), tools=ORDERS)
-    found = '{"order": {"number": 1204, "items": [{"name": "blue cup", "price": "14.90"}, {"name": "tray"}]}}'
-    right = (
-        calling("find_order", {"number": 1204}),
-        Message(role="tool", name="find_order", content=found),
-        calling("refund", '{"number": 1204, "items": ["blue cup"], "reason": "broken"}'),
-        Message(role="tool", name="refund", content='{"refunded": "14.90"}'),
-        Message(role="assistant", content="Done: 14.90 go back to your card."),
-    )
-    guessed = (
-        calling("refund", {"number": "1204", "items": ["cup"], "reason": "It came broken. " * 100}),
-        Message(role="tool", name="refund", content='{"error": "refund: \'number\' does not fit its schema"}'),
-        Message(role="assistant", content="It is refunded."),
-    )
-    rollouts = [
-        (Completion(messages=guessed), Score.exact(False, rationale="the state at the end is not what was asked for")),
-        (Completion(messages=right), Score.exact(True, rationale="done as asked")),
-        (Completion(messages=(calling("refund", '{"number": NaN}'),)), Score.exact(False)),
-    ]
-    return group_of(number, "tool_agent", prompt, rollouts)
+    return group_of(number, "tool_agent", PROMPT, ROLLOUTS)
 
 
 def pending_group(number: int) -> GroupDetail:

@@ -13,7 +13,8 @@ from app.viewer.calls import MOST_ARGUMENTS, Argument, Result, call_of, offered
 from app.viewer.cards import Seen, cards_of, lines_of, readings_of
 from app.viewer.figures import MAX_BARS, Bar, bar_chart, heat, number, signed
 from app.viewer.text import SHOWN_AT_ALL, Excerpt, excerpt, visible
-from tests.http.sample_views import ORDERS, group_of, gsm8k_group, npc_group
+from tests.http.sample_calls import ORDERS
+from tests.http.sample_views import group_of, gsm8k_group, npc_group
 
 
 @pytest.mark.parametrize(
