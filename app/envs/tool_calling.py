@@ -88,7 +88,7 @@ class ToolCalling(Environment):
         form = asked.tool_format
         system = INSTRUCTION if form == "native" else f"{INSTRUCTION}\n\n{rendered(request.tools, form)}"
         return Task(
-            messages=(Message(role="system", content=system), *request.messages),
+            messages=_opened(system, request.messages),
             tools=request.tools if form == "native" else (),
             metadata={
                 "source": self.origin,
@@ -120,6 +120,13 @@ class ToolCalling(Environment):
         if not right.expected and not wanted.expected:
             return names_what_is_missing(refusal(wanted), right)
         return right.expected == wanted.expected
+
+
+def _opened(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """With one system message, whatever a row has of its own in it: chat templates take no second one."""
+    own = [message.content for message in messages if message.role == "system" and message.content]
+    content = "\n\n".join([system, *own])
+    return (Message(role="system", content=content), *(message for message in messages if message.role != "system"))
 
 
 def _graded(request: ToolRequest, reading: Reading) -> Score:

@@ -19,7 +19,8 @@ SLOT = re.compile(r"\{(\w+)\}")
 PART = re.compile(r"\[([^\[\]]+)\]")
 """A part of a text that may be left out, with the arguments that it names."""
 
-ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][\w.]{1,60}$")]
+ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{1,60}$")]
+"""Servers that follow OpenAI's API take no other characters but a dash."""
 
 
 class Value(Frozen):

@@ -155,6 +155,23 @@ def test_a_missing_argument_earns_nothing(category: Category, split: Split) -> N
 
 
 @every_split
+def test_the_order_counts_in_lists_and_not_in_sets(split: Split) -> None:
+    """A list is a set where its schema says that its items are unique."""
+    wrong, sets = [], 0
+    for task in tasks("simple", split):
+        (call,) = calls_of(task)
+        properties = request(task).tools[0].function.parameters["properties"]
+        for name, value in call.arguments.items():
+            schema = properties[name] if isinstance(properties, dict) else None
+            if isinstance(value, list) and value != value[::-1] and isinstance(schema, dict):
+                is_set = schema.get("uniqueItems") is True
+                sets += is_set
+                if rewards(task, native([_edited(call, {**call.arguments, name: value[::-1]})])) != [float(is_set)]:
+                    wrong.append((task.metadata["index"], name))
+    assert (wrong, sets > 100) == ([], True)
+
+
+@every_split
 def test_where_no_tool_fits_a_call_earns_nothing(split: Split) -> None:
     paid = []
     for task in tasks("irrelevance", split):

@@ -8,7 +8,9 @@ from pydantic import JsonValue, ValidationError
 from app.calls.values import ExpectedCall
 from app.domain.sources import Dataset
 from app.domain.tasks import Message
+from app.envs.tool_calling import ToolCalling, ToolCallingParams
 from app.tool_tasks.json_schema import schema_of
+from app.tool_tasks.refusals import INSTRUCTION
 from app.tool_tasks.requests import ToolRequest
 from app.tool_tasks.rows import ToolRow, ToolRows
 
@@ -169,6 +171,21 @@ def test_a_row_of_xlam() -> None:
 def test_rows_of_no_shape_are_refused(columns: dict[str, JsonValue]) -> None:
     with pytest.raises(ValidationError):
         ToolRow.model_validate(columns)
+
+
+def test_a_rows_own_system_messages_are_part_of_the_only_one() -> None:
+    said: JsonValue = [
+        {"role": "system", "content": "Metres."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello?"},
+    ]
+    row = _row(question=[said])
+    rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (row,), "test": ()}))
+    task = ToolCalling(rows).task("train", 0, ToolCallingParams())
+    assert task.messages == (
+        Message(role="system", content=f"{INSTRUCTION}\n\nMetres.\n\nBe brief."),
+        Message(role="user", content="Hello?"),
+    )
 
 
 BROKEN: list[JsonValue] = [
