@@ -88,7 +88,7 @@ def _rates(environment: Environment) -> Rates:
 
 
 def _different(gold: Completion | None) -> Sequence[Completion]:
-    """Right answers that are not equal: what follows an end of turn is not part of a reply."""
+    """Right answers, told apart by what no scorer reads."""
     if gold is None:
         return ()
     return [gold.model_copy(update={"extra": {"place": place}}) for place in range(GROUP_SIZE)]
