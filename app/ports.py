@@ -225,6 +225,11 @@ class Environment(Protocol):
         """Pure. `index` is in [0, size), or any non-negative integer below 2**53 when endless."""
         ...
 
+    def label(self, split: Split, index: int, params: BaseModel) -> str | None:
+        """What the task's metadata have under `stats_label`. Override it where that is known without the task."""
+        label = self.task(split, index, params).metadata.get(self.stats_label or "")
+        return label if isinstance(label, str) else None
+
     def query(self, task: Task) -> ContextQuery | None:
         """What to retrieve before the task is handed out."""
         return None

@@ -32,7 +32,7 @@ from app.domain.values import Frozen, Split
 from app.ports import Datasets, Environment, Tools
 from app.prompts import digest_of_model
 from app.tool_tasks.apis import ApiBook
-from app.tool_tasks.generating import TEST_SIZE, GeneratedRequests
+from app.tool_tasks.generating import TEST_SIZE, GeneratedRequests, category_of
 from app.tool_tasks.refusals import INSTRUCTION, names_what_is_missing, refusal
 from app.tool_tasks.requests import Category, ToolRequest
 from app.tool_tasks.rows import ToolRow, ToolRows
@@ -100,6 +100,11 @@ class ToolCalling(Environment):
             },
             reference=request.model_dump(mode="json"),
         )
+
+    def label(self, split: Split, index: int, params: BaseModel) -> str | None:
+        if isinstance(self._source, GeneratedRequests):
+            return category_of(index, _params(params).categories)
+        return super().label(split, index, params)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         request, form = _request(task), declared(task.metadata["tool_format"])

@@ -40,15 +40,15 @@ def locate_in(
 
 def labels_in(hosted: Hosted, split: Split, params: BaseModel) -> Label:
     """What figures are broken down by tells which tasks are alike."""
-    key = hosted.environment.stats_label
-    return (lambda _: None) if key is None else partial(_label_at, hosted, split, params.model_dump_json(), key)
+    if hosted.environment.stats_label is None:
+        return lambda _: None
+    return partial(_label_at, hosted, split, params.model_dump_json())
 
 
 @lru_cache(maxsize=2**16)
-def _label_at(hosted: Hosted, split: Split, params_json: str, key: str, index: int) -> str | None:
+def _label_at(hosted: Hosted, split: Split, params_json: str, index: int) -> str | None:
     environment = hosted.environment
-    value = environment.task(split, index, environment.Params.model_validate_json(params_json)).metadata.get(key)
-    return value if isinstance(value, str) else None
+    return environment.label(split, index, environment.Params.model_validate_json(params_json))
 
 
 def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:

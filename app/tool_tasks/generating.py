@@ -76,8 +76,7 @@ class GeneratedRequests:
     def request(self, split: Split, index: int, categories: Sequence[Category] = ()) -> ToolRequest:
         """`index` is any non-negative integer for train and below TEST_SIZE for test. `categories` narrows the round.
         ValueError when the book does not suffice."""
-        categories = [category for category in ROUND if not categories or category in categories]
-        category = categories[index % len(categories)]
+        category = category_of(index, categories)
         for attempt in range(MOST_DRAWS):
             draws = Draws(f"{split} {index} {category} {attempt}")
             made = self._irrelevant(split, draws) if category == "irrelevance" else self._made(category, split, draws)
@@ -151,6 +150,12 @@ class GeneratedRequests:
 
     def _apart(self, wanted: Sequence[Member]) -> list[Member]:
         return [one for one in self._tools if all(_can_be_told_apart(one[1], tool) for _, tool in wanted)]
+
+
+def category_of(index: int, categories: Sequence[Category] = ()) -> Category:
+    """Of the request at an index, in both splits."""
+    asked = [category for category in ROUND if not categories or category in categories]
+    return asked[index % len(asked)]
 
 
 def _can_be_told_apart(one: Tool, other: Tool) -> bool:

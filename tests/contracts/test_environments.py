@@ -207,3 +207,13 @@ def test_it_says_what_it_is(name: str) -> None:
     params = environment.Params()
     sizes = [environment.size(split, params) for split in SPLITS]
     assert (kind.name, bool(kind.version), all(size is None or size > 0 for size in sizes)) == (name, True, True)
+
+
+@every_environment
+@every_split
+def test_a_label_is_what_the_metadata_say(name: str, split: Split) -> None:
+    environment = _opened(name)
+    params = environment.Params()
+    tasks = _tasks(environment, split)
+    said = [task.metadata.get(environment.stats_label or "") for task in tasks]
+    assert [environment.label(split, index, params) for index in range(len(tasks))] == said
