@@ -60,7 +60,7 @@ class AskedGateway:
             raise Unavailable(f"no gateway answers at {base}: {error or type(error).__name__}") from error
         if reply.is_success:
             return reply.content
-        words = f"{base}{path.lstrip('/')} answers {reply.status_code}: {_told(reply)}"
+        words = f"{str(base).rstrip('/')}{path} answers {reply.status_code}: {_told(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)
@@ -73,6 +73,7 @@ def _written(group: Answered) -> JsonValue:
 
 def _told(reply: httpx.Response) -> str:
     try:
-        return Problem.model_validate_json(reply.content).detail
+        problem = Problem.model_validate_json(reply.content)
     except ValidationError:
         return " ".join(reply.text.split())[:300]
+    return "; ".join(f"{one.field}: {one.message}" for one in problem.errors) or problem.detail

@@ -36,7 +36,7 @@ class Processing:
         journal: Journal,
         patience: Patience,
         meter: Meter,
-        retry_seconds: float = 2.0,
+        retry_seconds: float = 1.0,
     ) -> None:
         self._plan = plan
         self._gateway = gateway

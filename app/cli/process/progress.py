@@ -48,8 +48,8 @@ class Shown:
         self._progress.update(self._bar, completed=ledger.written, words=escape(", ".join(parts)))
 
 
-def summary(ledger: Ledger, meter: Meter) -> Table:
-    table = Table("groups", "count", title=meter.words, title_style="")
+def summary(ledger: Ledger) -> Table:
+    table = Table("groups", "count")
     table.add_row("written", str(ledger.written))
     for reason, count in ledger.left_out.items():
         table.add_row(f"left out: {escape(reason)}", str(count))

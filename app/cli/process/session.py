@@ -68,7 +68,8 @@ class Session:
                 try:
                     return await self._followed(processing, journal, meter, patience)
                 finally:
-                    self.console.print(summary(journal.ledger, meter))
+                    self.console.print(meter.words, highlight=False)
+                    self.console.print(summary(journal.ledger))
                     if processing.last_left_out:
                         self.console.print(f"left out last: {processing.last_left_out}", highlight=False, markup=False)
 
