@@ -10,8 +10,8 @@ _CHUNK = 64 * 1024
 
 
 class Delivery(Response):
-    """`settle` is told True once the server's last buffer took the end of the body and the client was still there, and
-    False in every other case, failures included."""
+    """`settle` is told True once the server's last buffer took the end of the body and the client had not left before,
+    and False in every other case, failures included."""
 
     media_type = "application/json"
 
@@ -27,15 +27,16 @@ class Delivery(Response):
             await self._settle(sent)
 
     async def _send(self, receive: Receive, send: Send) -> bool:
-        """The server waits in `send` while its buffer is full. The empty chunk waits for the one before it."""
+        """The server waits in `send` while its buffer is full. Trainers close their connection as soon as they have
+        everything, so whether somebody is there is asked while one byte is missing."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         body = bytes(self.body)
-        for start in range(0, len(body), _CHUNK):
-            chunk = body[start : start + _CHUNK]
+        for start in range(0, len(body) - 1, _CHUNK):
+            chunk = body[start : min(start + _CHUNK, len(body) - 1)]
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         gone = await _gone(receive)
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+        await send({"type": "http.response.body", "body": body[-1:], "more_body": False})
         return not gone
 
 
