@@ -2,13 +2,15 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+TRAINERS := .cache/trainers
+TRAINERS_PIP := $(TRAINERS)/bin/python -m pip --disable-pip-version-check -q
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check format lock bench clean
+.PHONY: help run demo test check format lock bench soak clean
 
 help: ## list these commands
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite and the offline judge
 	$(BIN)/atropos-envs serve
@@ -17,7 +19,10 @@ demo: $(VENV)/.installed ## send a scripted policy through every environment of 
 	$(BIN)/atropos-envs demo
 
 test: $(VENV)/.installed-dev ## install what the tests need and run all of them
-	$(BIN)/python -m pytest -n auto --dist loadgroup -ra
+	$(BIN)/python -m pytest -n auto --dist loadgroup -ra --ignore=tests/trainers
+
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried ## drive released trainers and their environments against a live gateway
+	$(BIN)/python -m pytest -n 4 -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
 	$(BIN)/ruff format --check .
@@ -34,10 +39,14 @@ format: $(VENV)/.installed-dev ## format and mend what can be mended; write the 
 bench: $(VENV)/.installed-dev ## print throughput as ratios against named limits
 	$(BIN)/python -m benchmarks
 
+soak: $(VENV)/.installed-dev ## send 10,000 groups through `process` while it and the policy's server are killed
+	$(BIN)/python -m benchmarks.processing
+
 lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(PIP) install uv
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
 
 clean: ## remove what these commands made, but for databases
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -52,4 +61,14 @@ $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed
 	$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# What cannot be had is said here, and again by the tests that it costs.
+$(TRAINERS)/.tried: tests/trainers/requirements.lock tests/trainers/torch.lock
+	rm -rf $(TRAINERS)
+	$(PYTHON) -m venv $(TRAINERS)
+	$(TRAINERS_PIP) install --require-hashes --no-deps -r tests/trainers/requirements.lock && touch $(TRAINERS)/.installed \
+	  || echo "NOT INSTALLED: atroposlib 0.4.0; nothing of tests/trainers runs"
+	$(TRAINERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TRAINERS)/.torch \
+	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; the example trainer does not run"
 	@touch $@
