@@ -102,6 +102,11 @@ class Tool(Frozen):
             if not argument.optional and "default" not in argument.schema_
         )
 
+    @property
+    def named(self) -> tuple[str, ...]:
+        """All words for the tool and for its arguments."""
+        return *self.about, *(word for argument in self.arguments.values() for word in argument.missing)
+
     @cached_property
     def spec(self) -> ToolSpec:
         properties: dict[str, JsonValue] = {name: argument.schema_ for name, argument in self.arguments.items()}

@@ -69,7 +69,7 @@ class GeneratedRequests:
     def __init__(self, book: ApiBook) -> None:
         self.book = book
         self._tools: tuple[Member, ...] = tuple(book.tools())
-        self._about = tuple(dict.fromkeys(word for _, tool in self._tools for word in tool.about))
+        self._named = tuple(dict.fromkeys(word for _, tool in self._tools for word in tool.named))
         self._with_arguments = [one for one in self._tools if one[1].required]
         self._incomplete = [one for one in self._tools if one[1].incomplete]
 
@@ -117,7 +117,6 @@ class GeneratedRequests:
         """Half of the time the tool is there and the request lacks an argument, else the tool is not there."""
         lacking = draws.chance(50)
         domain, tool = wanted = draws.one(self._incomplete if lacking else self._tools)
-        others: tuple[str, ...] = ()
         if lacking:
             said = _met(
                 lambda: asked_without(domain, tool, draws),
@@ -125,7 +124,6 @@ class GeneratedRequests:
             )
             text, lacks = said if said is not None else ("", "")
             missing = tool.arguments[lacks].missing if lacks else ()
-            others = tuple(word for name, one in tool.arguments.items() if name != lacks for word in one.missing)
         else:
             one = _met(lambda: asked(domain, tool, draws), lambda one: _fits(one, (), split))
             text, missing = (one.text, tool.about) if one is not None else ("", ())
@@ -139,7 +137,7 @@ class GeneratedRequests:
             messages=(_user([text], draws),),
             tools=tuple(one.spec for _, one in draws.shuffled(offered)),
             missing=missing,
-            excluded=elsewhere((*others, *self._about), (*missing, *tool.about, text)),
+            excluded=elsewhere(self._named, (*missing, *tool.about, text)),
         )
 
     def _decoys(self, wanted: Sequence[Member], count: int, draws: Draws) -> list[Member]:

@@ -10,6 +10,8 @@ from app.tool_tasks.requests import ToolRequest
 OPENS: Final = "No tool fits:"
 MOST_CHARACTERS: Final = 160
 """Of a refusal. Whoever lists all that could be missing has not said what is."""
+MOST_BESIDE: Final = 2
+"""Words for other things in a refusal: one sentence may well hold so many, a list of guesses holds more."""
 
 INSTRUCTION: Final = (
     "You can call tools. Make exactly the calls that the request needs, with the values that it gives, and leave out "
@@ -26,14 +28,17 @@ def refusal(request: ToolRequest) -> str:
 
 
 def names_what_is_missing(said: str, request: ToolRequest) -> bool:
-    """Whether a reply opens as asked, is short, has one of the request's words, or any word where it has none, and none
-    that names something else."""
+    """Whether a reply opens as asked, is short, has one of the request's words, or any word where it has none, and few
+    that name something else."""
     if not said.startswith(OPENS) or len(said) > MOST_CHARACTERS:
         return False
     words = _plain(said.removeprefix(OPENS))
     if not request.missing:
         return words != "  "
-    return _has_one(words, request.missing) and not _has_one(words, request.excluded)
+    if not _has_one(words, request.missing):
+        return False
+    beside = [name for name in map(_plain_once, request.excluded) if name in words]
+    return sum(not any(name != other and name in other for other in beside) for name in beside) <= MOST_BESIDE
 
 
 def elsewhere(names: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:

@@ -23,4 +23,4 @@ class ToolRequest(Frozen):
     missing: tuple[str, ...] = ()
     """Words, any of which names what is missing where no tool fits; empty where any words will do."""
     excluded: tuple[str, ...] = ()
-    """Words that name something else, which is not missing: a reply with one of them does not say what is."""
+    """Words that name something else, which is not missing: a reply with several of them does not say what is."""

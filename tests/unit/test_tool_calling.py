@@ -168,7 +168,7 @@ def test_the_order_counts_in_lists_and_not_in_sets(split: Split) -> None:
                 sets += is_set
                 if rewards(task, native([_edited(call, {**call.arguments, name: value[::-1]})])) != [float(is_set)]:
                     wrong.append((task.metadata["index"], name))
-    assert (wrong, sets > 100) == ([], True)
+    assert (wrong, sets > 50) == ([], True)
 
 
 @every_split
@@ -308,7 +308,7 @@ def test_no_text_raises_and_junk_is_not_paid(text: str, number: int) -> None:
 
 
 def test_a_refusal_for_everything_pays_little() -> None:
-    """Whoever knows every word, and puts the best of them together, is paid for a quarter of a fifth of the tasks."""
+    """Whoever knows every word, and puts the best of them together, is paid for an eighth of a fifth of the tasks."""
     own = [request(task) for task in tasks("irrelevance", "train")]
     counts = Counter(word for one in own for word in one.missing)
     text, paid = OPENS, 0
@@ -317,4 +317,29 @@ def test_a_refusal_for_everything_pays_little() -> None:
         share = sum(names_what_is_missing(longer, one) for one in own)
         if share > paid:
             text, paid = longer, share
-    assert 0.05 < paid / len(own) < 0.3
+    assert 0.05 < paid / len(own) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("there is no tool to run a scene.", True),
+        ("a smart home tool that runs scenes on devices is missing.", True),
+        ("none of the tools runs scenes, there is only one for a time zone.", True),
+        ("there is no tool for devices.", False),
+        ("scenes, devices, a time zone or a city.", False),
+        ("the scene, the city, the date, devices.", False),
+        ("scenery is missing.", False),
+        ("", False),
+    ],
+)
+def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: str, right: bool) -> None:
+    asked = ToolRequest(
+        category="irrelevance",
+        domain="smart_home",
+        messages=(Message(role="user", content="Run the scene."),),
+        tools=(),
+        missing=("scene", "scenes"),
+        excluded=("smart home", "home", "devices", "time zone", "time", "zone", "city", "date"),
+    )
+    assert names_what_is_missing(f"{OPENS} {said}", asked) is right
