@@ -119,10 +119,8 @@ def _turn(
     turns = before.turns + 1
     spent = turns == MOST_TURNS
     if reading.fault:
-        told = Message(role="user", content=f"The call cannot be read: {reading.fault}.")
-        return Replayed(
-            before.state, before.replies, before.calls, before.errors + 1, turns, spent, () if spent else (told,)
-        )
+        told = () if spent else _unread(message, reading.fault)
+        return Replayed(before.state, before.replies, before.calls, before.errors + 1, turns, spent, told)
     if reading.calls:
         return _called(service, before, message, reading.calls, form)
     replies = (*before.replies[:-1], (*before.replies[-1], reading.said))
@@ -145,6 +143,18 @@ def _called(
     done = before.turns + 1 == MOST_TURNS or made == MOST_CALLS
     observed = () if done else _results(message, calls, told, form)
     return Replayed(state, before.replies, made, errors, before.turns + 1, done, observed)
+
+
+def _unread(message: Message, fault: str) -> tuple[Message, ...]:
+    """An answer to each call of a message that has some: chat templates and servers want one."""
+    said = f"The call cannot be read: {fault}."
+    if not message.tool_calls:
+        return (Message(role="user", content=said),)
+    error = json.dumps({"error": said}, ensure_ascii=False)
+    return tuple(
+        Message(role="tool", content=error, name=call.function.name, tool_call_id=call.id)
+        for call in message.tool_calls[:MOST_CALLS]
+    )
 
 
 def _results(

@@ -131,6 +131,25 @@ def test_turns_are_answered_until_the_end() -> None:
     assert (said, turn.done, task.max_turns) == (own, True, MOST_TURNS)
 
 
+def test_calls_that_cannot_be_read_are_answered_one_by_one() -> None:
+    """Servers refuse a conversation in which a call has no answer."""
+    task = tasks("test")[0]
+    calls = (
+        ToolCall(id="a", function=FunctionCall(name="list_events", arguments="{")),
+        ToolCall(id="b", function=FunctionCall(name="list_events", arguments={})),
+    )
+    turns = [
+        AGENT.step(task, (Message(role="assistant", tool_calls=calls),)),
+        AGENT.step(task, (Message(role="assistant", content="<tool_call>{"),)),
+    ]
+    said = "The call cannot be read: the JSON cannot be read."
+    error = json.dumps({"error": said})
+    assert [turn.messages for turn in turns] == [
+        tuple(Message(role="tool", content=error, name="list_events", tool_call_id=one) for one in ("a", "b")),
+        (Message(role="user", content=said),),
+    ]
+
+
 def test_a_turn_of_nobody_is_refused() -> None:
     task = tasks("test")[0]
     for messages in ((), (Message(role="user", content="Hello?"),)):
