@@ -84,7 +84,7 @@ class Database:
 
     def insert_new(self, table: Table) -> Insert:
         """An insert that leaves rows alone whose key exists."""
-        return _insert_new(table, self.postgres)
+        return insert_new(table, self.postgres)
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
@@ -97,7 +97,7 @@ class Database:
 
 
 @cache
-def _insert_new(table: Table, postgres: bool) -> Insert:
+def insert_new(table: Table, postgres: bool) -> Insert:
     if postgres:
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, literal_column, select, update
 
 from app.domain.trajectories import (
     Feeder,
@@ -16,8 +16,9 @@ from app.domain.trajectories import (
     TrajectoryRun,
 )
 from app.ports import TrajectoryQueue
-from app.store.database import Database
+from app.store.database import Database, insert_new
 from app.store.payloads import encode_json, findable, from_micros
+from app.store.prepared import Prepared
 from app.store.trajectory_hand_out import confirm, give_back, hand_out
 from app.store.trajectory_rows import line_of, load_run, locked_run, look
 from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs
@@ -28,6 +29,35 @@ seconds."""
 
 MOST_ENV_ID = 2**31
 """A group of an environment with a larger id stands in line as one of no environment."""
+
+
+_OPEN = Prepared(
+    lambda postgres: insert_new(trajectory_runs, postgres).values(
+        _parameters("run", "started", "batches", "step_before", "turns", "created_at")
+    )
+)
+_KNOWN = Prepared(
+    lambda _: (
+        select(bodies.c.body_id)
+        .where(bodies.c.run == bindparam("run"), bodies.c.digest == bindparam("digest"))
+        .where(bodies.c.created_at >= bindparam("since"))
+        .limit(literal_column("1"))
+    )
+)
+_ADD_BODY = Prepared(
+    lambda _: insert(bodies).values(_parameters("run", "digest", "created_at", "body")).returning(bodies.c.body_id)
+)
+_ADD_GROUP = Prepared(
+    lambda _: (
+        insert(trajectory_groups)
+        .inline()
+        .values(_parameters("run", "env_id", "body_id", "first", "size", "whole", "passed"))
+    )
+)
+
+
+def _parameters(*names: str) -> dict[str, BindParameter[object]]:
+    return {name: bindparam(name) for name in names}
 
 
 class StoredTrajectories(TrajectoryQueue):
@@ -101,16 +131,8 @@ def _order(run: str) -> str:
 
 
 def _open(connection: Connection, database: Database, run: str) -> None:
-    row = {
-        "run": run,
-        "registration": None,
-        "started": False,
-        "batches": 0,
-        "step_before": 0,
-        "turns": "{}",
-        "created_at": database.stamp(),
-    }
-    connection.execute(database.insert_new(trajectory_runs), row)
+    stamp = database.stamp()
+    _OPEN.run(connection, run=run, started=False, batches=0, step_before=0, turns="{}", created_at=stamp)
 
 
 def _register(connection: Connection, database: Database, run: str, registration: Registration) -> None:
@@ -153,27 +175,25 @@ def _mark(connection: Connection, run: str, env_ids: Collection[int], values: di
 
 def _add(connection: Connection, database: Database, run: str, groups: Sequence[Packed]) -> int:
     stamp = database.stamp()
-    fresh = _fresh(connection, run, groups, stamp - KNOWN_SECONDS * 1_000_000)
-    if fresh:
+    since = stamp - KNOWN_SECONDS * 1_000_000
+    new = 0
+    for group in groups:
+        if _KNOWN.run(connection, run=run, digest=group.digest, since=since).first() is not None:
+            continue
+        added = _ADD_BODY.run(connection, run=run, digest=group.digest, created_at=stamp, body=group.body)
+        body_id: int = added.scalar_one()
+        env_id = _known(group.env_id)
+        _ADD_GROUP.run(
+            connection, run=run, env_id=env_id, body_id=body_id, first=0, size=group.size, whole=True, passed=0
+        )
+        new += 1
+    if new:
         _open(connection, database, run)
-    for group in fresh:
-        row = {"run": run, "digest": group.digest, "created_at": stamp, "body": group.body}
-        body_id = connection.execute(insert(bodies).values(row).returning(bodies.c.body_id)).scalar_one()
-        place = {"run": run, "env_id": _known(group.env_id), "body_id": body_id, "first": 0, "size": group.size}
-        connection.execute(insert(trajectory_groups).values({**place, "whole": True, "passed": 0}))
-    _mark(connection, run, {group.env_id for group in groups if group.env_id is not None}, {"seen_at": stamp})
-    return len(fresh)
+    return new
 
 
 def _known(env_id: int | None) -> int | None:
     return env_id if env_id is not None and 0 <= env_id < MOST_ENV_ID else None
-
-
-def _fresh(connection: Connection, run: str, groups: Sequence[Packed], since: int) -> list[Packed]:
-    once = {group.digest: group for group in groups}
-    known = select(bodies.c.digest).where(bodies.c.run == run, bodies.c.digest.in_(once), bodies.c.created_at >= since)
-    seen = set(connection.execute(known).scalars())
-    return [group for digest, group in once.items() if digest not in seen]
 
 
 def _reset(connection: Connection, run: str) -> None:

@@ -3,6 +3,7 @@
 import gzip
 import json
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def test_a_group_comes_back_with_all_its_keys(client: TestClient) -> None:
     received = client.post("scored_data", json={**full, "unknown": 1}).json()
     plain = client.post("scored_data", json=group(2, 16)).json()
     batches = [client.get("batch").json() for _ in range(3)]
-    absent = {name: None for name in FIELDS} | group(2, 16) | {"inference_logprobs": []}
+    absent: JSON = {name: None for name in FIELDS} | group(2, 16) | {"inference_logprobs": []}
     assert (received, plain, batches) == (
         {"status": "received"},
         {"status": "received"},
@@ -361,6 +362,8 @@ def test_a_batch_that_its_trainer_did_not_take_goes_out_again(tmp_path: Path) ->
             impatient.connect(("127.0.0.1", port))
             impatient.sendall(b"GET /batch HTTP/1.1\r\nHost: localhost\r\n\r\n")
             impatient.recv(1000)
+        while client.get("/status").json()["queue_size"] < 2:  # until it is known that the client has gone
+            time.sleep(0.01)
         firsts = [client.get("/batch", timeout=60).json()["batch"][0]["scores"][0] for _ in range(2)]
         assert (firsts, client.get("/batch").json()) == (
             [large_group(number, 256, 2048)["scores"][0] for number in range(2)],

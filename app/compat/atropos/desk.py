@@ -18,6 +18,8 @@ from app.ports import Clock, TrajectoryQueue
 HEARTBEAT_SECONDS = 5.0
 """Signs of life that follow one another faster are not written."""
 
+MOST_HEARD = 10_000
+
 MOST_RUNS = 200
 
 
@@ -46,6 +48,9 @@ class Desk:
         """`read` is of `size` bytes; it runs in a thread when they are many. How many groups it gave."""
         groups = read() if size < _SMALL else await asyncio.to_thread(read)
         new = await self.queue.add(run, groups)
+        for env_id in {group.env_id for group in groups}:
+            if env_id is not None:
+                await self.heard(run, env_id)
         self._observer.groups_received(new, len(groups) - new)
         return len(groups)
 
@@ -74,6 +79,8 @@ class Desk:
     async def heard(self, run: str, env_id: int) -> None:
         now = monotonic()
         if now - self._heard.get((run, env_id), -HEARTBEAT_SECONDS) >= HEARTBEAT_SECONDS:
+            if len(self._heard) >= MOST_HEARD:
+                self._heard.clear()
             self._heard[run, env_id] = now
             await self.queue.seen(run, env_id)
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import zlib
-from collections.abc import Sequence
 from typing import TypeVar
 
 from fastapi.exceptions import RequestValidationError
@@ -15,18 +14,35 @@ T = TypeVar("T")
 
 _GROUP = TypeAdapter(ScoredData)
 _GROUPS = TypeAdapter(list[ScoredData])
-
-LEVEL = 1
-"""Of zlib: the higher ones take much longer to save little on digits."""
+_FIELDS = set(ScoredData.model_fields)
+_ABSENT = {
+    name: f',"{name}":{"[]" if name == "inference_logprobs" else "null"}'.encode() for name in ScoredData.model_fields
+}
 
 
 def read_group(body: bytes) -> tuple[Packed, ...]:
     """RequestValidationError naming the field."""
-    return (_packed(_read(_GROUP, body)),)
+    try:
+        group = _GROUP.validate_json(body, strict=True)
+    except ValidationError:
+        return (_packed(_read(_GROUP, body)),)
+    text = _as_sent(group, body)
+    return (_packed(group) if text is None else _packed(group, text),)
 
 
 def read_groups(body: bytes) -> tuple[Packed, ...]:
     return tuple(_packed(group) for group in _read(_GROUPS, body))
+
+
+def _as_sent(group: ScoredData, body: bytes) -> bytes | None:
+    """The text as it came, with the keys that it lacks: writing it anew takes as long as reading it. None where it does
+    not say just what was validated: with unknown keys, with the null that is never sent on, or where one key, given
+    twice, may hide what is no JSON."""
+    nulls = group.inference_logprobs is None and "inference_logprobs" in group.model_fields_set
+    if group.model_extra or nulls or b"NaN" in body or b"Infinity" in body:
+        return None
+    absent = b"".join(text for name, text in _ABSENT.items() if name not in group.model_fields_set)
+    return body.strip()[:-1] + absent + b"}"
 
 
 def _read(model: TypeAdapter[T], body: bytes) -> T:
@@ -44,20 +60,23 @@ def _fault(kind: str, location: tuple[int | str, ...], message: str, context: di
     return {"type": "value", "loc": ("body", *location), "msg": message}
 
 
-def _packed(group: ScoredData) -> Packed:
-    text = group.__pydantic_serializer__.to_json(group)
+def _packed(group: ScoredData, text: bytes | None = None) -> Packed:
+    if text is None:
+        text = group.__pydantic_serializer__.to_json(group, include=_FIELDS)
     return Packed(
         env_id=group.env_id,
         size=len(group.tokens),
         digest=hashlib.sha256(text).hexdigest(),
-        body=zlib.compress(text, LEVEL),
+        body=_compressed(text),
     )
+
+
+def _compressed(text: bytes) -> bytes:
+    """Digits hold hardly anything that repeats: looking for it takes half the time again and saves a tenth."""
+    stream = zlib.compressobj(level=1, strategy=zlib.Z_HUFFMAN_ONLY)
+    return stream.compress(text) + stream.flush()
 
 
 def unpacked(body: bytes) -> bytes:
     """The text of a group: a JSON object with all 14 keys."""
     return zlib.decompress(body)
-
-
-def texts_of(bodies: Sequence[bytes]) -> list[bytes]:
-    return [unpacked(body) for body in bodies]

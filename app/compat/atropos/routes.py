@@ -53,7 +53,7 @@ _ENDPOINTS = frozenset(
 )
 
 
-def run_of(request: Request) -> str:
+async def run_of(request: Request) -> str:
     """InvalidRequest for a name that is none, and for an endpoint's."""
     run = str(request.path_params.get("run", DEFAULT_RUN))
     if run in _ENDPOINTS or not _NAME.fullmatch(run):
@@ -67,32 +67,29 @@ Run = Annotated[str, Depends(run_of)]
 def atropos_router(desk: Desk, max_body_bytes: int) -> APIRouter:
     """At `/compat/atropos` for the run `default`, at `/compat/atropos/{run}` for others. `max_body_bytes` holds for
     bodies before and after they are inflated."""
-    router = APIRouter(tags=["atropos"])
-    part = APIRouter(route_class=inflating_route(max_body_bytes), include_in_schema=False)
-    _add_trainers(part, desk)
-    _add_environments(part, desk)
-    _add_looking(part, desk)
-    router.include_router(_explaining(desk), prefix=PREFIX)
+    router = APIRouter(tags=["atropos"], route_class=inflating_route(max_body_bytes))
     for prefix in (PREFIX, PREFIX + "/{run}"):
-        router.include_router(part, prefix=prefix)
-    router.include_router(_explaining(desk), prefix=PREFIX + "/{run}", include_in_schema=False)
+        _add_trainers(router, prefix, desk)
+        _add_environments(router, prefix, desk)
+        _add_looking(router, prefix, desk)
+        _add_explaining(router, prefix, desk)
     return router
 
 
-def _add_trainers(router: APIRouter, desk: Desk) -> None:
-    @router.post("/register")
+def _add_trainers(router: APIRouter, prefix: str, desk: Desk) -> None:
+    @router.post(prefix + "/register", include_in_schema=False)
     async def register(run: Run, registration: Registration) -> Registered:
         await desk.queue.register(run, registration)
         return Registered(uuid=uuid.uuid4().int)
 
-    @router.get("/batch", response_class=Response)
+    @router.get(prefix + "/batch", response_class=Response, include_in_schema=False)
     async def batch(run: Run, request: Request) -> Response:
         taken = await desk.take(run)
         if isinstance(taken, Batch):
             return await _delivery(request, taken)
         return Response(_UNREGISTERED if taken is None else _NOTHING, media_type="application/json")
 
-    @router.get("/reset_data", response_class=PlainTextResponse)
+    @router.get(prefix + "/reset_data", response_class=PlainTextResponse, include_in_schema=False)
     async def reset_data(run: Run) -> PlainTextResponse:
         await desk.reset(run)
         return PlainTextResponse("Reset successful")
@@ -114,8 +111,8 @@ async def _encoded(request: Request, text: bytes) -> tuple[bytes, dict[str, str]
     return content, {"Vary": "Accept-Encoding", "Content-Encoding": "gzip"}
 
 
-def _add_environments(router: APIRouter, desk: Desk) -> None:
-    @router.post("/register-env")
+def _add_environments(router: APIRouter, prefix: str, desk: Desk) -> None:
+    @router.post(prefix + "/register-env", include_in_schema=False)
     async def register_env(run: Run, joining: Joining) -> Joined | WaitForTrainer:
         feeder = await desk.queue.join(run, joining)
         standing = await desk.look(run)
@@ -130,23 +127,23 @@ def _add_environments(router: APIRouter, desk: Desk) -> None:
             num_steps=standing.registration.num_steps,
         )
 
-    @router.post("/disconnect-env")
+    @router.post(prefix + "/disconnect-env", include_in_schema=False)
     async def disconnect_env(run: Run, env: EnvIdentifier) -> Success | Failure:
         known = await desk.queue.leave(run, env.env_id)
         return Success() if known else Failure(error=f"there is no environment {env.env_id}")
 
-    @router.post("/scored_data")
+    @router.post(prefix + "/scored_data", include_in_schema=False)
     async def scored_data(run: Run, request: Request) -> Received:
         body = await request.body()
         await desk.add(run, partial(read_group, body), len(body))
         return Received()
 
-    @router.post("/scored_data_list")
+    @router.post(prefix + "/scored_data_list", include_in_schema=False)
     async def scored_data_list(run: Run, request: Request) -> ReceivedList:
         body = await request.body()
         return ReceivedList(groups_processed=await desk.add(run, partial(read_groups, body), len(body)))
 
-    @router.get("/status-env")
+    @router.get(prefix + "/status-env", include_in_schema=False)
     async def status_env(run: Run, env: EnvIdentifier) -> EnvStatus:
         await desk.heard(run, env.env_id)
         status = env_status(await desk.look(run), env.env_id, desk.now())
@@ -155,37 +152,40 @@ def _add_environments(router: APIRouter, desk: Desk) -> None:
         return status
 
 
-def _add_looking(router: APIRouter, desk: Desk) -> None:
-    @router.get("")
-    @router.get("/")
+def _add_looking(router: APIRouter, prefix: str, desk: Desk) -> None:
+    @router.get(prefix, include_in_schema=False)
+    @router.get(prefix + "/", include_in_schema=False)
     async def root(_: Run) -> Root:
         return Root()
 
-    @router.get("/wandb_info")
+    @router.get(prefix + "/wandb_info", include_in_schema=False)
     async def wandb_info(run: Run) -> WandbInfo:
         said = (await desk.look(run)).registration
         return WandbInfo(group=said and said.wandb_group, project=said and said.wandb_project)
 
-    @router.get("/info")
+    @router.get(prefix + "/info", include_in_schema=False)
     async def info(run: Run) -> Info:
         said = (await desk.look(run)).registration
         return Info(batch_size=said.batch_size if said else -1, max_token_len=said.max_token_len if said else -1)
 
-    @router.get("/status")
+    @router.get(prefix + "/status", include_in_schema=False)
     async def status(run: Run) -> Status:
         standing = await desk.look(run)
         return Status(current_step=standing.step, queue_size=standing.groups)
 
-    @router.get("/latest_example", response_class=Response)
+    @router.get(prefix + "/latest_example", response_class=Response, include_in_schema=False)
     async def latest_example(run: Run, request: Request) -> Response:
         content, headers = await _encoded(request, await desk.latest(run) or _NO_EXAMPLE)
         return Response(content, headers=headers, media_type="application/json")
 
 
-def _explaining(desk: Desk) -> APIRouter:
-    router = APIRouter()
-
-    @router.get("/why", summary="Why an Atropos trainer gets no batch yet", responses=problem_responses(401, 422))
+def _add_explaining(router: APIRouter, prefix: str, desk: Desk) -> None:
+    @router.get(
+        prefix + "/why",
+        summary="Why an Atropos trainer gets no batch yet",
+        responses=problem_responses(401, 422),
+        include_in_schema=prefix == PREFIX,
+    )
     async def why(run: Run) -> Why:
         told = await desk.explain(run)
         return Why(
@@ -197,5 +197,3 @@ def _explaining(desk: Desk) -> APIRouter:
             queue_size=told.standing.groups,
             sequences=told.standing.sequences,
         )
-
-    return router

@@ -24,7 +24,7 @@ class ScoredData(BaseModel):
     are N; `advantages`, `ref_logprobs`, `inference_logprobs` N x T; the two for distillation N x T x K. Logprobs that
     an environment does not have may be an empty list."""
 
-    model_config = ConfigDict(allow_inf_nan=False)
+    model_config = ConfigDict(allow_inf_nan=False, extra="allow")
 
     tokens: list[list[int]]
     masks: list[list[int]]
