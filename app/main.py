@@ -263,7 +263,9 @@ def create_app(
         lifespan=_lifespan(settings, gateway, store, workers, examples),
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
-    service.include_router(viewer_router(gateway.views, tuple(gateway.catalogue.classes), roster))
+    atropos = Desk(store.trajectories, observer, clock or _now)
+    names = tuple(gateway.catalogue.classes)
+    service.include_router(viewer_router(gateway.views, names, roster, atropos.explain_all))
     for environment in gateway.catalogue.classes.values():
         service.include_router(environment_router(environment, gateway))
         service.include_router(trying_router(environment, gateway))
@@ -273,7 +275,6 @@ def create_app(
     service.include_router(records_router(gateway))
     service.include_router(rescoring_router(gateway))
     service.include_router(runs_router(gateway))
-    atropos = Desk(store.trajectories, observer, clock or _now)
     service.include_router(atropos_router(atropos, settings.max_body_bytes))
     service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
     install_docs(service)

@@ -1,6 +1,6 @@
 """Pages for people: the newest groups, one group side by side, statistics."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Annotated, get_args
 
@@ -10,6 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.groups import GroupDetail, GroupFilter, GroupSummary
 from app.domain.scores import Outcome
+from app.domain.trajectories import Explained
 from app.ports import Views
 from app.rewards import group_statistics
 from app.service.requests import GroupId
@@ -34,11 +35,18 @@ Word = Annotated[str, Query(max_length=100)]
 Sequence53 = Annotated[int | None, Query(ge=0, lt=2**53)]
 
 
+async def _no_queues() -> Sequence[Explained]:
+    return ()
+
+
 def viewer_router(
-    views: Views, environments: Sequence[str] = (), judges: Callable[[], Sequence[JudgeEntry]] = tuple
+    views: Views,
+    environments: Sequence[str] = (),
+    judges: Callable[[], Sequence[JudgeEntry]] = tuple,
+    queues: Callable[[], Awaitable[Sequence[Explained]]] = _no_queues,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are offered as a filter; without any, it is a field to type in.
-    `judges` says who judges at the moment."""
+    `judges` says who judges at the moment, `queues` what waits for Atropos' trainers."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
     assets = assets_router(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -95,6 +103,10 @@ def viewer_router(
     @router.get("/view/judges")
     async def judge_list(request: Request) -> Response:
         return renderer.page(request, "judges.html", {"judges": judges(), "offline": OFFLINE_JUDGE})
+
+    @router.get("/view/atropos")
+    async def atropos(request: Request) -> Response:
+        return renderer.page(request, "queues.html", {"queues": await queues()})
 
     return router
 

@@ -369,3 +369,17 @@ def test_a_batch_that_its_trainer_did_not_take_goes_out_again(tmp_path: Path) ->
             [large_group(number, 256, 2048)["scores"][0] for number in range(2)],
             {"batch": None},
         )
+
+
+def test_the_viewer_shows_the_queue(client: TestClient) -> None:
+    empty = client_of(client.app, "/view").get("atropos").text  # type: ignore[arg-type]
+    client.post("register-env", json=ENVIRONMENT)
+    started(client)
+    client.post("register-env", json={**ENVIRONMENT, "desired_name": "<b>"})
+    client.post("scored_data", json=group(1))
+    page = client_of(client.app, "/view").get("atropos").text  # type: ignore[arg-type]
+    said = ("8 of the 16 sequences of a batch are waiting.", "&lt;b&gt;_0", "gsm8k_0")
+    assert ("No Atropos trainer or environment has come yet." in empty, [text in page for text in said]) == (
+        True,
+        [True] * 3,
+    )
