@@ -1,9 +1,9 @@
 """What is handed out, and what comes back: messages, tools, tasks, completions, retrieved text."""
 
 from datetime import datetime
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, JsonValue, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
 
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber
 
@@ -14,9 +14,15 @@ def _absent(value: object) -> bool:
     return value is None or value == ()
 
 
+def _text_or_object(value: object) -> object:
+    if not isinstance(value, str | dict):
+        raise ValueError("Input should be an object, or a JSON text of one")
+    return value
+
+
 class FunctionCall(Frozen):
     name: str
-    arguments: str | dict[str, FiniteJson]
+    arguments: Annotated[str | dict[str, FiniteJson], BeforeValidator(_text_or_object)]
     """A JSON string, as OpenAI sends it, or the object itself, as chat templates hold it."""
 
 
@@ -27,13 +33,21 @@ class ToolCall(Frozen):
 
 
 class Message(Frozen):
-    """One message in OpenAI's chat format. Absent parts are left out, since chat templates trip over nulls."""
+    """One message in OpenAI's chat format. Absent parts are left out, since chat templates trip over nulls. A null that
+    comes in is an absent part too: clients of OpenAI's API write one for whatever a message does not have."""
 
     role: Role
     content: str | None = None
     name: Annotated[str | None, Field(exclude_if=_absent)] = None
     tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_absent)] = ()
     tool_call_id: Annotated[str | None, Field(exclude_if=_absent)] = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict) or None not in given.values():
+            return given
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class FunctionSpec(Frozen):

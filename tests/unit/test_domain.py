@@ -77,6 +77,29 @@ def test_only_length_marks_a_truncated_completion(finish_reason: str | None, tru
     assert Completion(text="a", finish_reason=finish_reason).truncated is truncated
 
 
+def test_a_null_is_an_absent_part_as_clients_of_openai_write_it() -> None:
+    """Only a null: an unknown part that says something is refused."""
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    dumped = {"role": "assistant", "content": None, "refusal": None, "audio": None, "function_call": None}
+    read = [Message.model_validate({**dumped, "tool_calls": calls}) for calls in (None, [], [call])]
+    assert read == [
+        Message(role="assistant"),
+        Message(role="assistant"),
+        Message(role="assistant", tool_calls=(ToolCall.model_validate(call),)),
+    ]
+    with pytest.raises(ValidationError, match="refusal"):
+        Message.model_validate({**dumped, "refusal": "No."})
+
+
+@pytest.mark.parametrize("arguments", [5, None, [1], True])
+def test_arguments_of_a_call_are_refused_in_one_sentence(arguments: object) -> None:
+    with pytest.raises(ValidationError) as refused:
+        FunctionCall.model_validate({"name": "f", "arguments": arguments})
+    assert [(error["loc"], error["msg"]) for error in refused.value.errors()] == [
+        (("arguments",), "Value error, Input should be an object, or a JSON text of one")
+    ]
+
+
 def test_absent_parts_of_a_message_are_left_out() -> None:
     assert SAID.model_dump() == {"role": "assistant", "content": "42"}
     calling = Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name="f", arguments={"a": 1})),))
