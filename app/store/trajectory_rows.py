@@ -82,7 +82,7 @@ def line_of(connection: Connection, database: Database, row: RunRow) -> Line:
     ranked = select(
         groups.sequence, groups.env_id, groups.size, groups.passed, groups.whole, place.label("place")
     ).where(*here)
-    inner = ranked.subquery()
+    inner = ranked.subquery("ranked")
     chosen = (
         select(inner.c.sequence, inner.c.env_id, inner.c.size, inner.c.passed, inner.c.whole)
         .where((inner.c.place - 1) * inner.c.size <= size)

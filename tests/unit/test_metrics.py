@@ -162,3 +162,16 @@ def test_invented_criteria_do_not_grow_the_registry_for_ever() -> None:
         observer.scored("rlaif", [SCORED.model_copy(update={"criteria": (criterion,)})], 0.1)
     counts = {name: count for name, count in samples(observer).items() if name.startswith("criterion_count")}
     assert (len(counts), counts['criterion_count{criterion="other",env="rlaif"}']) == (65, 36)
+
+
+def test_what_atropos_posts_and_asks_for_is_counted() -> None:
+    observer = PrometheusObserver()
+    observer.groups_received(3, 1)
+    observer.batch_asked("handed")
+    observer.batch_asked("not_yet")
+    assert samples(observer) == {
+        'atropos_groups_total{what="new"}': 3,
+        'atropos_groups_total{what="known"}': 1,
+        'atropos_batches_total{outcome="handed"}': 1,
+        'atropos_batches_total{outcome="not_yet"}': 1,
+    }
