@@ -1,7 +1,7 @@
 """Every error as `application/problem+json` (RFC 9457), whatever raised it and whatever the request held."""
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from http import HTTPStatus
 
 import structlog
@@ -38,6 +38,16 @@ _CODES = {
     429: "too_many_requests",
     500: "internal_error",
     503: "unavailable",
+}
+
+_NO_ROUTE = "There is nothing at this path: `GET /envs` lists the environments, `/docs` the routes."
+
+_JSON_WORDS = {
+    "Tuple should": "List should",
+    "a valid tuple": "a valid list",
+    "a valid dictionary or object to extract fields from": "a valid object",
+    "a valid dictionary": "a valid object",
+    " after validation, not ": ", not ",
 }
 
 _MEANINGS = {
@@ -194,11 +204,26 @@ async def _validation_error(request: Request, error: Exception) -> Response:
         return problem_response(request.scope, 415, "Send the body as JSON, with `Content-Type: application/json`.")
     if any(item["type"] == "json_invalid" for item in found):
         return problem_response(request.scope, 400, "The body is not JSON.")
-    errors = tuple(
-        FieldProblem(field=field_path(item["loc"]), message=shown(str(item["msg"]).removeprefix("Value error, ")))
-        for item in found[:MAX_ERRORS]
-    )
-    return problem_response(request.scope, 422, _summary(errors, len(found)), errors=errors)
+    blamed = _around(item["loc"] for item in found)
+    told = [
+        FieldProblem(field=field_path(item["loc"]), message=_told(str(item["msg"])))
+        for item in found
+        if item["type"] != "too_short" or item["loc"] not in blamed
+    ]
+    errors = tuple(told[:MAX_ERRORS])
+    return problem_response(request.scope, 422, _summary(errors, len(told)), errors=errors)
+
+
+def _around(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
+    """What holds something that is wrong. Pydantic counts valid items alone and also calls such a list too short."""
+    return frozenset(place[:depth] for place in places for depth in range(len(place)))
+
+
+def _told(message: str) -> str:
+    """In JSON's words: whoever sent the request knows neither tuples nor dictionaries."""
+    for python, json in _JSON_WORDS.items():
+        message = message.replace(python, json)
+    return shown(message.removeprefix("Value error, "))
 
 
 def _summary(errors: Sequence[FieldProblem], count: int) -> str:
@@ -213,7 +238,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     return problem_response(
         request.scope,
         error.status_code,
-        shown(str(error.detail)),
+        _NO_ROUTE if (error.status_code, error.detail) == (404, "Not Found") else shown(str(error.detail)),
         errors=error.errors if isinstance(error, RefusedBody) else (),
         headers=error.headers,
     )

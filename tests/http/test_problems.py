@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from typing import Annotated
 
 import httpx2
 import pytest
 from fastapi import APIRouter, FastAPI
+from pydantic import Field
 from starlette.testclient import TestClient
 
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, WholeNumber
@@ -37,6 +39,7 @@ class Group(Frozen):
     step: WholeNumber = 0
     extra: FiniteJson = None
     params: dict[str, FiniteJson] = {}
+    names: Annotated[tuple[str, ...], Field(min_length=1)] = ("one",)
 
 
 class Body(Frozen):
@@ -111,6 +114,33 @@ def said(response: httpx2.Response) -> tuple[int, str, tuple[str, ...]]:
 def test_a_malformed_value_is_422_and_names_its_field(client: TestClient, body: bytes, field: str) -> None:
     response = client.post("/envs/gsm8k/score", content=body, headers=JSON)
     assert said(response) == (422, "invalid_request", (field,))
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"[]", "body: Input should be a valid object"),
+        (b'{"groups": 1}', "body.groups: Input should be a valid list"),
+        (b'{"groups": [[]]}', "body.groups[0]: Input should be a valid object"),
+        (group("names", "[]"), "body.groups[0].names: List should have at least 1 item, not 0"),
+        (group("names", "[5]"), "body.groups[0].names[0]: Input should be a valid string"),
+        (group("params", "[]"), "body.groups[0].params: Input should be a valid object"),
+    ],
+)
+def test_a_wrong_value_is_told_in_the_words_of_json_and_blamed_on_nothing_around_it(
+    client: TestClient, body: bytes, detail: str
+) -> None:
+    assert client.post("/envs/gsm8k/score", content=body, headers=JSON).json()["detail"] == detail
+
+
+def test_a_path_without_a_route_is_told_where_to_look(client: TestClient) -> None:
+    response = client.get("/envs/nothing")
+    assert (*said(response), response.json()["detail"]) == (
+        404,
+        "not_found",
+        (),
+        "There is nothing at this path: `GET /envs` lists the environments, `/docs` the routes.",
+    )
 
 
 @pytest.mark.parametrize(
