@@ -13,6 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.api.models import EnvironmentList, TaskView
+from app.cli.address import own_address
 from app.cli.scripted import turns_of
 from app.domain.tasks import Completion, Message, Turn
 from app.errors import GatewayError
@@ -37,15 +38,16 @@ class Plan:
 
 
 def demo(
-    url: Annotated[str, typer.Option(help="Of a running gateway.")] = "http://127.0.0.1:8000",
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Policy steps per environment.")] = 6,
     batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks a step.")] = 8,
     group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions a task.")] = 6,
     run: Annotated[str, typer.Option(help="Name of the run.")] = "demo",
     seed: Annotated[int, typer.Option(help="Of the policy's luck.")] = 0,
+    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
 ) -> None:
     """Send a scripted policy of mixed quality through every environment of a running gateway."""
+    url = url or own_address()
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         asyncio.run(_play(url, headers, Plan(steps, batch_size, group_size, run, seed)))
@@ -53,7 +55,11 @@ def demo(
         console.print(f"{error.request.url}: {error.response.text[:500]}", style="red", highlight=False, markup=False)
         raise typer.Exit(1) from None
     except httpx.HTTPError as error:
-        console.print(f"no gateway answers at {url}: {error or type(error).__name__}", style="red", markup=False)
+        console.print(
+            f"no gateway answers at {url} (--url names another): {error or type(error).__name__}",
+            style="red",
+            markup=False,
+        )
         raise typer.Exit(1) from None
 
 
@@ -74,7 +80,7 @@ async def _play(url: str, headers: dict[str, str], plan: Plan) -> None:
                     means[name].append(sum(rewards) / len(rewards) if rewards else 0.0)
                     progress.update(bar, advance=1, reward=f"mean reward {means[name][-1]:.2f}")
     console.print(_summary(means))
-    console.print(f"Look at {url}/ and {url}/stats", highlight=False)
+    console.print(f"Look at {url}/ and {url}/view/stats", highlight=False)
 
 
 async def _step(

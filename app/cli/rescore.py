@@ -12,7 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.api.models import GroupPage
+from app.cli.address import own_address
 from app.cli.agreement import Rewards, agreement_of
+from app.domain.judging import Mode
 from app.service.rescoring import Rescored, RescoreRequest
 
 console = Console()
@@ -53,11 +55,11 @@ def rescore(
     env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
     run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
     judges: Annotated[str, typer.Option(help="Names of judges, separated by commas; the run's own when empty.")] = "",
-    mode: Annotated[str | None, typer.Option(help="How judges read a group; as configured when left out.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="How judges read a group; as configured when left out.")] = None,
     relative_weight: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the standing.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Newest groups only, at most so many.")] = None,
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups at once.")] = 8,
-    url: Annotated[str, typer.Option(help="Of a running gateway.")] = "http://127.0.0.1:8000",
+    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
 ) -> None:
     """Score stored groups anew, beside what their trainers were told. Stop and start it as you like: a group that
@@ -69,6 +71,7 @@ def rescore(
         )
     except ValueError as error:
         _stop(str(error))
+    url = url or own_address()
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     tally = Tally()
     try:
@@ -80,7 +83,7 @@ def rescore(
         _stop(f"{error.request.url}: {error.response.text[:500]}")
     except httpx.HTTPError as error:
         console.print(_summary(tally))
-        _stop(f"no gateway answers at {url}: {error or type(error).__name__}")
+        _stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
     console.print(_summary(tally))
 
 

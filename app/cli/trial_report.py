@@ -56,14 +56,21 @@ def _names(trial: Trial) -> dict[str, str]:
 
 
 def _scores(trial: Trial) -> Table:
-    table = Table("#", "reward", "gate", "absolute", "relative", "criteria", "flags", title="Scores", show_lines=True)
+    """Fits 80 columns with every name in one piece."""
+    table = Table("#", "reward", "parts", title="Scores", show_lines=True, show_edge=False)
+    table.add_column("criteria", no_wrap=True)
+    table.add_column("flags", overflow="fold")
     for number, tried in enumerate(trial.completions, start=1):
         score = tried.score
-        criteria = "\n".join(f"{criterion.name} {_figure(criterion.value)}" for criterion in score.criteria)
-        parts = [_figure(value) for value in (score.gate, score.absolute, score.relative)]
-        cells = (str(number), _reward(score), *parts, criteria, "\n".join(score.flags))
+        parts = {"gate": score.gate, "absolute": score.absolute, "relative": score.relative}
+        criteria = {criterion.name: criterion.value for criterion in score.criteria}
+        cells = (str(number), _reward(score), _lines(parts), _lines(criteria), "\n".join(score.flags))
         table.add_row(*map(Text, cells))
     return table
+
+
+def _lines(figures: Mapping[str, float | None]) -> str:
+    return "\n".join(f"{name} {_figure(value)}" for name, value in figures.items())
 
 
 def _reward(score: Score) -> str:

@@ -90,16 +90,29 @@ def test_nothing_to_score_is_no_error(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "status", "said"),
     [
-        (("--judges", "nobody"), "there is no judge 'nobody'"),
-        (("--mode", "shouting"), "mode"),
-        (("--judges", "<b>"), "judges"),
+        (("--judges", "nobody"), 1, "there is no judge 'nobody'"),
+        (("--mode", "shouting"), 2, "'listwise', 'pairwise', 'pointwise'"),
+        (("--judges", "<b>"), 1, "judges"),
     ],
 )
-def test_what_is_refused_is_said(served: Served, options: tuple[str, ...], said: str) -> None:
+def test_what_is_refused_is_said(served: Served, options: tuple[str, ...], status: int, said: str) -> None:
     code, output = rescore(served, *options)
-    assert (code, said in output) == (1, True)
+    assert (code, said in output) == (status, True)
+
+
+@pytest.mark.parametrize("command", ["demo", "rescore"])
+@pytest.mark.parametrize(
+    ("host", "address"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("gateway.invalid", "gateway.invalid")]
+)
+def test_the_gateway_is_looked_for_where_the_settings_serve_it(
+    command: str, host: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
+    ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
+    said = f"no gateway answers at http://{address}:9 (--url names another)"
+    assert (ran.exit_code, said in " ".join(ran.output.split())) == (1, True)
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -52,6 +52,13 @@ def test_a_draft_file_is_tried_offline(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [draft]
 
 
+def test_names_stay_in_one_piece_on_a_narrow_terminal() -> None:
+    shown = tried(str(HOB), "--line", "Hello.", "--reply", GOOD, "--reply", "As an AI, no.", env={"COLUMNS": "80"})
+    table = shown.output.partition("Scores")[2].partition("Words only")[0]
+    whole = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness", "breaks_character")
+    assert [name for name in whole if name not in table] == []
+
+
 def test_programs_get_the_whole_trial() -> None:
     shown = tried("hob_tarrant", "--line", "Hello.", "--reply", GOOD, "--json")
     trial = json.loads(shown.stdout)
