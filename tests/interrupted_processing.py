@@ -38,18 +38,18 @@ def interrupted(
     began = time.monotonic()
     with (
         serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as gateway,
-        _Programs(folder) as programs,
+        Programs(folder) as programs,
     ):
         port = free_port()
         policy = programs.policy(port)
         wanted = arguments(gateway.url, f"http://127.0.0.1:{port}/v1", out, "--env", "gsm8k", "--split", "test", *more)
         first = programs.start(["-m", "app.cli", *wanted])
         deadline = began + most_seconds
-        at_policy_kill = _wait_for(out, tasks // 3, first, deadline)
+        at_policy_kill = wait_for(out, tasks // 3, first, deadline)
         _kill(policy)
         time.sleep(down_seconds)
         programs.policy(port)
-        at_kill = _wait_for(out, 2 * tasks // 3, first, deadline)
+        at_kill = wait_for(out, 2 * tasks // 3, first, deadline)
         _kill(first)
         second = programs.start(["-m", "app.cli", *wanted])
         exit_code = second.wait(max(1.0, deadline - time.monotonic()))
@@ -57,14 +57,14 @@ def interrupted(
         return Interrupted(lines_of(out), at_policy_kill, at_kill, exit_code, seconds, programs.told)
 
 
-class _Programs:
+class Programs:
     """Started here, and ended with the block."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "programs.log"
         self._running: list[Running] = []
 
-    def __enter__(self) -> "_Programs":
+    def __enter__(self) -> "Programs":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -100,7 +100,7 @@ def _kill(program: Running) -> None:
     program.wait()
 
 
-def _wait_for(out: Path, count: int, program: Running, deadline: float) -> int:
+def wait_for(out: Path, count: int, program: Running, deadline: float) -> int:
     """Until so many groups are in the output; the number there was."""
     written = 0
     place = 0

@@ -1,8 +1,13 @@
 """Each task is once in the output, whoever is killed meanwhile."""
 
+import time
+from collections import Counter
 from pathlib import Path
 
-from tests.interrupted_processing import interrupted
+from tests.data_sets import numbered_rows
+from tests.interrupted_processing import Programs, interrupted, wait_for
+from tests.processing import arguments, lines_of
+from tests.serving import free_port, serving
 
 TASKS = 300
 
@@ -20,3 +25,21 @@ def test_scores_are_those_of_the_answers_after_it_too(tmp_path: Path) -> None:
     done = interrupted(tmp_path, 60, "--group-size", "4", "--concurrency", "4", "--lease-seconds", "5", "--cursor", "0")
     scores = [line.scores for line in done.lines]
     assert (done.exit_code, scores) == (0, [[1.0, 0.0, 1.0, 0.0]] * 60), done.told
+
+
+def test_a_gateway_that_is_killed_is_waited_for(tmp_path: Path) -> None:
+    out, port = tmp_path / "out.jsonl", free_port()
+    settings = {"ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(tmp_path / "data", 80))}
+    how = ("--env", "gsm8k", "--split", "test", "--group-size", "2", "--concurrency", "4", "--lease-seconds", "5")
+    with Programs(tmp_path) as programs:
+        policy = free_port()
+        programs.policy(policy)
+        with serving(tmp_path, port=port, settings=settings) as gateway:
+            given = arguments(gateway.url, f"http://127.0.0.1:{policy}/v1", out, *how)
+            program = programs.start(["-m", "app.cli", *given])
+            killed_at = wait_for(out, 30, program, time.monotonic() + 60)
+            gateway.kill()
+        with serving(tmp_path, port=port, settings=settings):
+            exit_code = program.wait(120)
+        tasks = Counter(line.task_id for line in lines_of(out))
+        assert (exit_code, killed_at < 80, list(tasks.values())) == (0, True, [1] * 80), programs.told

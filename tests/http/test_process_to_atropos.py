@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from pydantic import JsonValue
 
@@ -29,6 +30,27 @@ def fed(gateway: Served, atropos: str, run: str, out: Path, *more: str) -> Proce
     given = ("--env", "gsm8k", "--run", run, "--to", "atropos", "--atropos", atropos)
     with serving_policy(script(answers_rows)) as policy:
         return process(gateway.url, policy.url, out, *given, *more)
+
+
+def test_the_gateways_own_api_hands_each_group_to_its_trainer(gateway: Served, tmp_path: Path) -> None:
+    registration = {
+        "wandb_group": "g",
+        "wandb_project": "p",
+        "batch_size": 4,
+        "max_token_len": 4096,
+        "checkpoint_dir": "c",
+        "save_checkpoint_interval": 10,
+        "starting_step": 0,
+        "num_steps": 10,
+    }
+    api = f"{gateway.url}/compat/atropos/own"
+    httpx.post(f"{api}/register", json=registration).raise_for_status()
+    assert httpx.get(f"{api}/batch").json() == {"batch": None}
+    done = fed(gateway, api, "own", tmp_path / "fed", "--batches-ahead", "10")
+    taken = []
+    while (batch := httpx.get(f"{api}/batch").raise_for_status().json()["batch"]) is not None:
+        taken += [str(group["messages"]) for group in batch if group["scores"] == [1.0, 0.0]]
+    assert (done.exit_code, len(taken), len(set(taken))) == (0, ROWS, ROWS), done.told
 
 
 def questions(kept: Kept) -> set[str]:

@@ -94,9 +94,9 @@ class AtroposQueue:
     async def ready(self) -> None:
         """As Atropos' own environments do: they pause while so many batches wait."""
         while await self._queued() * self.group_size >= self.batches_ahead * self.batch_size > 0:
-            self.patience.waiting[TRAINER] = f"{self.batches_ahead} batches wait for the trainer"
+            self.patience.idle("the trainer", f"{self.batches_ahead} batches are queued", waits=True)
             await asyncio.sleep(LOOK_SECONDS)
-        self.patience.waiting.pop(TRAINER, None)
+        self.patience.idle("the trainer", "", waits=False)
 
     async def put(self, line: GroupLine) -> str | None:
         if any(0 < self.longest <= len(tokens) for tokens in line.group.tokens):

@@ -56,7 +56,7 @@ def process(
     ] = 32,
     lease_seconds: Annotated[
         float, typer.Option(min=1, max=86_400, help="How long a task is held.", rich_help_panel=_HOW)
-    ] = 1_800.0,
+    ] = 600.0,
     max_tokens: Annotated[int, typer.Option(min=1, help="Of a completion.", rich_help_panel=_HOW)] = 1_024,
     temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling.", rich_help_panel=_HOW)] = 1.0,
     top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Of sampling.", rich_help_panel=_HOW)] = None,
@@ -85,9 +85,14 @@ def process(
     """Take tasks, sample completions from a policy's server, have them scored, and write the groups to a file or to an
     Atropos trainer. Started again with the same --out it goes on where it was."""
     try:
-        mixed = members(env, mix, split, params)
         setup = Setup(
-            mix=mixed, run=checked_run(run), by_cursor=cursor is not None, model=model, group_size=group_size, to=to
+            mix=members(env, mix, split, params),
+            run=checked_run(run),
+            by_cursor=cursor is not None,
+            model=model,
+            step=step,
+            group_size=group_size,
+            to=to,
         )
         output = out or Path(f"{run}.{to}")
         session = Session(
@@ -98,7 +103,6 @@ def process(
                 hands=2 * -(-concurrency // group_size),
                 lease_seconds=lease_seconds,
                 first_cursor=cursor or 0,
-                step=step,
             ),
             ends=Ends(
                 gateway=url,

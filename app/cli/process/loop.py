@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Coroutine, Sequence
+from typing import Any, Final
 
 from app.cli.asking import Answered, AskedGateway
 from app.cli.process.groups import Sample, group_line
@@ -20,6 +20,8 @@ from app.service.requests import GroupReply
 
 LOOK_SECONDS: Final = 1.0
 """Between two questions for tasks, when there were none."""
+LEASES: Final = "leases to run out"
+GRACE: Final = 5.0
 ATTEMPTS: Final = 3
 """At scoring a group that comes back unscored."""
 MOST_IN_A_ROW: Final = 32
@@ -109,22 +111,29 @@ class Processing:
         return max(room, 0)
 
     async def _take_unless_stopped(self) -> bool:
-        """What is cut off in the middle of being taken is leased to somebody again."""
-        take, stop = asyncio.create_task(self._take()), asyncio.create_task(self._stop.wait())
+        """Whether there was anything to do. A question that is under way when it is stopped gets some seconds: what is
+        cut off while it is leased can be leased again only when the lease has run out."""
+        return bool(await self._unless_stopped(self._wanted(), 0.0) and await self._unless_stopped(self._take(), GRACE))
+
+    async def _unless_stopped(self, work: Coroutine[Any, Any, bool], grace: float) -> bool:
+        doing, stop = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
         try:
-            await asyncio.wait({take, stop}, return_when=asyncio.FIRST_COMPLETED)
-            return take.done() and take.result()
+            await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
+            if not doing.done() and grace:
+                await asyncio.wait({doing}, timeout=grace)
+            return doing.done() and doing.result()
         finally:
-            take.cancel()
+            doing.cancel()
             stop.cancel()
 
-    async def _take(self) -> bool:
-        """Whether there was anything to do."""
+    async def _wanted(self) -> bool:
         await self._output.ready()
-        room = self._room()
+        return self._room() > 0
+
+    async def _take(self) -> bool:
+        room, cursor = self._room(), self._cursor()
         if not room:
             return False
-        cursor = self._cursor()
         ask = self._plan.ask(room, cursor)
         batch = await self._patience.until_answered(GATEWAY, lambda: self._gateway.next_batch(ask))
         taken = keyed(self._journal.ledger, batch.tasks, cursor)
@@ -135,11 +144,15 @@ class Processing:
         again = [self._parked.pop(one.key) for one in taken if one.key in self._parked]
         self._ready.extend([*again, *fresh])
         self._exhausted = batch.exhausted
-        if fresh or again:
+        found = bool(fresh or again)
+        if found:
             self._last_fresh = time.monotonic()
         else:
             self._next_look = time.monotonic() + LOOK_SECONDS
-        return bool(fresh or again)
+        self._patience.idle(
+            LEASES, "held by others, or on tasks that were refused", waits=not found and not self.in_hand
+        )
+        return found
 
     def _cursor(self) -> int | None:
         if not self._plan.setup.by_cursor:

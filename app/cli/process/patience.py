@@ -21,6 +21,13 @@ class Patience:
     most_seconds: float = MOST_SECONDS
     waiting: dict[str, str] = field(default_factory=dict)
 
+    def idle(self, who: str, why: str, *, waits: bool) -> None:
+        """Somebody waits for something else than an answer, or does so no more."""
+        if waits:
+            self.waiting[who] = why
+        else:
+            self.waiting.pop(who, None)
+
     async def until_answered(self, who: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Asks again after every Unavailable, each time after about twice as long."""
         seconds = FIRST_SECONDS

@@ -21,6 +21,8 @@ class Setup(Frozen):
     run: str
     by_cursor: bool
     model: str
+    step: int | None = None
+    """Of the policy's training, as groups are stored under."""
     group_size: int
     to: To
 
@@ -34,12 +36,10 @@ class Plan:
     """Tasks that are worked on at once."""
     lease_seconds: float
     first_cursor: int
-    step: int | None
-    """Of the policy's training, as groups are stored under."""
 
     @property
     def policy(self) -> dict[str, JsonValue]:
-        return {"model": self.setup.model, "step": self.step}
+        return {"model": self.setup.model, "step": self.setup.step}
 
     def ask(self, batch_size: int, cursor: int | None) -> dict[str, JsonValue]:
         """The body of `POST /next-batch`."""

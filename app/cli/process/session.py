@@ -114,7 +114,9 @@ class Session:
             with opened_file(self.ends.out, began=began) as file:
                 yield file
             return
-        async with httpx.AsyncClient(base_url=self.ends.atropos, timeout=60.0) as client:
+        own = self.ends.atropos.startswith(self.ends.gateway.rstrip("/") + "/")
+        headers = self.ends.gateway_headers if own else {}
+        async with httpx.AsyncClient(base_url=self.ends.atropos, headers=headers, timeout=60.0) as client:
             yield await self._queue(AtroposApi(client), journal, patience)
 
     async def _queue(self, api: AtroposApi, journal: Journal, patience: Patience) -> AtroposQueue:
