@@ -10,7 +10,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 .PHONY: help run demo test check format lock bench soak clean
 
 help: ## list these commands
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite and the offline judge
 	$(BIN)/atropos-envs serve
@@ -71,4 +71,4 @@ $(TRAINERS)/.tried: tests/trainers/requirements.lock tests/trainers/torch.lock
 	  || echo "NOT INSTALLED: atroposlib 0.4.0; nothing of tests/trainers runs"
 	$(TRAINERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TRAINERS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; the example trainer does not run"
-	@touch $@
+	@test ! -e $(TRAINERS)/.installed -o ! -e $(TRAINERS)/.torch || touch $@

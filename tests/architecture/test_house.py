@@ -149,7 +149,10 @@ def test_every_runtime_dependency_says_why() -> None:
     assert [line for line in lines if not re.search(r'",\s+# \S', line)] == []
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "requirements-dev.lock"])
+LOCKS = ("requirements.lock", "requirements-dev.lock", "tests/trainers/requirements.lock", "tests/trainers/torch.lock")
+
+
+@pytest.mark.parametrize("name", LOCKS)
 def test_lock_files_hold_versions_and_hashes_and_no_addresses(name: str) -> None:
     form = re.compile(
         r"[a-z0-9][a-z0-9._-]*(\[[a-z0-9,-]+\])?==\S+( ; [^\\]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?"

@@ -1,0 +1,101 @@
+"""The released package's API and ours on loopback, and what its environments need."""
+
+import hashlib
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.serving import Served, free_port, serving
+from tests.trainers.installed import INSTALLED, running, wait_until
+from tests.trainers.policy import serving_policy
+from tests.trainers.tokenizer import write_tokenizer
+
+
+@dataclass(frozen=True)
+class Api:
+    """Where an Atropos API without anything in it is."""
+
+    url: str
+    ours: bool
+
+    def arranged(self, rows: list[Any]) -> list[Any]:
+        """As they came; without an order for the original, which serves what came last first."""
+        return rows if self.ours else sorted(rows, key=str)
+
+
+@contextmanager
+def serving_upstream(folder: Path) -> "Iterator[tuple[str, subprocess.Popen[bytes]]]":
+    """The package's own `run-api`."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with running(folder, "run-api", "--host", "127.0.0.1", "--port", port) as server:
+
+        def ready() -> bool:
+            if server.process.poll() is not None:
+                raise RuntimeError(server.said())
+            try:
+                return httpx.get(url, timeout=5).status_code == 200
+            except httpx.TransportError:
+                return False
+
+        wait_until(ready)
+        yield url, server.process
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _installed() -> None:
+    if not (INSTALLED / ".installed").exists():
+        pytest.skip("atroposlib is not installed for these tests: `make test-trainers` does that and runs them")
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "bytes")
+
+
+@pytest.fixture(scope="session")
+def policy() -> Iterator[str]:
+    with serving_policy() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("gateway")) as served:
+        yield served
+
+
+@pytest.fixture
+def upstream(tmp_path: Path) -> Iterator[str]:
+    with serving_upstream(tmp_path) as (url, _):
+        yield url
+
+
+@pytest.fixture
+def ours(gateway: Served, request: pytest.FixtureRequest) -> str:
+    """Of a run for this test alone."""
+    run = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
+    return f"{gateway.url}/compat/atropos/{run}"
+
+
+@pytest.fixture(params=["upstream", "ours"])
+def api(request: pytest.FixtureRequest) -> Api:
+    return Api(request.getfixturevalue(request.param), request.param == "ours")
+
+
+@pytest.fixture(params=["upstream", "ours"])
+def root(request: pytest.FixtureRequest) -> Iterator[Api]:
+    """At the root of its port, for trainers whose address is a host and a port."""
+    if request.param == "upstream":
+        yield Api(request.getfixturevalue("upstream"), ours=False)
+        return
+    folder: Path = request.getfixturevalue("tmp_path")
+    port = free_port()
+    with serving(folder, settings={"ATROPOS_ENVS_ATROPOS_PORT": str(port)}):
+        yield Api(f"http://127.0.0.1:{port}", ours=True)

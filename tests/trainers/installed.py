@@ -1,0 +1,74 @@
+"""The trainers' own Python environment, and programs that run in it."""
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+INSTALLED = ROOT / ".cache" / "trainers"
+PROGRAMS = Path(__file__).parent / "programs"
+PATIENCE_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Running:
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    def finish(self) -> None:
+        """RuntimeError with its log when it fails or takes too long."""
+        try:
+            code = self.process.wait(PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        if code != 0:
+            raise RuntimeError(f"ended with {code}:\n{self.said()}")
+
+    def said(self) -> str:
+        return self.log.read_text(encoding="utf-8", errors="replace")[-6000:]
+
+
+@contextlib.contextmanager
+def running(folder: Path, *command: str | Path | int) -> Iterator[Running]:
+    """A console command of the environment, or a file of `programs`; killed on leaving."""
+    first, *others = map(str, command)
+    program = [INSTALLED / "bin" / "python", PROGRAMS / first] if first.endswith(".py") else [INSTALLED / "bin" / first]
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "HF_HUB_OFFLINE": "1",
+        "WANDB_MODE": "disabled",
+        "NO_PROXY": "*",
+        "PYTHONUNBUFFERED": "1",
+    }
+    log = folder / f"{Path(first).stem}-{time.monotonic_ns()}.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen([*program, *others], cwd=folder, env=environment, stdout=output, stderr=output)
+    try:
+        yield Running(process, log)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def written(path: Path) -> list[Any]:
+    """The JSON lines that are there by now."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.endswith("\n")]
+
+
+def wait_until(true: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    """TimeoutError when it does not become true."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not so within {seconds} s")
+        time.sleep(0.1)

@@ -1,0 +1,80 @@
+"""Trainers of others and the released package's own commands, each in its order of calls."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.trainers.conftest import Api
+from tests.trainers.installed import running, wait_until, written
+from tests.trainers.wire import Group, get, made, post
+
+
+def wait_for_trainer(url: str, batch_size: int) -> None:
+    wait_until(lambda: bool(get(url, "/info")["batch_size"] == batch_size))
+
+
+def by_score(group: Group) -> list[dict[str, Any]]:
+    """Its conversations, best first."""
+    pairs = zip(group["messages"], group["scores"], strict=True)
+    return sorted(({"messages": messages, "score": score} for messages, score in pairs), key=lambda row: -row["score"])
+
+
+def test_sft_gen(api: Api, tmp_path: Path, tokenizer: Path) -> None:
+    """It resets, registers, and asks. Of every group it keeps the three best."""
+    groups = [made(number, 4) for number in range(1, 5)]
+    record = tmp_path / "sft.jsonl"
+    options = ("--api-url", api.url, "--tokenizer", tokenizer, "--group-size", 4, "--tasks-per-step", 2)
+    with running(tmp_path, "atropos-sft-gen", record, *options, "--num-seqs-to-save", 12, "--save-messages") as command:
+        wait_for_trainer(api.url, 8)
+        post(api.url, *groups)
+        command.finish()
+    assert api.arranged(written(record)) == api.arranged([row for group in groups for row in by_score(group)[:3]])
+
+
+def test_dpo_gen(api: Api, tmp_path: Path, tokenizer: Path) -> None:
+    """It resets, registers, and asks. Of every group of two it makes a pair, from the tokens."""
+    groups = [made(number, 2) for number in range(1, 17)]
+    record = tmp_path / "dpo.jsonl"
+    options = ("--api-url", api.url, "--tokenizer", tokenizer, "--group-size", 2, "--num-seqs-to-save", 16)
+    pairing = ("--save-n-pairs-per-group", 1, "--minimum-score-diff-max-min", 0)
+    with running(tmp_path, "atropos-dpo-gen", record, *options, *pairing) as command:
+        wait_for_trainer(api.url, 16)
+        post(api.url, *groups)
+        command.finish()
+    pairs = [
+        {"prefix": f"\x07\x07{chr(number)}", "pos": "\x01\x00", "neg": "\x00\x00", "score": number + 1 / 16}
+        for number in range(1, 17)
+    ]
+    assert api.arranged(written(record)) == api.arranged(pairs)
+
+
+def test_verl_recipe(api: Api, tmp_path: Path) -> None:
+    groups = [made(number, 8) for number in range(1, 5)]
+    record = tmp_path / "batches.jsonl"
+    with running(tmp_path, "verl_order.py", api.url, record, 16, 2) as trainer:
+        wait_for_trainer(api.url, 16)
+        post(api.url, *groups)
+        trainer.finish()
+    assert api.arranged([group for batch in written(record) for group in batch]) == api.arranged(groups)
+
+
+def test_axolotl(root: Api, tmp_path: Path) -> None:
+    """What it asked for before it registered is an error that holds an empty batch."""
+    groups = [made(number, 4) for number in range(1, 5)]
+    record = tmp_path / "rows.jsonl"
+    address = httpx.URL(root.url)
+    with running(
+        tmp_path, "axolotl_order.py", f"http://{address.host}", int(address.port or 0), record, 8, 2
+    ) as trainer:
+        wait_for_trainer(root.url, 8)
+        post(root.url, *groups)
+        trainer.finish()
+    rows = [
+        {"prompt": tokens[:3], "completion": tokens[3:], "score": 0 if number == 1 else score}
+        for group in groups
+        for number, (tokens, score) in enumerate(zip(group["tokens"], group["scores"], strict=True))
+    ]
+    first, *others = written(record)
+    assert first == []
+    assert root.arranged([row for batch in others for row in batch]) == root.arranged(rows)
