@@ -190,7 +190,8 @@ def test_any_spelling_of_json_is_read(client: TestClient, content_type: str) -> 
 
 def test_unusual_but_valid_text_comes_back_unharmed(client: TestClient) -> None:
     text = "\x00 \u2028 \u202e \U0001f600 </script> \ufffe"
-    sent = {"groups": [{"completions": [{"text": text}], "score": 0.5, "step": 1, "extra": 1e300, "params": {}}]}
+    group = {"completions": [{"text": text}], "score": 0.5, "step": 1, "extra": 1e300, "params": {}, "names": ["one"]}
+    sent = {"groups": [group]}
     for body in (json.dumps(sent), json.dumps(sent, ensure_ascii=False)):
         response = client.post("/envs/gsm8k/score", content=body.encode(), headers=JSON)
         assert (response.status_code, response.json()) == (200, sent)
