@@ -19,7 +19,7 @@ from app.web.bodies import JsonRoute
 from app.web.problems import problem_responses
 
 Limit = Annotated[int, Query(ge=1, le=500)]
-RunName = Annotated[Name, Path(description="The run's name.")]
+RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"])]
 
 
 def mixture_router(gateway: Gateway) -> APIRouter:

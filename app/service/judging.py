@@ -147,7 +147,8 @@ class Scorer:
     ) -> Judged:
         present = (hosted.environment.version, hosted.data_digest)
         if remade is None and (record.key.version, record.key.data_digest) != present:
-            detail = f"the task is of {record.key.version}, the service has {hosted.environment.version} or other data"
+            old, new = record.key.version, hosted.environment.version
+            detail = "the task was made from other data" if old == new else f"the task is of version {old}, not {new}"
             return _all(len(completions), Score.unscored("version_changed", detail))
         panel = panel_for(self._panels, hosted, options)
         if own := self._own_model(panel, policy):
