@@ -32,8 +32,8 @@ from app.simulations.service import Scenario, Service, tools_of
 
 INSTRUCTION = (
     "You work for the user by calling tools. Do what the user asks for and nothing beyond it. Look up what you do not "
-    "know instead of guessing. When everything is done, reply to the user without a call. Ask the user nothing: "
-    "what was said, the rules and the tools hold all that you need."
+    "know instead of guessing. When everything is done, reply to the user in a few words, without a call and without "
+    "JSON. Ask the user nothing: what was said, the rules and the tools hold all that you need."
 )
 
 

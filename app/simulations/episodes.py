@@ -95,7 +95,7 @@ def answered(scenario: Scenario[Any], episode: Replayed) -> bool:
     """Whether every wish that asks for something was answered, to the word or the number."""
     replies = [*episode.replies, *((),) * len(scenario.wishes)]
     return all(
-        all(_mentions("\n".join(said)[:MOST_REPLIED], answer) for answer in wish.answers)
+        all(_mentions("\n".join(map(_in_words, said))[:MOST_REPLIED], answer) for answer in wish.answers)
         for wish, said in zip(scenario.wishes, replies, strict=False)
     )
 
@@ -180,6 +180,12 @@ def _calling(calls: Sequence[Call], form: ToolFormat | None) -> Message:
         for place, call in enumerate(calls)
     )
     return Message(role="assistant", tool_calls=tuple(native))
+
+
+def _in_words(reply: str) -> str:
+    """Without what stands between the first and the last brace: results of tools, pasted, answer nothing."""
+    opens, closes = reply.find("{"), reply.rfind("}")
+    return f"{reply[:opens]} {reply[closes + 1 :]}" if 0 <= opens < closes else reply
 
 
 def _mentions(said: str, answer: str) -> bool:

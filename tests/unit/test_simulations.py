@@ -15,7 +15,17 @@ from app.domain.tasks import Message
 from app.draws import Draws
 from app.errors import InvalidRequest
 from app.simulations.calendar.state import Diary
-from app.simulations.episodes import MOST_CALLS, MOST_REPLIED, MOST_TURNS, answered, next_turn, played, reached, replay
+from app.simulations.episodes import (
+    MOST_ALIKE,
+    MOST_CALLS,
+    MOST_REPLIED,
+    MOST_TURNS,
+    answered,
+    next_turn,
+    played,
+    reached,
+    replay,
+)
 from app.simulations.generating import scenario_of
 from app.simulations.registry import SERVICES
 from app.simulations.service import Scenario, Service, Wish, carried_out, tools_of
@@ -182,8 +192,12 @@ SAID = {
     "You get 250.00 or 11250.00": ("1250.00", False),
     "Order **R8372**, sorry": ("R8372", True),
     "It was the desk lamp.": ("Desk lamp", True),
-    " ".join(f"{number}.50" for number in range(20)): ("7.50", True),
-    " ".join(f"{number}.50" for number in range(21)): ("7.50", False),
+    '{"orders": [{"order_id": "R8372"}]}': ("R8372", False),
+    'It was {"order_id": "R8372"}, "R8372"}': ("R8372", False),
+    'R8372, as in {"order_id": "R8372"}': ("R8372", True),
+    "} R8372 {": ("R8372", True),
+    " ".join(f"{number}.50" for number in range(MOST_ALIKE)): ("7.50", True),
+    " ".join(f"{number}.50" for number in range(MOST_ALIKE + 1)): ("7.50", False),
     " ".join(f"R{number}" for number in range(100, 130)): ("R107", False),
     "." * MOST_REPLIED + "11:00": ("11:00", False),
 }
