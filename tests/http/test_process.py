@@ -226,3 +226,28 @@ def test_what_is_wrong_is_said_and_nothing_is_written(gateway: Served, tmp_path:
     with serving_policy(script(answers_rows), models=[MODEL]) as policy:
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
     assert (done.exit_code, words in done.told, done.lines) == (2, True, []), done.told
+
+
+def test_an_agent_that_calls_tools_is_trained_on_what_it_said_alone(gateway: Served, tmp_path: Path) -> None:
+    """Two calls, and words from then on; the prompts that follow show the calls as they were said."""
+
+    def speaks(received: Received, place: int) -> Speech:
+        tools = received.body.get("tools")
+        spoken = sum(message["role"] == "assistant" for message in received.messages)
+        if not isinstance(tools, list) or spoken > 1:
+            return Speech("Done.")
+        function: dict[str, object] = {"name": tools[0]["function"]["name"], "arguments": "{}"}
+        call: dict[str, object] = {"id": f"call_{spoken}", "type": "function", "function": function}
+        return Speech(json.dumps([call]), "tool_calls", (call,))
+
+    given = ("--env", "tool_agent", "--split", "train", "--limit", "2", "--run", "agent")
+    with serving_policy(script(speaks)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
+    said, wanted, observed = [], [], []
+    for line in done.lines:
+        own = [message for message in line.messages[1] if message["role"] == "assistant"]
+        observed.append(any(message["role"] == "tool" for message in line.messages[1]))
+        wanted.append([str(one["content"]) or json.dumps(one["tool_calls"]) for one in own])
+        said.append(bytes(token if token < END else 0 for token in trained(line, 1)).decode().split("\0")[:-1])
+    several = [len(words) > 2 for words in wanted]
+    assert (done.exit_code, said, observed, several) == (0, wanted, [True] * 2, [True] * 2), done.told

@@ -32,19 +32,40 @@ def fed(gateway: Served, atropos: str, run: str, out: Path, *more: str) -> Proce
         return process(gateway.url, policy.url, out, *given, *more)
 
 
-def test_the_gateways_own_api_hands_each_group_to_its_trainer(gateway: Served, tmp_path: Path) -> None:
-    registration = {
-        "wandb_group": "g",
-        "wandb_project": "p",
-        "batch_size": 4,
-        "max_token_len": 4096,
-        "checkpoint_dir": "c",
-        "save_checkpoint_interval": 10,
-        "starting_step": 0,
-        "num_steps": 10,
+TRAINER = {
+    "wandb_group": "g",
+    "wandb_project": "p",
+    "batch_size": 4,
+    "max_token_len": 4096,
+    "checkpoint_dir": "c",
+    "save_checkpoint_interval": 10,
+    "starting_step": 0,
+    "num_steps": 10,
+}
+
+
+def test_the_gateways_key_opens_its_own_api_too(tmp_path: Path) -> None:
+    settings = {
+        "ATROPOS_ENVS_API_KEY": "secret-7",
+        "ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(tmp_path / "d", 3)),
     }
+    given = ("--env", "gsm8k", "--to", "atropos", "--api-key", "secret-7")
+    with (
+        serving(tmp_path, settings=settings) as gateway,
+        serving_policy(script(answers_rows)) as policy,
+        httpx.Client(base_url=f"{gateway.url}/compat/atropos", headers={"Authorization": "Bearer secret-7"}) as trainer,
+    ):
+        trainer.post("/register", json=TRAINER).raise_for_status()
+        trainer.get("/batch").raise_for_status()
+        done = process(gateway.url, policy.url, tmp_path / "fed", *given)
+        queued = trainer.get("/status").raise_for_status().json()["queue_size"]
+        seen = [one.authorization for one in policy.received]
+    assert (done.exit_code, queued, set(seen)) == (0, 3, {""}), done.told
+
+
+def test_the_gateways_own_api_hands_each_group_to_its_trainer(gateway: Served, tmp_path: Path) -> None:
     api = f"{gateway.url}/compat/atropos/own"
-    httpx.post(f"{api}/register", json=registration).raise_for_status()
+    httpx.post(f"{api}/register", json=TRAINER).raise_for_status()
     assert httpx.get(f"{api}/batch").json() == {"batch": None}
     done = fed(gateway, api, "own", tmp_path / "fed", "--batches-ahead", "10")
     taken = []
