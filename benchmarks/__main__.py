@@ -5,7 +5,7 @@ import platform
 import sqlite3
 
 from app.cli.main import collect_seldom
-from benchmarks import calls, difficulty, dispatch, judging, scoring, startup
+from benchmarks import atropos, calls, difficulty, dispatch, judging, scoring, startup
 
 
 def main() -> None:
@@ -31,6 +31,8 @@ def main() -> None:
     collect_seldom()
     print("", *calls.report(calls.measure(), calls.slowest()), sep="\n")
     print("", *difficulty.report(difficulty.compare()), sep="\n")
+    print()
+    atropos.report()
     judged = judging.measure()
     print(f"\n{judging.GROUPS} groups of {judging.GROUP_SIZE}, a judge of 1 s, {judging.CONCURRENCY} calls at once")
     print(f"  wall time / ideal of {judged.calls} calls {judged.factor:8.3f}   (at most 1.1 is wanted)")

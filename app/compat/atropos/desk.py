@@ -56,9 +56,10 @@ class Desk:
 
     async def take(self, run: str) -> "Batch | NotYet | None":
         """None without a trainer."""
-        sent = frozenset(self._sent[run])
+        sent = frozenset(self._sent.get(run, ()))
         taken = await self.queue.take(run, self._life, sent, form)
-        self._sent[run] -= sent
+        if sent:
+            self._sent[run] -= sent
         self._observer.batch_asked(_outcome(taken))
         if not isinstance(taken, Handed):
             return taken
