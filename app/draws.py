@@ -30,8 +30,8 @@ class Draws:
         return self.below(100) < percent
 
     def one(self, items: Sequence[ItemT]) -> ItemT:
-        """IndexError when there is none."""
-        return items[self.below(len(items))] if items else items[0]
+        """ZeroDivisionError when there is none."""
+        return items[self.below(len(items))]
 
     def some(self, items: Sequence[ItemT], count: int) -> list[ItemT]:
         """Different places of `items`, in random order; all of them where there are fewer than `count`."""
