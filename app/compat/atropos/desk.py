@@ -42,6 +42,7 @@ class Desk:
         self._clock = clock
         self._life = secrets.token_hex(8)
         self._sent: defaultdict[str, set[int]] = defaultdict(set)
+        self._owed: defaultdict[str, set[int]] = defaultdict(set)
         self._heard: dict[tuple[str, int], float] = {}
 
     async def add(self, run: str, read: Callable[[], tuple[Packed, ...]], size: int) -> int:
@@ -56,6 +57,8 @@ class Desk:
 
     async def take(self, run: str) -> "Batch | NotYet | None":
         """None without a trainer."""
+        while self._owed.get(run):
+            await self.give_back(run, self._owed[run].pop())
         sent = frozenset(self._sent.get(run, ()))
         taken = await self.queue.take(run, self._life, sent, form)
         if sent:
@@ -70,6 +73,14 @@ class Desk:
             await batch.settle(False)
             raise
         return batch
+
+    async def give_back(self, run: str, number: int) -> None:
+        """A batch that did not go out. Where the store fails, the next poll gives it back first."""
+        try:
+            await self.queue.give_back(run, number)
+        except BaseException:
+            self._owed[run].add(number)
+            raise
 
     def sent(self, run: str, number: int) -> None:
         self._sent[run].add(number)
@@ -91,6 +102,7 @@ class Desk:
 
     async def reset(self, run: str) -> None:
         self._sent.pop(run, None)
+        self._owed.pop(run, None)
         for key in [key for key in self._heard if key[0] == run]:
             del self._heard[key]
         await self.queue.reset(run)
@@ -122,7 +134,7 @@ class Batch:
         if sent:
             self._desk.sent(self._run, self._number)
         else:
-            await self._desk.queue.give_back(self._run, self._number)
+            await self._desk.give_back(self._run, self._number)
 
 
 def _outcome(taken: Handed | NotYet | None) -> str:
