@@ -63,17 +63,22 @@ class ToolSpec(Frozen):
 
 
 class Passage(Frozen):
-    """A piece of retrieved text with its source."""
+    """A piece of retrieved text with its source. `lore` holds at all times, an `event` happened at one."""
 
     id: str
     text: str
     source: str
+    """`events`, `lorebook/<name>`, or what a retriever of the operator's says."""
     time: datetime | None = None
+    kind: Annotated[Literal["event", "lore"], Field(exclude_if=lambda kind: kind == "event")] = "event"
 
 
 class Withheld(Frozen):
+    """What the character cannot know; for the judge and the log only."""
+
     id: str
     reason: str
+    text: Annotated[str, Field(exclude_if=lambda text: not text)] = ""
     leak_terms: tuple[str, ...] = ()
     """Any of these in a reply shows that the character knows what it cannot know."""
 
@@ -82,9 +87,18 @@ class ContextQuery(Frozen):
     """What an environment wants retrieved for a task. `as_of` is game time; None means the newest event."""
 
     text: str
+    """The last thing that was said."""
     character: str
     world: str
     as_of: datetime | None = None
+    circles: tuple[str, ...] = ()
+    """Names besides `character` by which an event's visibility may mean whoever asks: factions, households, places."""
+    conversation: tuple[str, ...] = ()
+    """All that was said, `text` included, the newest last."""
+    seed: str = ""
+    """Of what is left to chance: equal for every completion of a task, different between tasks."""
+    budget_tokens: int = 600
+    """About as many tokens as all passages together may take."""
 
 
 class Context(Frozen):
@@ -92,6 +106,11 @@ class Context(Frozen):
 
     passages: tuple[Passage, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    as_of: Annotated[datetime | None, Field(exclude_if=_absent)] = None
+    """Game time of what was retrieved."""
+    failure: Annotated[str | None, Field(exclude_if=_absent)] = None
+    """Why there is nothing although something was asked for: the retriever failed and the settings let tasks go out
+    without."""
 
 
 class TaskKey(Frozen):

@@ -68,6 +68,8 @@ class Identity(SheetPart):
     """Other names for the same person: first name, title, nickname."""
     role: Annotated[Text, POLICY]
     faction: Annotated[Word | None, POLICY] = None
+    circles: Annotated[Words, JUDGE] = ()
+    """Names besides the id by which an event's visibility may mean this character: factions, households, places."""
     species: Annotated[Word, POLICY]
     age: Annotated[Word, POLICY]
     pronouns: Annotated[Word, POLICY]
