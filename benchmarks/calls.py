@@ -121,7 +121,7 @@ def _swollen(message: Message, text: str) -> Message:
 
 def _with_text(call: ToolCall, text: str) -> ToolCall:
     given = call.function.arguments
-    known = {} if isinstance(given, str) else given
+    known = given if isinstance(given, dict) else {}
     swollen = {name: text if isinstance(value, str) else value for name, value in known.items()}
     return call.model_copy(update={"function": FunctionCall(name=call.function.name, arguments=swollen)})
 

@@ -73,4 +73,4 @@ def _given(call: ToolCall) -> Call:
     arguments = call.function.arguments
     if isinstance(arguments, str):
         return call_of(call.function.name, read_json(arguments) if arguments.strip() else {})
-    return call_of(call.function.name, arguments)
+    return call_of(call.function.name, {} if arguments is None else arguments)

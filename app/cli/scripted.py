@@ -81,7 +81,7 @@ def _with_calls(luck: random.Random, calls: tuple[ToolCall, ...], words: Sequenc
 def _changed(luck: random.Random, call: ToolCall, words: Sequence[str]) -> ToolCall:
     """The same tool with one other value, or with an argument that nobody asked for."""
     given = call.function.arguments
-    arguments: dict[str, JsonValue] = {} if isinstance(given, str) else {**given}
+    arguments: dict[str, JsonValue] = {**given} if isinstance(given, dict) else {}
     if arguments and luck.random() < 0.8:
         name = luck.choice(sorted(arguments))
         arguments[name] = _other(luck, arguments[name], words)

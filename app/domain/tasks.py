@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, JsonValue, model_validator
+from pydantic import ConfigDict, Field, JsonValue, model_validator
 
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber
 
@@ -14,16 +14,11 @@ def _absent(value: object) -> bool:
     return value is None or value == ()
 
 
-def _text_or_object(value: object) -> object:
-    if not isinstance(value, str | dict):
-        raise ValueError("Input should be an object, or a JSON text of one")
-    return value
-
-
 class FunctionCall(Frozen):
     name: str
-    arguments: Annotated[str | dict[str, FiniteJson], BeforeValidator(_text_or_object)]
-    """A JSON string, as OpenAI sends it, or the object itself, as chat templates hold it."""
+    arguments: FiniteJson
+    """A JSON string, as OpenAI sends it, or the object itself, as chat templates hold it. Whatever else stands here the
+    model wrote: a malformed call."""
 
 
 class ToolCall(Frozen):
@@ -31,23 +26,35 @@ class ToolCall(Frozen):
     type: Literal["function"] = "function"
     function: FunctionCall
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_place(cls, given: Any) -> Any:
+        """`index` is of streamed answers: servers leave it where the parts have been put together."""
+        return {name: value for name, value in given.items() if name != "index"} if isinstance(given, dict) else given
+
 
 class Message(Frozen):
-    """One message in OpenAI's chat format. Absent parts are left out, since chat templates trip over nulls. A null that
-    comes in is an absent part too: clients of OpenAI's API write one for whatever a message does not have."""
+    """One message in OpenAI's chat format. Absent parts are left out, since chat templates trip over nulls. A null or
+    an empty list that comes in is an absent part too: clients of OpenAI's API write one for whatever a message does not
+    have."""
 
     role: Role
     content: str | None = None
     name: Annotated[str | None, Field(exclude_if=_absent)] = None
     tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_absent)] = ()
     tool_call_id: Annotated[str | None, Field(exclude_if=_absent)] = None
+    reasoning_content: Annotated[str | None, Field(exclude_if=_absent)] = None
+    """What a server took out of the answer as the model's thinking; also read from `reasoning`. Kept, never scored."""
 
     @model_validator(mode="before")
     @classmethod
-    def _without_nulls(cls, given: Any) -> Any:
-        if not isinstance(given, dict) or None not in given.values():
+    def _without_absent_parts(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
             return given
-        return {name: value for name, value in given.items() if value is not None}
+        said = {name: value for name, value in given.items() if value is not None and value != []}
+        if "reasoning" in said and said.get("reasoning_content", said["reasoning"]) == said["reasoning"]:
+            said["reasoning_content"] = said.pop("reasoning")
+        return said
 
 
 class FunctionSpec(Frozen):

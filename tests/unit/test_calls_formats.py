@@ -289,7 +289,7 @@ def test_a_declared_format_is_the_only_one_read() -> None:
     assert text_calls(HERMES_ONE, TOOLS, "pythonic") == Reading(said=HERMES_ONE)
 
 
-def _message(arguments: str | dict[str, JsonValue], content: str | None = None, name: str = "book_table") -> Message:
+def _message(arguments: JsonValue, content: str | None = None, name: str = "book_table") -> Message:
     call = ToolCall(id="c1", function=FunctionCall(name=name, arguments=arguments))
     return Message(role="assistant", content=content, tool_calls=(call,))
 
@@ -302,8 +302,8 @@ def test_native_calls_with_arguments_as_text_or_object(arguments: str | dict[str
 
 def test_no_text_where_arguments_would_stand_is_no_arguments() -> None:
     """Servers send it for tools that have none."""
-    readings = [message_calls(_message(blank, name="open_hours.get"), TOOLS) for blank in ("", " ")]
-    assert readings == [Reading((Call(name="open_hours.get"),), "", "openai")] * 2
+    readings = [message_calls(_message(blank, name="open_hours.get"), TOOLS) for blank in ("", " ", None)]
+    assert readings == [Reading((Call(name="open_hours.get"),), "", "openai")] * 3
 
 
 def test_requests_one_after_the_other_are_as_good_as_a_batch() -> None:
@@ -319,6 +319,9 @@ def test_requests_one_after_the_other_are_as_good_as_a_batch() -> None:
         _message('"{}"'),
         _message("{}{}"),
         _message("null"),
+        _message([1]),
+        _message(5),
+        _message(True),
         _message({}, name=""),
         _message({}, HERMES_ONE),
         _message({}, "<tool_call>"),
