@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from app.domain.tasks import Context
 from app.domain.values import FiniteNumber, Frozen, Name, Unit, WholeNumber, require_encodable
@@ -14,15 +14,27 @@ EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 """Chosen by the game: letters, digits and `. _ : -`."""
 
 
+def _written_out(value: object) -> object:
+    """A number would be taken for seconds since 1970, which no game means."""
+    if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
+        return value
+    raise ValueError("Input should be a time in ISO 8601, such as 2031-04-03T09:15:00Z")
+
+
 def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC)
+    if moment.tzinfo is None:
+        raise ValueError("Input should say its time zone: with Z at the end for UTC, or an offset such as +02:00")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("Input should be a time in the years 1 to 9999 of UTC") from None
 
 
 def _listed(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-GameTime = Annotated[AwareDatetime, AfterValidator(_in_utc)]
+GameTime = Annotated[datetime, BeforeValidator(_written_out), AfterValidator(_in_utc)]
 """Of the world, not of the server: ISO 8601 with its zone, kept in UTC. A game maps its calendar onto it."""
 
 Phrase = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(require_encodable)]
