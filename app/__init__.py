@@ -20,6 +20,7 @@ Read in this order:
     web         what every door shares       api, viewer the doors: for programs, for people
     compat      doors that speak as other services do
     settings    the one reader of the process environment
+    discovery   what stands in a folder or behind an entry point
     main        the one place where concrete classes meet
     cli         the command line
 

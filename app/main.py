@@ -2,19 +2,14 @@
 
 import asyncio
 import contextlib
-import importlib
 import logging
-import pkgutil
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import entry_points, version
-from types import ModuleType
+from importlib.metadata import version
 
 from fastapi import FastAPI
 
-import app.envs
-import app.envs.community
 from app.api.catalogue import catalogue_router
 from app.api.characters import characters_router
 from app.api.environments import environment_router
@@ -27,6 +22,7 @@ from app.compat.atropos.desk import Desk
 from app.compat.atropos.root import AtRoot
 from app.compat.atropos.routes import PREFIX as ATROPOS
 from app.compat.atropos.routes import atropos_router
+from app.discovery import discover
 from app.domain.budgets import BudgetConfig
 from app.envs.npc_arena import NpcArena
 from app.judges.configuration import ChatJudgeConfig
@@ -36,15 +32,26 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels, reports_of
 from app.judges.prices import Prices
 from app.packaged import packaged_folder
-from app.ports import Clock, Environment, JudgementMemory, Observer, OpenedJudge, Panels, Retriever, Workers
-from app.rag.nothing import NoWorlds
+from app.ports import (
+    Clock,
+    Environment,
+    JudgementMemory,
+    NoRetriever,
+    Observer,
+    OpenedJudge,
+    Panels,
+    Retriever,
+    Workers,
+)
 from app.sandbox.pool import ProcessWorkers, usual_size
 from app.service.catalogue import Catalogue
 from app.service.difficulty import Difficulty
 from app.service.dispatch import Dispatcher
+from app.service.drafting import Drafting
 from app.service.editions import Editions
 from app.service.gateway import Gateway
 from app.service.rescoring import Rescorer
+from app.service.retrieval import Retrieval
 from app.service.roster import judge_roster
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
@@ -71,32 +78,6 @@ DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores 
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def discover() -> dict[str, type[Environment]]:
-    """Every environment in `app.envs`, `app.envs.community` and the entry-point group, by name."""
-    modules = [*_modules_in(app.envs), *_modules_in(app.envs.community)]
-    classes = [found for module in modules for found in _environments_in(module)]
-    classes += [point.load() for point in entry_points(group="atropos_environments.envs")]
-    named: dict[str, type[Environment]] = {}
-    for environment in classes:
-        if environment.name in named:
-            raise ValueError(f"two environments are called {environment.name!r}")
-        named[environment.name] = environment
-    return named
-
-
-def _modules_in(package: ModuleType) -> list[ModuleType]:
-    found = pkgutil.iter_modules(package.__path__, package.__name__ + ".")
-    return [importlib.import_module(module.name) for module in found if not module.ispkg]
-
-
-def _environments_in(module: ModuleType) -> list[type[Environment]]:
-    return [
-        value
-        for value in vars(module).values()
-        if isinstance(value, type) and Environment in value.__mro__[1:] and value.__module__ == module.__name__
-    ]
 
 
 def judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
@@ -172,6 +153,8 @@ def gateway_of(
     editions = Editions(catalogue, store.sheets)
     runs = RunBook(store.runs, clock)
     shelf = Shelf(store.tasks)
+    retrieval = Retrieval(retriever)
+    drafting = Drafting(catalogue, retrieval)
     return Gateway(
         catalogue=catalogue,
         dispatcher=Dispatcher(
@@ -180,7 +163,7 @@ def gateway_of(
             tasks=store.tasks,
             shelf=shelf,
             runs=runs,
-            retriever=retriever,
+            retrieval=retrieval,
             panels=panels,
             difficulty=Difficulty(store.outcomes),
             observer=observer,
@@ -210,10 +193,9 @@ def gateway_of(
             clock=clock,
         ),
         trier=Trier(
-            catalogue=catalogue,
+            drafting=drafting,
             panels=panels,
             workers=workers,
-            retriever=retriever,
             observer=observer,
             gates={gate.flag: gate.notices for gate in GATES},
         ),
@@ -252,7 +234,7 @@ def create_app(
     workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
     observer.watch_workers(lambda: workers.waiting)
     classes = environments if environments is not None else discover()
-    gateway = gateway_of(classes, store, panels, workers, retriever or NoWorlds(), observer, clock or _now)
+    gateway = gateway_of(classes, store, panels, workers, retriever or NoRetriever(), observer, clock or _now)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",

@@ -277,6 +277,13 @@ class Retriever(Protocol):
         naming `world` when there is no such world."""
 
 
+class NoRetriever:
+    """Where nothing is kept of any world."""
+
+    async def retrieve(self, query: ContextQuery) -> Context:
+        raise InvalidRequest(f"there is no world {query.world!r}: nothing is kept of worlds here", field="world")
+
+
 @runtime_checkable
 class ExplainingRetriever(Protocol):
     """A retriever that can say why."""

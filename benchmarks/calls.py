@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from app.calls.formats.format import ToolFormat
 from app.calls.formats.registry import FORMATS
 from app.calls.reading import text_calls
+from app.discovery import discover
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.main import discover
 from app.ports import Environment, Tools
 from app.service.judging import NoPanel
 from app.sources.configured import ConfiguredDatasets

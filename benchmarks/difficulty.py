@@ -18,8 +18,7 @@ from app.domain.values import Frozen, Split
 from app.envs.tool_calling import ToolCalling
 from app.judges.panels import ConfiguredPanels
 from app.main import gateway_of
-from app.ports import Environment, NoWorkers, Tools
-from app.rag.nothing import NoWorlds
+from app.ports import Environment, NoRetriever, NoWorkers, Tools
 from app.service.gateway import Gateway
 from app.service.requests import GroupReply, GroupToScore, HandedOut, NextBatch, ScoreRequest, Select
 from app.sources.configured import ConfiguredDatasets
@@ -145,7 +144,7 @@ async def _train(case: Case, select: Select) -> Trained:
             store,
             ConfiguredPanels({}, {}, fallback=()),
             NoWorkers(),
-            NoWorlds(),
+            NoRetriever(),
             SilentObserver(),
             lambda: datetime.now(UTC),
         )

@@ -15,9 +15,9 @@ from rich.table import Table
 from app.api.models import EnvironmentList, TaskView
 from app.cli.address import own_address
 from app.cli.scripted import turns_of
+from app.discovery import discover
 from app.domain.tasks import Completion, Message, Turn
 from app.errors import GatewayError
-from app.main import discover
 from app.service.catalogue import Catalogue
 from app.service.requests import Batch, GroupReply, HandedOut, Scored
 from app.settings import read_settings

@@ -16,9 +16,10 @@ from app.envs.npc_arena import Draft, NpcArena
 from app.errors import GatewayError
 from app.judges.gates.registry import GATES
 from app.policies.chat import ChatPolicy
-from app.ports import NoWorkers
-from app.rag.nothing import NoWorlds
+from app.ports import NoRetriever, NoWorkers
 from app.service.catalogue import Catalogue
+from app.service.drafting import Drafting
+from app.service.retrieval import Retrieval
 from app.service.trying import Trial, Trier, TryOptions
 from app.settings import Settings, read_settings
 from app.sheets.drafts import DraftEvent
@@ -93,10 +94,9 @@ async def _tried(
     gates = {gate.flag: gate.notices for gate in GATES}
     async with counted_panels(settings) as panels:
         trier = Trier(
-            catalogue=catalogue,
+            drafting=Drafting(catalogue, Retrieval(NoRetriever())),
             panels=panels,
             workers=NoWorkers(),
-            retriever=NoWorlds(),
             observer=SilentObserver(),
             gates=gates,
         )

@@ -10,7 +10,7 @@ from app.domain.groups import Prompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
 from app.errors import InvalidRequest
-from app.ports import Locate, Observer, Panels, Place, Retriever, Tasks
+from app.ports import Locate, Observer, Panels, Place, Tasks
 from app.service.catalogue import Catalogue, Hosted
 from app.service.choosing import labels_in, locate_in
 from app.service.difficulty import Difficulty, settled, targeted
@@ -18,6 +18,7 @@ from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
 from app.service.requests import TARGET, Batch, HandedOut, MixMember, NextBatch, NextMixedBatch, Select
+from app.service.retrieval import Retrieval
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
 from app.service.shelf import Shelf
@@ -52,7 +53,7 @@ class Dispatcher:
         tasks: Tasks,
         shelf: Shelf,
         runs: RunBook,
-        retriever: Retriever,
+        retrieval: Retrieval,
         panels: Panels,
         difficulty: Difficulty,
         observer: Observer,
@@ -63,7 +64,7 @@ class Dispatcher:
         self._tasks = tasks
         self._shelf = shelf
         self._runs = runs
-        self._retriever = retriever
+        self._retrieval = retrieval
         self._panels = panels
         self._observer = observer
 
@@ -203,7 +204,7 @@ class Dispatcher:
             for place, query in zip(places, queries, strict=True)
             if query is not None and place not in kept
         }
-        found = await asyncio.gather(*(self._retriever.retrieve(query) for query in missing.values()))
+        found = await self._retrieval.of_all(tuple(missing.values()), "params")
         fresh = dict(zip(missing, found, strict=True))
         if source.stream.run and fresh:
             fresh = await self._tasks.freeze(source.stream, fresh)

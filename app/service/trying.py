@@ -1,9 +1,7 @@
 """Trying what somebody is still writing: everything that scoring would do, and nothing that is kept."""
 
 import asyncio
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Annotated
 
 from pydantic import BaseModel, Field, JsonValue
@@ -11,14 +9,11 @@ from pydantic import BaseModel, Field, JsonValue
 from app.domain.judging import Judgement
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, Message, Passage, Withheld
+from app.domain.tasks import Completion, Message, Passage, Withheld
 from app.domain.values import FiniteNumber, Frozen
-from app.errors import EnvironmentUnavailable, GatewayError
-from app.ports import Drafted, Observer, Panels, Retriever, Workers
-from app.service.catalogue import Catalogue
+from app.ports import Drafted, Observer, Panels, Workers
+from app.service.drafting import Drafting
 from app.service.judging import judged_by
-
-log = logging.getLogger(__name__)
 
 
 class TryOptions(Frozen):
@@ -73,37 +68,30 @@ class Trier:
     def __init__(
         self,
         *,
-        catalogue: Catalogue,
+        drafting: Drafting,
         panels: Panels,
         workers: Workers,
-        retriever: Retriever,
         observer: Observer,
         gates: Mapping[str, str],
     ) -> None:
         """`gates`: what each notices, by flag."""
-        self._catalogue = catalogue
+        self._drafting = drafting
         self._panels = panels
         self._workers = workers
-        self._retriever = retriever
         self._observer = observer
         self._gates = gates
 
     def drafted(self, environment: str, draft: BaseModel) -> Drafted:
         """InvalidRequest naming `draft.<field>`; EnvironmentUnavailable when the environment breaks over the draft."""
-        hosted = self._catalogue.hosted(environment)
-        with _foreseen(environment):
-            return hosted.environment.draft(draft)
+        return self._drafting.drafted(environment, draft)
 
     async def try_out(self, environment: str, draft: BaseModel, wanted: TryOptions) -> Trial:
         """Refuses what cannot be tried; what goes wrong while it is scored is `unscored` with its reason."""
         began = asyncio.get_running_loop().time()
         made = self.drafted(environment, draft)
         panel = None if made.environment.rubric is None else self._panels.panel(environment, wanted.options)
-        with _foreseen(environment):
-            query = made.environment.query(made.task)
-        context = Context() if query is None else await self._retriever.retrieve(query)
-        with _foreseen(environment):
-            task = made.environment.place(made.task, context)
+        placed = await self._drafting.placed(made, "draft.params")
+        task, context = placed.task, placed.context
         what = f"{environment}, a draft"
         judged = await judged_by(
             made.environment, task, wanted.completions, wanted.options, panel, self._workers, what=what
@@ -129,15 +117,3 @@ class Trier:
         if score.gate != 0.0:
             return ()
         return tuple(Noticed(flag=flag, notices=self._gates.get(flag, "")) for flag in score.flags)
-
-
-@contextmanager
-def _foreseen(environment: str) -> Iterator[None]:
-    """Lets an environment's own refusals through; of any other fault the caller learns that it is not theirs."""
-    try:
-        yield
-    except GatewayError:
-        raise
-    except Exception as error:
-        log.exception("a draft could not be made into a task: %s", environment)
-        raise EnvironmentUnavailable(f"{environment}: it broke over this draft; the service's log says how") from error

@@ -9,9 +9,9 @@ from typing import TypeVar
 from pydantic import BaseModel
 
 from app.api.catalogue import SPLITS, description_of
+from app.discovery import discover
 from app.domain.sources import Dataset
 from app.domain.tasks import Message, Task, ToolSpec
-from app.main import discover
 from app.ports import Environment
 from app.prompts import canonical_json
 from docs.markdown import code, fenced, table

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from pydantic import JsonValue, SecretStr
 
-from app.main import create_app, discover
+from app.discovery import discover
+from app.main import create_app
 from app.settings import Settings
 from docs.markdown import code, table
 

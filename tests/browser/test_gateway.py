@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from app.main import discover
+from app.discovery import discover
 from tests.browser.chromium import strangers, violations, watched
 from tests.serving import serving
 

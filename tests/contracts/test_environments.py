@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 
+from app.discovery import discover
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
@@ -15,7 +16,6 @@ from app.domain.values import Split
 from app.errors import InvalidRequest
 from app.judges.offline import OfflineJudge
 from app.judges.panels import ConfiguredPanels
-from app.main import discover
 from app.ports import Environment, Tools
 from app.service.judging import NoPanel
 from app.sources.configured import ConfiguredDatasets

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
+from app.discovery import discover
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Reason
 from app.domain.tasks import Completion
 from app.judges.panels import ConfiguredPanels
-from app.main import discover
 from app.ports import Environment, Tools
 from app.settings import PREFIX, Settings, read_settings
 from docs.generate import FILES, PARTS, ROOT, main, pages, stale

@@ -1,0 +1,36 @@
+"""What stands in a folder or behind an entry point, by name."""
+
+import importlib
+import pkgutil
+from importlib.metadata import entry_points
+from types import ModuleType
+
+import app.envs
+import app.envs.community
+from app.ports import Environment
+
+
+def discover() -> dict[str, type[Environment]]:
+    """Every environment in `app.envs`, `app.envs.community` and the entry-point group, by name."""
+    modules = [*_modules_in(app.envs), *_modules_in(app.envs.community)]
+    classes = [found for module in modules for found in _environments_in(module)]
+    classes += [point.load() for point in entry_points(group="atropos_environments.envs")]
+    named: dict[str, type[Environment]] = {}
+    for environment in classes:
+        if environment.name in named:
+            raise ValueError(f"two environments are called {environment.name!r}")
+        named[environment.name] = environment
+    return named
+
+
+def _modules_in(package: ModuleType) -> list[ModuleType]:
+    found = pkgutil.iter_modules(package.__path__, package.__name__ + ".")
+    return [importlib.import_module(module.name) for module in found if not module.ispkg]
+
+
+def _environments_in(module: ModuleType) -> list[type[Environment]]:
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type) and Environment in value.__mro__[1:] and value.__module__ == module.__name__
+    ]
