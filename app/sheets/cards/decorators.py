@@ -1,0 +1,49 @@
+"""Decorators: lines at the head of an entry's content that say when and where it is used, `@@name value`."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+MOST: Final = 64
+_LINE: Final = re.compile(r"(@@@?)([A-Za-z_]+)(?:[ \t]+(.*))?")
+
+
+@dataclass(frozen=True)
+class Decorator:
+    name: str
+    value: str
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Where commas part several."""
+        return tuple(part for part in (one.strip() for one in self.value.split(",")) if part)
+
+
+@dataclass(frozen=True)
+class Decorated:
+    """Each chain begins with a decorator; the rest are what to fall back on, in turn, where it means nothing here."""
+
+    content: str
+    chains: tuple[tuple[Decorator, ...], ...]
+
+
+def undecorated(content: str) -> Decorated:
+    """The content without its decorators; as it was where it has none."""
+    lines = content.split("\n")
+    chains: list[list[Decorator]] = []
+    read = 0
+    for line in lines[: 4 * MOST]:
+        found = _LINE.fullmatch(line.strip())
+        if found is None and (line.strip() or not chains):
+            break
+        read += 1
+        if found is None:
+            continue
+        decorator = Decorator(found[2].casefold(), (found[3] or "").strip())
+        if found[1] == "@@@" and chains:
+            chains[-1].append(decorator)
+        else:
+            chains.append([decorator])
+    if not chains:
+        return Decorated(content, ())
+    return Decorated("\n".join(lines[read:]).strip("\n"), tuple(tuple(chain) for chain in chains[:MOST]))

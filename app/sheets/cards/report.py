@@ -1,0 +1,56 @@
+"""What became of a file that was imported: what went where, what is only kept, and what had to be assumed."""
+
+from collections import Counter
+
+from app.domain.values import Frozen
+
+
+class Mapped(Frozen):
+    """`times` counts entries of a lorebook, which are told together: `entries[].keys`."""
+
+    field: str
+    to: str
+    times: int = 1
+
+
+class Kept(Frozen):
+    """Comes back at an export as it was, and is used by nothing here."""
+
+    field: str
+    why: str
+    times: int = 1
+
+
+class ImportReport(Frozen):
+    source: str
+    """What was read: `character card V2`, `lorebook V3` …"""
+    mapped: tuple[Mapped, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    assumed: tuple[str, ...] = ()
+    """What the file does not say and the import decided."""
+
+
+class Notes:
+    """Collects a report while a file is read."""
+
+    def __init__(self) -> None:
+        self._mapped: Counter[tuple[str, str]] = Counter()
+        self._kept: Counter[tuple[str, str]] = Counter()
+        self._assumed: list[str] = []
+
+    def mapped(self, field: str, to: str) -> None:
+        self._mapped[field, to] += 1
+
+    def kept(self, field: str, why: str) -> None:
+        self._kept[field, why] += 1
+
+    def assumed(self, what: str) -> None:
+        self._assumed.append(what)
+
+    def report(self, source: str) -> ImportReport:
+        return ImportReport(
+            source=source,
+            mapped=tuple(Mapped(field=field, to=to, times=times) for (field, to), times in self._mapped.items()),
+            kept=tuple(Kept(field=field, why=why, times=times) for (field, why), times in self._kept.items()),
+            assumed=tuple(dict.fromkeys(self._assumed)),
+        )
