@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -15,7 +15,6 @@ from app.ports import Drafted, Events, ExplainingRetriever, Lorebooks, Retriever
 from app.service.catalogue import Catalogue
 from app.service.drafting import Drafting
 from app.sheets.casting import Staging
-from app.sheets.scenes import Line
 from app.sheets.schema import Text
 
 MOST_EVENTS = 1000
@@ -47,25 +46,30 @@ class Question(Frozen):
     """Game time; the newest event's when null."""
 
 
+class Said(Frozen):
+    """As OpenAI's chat format has it: `user` is the player, `assistant` the character."""
+
+    role: Literal["user", "assistant"]
+    content: Text
+
+
 class Moment(Staging):
-    """A moment of a game in which a character is to answer, given as a scene is."""
+    """A moment of a game in which a character is to answer."""
 
     character: Name
     """The id of a sheet that is served."""
-    conversation: Annotated[tuple[Line, ...], Field(max_length=200)] = ()
-    """What has been said, in turns, the player first. It ends with the player's line that is to be answered, or with
-    the character's last line where `event` is."""
+    conversation: Annotated[tuple[Said, ...], Field(max_length=200)] = ()
+    """What has been said, in turns, the player first: a greeting of the character's stands in its prompt. It ends with
+    the player's line that is to be answered, or with the character's last line where `event` is."""
     event: Text | None = None
     """What happens before the character's eyes, to be answered in the place of a line."""
 
     @model_validator(mode="after")
     def _to_be_answered(self) -> Self:
-        if any(line.speaker != ("player", "npc")[turn % 2] for turn, line in enumerate(self.conversation)):
-            raise ValueError("a conversation alternates, the player first")
+        if any(line.role != ("user", "assistant")[turn % 2] for turn, line in enumerate(self.conversation)):
+            raise ValueError("a conversation alternates between user and assistant, user first")
         if len(self.conversation) % 2 != (self.event is None):
-            raise ValueError(
-                "a conversation ends with the player's line, or with the character's where an event is given"
-            )
+            raise ValueError("a conversation ends with user, or with assistant where an event is given")
         return self
 
 
@@ -181,7 +185,10 @@ class WorldDesk:
         )
 
     def _drafted(self, world: str, moment: Moment) -> Drafted:
-        said = [line.model_dump(mode="json") for line in moment.conversation]
+        said = [
+            {"speaker": "player" if line.role == "user" else "npc", "text": line.content}
+            for line in moment.conversation
+        ]
         opening = {"event": moment.event} if moment.event is not None else {"player": said.pop()["text"]}
         staging = {name: getattr(moment, name) for name in Staging.model_fields}
         kind = self._catalogue.hosted(self._environment).environment.Draft
