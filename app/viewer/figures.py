@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 MAX_BARS = 64
 _BAR_WIDTH, _GAP, _HEIGHT = 7, 2, 26
@@ -29,6 +30,11 @@ class BarChart:
 
 def number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
+
+
+def day_and_time(time: datetime | None) -> str:
+    """To the second, with four digits of the year, in the zone that it has; empty for none."""
+    return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")
 
 
 def signed(value: float) -> str:

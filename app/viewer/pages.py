@@ -20,8 +20,10 @@ from app.viewer.calls import offered
 from app.viewer.cards import OFFLINE_JUDGE, cards_of, lines_of
 from app.viewer.figures import bar_chart
 from app.viewer.rendering import Renderer
+from app.viewer.retrieved import retrieved
 from app.viewer.scorings import columns_of
 from app.viewer.text import as_json, excerpt, visible
+from app.viewer.worlds import WorldPages, worlds_router
 
 PAGE_SIZE = 50
 _NEAR = 200
@@ -44,13 +46,17 @@ def viewer_router(
     environments: Sequence[str] = (),
     judges: Callable[[], Sequence[JudgeEntry]] = tuple,
     queues: Callable[[], Awaitable[Sequence[Explained]]] = _no_queues,
+    worlds: WorldPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are offered as a filter; without any, it is a field to type in.
-    `judges` says who judges at the moment, `queues` what waits for Atropos' trainers."""
+    `judges` says who judges at the moment, `queues` what waits for Atropos' trainers. Without `worlds` there are no
+    pages of them."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
     assets = assets_router(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.include_router(assets.router)
+    if worlds is not None:
+        router.include_router(worlds_router(worlds, renderer))
 
     @router.get("/")
     async def newest(
@@ -82,7 +88,8 @@ def viewer_router(
     ) -> Response:
         detail = await views.group(group_id) if _is_group_id(group_id) else None
         if detail is None:
-            return renderer.page(request, "missing.html", {"wanted": visible(group_id[:100])}, status=404)
+            gone = {"kind": "group", "wanted": visible(group_id[:100]), "path": "/", "all": "Show the newest groups."}
+            return renderer.page(request, "missing.html", gone, status=404)
         where = _filter(environment, run, outcome, None)
         newer, older = (None, None) if at is None else await _neighbours(views, where, at)
         return renderer.page(
@@ -124,6 +131,7 @@ def _explanation(detail: GroupDetail) -> dict[str, object]:
         "prompt": lines_of(prompt.messages),
         "tools": offered(prompt.tools),
         "metadata": excerpt(as_json(prompt.metadata), 4000),
+        "retrieved": retrieved(detail.task.key.context),
         "scorings": columns_of(detail),
     }
 

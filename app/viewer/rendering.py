@@ -1,7 +1,6 @@
 """Templates to pages: everything escaped, nothing undefined, always encodable."""
 
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -10,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from app.domain.groups import GroupFilter
-from app.viewer.figures import heat, number
+from app.viewer.figures import day_and_time, heat, number
 from app.viewer.text import visible
 
 
@@ -23,7 +22,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(moment=_moment, number=number, heat=heat, visible=visible)
+        self._environment.filters.update(moment=day_and_time, number=number, heat=heat, visible=visible)
         self._environment.globals.update(query=_query)
         self._assets = f"/view/assets/{assets_version}"
 
@@ -34,10 +33,6 @@ class Renderer:
             root=root, assets=root + self._assets, base=str(request.base_url).rstrip("/"), **values
         )
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status)
-
-
-def _moment(time: datetime) -> str:
-    return time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _query(where: GroupFilter, **more: object) -> str:
