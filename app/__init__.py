@@ -8,6 +8,7 @@ Read in this order:
     ports       the seams between the core and everything that touches the world
     rewards     how parts become a reward; the statistics of a group
     prompts     templates and digests        sheets      character sheets
+    lorebooks   which of their entries a conversation calls up
     grading     what a reply commits to          word_problems   arithmetic made from stories
     conversations   that wait for a reply, as data sets hold them and as we wrote them
     calls       tool calls in replies           tool_tasks      tasks that ask for them

@@ -24,7 +24,7 @@ class Pattern:
 
     def __init__(self, expression: "re2._Regexp") -> None:
         self._expression = expression
-        self._size = max(1, expression.programsize)
+        self._size: int = max(1, expression.programsize)
 
     def matches(self, text: str) -> bool:
         """All of it. ValueError for a text too long for this pattern."""
@@ -35,9 +35,13 @@ class Pattern:
         found = self._expression.search(self._short(text))
         return None if found is None else found.span()
 
+    def steps(self, text: str) -> int:
+        """At most as many does it take over this text."""
+        return len(text.encode("utf-8")) * self._size
+
     def _short(self, text: str) -> str:
-        size = len(text.encode("utf-8"))
-        if size * self._size > MOST_STEPS:
+        if self.steps(text) > MOST_STEPS:
+            size = len(text.encode("utf-8"))
             raise ValueError(f"the pattern may take more than {MOST_STEPS:,} steps over {size:,} bytes")
         return text
 
