@@ -179,7 +179,8 @@ def _own_lines(source: Source) -> Iterator[Finding]:
 def _spoken_lines(sheet: CharacterSheet) -> Iterator[tuple[FieldPath, str]]:
     for number, example in enumerate(sheet.voice.examples):
         yield ("voice", "examples", number, "reply"), example.reply
-    yield ("scenario", "greeting"), sheet.scenario.greeting
+    if sheet.scenario.greeting is not None:
+        yield ("scenario", "greeting"), sheet.scenario.greeting
     for number, exemplar in enumerate(sheet.probes.exemplars):
         yield ("probes", "exemplars", number, "reply"), exemplar.reply
 
@@ -200,13 +201,7 @@ def _pointers(source: Source, known: Mapping[str, CharacterSheet], gates: frozen
 
 def _doubts(source: Source, used: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
     sheet = source.sheet
-    if not sheet.voice.examples:
-        yield source.finding("warning", ("voice", "examples"), "without examples a voice is only described")
-    if not sheet.voice.counter_examples:
-        message = "no counter-examples: judges do not see what the character would never say"
-        yield source.finding("warning", ("voice", "counter_examples"), message)
-    if not sheet.probes.exemplars:
-        yield source.finding("warning", ("probes", "exemplars"), "no exemplars: judges cannot be tested on this one")
+    yield from _unsaid(source)
     for number, secret in enumerate(sheet.secrets):
         at: FieldPath = ("secrets", number, "leak_terms")
         if not secret.leak_terms:
@@ -215,6 +210,35 @@ def _doubts(source: Source, used: Mapping[str, frozenset[str]]) -> Iterator[Find
             if _generic(term, sheet, used):
                 message = f"{term!r} is too common: innocent replies would count as leaks"
                 yield source.finding("warning", (*at, place), message)
+
+
+def _unsaid(source: Source) -> Iterator[Finding]:
+    """What an author left open, or a card has no field for."""
+    sheet = source.sheet
+    core, voice, knowledge, probes = sheet.core, sheet.voice, sheet.knowledge, sheet.probes
+    described = core.description or core.personality or core.backstory or core.traits
+    if not (described or voice.style or voice.examples or voice.dialogue):
+        yield source.finding("error", ("core",), "nothing says who this is: no reply could be told from any other")
+    doubts: list[tuple[bool, FieldPath, str]] = [
+        (not (core.principles or core.goals), ("core",), "no principles and goals: judges must guess at motives"),
+        (not (voice.examples or voice.dialogue), ("voice", "examples"), "without examples a voice is only described"),
+        (not voice.markers, ("voice", "markers"), "no markers: the offline judge cannot hear the voice"),
+        (
+            not voice.counter_examples,
+            ("voice", "counter_examples"),
+            "no counter-examples: judges do not see what the character would never say",
+        ),
+        (
+            not (knowledge.as_of or knowledge.knows or knowledge.does_not_know),
+            ("knowledge",),
+            "nothing says what the character knows: judges cannot hold too much knowledge against it",
+        ),
+        (not probes.gold_facts, ("probes", "gold_facts"), "no gold facts: judges have nothing to check facts with"),
+        (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this one"),
+    ]
+    for missing, at, message in doubts:
+        if missing:
+            yield source.finding("warning", at, message)
 
 
 def _generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]]) -> bool:

@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
 
+from app.domain.lorebooks import Lorebook
 from app.domain.values import FiniteJson, Frozen, Name, WholeNumber
 
 POLICY = Field(json_schema_extra={"audience": "policy"})
@@ -17,7 +18,20 @@ POLICY = Field(json_schema_extra={"audience": "policy"})
 JUDGE = Field(json_schema_extra={"audience": "judge"})
 """Judges and gates see this; no prompt, task or listing shows it."""
 
+CALLED_UP = Field(json_schema_extra={"audience": "called_up"})
+"""Neither prompts nor judges are shown the whole: what the conversation calls up is among the passages of both."""
+
+
+def _absent(value: object) -> bool:
+    return value is None or value == ()
+
+
+SAID = Field(exclude_if=_absent)
+"""Left out where nothing is said, so that sheets which say all there was to say keep their digests."""
+
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]
+Prose = Annotated[str, StringConstraints(min_length=1, max_length=40_000, strip_whitespace=True)]
+"""Free text, as character cards have it."""
 Word = Annotated[str, StringConstraints(min_length=1, max_length=120, strip_whitespace=True)]
 Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
 """ISO 639-1."""
@@ -66,29 +80,32 @@ class Identity(SheetPart):
     name: Annotated[Word, POLICY]
     aliases: Annotated[Words, POLICY] = ()
     """Other names for the same person: first name, title, nickname."""
-    role: Annotated[Text, POLICY]
+    role: Annotated[Text | None, POLICY, SAID] = None
     faction: Annotated[Word | None, POLICY] = None
     circles: Annotated[Words, JUDGE] = ()
     """Names besides the id by which an event's visibility may mean this character: factions, households, places."""
-    species: Annotated[Word, POLICY]
-    age: Annotated[Word, POLICY]
-    pronouns: Annotated[Word, POLICY]
-    appearance: Annotated[Text, POLICY]
+    species: Annotated[Word | None, POLICY, SAID] = None
+    age: Annotated[Word | None, POLICY, SAID] = None
+    pronouns: Annotated[Word | None, POLICY, SAID] = None
+    appearance: Annotated[Text | None, POLICY, SAID] = None
     is_machine: Annotated[bool, POLICY] = False
     """The character really is a machine and may say so."""
 
 
 class Core(SheetPart):
-    stance: Annotated[Literal["good", "ambivalent", "villain"], POLICY]
+    stance: Annotated[Literal["good", "ambivalent", "villain"] | None, POLICY, SAID] = None
     """Where the character stands; a villain stays one, and malice that fits the sheet is not a fault."""
-    traits: Annotated[Texts, POLICY]
-    principles: Annotated[Texts, POLICY]
-    contradictions: Annotated[Texts, POLICY]
+    traits: Annotated[Texts, POLICY, SAID] = ()
+    principles: Annotated[Texts, POLICY, SAID] = ()
+    contradictions: Annotated[Texts, POLICY, SAID] = ()
     """What keeps the character from being a caricature."""
-    goals: Annotated[Texts, POLICY]
-    fears: Annotated[Texts, POLICY]
-    flaws: Annotated[Texts, POLICY]
-    backstory: Annotated[Text, POLICY]
+    goals: Annotated[Texts, POLICY, SAID] = ()
+    fears: Annotated[Texts, POLICY, SAID] = ()
+    flaws: Annotated[Texts, POLICY, SAID] = ()
+    backstory: Annotated[Text | None, POLICY, SAID] = None
+    description: Annotated[Prose | None, POLICY, SAID] = None
+    """Who this is, in free text and whatever form the author likes."""
+    personality: Annotated[Prose | None, POLICY, SAID] = None
 
 
 class Catchphrase(SheetPart):
@@ -111,17 +128,19 @@ class CounterExample(SheetPart):
 
 class Voice(SheetPart):
     language: Annotated[Language, POLICY] = "en"
-    style: Annotated[Text, POLICY]
+    style: Annotated[Text | None, POLICY, SAID] = None
     """Register and manner."""
     dialect: Annotated[Text | None, POLICY] = None
-    sentence_length: Annotated[Text, POLICY]
-    markers: Annotated[Words, POLICY]
+    sentence_length: Annotated[Text | None, POLICY, SAID] = None
+    markers: Annotated[Words, POLICY, SAID] = ()
     """Words and turns of phrase that give the speaker away."""
     catchphrases: Annotated[tuple[Catchphrase, ...], POLICY] = ()
     forbidden_words: Annotated[Words, POLICY] = ()
     """Words that the character would never use."""
-    examples: Annotated[tuple[VoiceExample, ...], POLICY]
+    examples: Annotated[tuple[VoiceExample, ...], POLICY, SAID] = ()
     """To be imitated, not copied."""
+    dialogue: Annotated[Prose | None, POLICY, SAID] = None
+    """Talk that shows the voice, where it is no exchange of a line and a reply."""
     counter_examples: Annotated[tuple[CounterExample, ...], JUDGE] = ()
 
 
@@ -132,11 +151,11 @@ class Misconception(SheetPart):
 
 
 class Knowledge(SheetPart):
-    as_of: Annotated[Text, POLICY]
+    as_of: Annotated[Text | None, POLICY, SAID] = None
     """The moment, in the world's own words, after which the character knows nothing."""
-    tech_era: Annotated[Text, POLICY]
-    knows: Annotated[Texts, POLICY]
-    does_not_know: Annotated[Texts, POLICY]
+    tech_era: Annotated[Text | None, POLICY, SAID] = None
+    knows: Annotated[Texts, POLICY, SAID] = ()
+    does_not_know: Annotated[Texts, POLICY, SAID] = ()
     """Subjects on which the character is ignorant, without the answers."""
     misconceptions: Annotated[tuple[Misconception, ...], POLICY] = ()
 
@@ -188,9 +207,9 @@ class LoreFact(SheetPart):
 
 class Boundaries(SheetPart):
     forbidden_topics: Annotated[Texts, POLICY] = ()
-    refusal_style: Annotated[Text, POLICY]
+    refusal_style: Annotated[Text | None, POLICY, SAID] = None
     """How the character declines without leaving its role."""
-    content_rating: Annotated[Literal["everyone", "teen", "mature"], POLICY]
+    content_rating: Annotated[Literal["everyone", "teen", "mature"] | None, POLICY, SAID] = None
 
 
 class Action(SheetPart):
@@ -208,18 +227,21 @@ class Actions(SheetPart):
 
 
 class Output(SheetPart):
-    max_words: Annotated[WholeNumber, Field(ge=10, le=400), POLICY]
+    max_words: Annotated[WholeNumber, Field(ge=10, le=400), POLICY] = 120
     narration: Annotated[Literal["none", "short_actions"], POLICY] = "short_actions"
     """Whether the character's own actions may stand between asterisks."""
     speak_only_as_self: Annotated[bool, POLICY] = True
 
 
 class Scenario(SheetPart):
-    location: Annotated[Text, POLICY]
-    situation: Annotated[Text, POLICY]
-    player: Annotated[Text, POLICY]
+    location: Annotated[Text | None, POLICY, SAID] = None
+    situation: Annotated[Prose | None, POLICY, SAID] = None
+    player: Annotated[Text | None, POLICY, SAID] = None
     """Who the player is to this character when nothing else is said."""
-    greeting: Annotated[Text, POLICY]
+    greeting: Annotated[Prose | None, POLICY, SAID] = None
+    """What the character has just said where a scene has no history."""
+    greetings: Annotated[tuple[Prose, ...], POLICY, SAID] = ()
+    """Others it could have said instead. Kept; no prompt shows them."""
 
 
 class Exemplar(SheetPart):
@@ -230,11 +252,11 @@ class Exemplar(SheetPart):
 
 
 class SheetProbes(SheetPart):
-    gold_facts: Annotated[Texts, JUDGE]
+    gold_facts: Annotated[Texts, JUDGE, SAID] = ()
     must_not_mention: Annotated[Words, JUDGE] = ()
-    distractors: Annotated[Texts, JUDGE]
+    distractors: Annotated[Texts, JUDGE, SAID] = ()
     """Fluent replies of another persona, for tests of judges."""
-    exemplars: Annotated[tuple[Exemplar, ...], JUDGE]
+    exemplars: Annotated[tuple[Exemplar, ...], JUDGE, SAID] = ()
 
 
 class GateOverrides(SheetPart):
@@ -247,17 +269,19 @@ class CharacterSheet(SheetPart):
 
     meta: Annotated[Meta, POLICY]
     identity: Annotated[Identity, POLICY]
-    core: Annotated[Core, POLICY]
-    voice: Annotated[Voice, POLICY]
-    knowledge: Annotated[Knowledge, POLICY]
+    core: Annotated[Core, POLICY] = Core()
+    voice: Annotated[Voice, POLICY] = Voice()
+    knowledge: Annotated[Knowledge, POLICY] = Knowledge()
     secrets: Annotated[tuple[SheetSecret, ...], POLICY] = ()
     relationships: Annotated[tuple[Relationship, ...], POLICY] = ()
     lore_facts: Annotated[tuple[LoreFact, ...], POLICY] = ()
-    boundaries: Annotated[Boundaries, POLICY]
+    lorebook: Annotated[Lorebook | None, CALLED_UP, SAID] = None
+    """What this character alone can be reminded of, by the rules of lorebooks."""
+    boundaries: Annotated[Boundaries, POLICY] = Boundaries()
     actions: Annotated[Actions, POLICY] = Actions()
-    output: Annotated[Output, POLICY]
-    scenario: Annotated[Scenario, POLICY]
-    probes: Annotated[SheetProbes, JUDGE]
+    output: Annotated[Output, POLICY] = Output()
+    scenario: Annotated[Scenario, POLICY] = Scenario()
+    probes: Annotated[SheetProbes, JUDGE] = SheetProbes()
     gates: Annotated[GateOverrides, JUDGE] = GateOverrides()
 
     @model_validator(mode="after")

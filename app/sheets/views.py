@@ -18,8 +18,9 @@ class CharacterCard(Frozen):
     genre: str
     world: str
     language: str
-    role: str
-    stance: str
+    role: str | None
+    stance: str | None
+    """Null where the sheet does not say."""
     summary: str
     held_out: bool
     """Kept out of training: in the test split only."""
@@ -51,14 +52,22 @@ def policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[st
 
 
 def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
-    """Everything but what only tests of judges use: exemplary replies and another persona's lines."""
+    """Everything but what only tests of judges use, exemplary replies and another persona's lines, and but what this
+    conversation does not call up."""
     return sheet.model_dump(
-        mode="json", exclude={"probes": {"exemplars", "distractors"}, "gates": True, "meta": {"extensions", "held_out"}}
+        mode="json",
+        exclude={
+            "probes": {"exemplars", "distractors"},
+            "gates": True,
+            "meta": {"extensions", "held_out"},
+            "lorebook": True,
+            "scenario": {"greetings"},
+        },
     )
 
 
 def audience(field: FieldInfo) -> str | None:
-    """`policy` or `judge`; None for a field that was not marked."""
+    """`policy`, `judge` or `called_up`; None for a field that was not marked."""
     extra = field.json_schema_extra
     marked = extra.get("audience") if isinstance(extra, dict) else None
     return marked if isinstance(marked, str) else None

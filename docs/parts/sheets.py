@@ -15,7 +15,9 @@ from docs.markdown import code, table
 from docs.parts.schemas import Fields
 
 HEADS = ("field", "type", "default", "seen by", "meaning")
-SEEN_BY = {"policy": "policy", "judge": "judges only"}
+SEEN_BY = {"policy": "policy", "judge": "judges only", "called_up": "both, where it is called up"}
+ELSEWHERE = {"lorebook": "A lorebook, or nothing: with the fields that `PUT /worlds/{world}/lorebooks/{name}` takes."}
+"""Blocks whose fields are not those of sheets, and where they are told."""
 
 
 def characters() -> str:
@@ -56,6 +58,9 @@ def sheet_fields() -> str:
 
 
 def _block(name: str, field: FieldInfo) -> str:
+    if name in ELSEWHERE:
+        meaning = " ".join((field.description or "").split())
+        return f"### {name}\n\n{ELSEWHERE[name]} {meaning} Seen by {SEEN_BY[str(audience(field))]}."
     part, many = _part(field)
     if part is None:
         raise TypeError(f"{name}: a sheet consists of parts")

@@ -59,7 +59,7 @@ def words(text: str) -> list[str]:
 def all_of(sheet: CharacterSheet) -> Iterator[tuple[str, str]]:
     yield from (("example", example.reply) for example in sheet.voice.examples)
     yield from (("exemplar", exemplar.reply) for exemplar in sheet.probes.exemplars)
-    yield ("greeting", sheet.scenario.greeting)
+    yield ("greeting", sheet.scenario.greeting or "")
 
 
 def test_the_roster_covers_what_it_is_there_to_cover() -> None:

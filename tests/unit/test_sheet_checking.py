@@ -51,7 +51,7 @@ def test_what_ships_is_without_fault() -> None:
     [
         ("schema_version: 1", "schema_version: 2", "schema_version", "meta.schema_version", "reads up to 1"),
         ("  max_words: 40", "  max_words: many", "  max_words: ", "output.max_words", "valid integer"),
-        ("  age: 58 years old\n", "", "identity:", "identity.age", "Field required"),
+        ("  name: Hob Tarrant\n", "", "identity:", "identity.name", "Field required"),
         (
             "    - player: Is it safe",
             "    - player: [1]\n      x: Is it",
@@ -216,3 +216,24 @@ def test_without_others_nothing_is_known() -> None:
     arena = NpcArena.read(packaged_folder("character_sheets"))
     figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 0))
     assert (figures.pairs, figures.share, figures.interval) == (0, None, (0.0, 1.0))
+
+
+BARE = """
+meta: {schema_version: 1, id: hob_tarrant, licence: MIT, genre: fantasy, world: marsh, summary: A ferryman.}
+identity: {name: Hob}
+"""
+
+
+def test_a_sheet_that_says_nothing_cannot_be_judged_and_one_that_says_little_is_only_doubtful(tmp_path: Path) -> None:
+    bare = [(field, level) for _, field, level, _ in found(tmp_path, BARE)]
+    told = [(field, level) for _, field, level, _ in found(tmp_path, BARE + "core: {description: A ferryman.}\n")]
+    doubts = [
+        ("core", "warning"),
+        ("voice.examples", "warning"),
+        ("voice.markers", "warning"),
+        ("voice.counter_examples", "warning"),
+        ("knowledge", "warning"),
+        ("probes.gold_facts", "warning"),
+        ("probes.exemplars", "warning"),
+    ]
+    assert (sorted(bare), sorted(told)) == (sorted([("core", "error"), *doubts]), sorted(doubts))
