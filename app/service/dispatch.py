@@ -17,6 +17,7 @@ from app.service.difficulty import Difficulty, settled, targeted
 from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
+from app.service.placing import placed
 from app.service.requests import TARGET, Batch, HandedOut, MixMember, NextBatch, NextMixedBatch, Select
 from app.service.retrieval import Retrieval
 from app.service.runs import RunBook
@@ -179,15 +180,15 @@ class Dispatcher:
             for hosted, one in zip(editions, dealt, strict=True)
         ]
         contexts = await self._contexts(source, dealt, bare)
-        placed = [
-            task if context is None else hosted.environment.place(task, context)
+        made = [
+            placed(hosted.environment, task, context)
             for hosted, task, context in zip(editions, bare, contexts, strict=True)
         ]
         records = [
             _record(hosted, stream, one.slot.index, task, context)
-            for hosted, one, task, context in zip(editions, dealt, placed, contexts, strict=True)
+            for hosted, one, task, context in zip(editions, dealt, made, contexts, strict=True)
         ]
-        await self._shelf.put(records, placed)
+        await self._shelf.put(records, made)
         self._observer.handed_out(source.hosted.name, len(records))
         return tuple(_handed_out(record, one.lease) for record, one in zip(records, dealt, strict=True))
 

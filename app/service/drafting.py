@@ -11,6 +11,7 @@ from app.domain.tasks import Context, ContextQuery, Task
 from app.errors import EnvironmentUnavailable, GatewayError
 from app.ports import Drafted
 from app.service.catalogue import Catalogue
+from app.service.placing import placed
 from app.service.retrieval import Retrieval
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Drafting:
         query = self.query(made)
         context = Context() if query is None else await self._retrieval.of(query, field)
         with _foreseen(made.environment.name):
-            return Placed(made.environment.place(made.task, context), context)
+            return Placed(placed(made.environment, made.task, context), context)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFa
 from app.ports import Backed, Environment, Panel, Panels, Tools, Workers
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
+from app.service.placing import NO_CONTEXT
 from app.service.scales import panel_for
 from app.service.shelf import Shelf
 
@@ -157,7 +158,8 @@ class Scorer:
         what = _named(record)
         judged = await judged_by(hosted.environment, task, completions, options, panel, self._workers, what=what)
         digest = hosted.pin(options, panel).scoring_digest
-        return Judged(tuple(score.under(digest) for score in judged.scores), judged.judgements)
+        scores = tuple(_marked(score.under(digest), record) for score in judged.scores)
+        return Judged(scores, judged.judgements)
 
     def _own_model(self, panel: Panel | None, policy: Policy | None) -> str | None:
         if panel is None or policy is None:
@@ -187,6 +189,13 @@ def _reason(error: ScoringFailed) -> Reason:
 
 def _all(count: int, score: Score) -> Judged:
     return Judged((score,) * count)
+
+
+def _marked(score: Score, record: TaskRecord) -> Score:
+    context = record.key.context
+    if context is None or context.failure is None:
+        return score
+    return score.model_copy(update={"flags": (*score.flags, NO_CONTEXT)})
 
 
 def _named(record: TaskRecord) -> str:

@@ -10,6 +10,7 @@ from app.domain.values import Split
 from app.errors import InvalidRequest
 from app.prompts import digest
 from app.service.catalogue import Hosted
+from app.service.placing import WITHOUT
 from app.service.shelf import made_of
 
 SEARCHED = 20_000
@@ -20,7 +21,8 @@ MAPS = 32
 
 class Remaker:
     """Finds the present task that asks what a stored one asked. What was asked are the public metadata, the tools and
-    every message but the system's, in which sheets and retrieved passages stand."""
+    every message but the system's, in which sheets and retrieved passages stand; whether they could be retrieved is not
+    asked."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple[Hosted, Split, str], dict[str, int]] = {}
@@ -69,7 +71,8 @@ def _asked_at(hosted: Hosted, split: Split, index: int, params: BaseModel) -> st
 
 def _asked(what: Prompt | Task) -> str:
     said = [message.model_dump(mode="json") for message in what.messages if _is_of_the_task(message)]
-    return digest([what.metadata, [tool.model_dump(mode="json") for tool in what.tools], said])
+    metadata = {key: value for key, value in what.metadata.items() if key not in WITHOUT}
+    return digest([metadata, [tool.model_dump(mode="json") for tool in what.tools], said])
 
 
 def _is_of_the_task(message: Message) -> bool:

@@ -8,6 +8,7 @@ from app.domain.groups import TaskRecord
 from app.domain.tasks import Task
 from app.ports import Tasks
 from app.service.catalogue import Hosted
+from app.service.placing import placed
 
 KeptT = TypeVar("KeptT")
 
@@ -55,7 +56,7 @@ def made_of(hosted: Hosted, record: TaskRecord) -> Task:
     environment = hosted.environment
     params = hosted.params(record.key.params)
     task = environment.task(record.key.split, record.key.index, params)
-    return task if record.key.context is None else environment.place(task, record.key.context)
+    return placed(environment, task, record.key.context)
 
 
 def _keep(kept: dict[str, KeptT], name: str, value: KeptT) -> None:

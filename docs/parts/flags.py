@@ -29,6 +29,7 @@ GROUP_FLAGS: Mapping[str, str] = {
 
 SCORE_FLAGS: Mapping[str, str] = {
     "truncated": "`finish_reason` is `length` and the run's `on_truncated` is `zero`: earns 0, no judge sees it",
+    "no_context": "the retriever failed, and the settings let the task go out without its passages",
     "no_comparison": "only one distinct completion was judged: `relative` is `absolute`",
     "low_signal": "no judge agrees with itself in another order: `relative` is 0.5 for all",
     "position_dominated": "a judge followed the order of presentation, not the completions: its standings do not count",
