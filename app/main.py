@@ -38,7 +38,7 @@ from app.ports import (
     JudgementMemory,
     NoRetriever,
     Observer,
-    OpenedJudge,
+    Opened,
     Panels,
     Retriever,
     Workers,
@@ -51,7 +51,7 @@ from app.service.drafting import Drafting
 from app.service.editions import Editions
 from app.service.gateway import Gateway
 from app.service.rescoring import Rescorer
-from app.service.retrieval import Retrieval
+from app.service.retrieval import Retrieval, RetrievalPolicy
 from app.service.roster import judge_roster
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
@@ -148,12 +148,13 @@ def gateway_of(
     retriever: Retriever,
     observer: Observer,
     clock: Clock,
+    policy: RetrievalPolicy | None = None,
 ) -> Gateway:
     catalogue = Catalogue(classes)
     editions = Editions(catalogue, store.sheets)
     runs = RunBook(store.runs, clock)
     shelf = Shelf(store.tasks)
-    retrieval = Retrieval(retriever)
+    retrieval = Retrieval(retriever, observer, policy)
     drafting = Drafting(catalogue, retrieval)
     return Gateway(
         catalogue=catalogue,
@@ -274,7 +275,7 @@ def _lifespan(
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        judges = [judge for judge in gateway.panels.judges.values() if isinstance(judge, OpenedJudge)]
+        judges = [judge for judge in gateway.panels.judges.values() if isinstance(judge, Opened)]
         await asyncio.gather(*(judge.open() for judge in judges))
         opening = asyncio.create_task(_open(settings, gateway, examples))
         yield

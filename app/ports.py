@@ -79,11 +79,11 @@ class Backed(Protocol):
 
 
 @runtime_checkable
-class OpenedJudge(Protocol):
-    """A judge that holds something between the service's start and its end."""
+class Opened(Protocol):
+    """A judge or a retriever that holds something between the service's start and its end."""
 
     async def open(self) -> None:
-        """Before it is asked anything. StoreUnavailable when it cannot know what it has spent."""
+        """Before it is asked anything. StoreUnavailable from a judge that cannot know what it has spent."""
 
     async def close(self) -> None: ...
 
@@ -377,6 +377,9 @@ class Tasks(Protocol):
     async def lease(self, stream: Stream, count: int, seconds: float, locate: Locate) -> Leased:
         """Expired leases first, then new positions; a task that is live in this run is never leased a second time."""
 
+    async def give_back(self, stream: Stream, lease_ids: Sequence[str]) -> None:
+        """Leases of the stream whose tasks never reached anybody: they expire at once, and are the next to go."""
+
     async def reserve(self, stream: Stream, count: int) -> int:
         """Advances the stream by `count` positions and returns the first of them (mixtures draw from these)."""
 
@@ -535,6 +538,9 @@ class Observer(Protocol):
     def judged(self, judgements: Sequence[Judgement]) -> None: ...
 
     def refused(self, environment: str, code: str) -> None: ...
+
+    def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+        """`future`: passages that were withheld since they are later than was asked for."""
 
 
 Clock = Callable[[], datetime]

@@ -8,7 +8,7 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.remembered import AskingAnew
 from app.main import panels_of
 from app.packaged import packaged_folder
-from app.ports import OpenedJudge
+from app.ports import Opened
 from app.settings import Settings
 from app.store.store import Store
 
@@ -32,7 +32,7 @@ async def counted_panels(settings: Settings) -> AsyncIterator[ConfiguredPanels]:
         return
     async with configured_store(settings) as store:
         panels = panels_of(settings, AskingAnew(store.judge_cache))
-        judges = [judge for judge in panels.judges.values() if isinstance(judge, OpenedJudge)]
+        judges = [judge for judge in panels.judges.values() if isinstance(judge, Opened)]
         await asyncio.gather(*(judge.open() for judge in judges))
         try:
             yield panels

@@ -94,7 +94,7 @@ async def _tried(
     gates = {gate.flag: gate.notices for gate in GATES}
     async with counted_panels(settings) as panels:
         trier = Trier(
-            drafting=Drafting(catalogue, Retrieval(NoRetriever())),
+            drafting=Drafting(catalogue, Retrieval(NoRetriever(), SilentObserver())),
             panels=panels,
             workers=NoWorkers(),
             observer=SilentObserver(),

@@ -1,7 +1,8 @@
 """Handing out tasks: by lease, by cursor, or for a look; from one environment or a mixture of several."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, JsonValue
@@ -9,7 +10,7 @@ from pydantic import BaseModel, JsonValue
 from app.domain.groups import Prompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, StoreUnavailable
 from app.ports import Locate, Observer, Panels, Place, Tasks
 from app.service.catalogue import Catalogue, Hosted
 from app.service.choosing import labels_in, locate_in
@@ -79,12 +80,28 @@ class Dispatcher:
             leased = await self._tasks.lease(source.stream, request.batch_size, request.lease_seconds, source.locate)
             dealt = [Dealt(lease.slot, lease) for lease in leased.leases]
             exhausted = leased.drained and leased.outstanding == 0
-            return Batch(tasks=await self._hand_out(source, dealt), next_cursor=None, exhausted=exhausted)
+            async with self._given_back_on_failure([source], [dealt]):
+                tasks = await self._hand_out(source, dealt)
+            return Batch(tasks=tasks, next_cursor=None, exhausted=exhausted)
         first = request.cursor or 0
         ahead = first + request.batch_size
         slots = [slot for position in range(first, ahead) if (slot := source.locate(position)) is not None]
         tasks = await self._hand_out(source, [Dealt(slot) for slot in slots])
         return Batch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
+
+    @asynccontextmanager
+    async def _given_back_on_failure(
+        self, sources: Sequence[Source], dealt: Sequence[Sequence[Dealt]]
+    ) -> AsyncIterator[None]:
+        """Tasks that never reached whoever asked are the next to be handed out, and wait for no lease to run out."""
+        try:
+            yield
+        except Exception:
+            for source, some in zip(sources, dealt, strict=True):
+                if lease_ids := [one.lease.lease_id for one in some if one.lease is not None]:
+                    with suppress(StoreUnavailable):
+                        await self._tasks.give_back(source.stream, lease_ids)
+            raise
 
     async def _aimed(self, source: Source, request: NextBatch, run: Run | None) -> Source:
         """Its places as they are for the run's target, if it has one."""
@@ -122,20 +139,23 @@ class Dispatcher:
         dealt: list[list[Dealt]] = [[] for _ in sources]
         spent = [False] * len(sources)
         finished = [False] * len(sources)
-        while any(wanted):
-            for member, source in enumerate(sources):
-                if wanted[member] == 0:
-                    continue
-                leased = await self._tasks.lease(source.stream, wanted[member], request.lease_seconds, source.locate)
-                dealt[member] += [Dealt(lease.slot, lease) for lease in leased.leases]
-                spent[member] = spent[member] or len(leased.leases) < wanted[member]
-                finished[member] = leased.drained and leased.outstanding == 0
-            missing = request.batch_size - sum(map(len, dealt))
-            able = [member for member, dry in enumerate(spent) if not dry]
-            wanted = [0] * len(sources)
-            for turn in range(missing if able else 0):
-                wanted[able[turn % len(able)]] += 1
-        tasks = await self._hand_out_mixture(sources, dealt, drawn)
+        async with self._given_back_on_failure(sources, dealt):
+            while any(wanted):
+                for member, source in enumerate(sources):
+                    if wanted[member] == 0:
+                        continue
+                    leased = await self._tasks.lease(
+                        source.stream, wanted[member], request.lease_seconds, source.locate
+                    )
+                    dealt[member] += [Dealt(lease.slot, lease) for lease in leased.leases]
+                    spent[member] = spent[member] or len(leased.leases) < wanted[member]
+                    finished[member] = leased.drained and leased.outstanding == 0
+                missing = request.batch_size - sum(map(len, dealt))
+                able = [member for member, dry in enumerate(spent) if not dry]
+                wanted = [0] * len(sources)
+                for turn in range(missing if able else 0):
+                    wanted[able[turn % len(able)]] += 1
+            tasks = await self._hand_out_mixture(sources, dealt, drawn)
         return Batch(tasks=tasks, next_cursor=None, exhausted=all(finished))
 
     async def _look_at_mixture(self, request: NextMixedBatch, sources: Sequence[Source], seed: int) -> Batch:

@@ -1,34 +1,157 @@
-"""Asking the retriever: a few queries at a time, and what is wrong with one told of the caller's own field."""
+"""Asking the retriever, whichever it is: within its time, believed only where it can be right, refused or done without
+where it fails."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypeVar
 
-from app.domain.tasks import Context, ContextQuery
-from app.errors import InvalidRequest
-from app.ports import Retriever
+from app.domain.tasks import Context, ContextQuery, Passage, Withheld
+from app.domain.worlds import Explained
+from app.errors import InvalidRequest, RequestRefused, RetrieverFailed, Unavailable
+from app.ports import ExplainingRetriever, Observer, Retriever
+
+log = logging.getLogger(__name__)
 
 AT_ONCE = 16
-"""Queries of one service that are under way at the same time."""
+"""Queries of one batch that are under way at the same time."""
+
+NOT_ASKED = "the retriever failed for another task of this batch and was not asked again"
+
+OnFailure = Literal["refuse", "without"]
+AnswerT = TypeVar("AnswerT")
+
+
+@dataclass(frozen=True)
+class RetrievalPolicy:
+    """`on_failure`: `refuse` raises RetrieverFailed, `without` gives a context that says why it is empty.
+    `deadline_seconds` are for one query, whatever is tried meanwhile."""
+
+    on_failure: OnFailure = "refuse"
+    deadline_seconds: float = 2.0
 
 
 class Retrieval:
-    def __init__(self, retriever: Retriever) -> None:
+    def __init__(self, retriever: Retriever, observer: Observer, policy: RetrievalPolicy | None = None) -> None:
         self._retriever = retriever
-        self._room = asyncio.Semaphore(AT_ONCE)
+        self._observer = observer
+        self._policy = policy or RetrievalPolicy()
 
     async def of(self, query: ContextQuery, field: str) -> Context:
-        """RetrieverFailed; InvalidRequest naming `<field>.<part of the query>`."""
+        """RetrieverFailed, unless such tasks go out without; InvalidRequest naming `<field>.<part of the query>`."""
         try:
-            async with self._room:
-                return await self._retriever.retrieve(query)
+            return await self._retrieved(query)
         except InvalidRequest as error:
-            raise InvalidRequest(error.detail, field=f"{field}.{error.field}") from error
+            raise InvalidRequest(error.detail, field=f"{field}.{error.field}" if error.field else field) from error
+        except RetrieverFailed as error:
+            if self._policy.on_failure == "refuse":
+                raise
+            return Context(failure=error.detail)
 
     async def of_all(self, queries: Sequence[ContextQuery], field: str) -> list[Context]:
-        """In the order of the queries. The first failure ends the rest."""
-        asked = [asyncio.ensure_future(self.of(query, field)) for query in queries]
+        """In the order of the queries. After a failure nothing more is asked, so that a batch waits for a retriever
+        that hangs no longer than a single task."""
+        contexts = [Context(failure=NOT_ASKED) for _ in queries]
+        left = list(enumerate(queries))[::-1]
+        failed = asyncio.Event()
+
+        async def ask_on() -> None:
+            while left and not failed.is_set():
+                place, query = left.pop()
+                contexts[place] = await self.of(query, field)
+                if contexts[place].failure is not None:
+                    failed.set()
+
+        asking = [asyncio.ensure_future(ask_on()) for _ in queries[:AT_ONCE]]
         try:
-            return await asyncio.gather(*asked)
+            await asyncio.gather(*asking)
         finally:
-            for one in asked:
+            for one in asking:
                 one.cancel()
+        return contexts
+
+    async def explained(self, query: ContextQuery) -> Explained:
+        """Of a retriever that gives no reasons the context alone. RetrieverFailed, whatever tasks do; InvalidRequest
+        naming the part of the query."""
+        if isinstance(self._retriever, ExplainingRetriever):
+            return await self._asked(self._retriever.explain, query)
+        context = await self._retrieved(query)
+        return Explained(as_of=context.as_of, budget_tokens=query.budget_tokens, context=context)
+
+    async def _retrieved(self, query: ContextQuery) -> Context:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            answer = _sound(await self._asked(self._retriever.retrieve, query))
+        except RetrieverFailed as error:
+            self._observer.retrieved(loop.time() - began, failed=True)
+            log.warning("retrieval failed: %s", error.detail)
+            raise
+        context, future = without_the_future(answer, query.as_of)
+        self._observer.retrieved(loop.time() - began, failed=False, future=future)
+        if future:
+            log.warning("%d passages were later than the time that was asked for: withheld", future)
+        return context
+
+    async def _asked(self, ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: ContextQuery) -> AnswerT:
+        try:
+            return await self._bounded(ask(query))
+        except (RequestRefused, Unavailable):
+            raise
+        except Exception as error:  # a class of the operator's may raise whatever it likes
+            log.exception("the retriever broke")
+            raise RetrieverFailed(f"the retriever broke: {type(error).__name__}") from error
+
+    async def _bounded(self, asked: Awaitable[AnswerT]) -> AnswerT:
+        """Does not wait for what goes on after it was cancelled."""
+        seconds = self._policy.deadline_seconds
+        asking = asyncio.ensure_future(asked)
+        try:
+            done, _ = await asyncio.wait({asking}, timeout=seconds)
+        finally:
+            if not asking.done():
+                asking.add_done_callback(_let_go)
+                asking.cancel()
+        if not done:
+            raise RetrieverFailed(f"the retriever gave no answer within {seconds:g} seconds")
+        if asking.cancelled():
+            raise RetrieverFailed("the retriever gave up")
+        return asking.result()
+
+
+def without_the_future(context: Context, as_of: datetime | None) -> tuple[Context, int]:
+    """What is later than was asked for, or than the answer's own time, is withheld; and how much of it there was."""
+    known = [moment for moment in (as_of, context.as_of) if moment is not None]
+    if not known:
+        return context, 0
+    now = min(known)
+    late = [passage for passage in context.passages if passage.time is not None and passage.time > now]
+    told = tuple(passage for passage in context.passages if passage not in late)
+    withheld = (*context.withheld, *map(_withheld, late))
+    return context.model_copy(update={"passages": told, "withheld": withheld, "as_of": now}), len(late)
+
+
+def _withheld(passage: Passage) -> Withheld:
+    return Withheld(id=passage.id, reason="future", text=passage.text)
+
+
+def _sound(context: object) -> Context:
+    """What can be stored and sent, and compared with other times."""
+    if not isinstance(context, Context):
+        raise RetrieverFailed(f"the retriever gave no Context but {type(context).__name__}")
+    try:
+        context.model_dump_json(warnings="error")
+    except ValueError:  # lone surrogates, and what went around validation
+        raise RetrieverFailed("the retriever gave a Context that cannot be written as JSON") from None
+    times = [context.as_of, *(passage.time for passage in context.passages)]
+    if any(moment is not None and moment.tzinfo is None for moment in times):
+        raise RetrieverFailed("the retriever gave a time without its zone")
+    return context
+
+
+def _let_go(asking: "asyncio.Future[AnswerT]") -> None:
+    """What it raises now is nobody's concern."""
+    if not asking.cancelled():
+        asking.exception()

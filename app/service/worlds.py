@@ -11,9 +11,10 @@ from app.domain.tasks import ContextQuery, Message, Passage
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Event, EventId, EventsTold, Explained, GameTime, World
 from app.errors import InvalidRequest, NotFound
-from app.ports import Drafted, Events, ExplainingRetriever, Lorebooks, Retriever
+from app.ports import Drafted, Events, Lorebooks
 from app.service.catalogue import Catalogue
 from app.service.drafting import Drafting
+from app.service.retrieval import Retrieval
 from app.sheets.casting import Staging
 from app.sheets.schema import Text
 
@@ -96,14 +97,14 @@ class WorldDesk:
         drafting: Drafting,
         events: Events,
         lorebooks: Lorebooks,
-        retriever: Retriever,
+        retrieval: Retrieval,
     ) -> None:
         self._environment = environment
         self._catalogue = catalogue
         self._drafting = drafting
         self._events = events
         self._lorebooks = lorebooks
-        self._retriever = retriever
+        self._retrieval = retrieval
 
     async def tell(self, world: str, told: EventsToTell) -> EventsTold:
         """Durable on return, and seen by whatever is retrieved from then on; a world that nobody named before begins.
@@ -163,12 +164,9 @@ class WorldDesk:
         sheet; RetrieverFailed; EnvironmentUnavailable while there are no sheets."""
         query = self._asked(world, question)
         try:
-            if isinstance(self._retriever, ExplainingRetriever):
-                return await self._retriever.explain(query)
-            context = await self._retriever.retrieve(query)
+            return await self._retrieval.explained(query)
         except InvalidRequest as error:
             raise (_no_such(world) if error.field == "world" else error) from error
-        return Explained(as_of=context.as_of, budget_tokens=query.budget_tokens, context=context)
 
     async def context(self, world: str, moment: Moment) -> GameContext:
         """Exactly the prompt and the passages that a task of this moment would have; nothing is stored. NotFound

@@ -54,6 +54,16 @@ def reserve(connection: Connection, database: Database, stream: Stream, count: i
     return first
 
 
+def give_back(connection: Connection, database: Database, stream: Stream, lease_ids: Sequence[str]) -> None:
+    """As if they had run out, and as if they had never been handed out."""
+    if database.postgres:
+        _lock_run(connection, stream)
+    mine = leases.c.run == stream.run, leases.c.stream == stream.digest, leases.c.lease_id.in_(lease_ids), _LIVE
+    given = connection.execute(update(leases).where(*mine).values(expires_at=database.now(connection)))
+    counted = streams.c.handed_out - given.rowcount
+    connection.execute(update(streams).where(*_is(stream)).values(handed_out=counted))
+
+
 def held(connection: Connection, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
     statement = select(leases, streams.c.params).join_from(leases, streams).where(leases.c.lease_id.in_(lease_ids))
     return {

@@ -49,6 +49,12 @@ class StoredTasks(Tasks):
             f"leases {stream.run} {stream.environment}",
         )
 
+    async def give_back(self, stream: Stream, lease_ids: Sequence[str]) -> None:
+        await self._database.write(
+            lambda connection: leases.give_back(connection, self._database, stream, lease_ids),
+            f"leases {stream.run} {stream.environment}",
+        )
+
     async def reserve(self, stream: Stream, count: int) -> int:
         return await self._database.write(
             lambda connection: leases.reserve(connection, self._database, stream, count),

@@ -59,6 +59,13 @@ class PrometheusObserver:
         )
         self._scoring = self._histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
         self._refused = self._counter("groups_refused", "Groups answered with a problem.", "env", "code")
+        self._retrievals = self._counter("retrievals", "Queries to the retriever: answered or failed.", "outcome")
+        self._retrieval_seconds = self._histogram(
+            "retrieval_seconds", "Time of a query to the retriever.", _FAST_SECONDS
+        )
+        self._future = self._counter(
+            "passages_future", "Passages withheld since a retriever gave them from after the time that was asked for."
+        )
         self._judgements = self._counter(
             "judgements", "Readings of a group by a judge: usable or failed.", "judge", "model", "outcome"
         )
@@ -130,6 +137,11 @@ class PrometheusObserver:
 
     def refused(self, environment: str, code: str) -> None:
         self._refused.labels(self._known(environment), code).inc()
+
+    def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+        self._retrievals.labels("failed" if failed else "answered").inc()
+        self._retrieval_seconds.observe(seconds)
+        self._future.inc(future)
 
     def committed(self, seconds: float) -> None:
         self._commit.observe(seconds)

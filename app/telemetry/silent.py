@@ -20,3 +20,6 @@ class SilentObserver:
 
     def refused(self, environment: str, code: str) -> None:
         pass
+
+    def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+        pass

@@ -9,7 +9,7 @@ from app.domain.judging import JudgeFailure, Judgement
 from app.judges import line
 from app.judges.configured import chat_judges
 from app.judges.declining import declines
-from app.ports import OpenedJudge
+from app.ports import Opened
 from tests.chat_server import Reply, Script, serving
 from tests.contracts.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first, judged
 
@@ -30,7 +30,7 @@ def with_fallback(script: Script, behind: Script) -> Judgement:
             return await judges["big"].judge(REQUEST)
         finally:
             for judge in judges.values():
-                if isinstance(judge, OpenedJudge):
+                if isinstance(judge, Opened):
                     await judge.close()
 
     with serving(script) as server, serving(behind) as other:

@@ -11,7 +11,7 @@ from app.domain.scores import Score
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.configured import chat_judges
 from app.judges.panel import JudgePanel
-from app.ports import Judge, OpenedJudge
+from app.ports import Judge, Opened
 from tests.chat_server import Received, Reply, Script, serving
 from tests.contracts.judge_cases import RUBRIC, always, completion, config
 from tests.contracts.store_cases import opened
@@ -36,7 +36,7 @@ async def asked(judges: Mapping[str, Judge], seconds: float) -> PanelResult:
 
 async def let_go(judges: Mapping[str, Judge]) -> None:
     for judge in judges.values():
-        if isinstance(judge, OpenedJudge):
+        if isinstance(judge, Opened):
             await judge.close()
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
-from app.domain.runs import HeldLease, Slot, Stream
+from app.domain.runs import HeldLease, Run, Slot, Stream
 from app.ports import Front, Leased
 from app.store.engine import open_reader
 from app.store.leases import MOST_DEFERRED
@@ -50,6 +50,18 @@ def test_a_lease_says_until_when_and_for_what(store_url: str) -> None:
         Slot(position=0, epoch=0, index=0),
         {lease.lease_id: expected},
     )
+
+
+def test_what_is_given_back_goes_next_and_was_never_handed_out(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[list[list[tuple[int, int]]], list[int]]:
+        await store.runs.create(Run(name="run", seed=1, created_at=START))
+        first = await store.tasks.lease(stream(), 3, 60, cycle(9))
+        elsewhere = await store.tasks.lease(stream(digest="other"), 1, 60, cycle(9, epochs=1))
+        await store.tasks.give_back(stream(), [lease.lease_id for lease in (*first.leases[:2], *elsewhere.leases)])
+        again = [await store.tasks.lease(stream(), count, 60, cycle(9)) for count in (3, 1)]
+        return [places(one) for one in again], [row.handed_out for row in await store.runs.activity("run")]
+
+    assert using(store_url, scenario, MovableClock()) == ([[(0, 0), (0, 1), (0, 4)], [(0, 5)]], [6])
 
 
 def test_without_a_clock_of_the_test_leases_last_as_long_as_they_say(store_url: str) -> None:

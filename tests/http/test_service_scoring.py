@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -226,21 +225,22 @@ def test_a_retriever_that_is_down_at_start_keeps_no_accepted_work_waiting(databa
     assert pending[0].outcome == "pending"
 
 
-def test_what_cannot_be_retrieved_is_handed_out_later(database: Path) -> None:
-    """No prompt goes out without its context; the tasks come back with the lease's time."""
+@pytest.mark.parametrize("path", ["/envs/tavern/next-batch", "/next-batch"])
+def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(database: Path, path: str) -> None:
+    """No prompt goes out without its context, and no lease on one has to run out."""
     world = World()
 
     async def play(client: httpx.AsyncClient) -> None:
         world.retriever_is_down = True
-        request = {"run": "a", "batch_size": 4, "lease_seconds": 60}
-        refused = await client.post("/envs/tavern/next-batch", json=request)
+        mix = [{"env": "tavern", "split": "test"}] if path == "/next-batch" else None
+        request = {"run": "a", "batch_size": 2, "lease_seconds": 60} | ({"mix": mix} if mix else {"split": "test"})
+        refused = await client.post(path, json=request)
         world.retriever_is_down = False
-        at_once = Batch.model_validate_json((await client.post("/envs/tavern/next-batch", json=request)).content)
-        world.moment += timedelta(seconds=61)
-        later = Batch.model_validate_json((await client.post("/envs/tavern/next-batch", json=request)).content)
+        batch = Batch.model_validate_json((await client.post(path, json=request)).content)
+        (done,) = (await client.get("/runs/a")).json()["activity"]
         assert (refused.status_code, refused.json()["code"]) == (503, "retriever_failed")
         assert "retry-after" in refused.headers
-        assert (len(at_once.tasks), at_once.exhausted, len(later.tasks)) == (0, False, 4)
+        assert (len(batch.tasks), done["handed_out"], done["outstanding"]) == (2, 2, 2)
 
     played(world, database, play)
 

@@ -13,7 +13,7 @@ from app.judges.listwise import chunks_of
 from app.judges.panel import JudgePanel
 from app.judges.readings import Group
 from app.judges.scripted import Script, ScriptedJudge, by_position, by_text
-from app.ports import OpenedJudge
+from app.ports import Opened
 from tests.chat_server import Received, Reply, serving
 from tests.contracts.judge_cases import config
 from tests.preferring import preferring, said
@@ -51,7 +51,7 @@ async def wired(url: str, case: Case, mode: Mode) -> PanelResult:
         return await JudgePanel(tuple(judges.values()), 0.5, mode).judge(case)
     finally:
         for judge in judges.values():
-            if isinstance(judge, OpenedJudge):
+            if isinstance(judge, Opened):
                 await judge.close()
 
 

@@ -40,6 +40,9 @@ class CountedTasks(Tasks):
         self.asked.append((stream.environment, count))
         return await self._inner.lease(stream, count, seconds, locate)
 
+    async def give_back(self, stream: Stream, lease_ids: Sequence[str]) -> None:
+        await self._inner.give_back(stream, lease_ids)
+
     async def reserve(self, stream: Stream, count: int) -> int:
         return await self._inner.reserve(stream, count)
 

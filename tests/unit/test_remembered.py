@@ -16,7 +16,7 @@ from app.judges.fallback import JudgeWithFallback
 from app.judges.forgetful import Forgetful
 from app.judges.prompt import Prompt, Question
 from app.judges.remembered import AskingAnew, RememberingJudge
-from app.ports import OpenedJudge, Recalled, SelfReporting
+from app.ports import Opened, Recalled, SelfReporting
 from app.prompts import digest
 
 
@@ -304,7 +304,7 @@ def test_nothing_else_does(failure: JudgeFailure | None) -> None:
 def test_both_are_opened_and_tell_how_they_do() -> None:
     for judge in (with_fallback(None)[1], remembering(Oracle(), Shelf())):
         assert isinstance(judge, SelfReporting)
-        assert isinstance(judge, OpenedJudge)
+        assert isinstance(judge, Opened)
     assert with_fallback(None)[1].report().spent.calls == 1
 
 
