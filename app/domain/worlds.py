@@ -67,6 +67,11 @@ class Event(Frozen):
     leak_terms: Annotated[tuple[Phrase, ...], Field(max_length=64)] = ()
     """Any of these in a reply shows knowledge of it; for those who cannot know it."""
 
+    @property
+    def searched(self) -> str:
+        """All that it is found by."""
+        return "\n".join((self.text, self.kind or "", self.location or "", *self.actors, *self.tags))
+
 
 class World(Frozen):
     """One state line of a game. A branch shares its parent's past up to `branched_at`, that moment included."""

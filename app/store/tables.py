@@ -7,7 +7,8 @@ and lone surrogates escaped, which both databases accept; everything else is an 
 from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, Text, text
 from sqlmodel import Field
 
-import app.store.sheet_tables  # so that whoever has these tables has all
+import app.store.event_tables  # so that whoever has these tables has all
+import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401
 from app.store.records import Record, table_of
 from app.store.records import metadata as metadata

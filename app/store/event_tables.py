@@ -1,0 +1,98 @@
+"""Tables of worlds: what happened in them, what it is found by, and their lorebooks."""
+
+from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
+from sqlmodel import Field
+
+from app.store.records import Record, table_of
+
+
+def _number() -> "Column[int]":
+    return Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def _ordered(name: str, *, primary_key: bool = False) -> "Column[str]":
+    """Ordered by code points, whatever language the database thinks in."""
+    ordered = String().with_variant(String(collation="C"), "postgresql")
+    return Column(name, ordered, primary_key=primary_key, nullable=False)
+
+
+class WorldTable(Record, table=True):
+    """`events` were told to it so far; `depth` worlds lie before it."""
+
+    __tablename__ = "worlds"
+    __table_args__ = (Index("uq_worlds_name", "name", unique=True), {"sqlite_autoincrement": True})
+    number: int = Field(sa_column=_number())
+    name: str = Field(sa_column=_ordered("name"))
+    parent: int | None = Field(default=None, sa_type=BigInteger)
+    branched_at: int | None = Field(default=None, sa_type=BigInteger)
+    depth: int
+    events: int = Field(sa_type=BigInteger)
+    created_at: int = Field(sa_type=BigInteger)
+
+
+class EventTable(Record, table=True):
+    """`sequence` is the world's number and the event's place in it. `body` is a JSON text."""
+
+    __tablename__ = "events"
+    __table_args__ = (
+        Index("uq_events_world_event_id", "world", "event_id", unique=True),
+        Index(
+            "ix_events_standing",
+            "world",
+            "time",
+            "event_id",
+            sqlite_where=text("withdrawn = 0"),
+            postgresql_where=text("withdrawn = 0"),
+        ),
+    )
+    sequence: int = Field(sa_column=Column("sequence", BigInteger(), primary_key=True, autoincrement=False))
+    world: int = Field(sa_type=BigInteger)
+    event_id: str = Field(sa_column=_ordered("event_id"))
+    time: int = Field(sa_type=BigInteger)
+    withdrawn: int
+    body: str = Field(sa_type=Text)
+
+
+class WithdrawalTable(Record, table=True):
+    """An event of a world's past that never happened in this one. Its own are marked where they stand."""
+
+    __tablename__ = "event_withdrawals"
+    world: int = Field(primary_key=True, sa_type=BigInteger)
+    sequence: int = Field(primary_key=True, sa_type=BigInteger)
+
+
+class SuccessionTable(Record, table=True):
+    """Which event of `world` puts which id out of date."""
+
+    __tablename__ = "event_successions"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    world: int = Field(primary_key=True, sa_type=BigInteger)
+    superseded: str = Field(primary_key=True)
+    time: int = Field(primary_key=True, sa_type=BigInteger)
+    sequence: int = Field(primary_key=True, sa_type=BigInteger)
+
+
+class PostingTable(Record, table=True):
+    """The index that events are found by; `postings` says what a key stands for."""
+
+    __tablename__ = "event_postings"
+    __table_args__ = ({"sqlite_with_rowid": False},)
+    key: int = Field(primary_key=True, sa_type=BigInteger)
+    time: int = Field(primary_key=True, sa_type=BigInteger)
+    sequence: int = Field(primary_key=True, sa_type=BigInteger)
+
+
+class LorebookTable(Record, table=True):
+    __tablename__ = "lorebooks"
+    world: int = Field(primary_key=True, sa_type=BigInteger)
+    name: str = Field(sa_column=_ordered("name", primary_key=True))
+    body: str = Field(sa_type=Text)
+    updated_at: int = Field(sa_type=BigInteger)
+
+
+worlds = table_of(WorldTable)
+events = table_of(EventTable)
+withdrawals = table_of(WithdrawalTable)
+successions = table_of(SuccessionTable)
+postings = table_of(PostingTable)
+lorebooks = table_of(LorebookTable)

@@ -1,0 +1,71 @@
+"""What a text is found by: its words, folded; of scripts that put no spaces between words, pairs of characters."""
+
+import unicodedata
+from collections.abc import Iterator
+from functools import cache
+from itertools import chain, groupby
+from typing import Final
+
+MOST_TERMS: Final = 4096
+"""Of one text."""
+LONGEST_TERM: Final = 64
+"""Characters; what is longer is found by its beginning."""
+
+_MARKS: Final = tuple(
+    chain(
+        range(0x0300, 0x0370),  # accents of Latin, Greek and Cyrillic letters
+        range(0x0591, 0x05BE),  # Hebrew points, which most texts leave out
+        range(0x064B, 0x0660),  # Arabic ones
+    )
+)
+_WITHOUT_MARKS: Final = dict.fromkeys(_MARKS)
+
+_UNSEGMENTED: Final = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x3005, 0x3007),
+    (0x3040, 0x30FF),  # Hiragana, Katakana
+    (0x31F0, 0x31FF),
+    (0x3400, 0x4DBF),  # Han
+    (0x4E00, 0x9FFF),
+    (0xAC00, 0xD7A3),  # Hangul: words have spaces between them, but also endings that change
+    (0xF900, 0xFAFF),
+    (0x20000, 0x3FFFF),
+)
+
+_BETWEEN, _WORD, _PAIRS = 0, 1, 2
+
+
+def terms(text: str) -> tuple[str, ...]:
+    """All of them in their order, repetitions included, up to MOST_TERMS. In time linear in the text."""
+    found: list[str] = []
+    for kind, characters in groupby(_folded(text), _kind):
+        if kind == _WORD:
+            found.append("".join(characters)[:LONGEST_TERM])
+        elif kind == _PAIRS:
+            found.extend(_pairs("".join(characters)))
+        if len(found) >= MOST_TERMS:
+            break
+    return tuple(found[:MOST_TERMS])
+
+
+def _folded(text: str) -> str:
+    if text.isascii():
+        return text.casefold()
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", folded).translate(_WITHOUT_MARKS))
+
+
+@cache
+def _kind(character: str) -> int:
+    if any(first <= ord(character) <= last for first, last in _UNSEGMENTED):
+        return _PAIRS if unicodedata.category(character)[0] in "LMN" else _BETWEEN
+    return _WORD if unicodedata.category(character)[0] in "LMN" else _BETWEEN
+
+
+def _pairs(run: str) -> Iterator[str]:
+    if len(run) == 1:
+        yield run
+    for place in range(min(len(run) - 1, MOST_TERMS)):
+        yield run[place : place + 2]
