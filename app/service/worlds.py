@@ -1,5 +1,6 @@
 """What a game tells of its worlds, what a designer asks about them, and the prompt that a game asks for."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal, Self
@@ -11,6 +12,7 @@ from app.domain.tasks import ContextQuery, Message, Passage
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Event, EventId, EventsTold, Explained, GameTime, World
 from app.errors import InvalidRequest, NotFound
+from app.lorebooks.checking import refuse_unusable
 from app.ports import Drafted, Events, Lorebooks
 from app.service.catalogue import Catalogue
 from app.service.drafting import Drafting
@@ -150,7 +152,9 @@ class WorldDesk:
         return await self._lorebooks.of(world)
 
     async def put_lorebook(self, world: str, name: str, book: Lorebook) -> None:
-        """Durable on return, in the place of an earlier one; a world that nobody named before begins."""
+        """Durable on return, in the place of an earlier one; a world that nobody named before begins. InvalidRequest
+        naming the field of the book that cannot be used."""
+        await asyncio.to_thread(refuse_unusable, book)
         await self._lorebooks.put(world, name, book)
 
     async def remove_lorebook(self, world: str, name: str) -> None:
