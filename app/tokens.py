@@ -1,0 +1,18 @@
+"""About how many tokens a text takes, without a tokenizer: the policy's own is not known here."""
+
+import re
+from typing import Final
+
+_OTHER_ALPHABETS: Final = re.compile("[\u0250-\u2e7f]")
+"""From Greek and Cyrillic to Thai, with punctuation marks beyond Latin script's."""
+_DENSE: Final = re.compile("[\u2e80-\U0010ffff]")
+"""Han, kana, Hangul syllables, emoji."""
+
+
+def tokens(text: str) -> int:
+    """An estimate: four characters to a token in Latin script, two in other alphabets, one in Han, kana and Hangul.
+    Rounded up, so that only no text at all takes none."""
+    if text.isascii():
+        return -(-len(text) // 4)
+    dense, other = len(_DENSE.findall(text)), len(_OTHER_ALPHABETS.findall(text))
+    return -(-(len(text) + other + 3 * dense) // 4)
