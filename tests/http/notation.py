@@ -106,7 +106,7 @@ def _parts(cell: str, number: int) -> tuple[str, ...]:
 
 
 _SENT = re.compile(
-    r"(?:(?P<times>\d+) times at once: )?(?P<method>GET|POST|PUT) (?P<path>/\S*)(?: (?P<body>\{.*\}))?"
+    r"(?:(?P<times>\d+) times at once: )?(?P<method>GET|POST|PUT|DELETE) (?P<path>/\S*)(?: (?P<body>\{.*\}))?"
     r"(?: with Idempotency-Key (?P<key>\S+))? -> (?:(?P<status>\d{3}) )?\$(?P<name>\w+)"
 )
 

@@ -1,0 +1,49 @@
+"""What stands on a page: its elements, attributes and words."""
+
+from html.parser import HTMLParser
+
+import httpx2
+
+VOID = frozenset({"meta", "link", "img", "input", "br"})
+
+
+class Outline(HTMLParser):
+    """Elements and attributes of a page, and that every element is closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.open: list[str] = []
+        self.text: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert tag == self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+    def links(self) -> list[str]:
+        return [value for tag, name, value in self.attributes if (tag, name) == ("a", "href")]
+
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def page(response: httpx2.Response, status: int = 200) -> Outline:
+    assert (response.status_code, response.headers["content-type"]) == (status, "text/html; charset=utf-8")
+    outline = Outline(response.text)
+    assert outline.open == []
+    return outline
