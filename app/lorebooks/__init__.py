@@ -1,1 +1,1 @@
-"""Lorebooks: which of their entries what was said calls up. Pure; imports of cards are in `app.sheets`."""
+"""Lorebooks: which of their entries a conversation calls up. Pure; other tools' lorebooks are read in `app.sheets`."""

@@ -13,7 +13,7 @@ from app.errors import InvalidRequest, NotFound, TooLarge
 from app.sheets.scenes import SceneSet
 from app.sheets.schema import CharacterSheet
 
-MAX_FILE_BYTES = 256 * 1024
+MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 2000
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -157,12 +157,12 @@ def yaml_files(folder: Path) -> Sequence[Path]:
     return files
 
 
-def read_text(path: Path) -> str:
-    """UTF-8. TooLarge beyond MAX_FILE_BYTES, InvalidRequest for other encodings."""
+def read_text(path: Path, most: int = MAX_FILE_BYTES) -> str:
+    """UTF-8. TooLarge beyond `most` bytes, InvalidRequest for other encodings."""
     with path.open("rb") as file:
-        content = file.read(MAX_FILE_BYTES + 1)
-    if len(content) > MAX_FILE_BYTES:
-        raise TooLarge(f"{path.name}: larger than {MAX_FILE_BYTES} bytes")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise TooLarge(f"{path.name}: larger than {most} bytes")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
