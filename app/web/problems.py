@@ -55,7 +55,7 @@ _MEANINGS = {
     401: "A key is needed: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
     403: "Not allowed from where the request comes.",
     404: "There is no such thing.",
-    409: "The run is pinned to something else.",
+    409: "Something else is fixed already: what a run pinned, what an event said, what a world branched off.",
     413: "The body is larger than the service accepts.",
     415: "The body is not `application/json`, or is compressed.",
     422: "The request does not say something that it must; `errors` names each field.",
