@@ -24,6 +24,7 @@ Read in this order:
     compat      doors that speak as other services do
     settings    the one reader of the process environment
     discovery   what stands in a folder or behind an entry point
+    configured  what the settings name, made
     main        the one place where concrete classes meet
     cli         the command line
 

@@ -7,7 +7,9 @@ from types import ModuleType
 
 import app.envs
 import app.envs.community
-from app.ports import Environment
+from app.ports import Environment, Retriever
+
+RETRIEVERS = "atropos_environments.retrievers"
 
 
 def discover() -> dict[str, type[Environment]]:
@@ -21,6 +23,22 @@ def discover() -> dict[str, type[Environment]]:
             raise ValueError(f"two environments are called {environment.name!r}")
         named[environment.name] = environment
     return named
+
+
+def brought_retriever(name: str) -> Retriever:
+    """Made by the entry point of that name in `atropos_environments.retrievers`, which is called without arguments.
+    ValueError when there is none, or nothing comes of it."""
+    points = {point.name: point for point in entry_points(group=RETRIEVERS)}
+    if name not in points:
+        brought = ", ".join(sorted(points)) or "none"
+        raise ValueError(f"rag.retriever is {name!r}: no installed package brings it (brought: {brought})")
+    try:
+        made: Retriever = points[name].load()()
+    except Exception as error:  # another's code may raise whatever it likes
+        raise ValueError(f"rag.retriever is {name!r}, which broke: {type(error).__name__}: {error}") from error
+    if not callable(getattr(made, "retrieve", None)):
+        raise ValueError(f"rag.retriever is {name!r}, which is no retriever: it has no method retrieve")
+    return made
 
 
 def _modules_in(package: ModuleType) -> list[ModuleType]:

@@ -22,20 +22,16 @@ from app.compat.atropos.desk import Desk
 from app.compat.atropos.root import AtRoot
 from app.compat.atropos.routes import PREFIX as ATROPOS
 from app.compat.atropos.routes import atropos_router
+from app.configured import panels_of, retriever_of
 from app.discovery import discover
-from app.domain.budgets import BudgetConfig
 from app.envs.npc_arena import NpcArena
-from app.judges.configuration import ChatJudgeConfig
-from app.judges.configured import chat_judges
 from app.judges.gates.registry import GATES
 from app.judges.offline import NAME as OFFLINE
-from app.judges.panels import ConfiguredPanels, reports_of
-from app.judges.prices import Prices
+from app.judges.panels import reports_of
 from app.packaged import packaged_folder
 from app.ports import (
     Clock,
     Environment,
-    JudgementMemory,
     NoRetriever,
     Observer,
     Opened,
@@ -58,7 +54,7 @@ from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
 from app.service.stepping import Stepper
 from app.service.trying import Trier
-from app.settings import JudgeSettings, Settings
+from app.settings import Settings
 from app.sheets.views import CharacterCard, character_cards
 from app.sources.configured import ConfiguredDatasets
 from app.store.judge_cache import Keeping
@@ -78,50 +74,6 @@ DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores 
 
 def _now() -> datetime:
     return datetime.now(UTC)
-
-
-def judge_config(settings: Settings, name: str, judge: JudgeSettings) -> ChatJudgeConfig:
-    """ValueError for a key that is not set, and for a budget without prices."""
-    key = None if judge.api_key_env is None else settings.secret(judge.api_key_env)
-    if judge.api_key_env is not None and key is None:
-        raise ValueError(f"judges.{name}.api_key_env names {judge.api_key_env}, which is not set")
-    prices = Prices(judge.input_price_per_million, judge.output_price_per_million)
-    if not prices.known and (judge.budget_usd is not None or judge.budget_usd_per_day is not None):
-        raise ValueError(f"judges.{name} has a budget in US dollars and no prices")
-    return ChatJudgeConfig(
-        name=name,
-        base_url=judge.base_url,
-        model=judge.model,
-        api_key=key,
-        deadline_seconds=judge.deadline_seconds,
-        queue_seconds=judge.queue_seconds,
-        temperature=judge.temperature,
-        max_output_tokens=judge.max_output_tokens,
-        token_parameter=judge.token_parameter,
-        json_mode=judge.json_mode,
-        expected_scores=judge.expected_scores,
-        prices=prices,
-        max_concurrency=judge.max_concurrency,
-        requests_per_minute=judge.requests_per_minute,
-        tokens_per_minute=judge.tokens_per_minute,
-        budget=BudgetConfig(judge.budget_usd, judge.budget_usd_per_day, judge.budget_tokens),
-        breaker_failures=judge.breaker_failures,
-        breaker_seconds=judge.breaker_seconds,
-    )
-
-
-def panels_of(settings: Settings, memory: JudgementMemory | None = None) -> ConfiguredPanels:
-    """The configured judges over the environments that name them; ValueError for a name that no judge has."""
-    return ConfiguredPanels(
-        chat_judges(
-            [judge_config(settings, name, judge) for name, judge in settings.judges.items()],
-            {name: judge.fallback for name, judge in settings.judges.items() if judge.fallback is not None},
-            memory,
-        ),
-        {name: environment.options for name, environment in settings.environments.items()},
-        self_judging=[name for name, judge in settings.judges.items() if judge.allow_self_judge],
-        judging_seconds=settings.judging_seconds,
-    )
 
 
 def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
@@ -235,7 +187,9 @@ def create_app(
     workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
     observer.watch_workers(lambda: workers.waiting)
     classes = environments if environments is not None else discover()
-    gateway = gateway_of(classes, store, panels, workers, retriever or NoRetriever(), observer, clock or _now)
+    retriever = retriever or retriever_of(settings, NoRetriever())
+    policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
+    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -243,7 +197,7 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(settings, gateway, store, workers, examples),
+        lifespan=_lifespan(settings, gateway, store, workers, retriever, examples),
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
     atropos = Desk(store.trajectories, observer, clock or _now)
@@ -271,12 +225,17 @@ def create_app(
 
 
 def _lifespan(
-    settings: Settings, gateway: Gateway, store: Store, workers: ProcessWorkers, examples: Examples
+    settings: Settings,
+    gateway: Gateway,
+    store: Store,
+    workers: ProcessWorkers,
+    retriever: Retriever,
+    examples: Examples,
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        judges = [judge for judge in gateway.panels.judges.values() if isinstance(judge, Opened)]
-        await asyncio.gather(*(judge.open() for judge in judges))
+        held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, Opened)]
+        await asyncio.gather(*(one.open() for one in held))
         opening = asyncio.create_task(_open(settings, gateway, examples))
         yield
         opening.cancel()
@@ -284,7 +243,7 @@ def _lifespan(
         await gateway.desk.close()
         await gateway.rescorer.close()
         await workers.close()
-        await asyncio.gather(*(judge.close() for judge in judges))
+        await asyncio.gather(*(one.close() for one in held))
         await store.close()
 
     return lifespan

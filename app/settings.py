@@ -104,6 +104,41 @@ class EnvironmentSettings(_Section):
         )
 
 
+class RemoteSettings(_Section):
+    url: str = ""
+    """Where queries are posted, `http://` or `https://`; a remote retriever needs one. Redirects are not followed."""
+    api_key_env: str | None = None
+    """The variable that holds the key, sent as a Bearer token; none for servers that need no key."""
+    retries: Annotated[int, Field(ge=0, le=10)] = 2
+    """Further attempts after a connection that broke, 429 or 5xx, as far as `rag.deadline_seconds` allows."""
+    max_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
+    """A larger answer is not read to its end and counts as a failure."""
+    max_passages: Annotated[int, Field(ge=1, le=1000)] = 64
+    """More passages in an answer count as a failure, and so does more that is withheld."""
+    max_characters: Annotated[int, Field(ge=1, le=100_000)] = 8000
+    """A passage with more characters counts as a failure."""
+    allow_hosts: tuple[str, ...] = ()
+    """Hosts that `url` may name, for those who set the two in different places; any when empty."""
+    allow_private: bool = False
+    """Let a name stand for addresses of this machine or its network. An address that `url` itself spells out needs no
+    leave, nor does `localhost`."""
+    max_concurrency: Annotated[int, Field(ge=1, le=1000)] = 64
+    """Connections at once; a query that has to wait for one has so much less time."""
+
+
+class RagSettings(_Section):
+    retriever: str = "worlds"
+    """What is asked for the passages of a prompt: `worlds` (the events and lorebooks kept here), `remote`, or the name
+    of an entry point in the group `atropos_environments.retrievers`."""
+    on_failure: Literal["refuse", "without"] = "refuse"
+    """What happens to tasks when the retriever fails: `refuse` answers 503 `retriever_failed` and hands out nothing,
+    `without` hands them out without passages and says so in their metadata and in the flags of their scores."""
+    deadline_seconds: Annotated[float, Field(gt=0, le=60)] = 2.0
+    """For one query, every retry included; whatever the retriever is."""
+    remote: RemoteSettings = RemoteSettings()
+    """The retriever behind a URL."""
+
+
 class Settings(BaseSettings):
     """Frozen after start."""
 
@@ -160,6 +195,8 @@ class Settings(BaseSettings):
     """By run: more such ports."""
     environments: dict[Name, EnvironmentSettings] = {}
     """Per environment: which judges score it, and how."""
+    rag: RagSettings = RagSettings()
+    """What is retrieved into prompts, and from where."""
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+from app.configured import panels_of
 from app.judges.panels import ConfiguredPanels
 from app.judges.remembered import AskingAnew
-from app.main import panels_of
 from app.packaged import packaged_folder
 from app.ports import Opened
 from app.settings import Settings

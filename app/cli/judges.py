@@ -13,6 +13,7 @@ from rich.table import Table
 
 from app.cli.counted import counted_panels
 from app.cli.specimens import packaged_questions
+from app.configured import panels_of
 from app.discovery import discover
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen
@@ -24,7 +25,6 @@ from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prices import Prices, estimated_tokens
 from app.judges.prompt import prompt_for
-from app.main import panels_of
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="See which judges there are, and whether one can be trusted.", no_args_is_help=True)

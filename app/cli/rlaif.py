@@ -8,10 +8,10 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.counted import configured_store
+from app.configured import judge_config
 from app.envs.rlaif import Params
 from app.errors import GatewayError
 from app.judges.rubrics import WrittenRubric, write_rubric
-from app.main import judge_config
 from app.prompts import digest_of_model
 from app.settings import Settings, read_settings
 

@@ -24,6 +24,8 @@ EXAMPLES: Mapping[str, object] = {
     "judges.<name>.input_price_per_million": 0.4,
     "judges.<name>.output_price_per_million": 1.6,
     "environments.<name>.judges": ["careful"],
+    "rag.remote.url": "https://lore.example.com/retrieve",
+    "rag.remote.api_key_env": "LORE_API_KEY",
 }
 """For settings whose default says nothing."""
 
@@ -49,9 +51,14 @@ class Setting:
 
     @property
     def section(self) -> type[BaseModel] | None:
-        """The model of a mapping's members, when they have settings of their own."""
-        member = get_args(self.field.annotation)[1] if self.mapping else None
+        """The model of what stands here, or of a mapping's members, when it has settings of its own."""
+        member = get_args(self.field.annotation)[1] if self.mapping else self.field.annotation
         return member if isinstance(member, type) and issubclass(member, BaseModel) else None
+
+    @property
+    def within(self) -> str:
+        """Where its section's settings are."""
+        return f"{self.path}.{NAME}." if self.mapping else f"{self.path}."
 
     @property
     def row(self) -> tuple[str, str, str, str, str]:
@@ -77,7 +84,7 @@ def settings(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[Se
         setting = Setting(prefix + name, model, name)
         yield setting
         if setting.section is not None:
-            yield from settings(setting.section, f"{setting.path}.{NAME}.")
+            yield from settings(setting.section, setting.within)
 
 
 def settings_table() -> str:
@@ -101,7 +108,7 @@ def gateway_yaml() -> str:
         if setting.section is None:
             lines += [f"{indent}{key}: {_flow(setting.example)}"]
         else:
-            lines += [f"{indent}{key}:", f"{indent}  {NAMES[key]}:"]
+            lines += [f"{indent}{key}:", *([f"{indent}  {NAMES[key]}:"] if setting.mapping else [])]
     return "\n".join(lines).strip() + "\n"
 
 

@@ -12,9 +12,9 @@ import yaml
 from typer.testing import CliRunner
 
 from app.cli.main import cli
+from app.configured import panels_of
 from app.domain.judging import Judgement, JudgeReport
 from app.judges.corruption import MUTATIONS
-from app.main import panels_of
 from app.settings import PREFIX, read_settings
 from tests.chat_server import serving as judge_serving
 from tests.preferring import preferring

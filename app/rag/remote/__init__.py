@@ -1,0 +1,1 @@
+"""A retriever of the operator's, asked over HTTP."""

@@ -1,0 +1,137 @@
+"""What a retriever is asked over HTTP, and what it may answer: version 1. Nothing that it answers is trusted."""
+
+import json
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, ValidationError
+
+from app.domain.tasks import Context, ContextQuery, Passage, Withheld
+from app.domain.values import Frozen, require_encodable
+from app.domain.worlds import GameTime
+from app.errors import RetrieverFailed
+
+VERSION: Final = 1
+SOURCE: Final = "remote"
+"""Of passages that name none."""
+UNKNOWN_WORLD: Final = "unknown_world"
+"""With status 404: it answers for no such world."""
+
+_LINE_BREAKS = "\n\r\t"
+
+
+def _readable(text: str) -> str:
+    if any(unicodedata.category(character) == "Cc" for character in text if character not in _LINE_BREAKS):
+        raise ValueError("Input should have no control characters but line breaks and tabs")
+    if not text.strip():
+        raise ValueError("Input should not be blank")
+    return require_encodable(text)
+
+
+def _one_line(text: str) -> str:
+    if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
+        raise ValueError("Input should be one line")
+    return _readable(text)
+
+
+Line = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
+Prose = Annotated[str, AfterValidator(_readable)]
+
+
+class RemotePassage(Frozen):
+    id: Line
+    text: Prose
+    source: Line = SOURCE
+    time: GameTime | None = None
+    kind: Literal["event", "lore"] = "event"
+
+
+class RemoteWithheld(Frozen):
+    id: Line
+    reason: Line
+    text: Prose | None = None
+    leak_terms: Annotated[tuple[Line, ...], Field(max_length=64)] = ()
+
+
+class Answer(Frozen):
+    passages: tuple[RemotePassage, ...]
+    withheld: tuple[RemoteWithheld, ...] = ()
+    as_of: GameTime | None = None
+
+    @property
+    def context(self) -> Context:
+        return Context(
+            passages=tuple(Passage(**passage.model_dump()) for passage in self.passages),
+            withheld=tuple(
+                Withheld(id=one.id, reason=one.reason, text=one.text or "", leak_terms=one.leak_terms)
+                for one in self.withheld
+            ),
+            as_of=self.as_of,
+        )
+
+
+class Refusal(Frozen):
+    """The body of a 404 that says why."""
+
+    error: str
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Of one answer: how many passages, of how many characters each. The same for what is withheld."""
+
+    passages: int = 64
+    characters: int = 8000
+
+
+def question(query: ContextQuery) -> bytes:
+    asked = {"version": VERSION, "query": query.model_dump(mode="json")}
+    return json.dumps(asked, allow_nan=False).encode()
+
+
+def read(body: bytes, bounds: Bounds) -> Context:
+    """RetrieverFailed in words that hold nothing of the body."""
+    try:
+        answer = Answer.model_validate_json(body)
+    except ValidationError as error:
+        raise RetrieverFailed(f"the retriever's answer is not as agreed: {_told(error)}") from None
+    _require_bounds("passages", [passage.text for passage in answer.passages], bounds)
+    _require_bounds("withheld", [one.text or "" for one in answer.withheld], bounds)
+    _require_differing([*(passage.id for passage in answer.passages), *(one.id for one in answer.withheld)])
+    return answer.context
+
+
+def names_no_world(body: bytes) -> bool:
+    """Whether a 404 means the world, and not the address."""
+    try:
+        return Refusal.model_validate_json(body).error == UNKNOWN_WORLD
+    except ValidationError:
+        return False
+
+
+def _told(error: ValidationError) -> str:
+    """What is wrong first. Names that the other side made up are left out."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    where = first["loc"]
+    if first["type"] == "extra_forbidden":
+        where, wrong = where[:-1], "has a key that is not in the contract"
+    else:
+        wrong = first["msg"].removeprefix("Value error, ")
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
+    return f"{path or 'it'}: {wrong}"
+
+
+def _require_bounds(name: str, texts: Sequence[str], bounds: Bounds) -> None:
+    if len(texts) > bounds.passages:
+        raise RetrieverFailed(f"the retriever's answer is too large: more than {bounds.passages} {name}")
+    for place, text in enumerate(texts):
+        if len(text) > bounds.characters:
+            long = f"{name}[{place}].text has more than {bounds.characters} characters"
+            raise RetrieverFailed(f"the retriever's answer is too large: {long}")
+
+
+def _require_differing(ids: Sequence[str]) -> None:
+    if len(set(ids)) < len(ids):
+        raise RetrieverFailed("the retriever's answer is not as agreed: two passages, or what is withheld, share an id")
