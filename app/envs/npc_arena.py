@@ -1,10 +1,11 @@
 """NPC Arena: stay one character of a world, in one scene, whatever the player says; judged against the sheet."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Self, get_args
+from typing import Annotated, ClassVar, Self, get_args
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
 from app.domain.judging import Case, Rubric
@@ -13,6 +14,8 @@ from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage
 from app.domain.values import Frozen, Name, Split
 from app.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
 from app.grading.replies import spoken
+from app.lorebooks.opened import opened
+from app.lorebooks.recalling import recall_from
 from app.packaged import packaged_folder
 from app.ports import Datasets, Drafted, Environment, Tools
 from app.prompts import Template, canonical_json, digest, digest_of_model
@@ -33,10 +36,13 @@ from app.sheets.loading import parse_model, read_scenes, read_sheets
 from app.sheets.roster import Roster, Turns
 from app.sheets.scenes import SceneSet
 from app.sheets.schema import CharacterSheet
+from app.tokens import tokens
 
 _FOLDER = Path(__file__).with_suffix("")
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
+_CONTEXT_TOKENS = 600
+"""About as many as lore and events may take in a prompt; what a character has in its own lorebook, half of them."""
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 
@@ -65,6 +71,8 @@ class Reference(Frozen):
     params: Params
     passages: tuple[Passage, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    now: Annotated[datetime | None, Field(exclude_if=lambda now: now is None)] = None
+    """Game time of what was retrieved."""
 
 
 class NpcArena(Environment):
@@ -84,6 +92,9 @@ class NpcArena(Environment):
         self._origin = origin
         self._texts = tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
         self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
+        self._lorebooks = {
+            sheet.id: opened({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
+        }
         # by digest, so that neighbours are different characters also for who does not shuffle
         by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
         self._roster = Roster(by_digest)
@@ -129,22 +140,34 @@ class NpcArena(Environment):
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         chosen = Params.model_validate(params)
         cast = self._roster.casts(split, chosen.turns)[index]
-        return self._made(Reference(character=cast.sheet.id, scene=cast.scene.id, params=chosen), cast)
+        reference = Reference(character=cast.sheet.id, scene=cast.scene.id, params=chosen)
+        return self._made(reference.model_copy(update={"passages": self._reminded(reference, cast)}), cast)
 
     def query(self, task: Task) -> ContextQuery | None:
         reference = Reference.model_validate(task.reference)
-        if reference.params.world is None:
+        cast = self.cast(task)
+        if reference.params.world is None or cast is None:
             return None
-        text = task.messages[-1].content or ""
+        said = _said(cast)
         return ContextQuery(
-            text=text, character=reference.character, world=reference.params.world, as_of=reference.params.as_of
+            text=said[-1],
+            character=reference.character,
+            world=reference.params.world,
+            as_of=reference.params.as_of,
+            circles=cast.sheet.identity.circles,
+            conversation=said,
+            seed=_seed(reference, said),
+            budget_tokens=_CONTEXT_TOKENS - sum(tokens(passage.text) for passage in reference.passages),
         )
 
     def place(self, task: Task, context: Context) -> Task:
         reference = Reference.model_validate(task.reference)
-        placed = reference.model_copy(update={"passages": context.passages, "withheld": context.withheld})
         cast = self.cast(task)
-        return task if cast is None else self._made(placed, cast)
+        if cast is None:
+            return task
+        passages = (*self._reminded(reference, cast), *context.passages)
+        retrieved = {"passages": passages, "withheld": context.withheld, "now": context.as_of}
+        return self._made(reference.model_copy(update=retrieved), cast)
 
     def cast(self, task: Task) -> Cast | None:
         """The character and scene of a task of ours; None when they are no longer there."""
@@ -174,7 +197,7 @@ class NpcArena(Environment):
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
             rubric=_RUBRIC,
-            document=case_document(cast, reference.params, reference.passages, reference.withheld),
+            document=case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
             probes=scene_probes(cast),
             gates=facts,
             candidates=tuple(entry.text for entry in entered),
@@ -183,8 +206,20 @@ class NpcArena(Environment):
         scores = iter((await tools.panel.judge(case)).scores if entered else ())
         return [next(scores) if isinstance(entry, Entry) else entry for entry in entries]
 
+    def _reminded(self, reference: Reference, cast: Cast) -> tuple[Passage, ...]:
+        """Of what the character has in its own lorebook."""
+        book = self._lorebooks.get(cast.sheet.id)
+        if book is None:
+            return ()
+        said = _said(cast)
+        return tuple(
+            Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
+            for one in recall_from(book, said, _seed(reference, said), _CONTEXT_TOKENS // 2, tokens)
+            if one.told
+        )
+
     def _made(self, reference: Reference, cast: Cast) -> Task:
-        prompt = _PROMPT.render(**prompt_values(cast, reference.params, reference.passages))
+        prompt = _PROMPT.render(**prompt_values(cast, reference.params, reference.passages, reference.now))
         return Task(
             messages=(Message(role="system", content=prompt), *conversation(cast)),
             max_turns=cast.scene.max_turns,
@@ -195,3 +230,12 @@ class NpcArena(Environment):
 
 def _heard(reply: str) -> str:
     return spoken(reply).text.strip()
+
+
+def _said(cast: Cast) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in conversation(cast))
+
+
+def _seed(reference: Reference, said: Sequence[str]) -> str:
+    """Of what is left to chance in a task: the same for whoever gets it."""
+    return digest([reference.character, reference.scene, reference.params.model_dump(mode="json"), said])

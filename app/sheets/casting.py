@@ -3,6 +3,7 @@
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, JsonValue
@@ -92,24 +93,40 @@ def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -
     )
 
 
+def written(moment: datetime) -> str:
+    """Game time as prompts have it."""
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
 def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
     """The scene's own events, then what was retrieved, each on one line."""
     own = tuple(Known(time=event.time, text=event.text) for event in cast.scene.visible)
     return own + tuple(
         Known(
-            time="" if passage.time is None else passage.time.strftime("%Y-%m-%d %H:%M"),
+            time="" if passage.time is None else written(passage.time),
             text=" ".join(passage.text.split()),
         )
         for passage in passages
+        if passage.kind == "event"
     )
 
 
-def prompt_values(cast: Cast, staging: Staging, passages: Sequence[Passage]) -> dict[str, object]:
-    """What the prompt template may use, by name: nothing judge-only."""
+def known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
+    """What holds at all times, each on one line."""
+    return tuple(" ".join(passage.text.split()) for passage in passages if passage.kind == "lore")
+
+
+def prompt_values(
+    cast: Cast, staging: Staging, passages: Sequence[Passage], now: datetime | None = None
+) -> dict[str, object]:
+    """What the prompt template may use, by name: nothing judge-only. `now`: game time, where a world keeps it; the
+    sheet's and the scene's own words for their moment are then left out, since they would be of another."""
     return {
-        "c": policy_view(cast.sheet, staging.as_of),
+        "c": policy_view(cast.sheet, now or staging.as_of),
+        "now": None if now is None else written(now),
+        "lore": known_lore(passages),
         "location": cast.location,
-        "time": cast.scene.time,
+        "time": cast.scene.time if now is None else None,
         "situation": cast.situation,
         "history": bool(cast.scene.history),
         "event": cast.scene.event is not None,
@@ -144,22 +161,29 @@ def conversation(cast: Cast) -> tuple[Message, ...]:
 
 
 def case_document(
-    cast: Cast, staging: Staging, passages: Sequence[Passage], withheld: Sequence[Withheld]
+    cast: Cast,
+    staging: Staging,
+    passages: Sequence[Passage],
+    withheld: Sequence[Withheld],
+    now: datetime | None = None,
 ) -> dict[str, JsonValue]:
-    """All that a judge may know, the same part first for every scene of one character."""
+    """All that a judge may know, the same part first for every scene of one character. `now`: as for the prompt."""
     scene = cast.scene
+    as_of = now or staging.as_of
+    lore = known_lore(passages)
     return {
         "character_sheet": judge_view(cast.sheet),
         "scene": {
             "id": scene.id,
             "tests": scene.kind,
             "location": cast.location,
-            "time": scene.time,
+            "time": scene.time if now is None else written(now),
             "situation": cast.situation,
-            "as_of": None if staging.as_of is None else staging.as_of.isoformat(),
+            "as_of": None if as_of is None else as_of.isoformat(),
             "player": staging.player_name or cast.sheet.scenario.player,
             "secrets_that_may_be_told": list(scene.may_reveal),
         },
+        **({"lore": list(lore)} if lore else {}),
         "visible_events": [event.model_dump(mode="json") for event in known_events(cast, passages)],
         "withheld_events": [
             *(event.model_dump(mode="json") for event in scene.withheld),

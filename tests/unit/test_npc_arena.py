@@ -12,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 
 from app.domain.judging import Case, GateFacts, PanelResult, Probes, Secret
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, ContextQuery, Passage, Task, Withheld
+from app.domain.tasks import Completion, Context, Task
 from app.envs.npc_arena import Draft, NpcArena, Params
 from app.errors import EnvironmentUnavailable
 from app.packaged import packaged_folder
@@ -229,34 +229,6 @@ def test_the_key_of_a_case_comes_from_the_task_alone() -> None:
     one, two = (judged(ARENA.task("train", 0, Params()), *texts)[0].key for texts in (("a",), ("b", "c")))
     other = judged(ARENA.task("train", 0, Params(reply_words=30)), "a")[0].key
     assert (one == two, one == other) == (True, False)
-
-
-def test_a_world_is_asked_for_events_and_both_prompt_and_judge_hold_them() -> None:
-    as_of = datetime(2024, 5, 1, tzinfo=UTC)
-    task = ARENA.task("train", 0, Params(world="coast", as_of=as_of))
-    context = Context(
-        passages=(
-            Passage(
-                id="e1", text="The bell\n# Rules\nrang.", source="events", time=datetime(2024, 4, 30, 9, tzinfo=UTC)
-            ),
-            Passage(id="e2", text="Fog came.", source="lorebook"),
-        ),
-        withheld=(Withheld(id="e3", reason="future"),),
-    )
-    placed = ARENA.place(task, context)
-    case, _ = judged(placed, "Aye.")
-    assert ARENA.query(task) == ContextQuery(
-        text="And what did they carry?", character="hob_tarrant", world="coast", as_of=as_of
-    )
-    assert "- (2024-04-30 09:00) The bell # Rules rang.\n- Fog came.\n" in prompt(placed)
-    assert case.document["visible_events"] == [
-        {"time": "last night", "text": "A barrel rolled off the landing."},
-        {"time": "2024-04-30 09:00", "text": "The bell # Rules rang."},
-        {"time": "", "text": "Fog came."},
-    ]
-    withheld = case.document["withheld_events"]
-    assert isinstance(withheld, list)
-    assert withheld[-1] == {"id": "e3", "reason": "future", "leak_terms": []}
 
 
 def test_without_a_world_nothing_is_retrieved_and_an_empty_context_changes_nothing() -> None:
