@@ -9,11 +9,26 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.errors import StoreUnavailable
-from app.ports import Clock, Groups, Health, Outcomes, Runs, Scorings, Sheets, Tasks, TrajectoryQueue, Views
+from app.ports import (
+    Clock,
+    Events,
+    Groups,
+    Health,
+    Lorebooks,
+    Outcomes,
+    Runs,
+    Scorings,
+    Sheets,
+    Tasks,
+    TrajectoryQueue,
+    Views,
+)
 from app.store.database import Database
+from app.store.events import StoredEvents
 from app.store.groups import StoredGroups
 from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
 from app.store.keys import StoredKeys
+from app.store.lorebooks import StoredLorebooks
 from app.store.migration import migrate
 from app.store.pass_rates import StoredOutcomes
 from app.store.runs import StoredRuns
@@ -55,6 +70,8 @@ class Store:
         self.judge_cache = StoredJudgeCache(database, judgements)
         self.tasks: Tasks = StoredTasks(database)
         self.sheets: Sheets = StoredSheets(database)
+        self.events: Events = StoredEvents(database)
+        self.lorebooks: Lorebooks = StoredLorebooks(database)
         self.groups: Groups = StoredGroups(database)
         self.outcomes: Outcomes = StoredOutcomes(database)
         self.scorings: Scorings = StoredScorings(database)

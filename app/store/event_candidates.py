@@ -1,0 +1,195 @@
+"""What a search looks at: places of the index near a moment, for whoever asks, and for what is hidden from them."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from sqlalchemy import Connection
+
+from app.store.lineages import Level
+from app.store.postings import EVERYBODY, NOT_EVERYBODY, key_of_all, key_of_importance, key_of_term, scope_of
+from app.store.seeks import Hit, Seek, count, following, newest
+
+MOST_TERMS: Final = 64
+"""Of a search that are looked at."""
+RAREST: Final = 16
+"""Terms by which events are found."""
+COMMON: Final = 512
+"""A term that so many events have says little. Counting ends here."""
+MOST_HITS: Final = 3000
+"""Of all terms together; the rarest come first."""
+LEAST_BAD: Final = 4
+"""Terms that are used where all are common."""
+MANY: Final = 4096
+"""Where counting of all events ends."""
+
+NEAR: Final = 16
+"""Hidden events per way of finding them."""
+NEAR_BY_TERM: Final = 64
+GRAVE: Final = (10, 9, 8)
+"""Importance at which an event that is hidden counts as near."""
+
+_HIDDEN: Final = (NOT_EVERYBODY,)
+_ALL: Final = (EVERYBODY, NOT_EVERYBODY)
+
+
+@dataclass(frozen=True)
+class Scene:
+    """Who asks about what, and when: microseconds since 1970."""
+
+    levels: Sequence[Level]
+    as_of: int
+    names: frozenset[str]
+    terms: Sequence[str]
+
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        return (EVERYBODY, *sorted(scope_of(name) for name in self.names))
+
+    def all_of(self, scopes: Iterable[str], *, later: bool = False) -> list[Seek]:
+        return [Seek(key_of_all(world, scope), until) for world, until in self._worlds(later) for scope in scopes]
+
+    def important(self, scopes: Iterable[str], importance: int) -> list[Seek]:
+        return [
+            Seek(key_of_importance(world, scope, importance), until)
+            for world, until in self._worlds(later=False)
+            for scope in scopes
+        ]
+
+    def about(self, term: str, scopes: Iterable[str], *, later: bool = False) -> list[Seek]:
+        return [
+            Seek(key_of_term(world, scope, term), until) for world, until in self._worlds(later) for scope in scopes
+        ]
+
+    def _worlds(self, later: bool) -> list[tuple[int, int]]:
+        return [(level.number, level.until if later else min(level.until, self.as_of)) for level in self.levels]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """`scores` are of events that some term finds, `hidden` of those that somebody else's, or later, postings find."""
+
+    frequencies: Mapping[str, int]
+    events: int
+    scores: Mapping[int, float]
+    hidden: Mapping[int, float]
+    by_importance: Sequence[int]
+    """How many there are at least of each importance, 10 first."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Sequences, nearest first."""
+
+    newest: Sequence[int]
+    important: Sequence[int]
+
+
+def matches(connection: Connection, scene: Scene) -> Matches:
+    """What does not depend on how far a search looks."""
+    asked = scene.terms[:MOST_TERMS]
+    told = [scene.about(term, scene.scopes) for term in asked]
+    secret = [scene.about(term, _HIDDEN) for term in asked]
+    levels = [scene.important(scene.scopes, importance) for importance in range(10, -1, -1)]
+    counted = _split(count(connection, [*_flat(told), *_flat(secret), *_flat(levels)], COMMON), *told, *secret, *levels)
+    frequencies = {term: min(COMMON, sum(each)) for term, each in zip(asked, counted, strict=False)}
+    hidden = {term: min(COMMON, sum(each)) for term, each in zip(asked, counted[len(asked) :], strict=False)}
+    events = sum(count(connection, scene.all_of(scene.scopes), MANY))
+    weights = {term: _rarity(frequencies[term] + hidden[term], events) for term in asked}
+    found = _found(connection, scene, _rarest(frequencies), COMMON, scene.scopes)
+    frequencies |= {term: len(sequences) for term, sequences in found.items()}
+    secrets = _found(connection, scene, _rarest(hidden), NEAR_BY_TERM, _HIDDEN)
+    later = _later(connection, scene, [term for term in asked if frequencies[term] < COMMON])
+    return Matches(
+        frequencies=frequencies,
+        events=events,
+        scores=_scores(found.items(), weights),
+        hidden=_scores([*secrets.items(), *later.items()], weights),
+        by_importance=[max(each, default=0) for each in counted[2 * len(asked) :]],
+    )
+
+
+def windows(connection: Connection, scene: Scene, by_importance: Sequence[int], most: int) -> Windows:
+    """The `most` newest and the `most` important ones that whoever asks may know of."""
+    seeks, enough = [scene.all_of(scene.scopes)], 0
+    for importance, there in zip(range(10, -1, -1), by_importance, strict=True):
+        if enough < most:
+            seeks.append(scene.important(scene.scopes, importance))
+        enough += there
+    hits = _split_hits(newest(connection, _flat(seeks), most), *seeks)
+    important = [sequence for level in hits[1:] for sequence in _downwards(level)]
+    return Windows(newest=_downwards(hits[0])[:most], important=important[:most])
+
+
+def near(connection: Connection, scene: Scene) -> list[int]:
+    """What is hidden from somebody, or still to come, and near by its time or by its importance."""
+    seeks = [scene.all_of(_HIDDEN), *(scene.important(_HIDDEN, importance) for importance in GRAVE)]
+    hits = _split_hits(newest(connection, _flat(seeks), NEAR), *seeks)
+    secret, grave = _downwards(hits[0]), [sequence for level in hits[1:] for sequence in _downwards(level)]
+    coming = following(connection, scene.all_of(_ALL, later=True), scene.as_of, NEAR)
+    coming.sort(key=lambda hit: (hit.time, hit.sequence))
+    return [*secret[:NEAR], *grave[:NEAR], *(hit.sequence for hit in coming[:NEAR])]
+
+
+def _rarest(frequencies: Mapping[str, int]) -> list[str]:
+    known = sorted((term for term, there in frequencies.items() if there), key=lambda term: frequencies[term])
+    found: list[str] = []
+    hits = 0
+    for term in islice(known, RAREST):
+        hits += frequencies[term]
+        if found and (frequencies[term] >= COMMON or hits > MOST_HITS):
+            break
+        found.append(term)
+    return found if not found or frequencies[found[0]] < COMMON else known[:LEAST_BAD]
+
+
+def _rarity(frequency: int, events: int) -> float:
+    return math.log(1 + max(0.0, events - frequency + 0.5) / (frequency + 0.5))
+
+
+def _found(
+    connection: Connection, scene: Scene, terms: Sequence[str], most: int, scopes: Sequence[str]
+) -> dict[str, set[int]]:
+    seeks = [scene.about(term, scopes) for term in terms]
+    hits = _split_hits(newest(connection, _flat(seeks), most), *seeks)
+    return {term: {hit.sequence for hit in each} for term, each in zip(terms, hits, strict=True)}
+
+
+def _later(connection: Connection, scene: Scene, terms: Sequence[str]) -> dict[str, set[int]]:
+    seeks = [scene.about(term, _ALL, later=True) for term in terms]
+    hits = _split_hits(following(connection, _flat(seeks), scene.as_of, NEAR), *seeks)
+    return {term: {hit.sequence for hit in each} for term, each in zip(terms, hits, strict=True)}
+
+
+def _scores(found: Iterable[tuple[str, Iterable[int]]], weights: Mapping[str, float]) -> dict[int, float]:
+    scores: defaultdict[int, float] = defaultdict(float)
+    for term, sequences in found:
+        for sequence in sequences:
+            scores[sequence] += weights[term]
+    return dict(scores)
+
+
+def _flat(seeks: Iterable[Sequence[Seek]]) -> list[Seek]:
+    return [seek for each in seeks for seek in each]
+
+
+def _split(counts: Sequence[int], *seeks: Sequence[Seek]) -> list[list[int]]:
+    rest = iter(counts)
+    return [list(islice(rest, len(each))) for each in seeks]
+
+
+def _split_hits(hits: Iterable[Hit], *seeks: Sequence[Seek]) -> list[list[Hit]]:
+    owners = [number for number, each in enumerate(seeks) for _ in each]
+    found: list[list[Hit]] = [[] for _ in seeks]
+    for hit in hits:
+        found[owners[hit.place]].append(hit)
+    return found
+
+
+def _downwards(hits: Iterable[Hit]) -> list[int]:
+    """Each once, the newest first."""
+    times = {hit.sequence: hit.time for hit in hits}
+    return sorted(times, key=lambda sequence: (times[sequence], sequence), reverse=True)

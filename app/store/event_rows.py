@@ -1,0 +1,128 @@
+"""Events as they stand in the store: reading them, and which of them a world has."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Final
+
+from sqlalchemy import Connection, and_, exists, literal_column, or_, select, tuple_
+
+from app.domain.worlds import Event
+from app.store.event_tables import events, withdrawals
+from app.store.lineages import Level
+from app.store.payloads import decode, to_micros
+from app.store.prepared import Prepared
+from app.store.seeks import by_dialect, listed
+
+_PLACES: Final = 2**32
+"""Events of a world have places below."""
+
+
+@dataclass(frozen=True)
+class Stored:
+    sequence: int
+    time: int
+    """Microseconds since 1970."""
+    event: Event
+
+    @property
+    def world(self) -> int:
+        return self.sequence // _PLACES
+
+
+def sequence_of(world: int, place: int) -> int:
+    return world * _PLACES + place
+
+
+@lru_cache(maxsize=8192)
+def read(body: str) -> Event:
+    """Events do not change, and searches meet the same ones over and over."""
+    return decode(Event, body)
+
+
+_LOAD = Prepared(
+    by_dialect(
+        """
+        SELECT CAST(coalesce(json_agg(json_build_array(sequence, time, body)), '[]') AS text) FROM events
+        WHERE withdrawn = 0 AND sequence = ANY(CAST(:sequences AS bigint[]))
+        """,
+        """
+        SELECT json_group_array(json_array(sequence, time, body)) FROM events
+        WHERE withdrawn = 0 AND sequence IN (SELECT value FROM json_each(:sequences))
+        """,
+    )
+)
+
+
+def standing(connection: Connection, levels: Sequence[Level], sequences: Collection[int]) -> dict[int, Stored]:
+    """Those of `sequences` that a world of this lineage has: told up to the branch, not withdrawn, and not told anew
+    under the same id further on."""
+    if not sequences:
+        return {}
+    wanted = listed(sorted(sequences), postgres=connection.dialect.name == "postgresql")
+    rows = json.loads(_LOAD.run(connection, sequences=wanted).scalar_one())
+    until = {level.number: level.until for level in levels}
+    found = [Stored(sequence, time, read(body)) for sequence, time, body in rows]
+    mine = [one for one in found if one.time <= until.get(one.world, one.time - 1)]
+    return {one.sequence: one for one in _kept(connection, levels, mine)}
+
+
+def _kept(connection: Connection, levels: Sequence[Level], found: Sequence[Stored]) -> list[Stored]:
+    """Without what was withdrawn by, or told anew to, a later world than its own."""
+    of_the_past = [one for one in found if one.world != levels[0].number]
+    if not of_the_past:
+        return list(found)
+    numbers = [level.number for level in levels]
+    gone = select(withdrawals.c.sequence).where(
+        withdrawals.c.world.in_(numbers), withdrawals.c.sequence.in_([one.sequence for one in of_the_past])
+    )
+    withdrawn = set(connection.execute(gone).scalars())
+    again = select(events.c.event_id, events.c.world, events.c.time).where(
+        events.c.world.in_(numbers), events.c.event_id.in_({one.event.id for one in of_the_past})
+    )
+    nearest = _nearest(levels, connection.execute(again).tuples().all())
+    return [one for one in found if one.sequence not in withdrawn and nearest.get(one.event.id, one.world) == one.world]
+
+
+def _nearest(levels: Sequence[Level], told: Sequence[tuple[str, int, int]]) -> Mapping[str, int]:
+    """The world that an id is of, as those see it who come first in `levels`."""
+    near = {level.number: (depth, level.until) for depth, level in enumerate(levels)}
+    found: dict[str, int] = {}
+    for event_id, world, time in sorted(told, key=lambda row: -near[row[1]][0]):
+        if time <= near[world][1]:
+            found[event_id] = world
+    return found
+
+
+def newest(
+    connection: Connection, levels: Sequence[Level], limit: int, before: tuple[datetime, str] | None = None
+) -> list[Stored]:
+    """By time and id, downwards."""
+    found: list[Stored] = []
+    for level in levels:
+        found += _newest_of(connection, levels, level, limit, before)
+    found.sort(key=lambda one: (one.time, one.event.id), reverse=True)
+    return found[:limit]
+
+
+def _newest_of(
+    connection: Connection, levels: Sequence[Level], level: Level, limit: int, before: tuple[datetime, str] | None
+) -> list[Stored]:
+    mine = events.c
+    statement = select(mine.sequence, mine.time, mine.body).where(
+        mine.world == level.number, mine.withdrawn == literal_column("0"), mine.time <= level.until
+    )
+    nearer = [each for each in levels if each.depth > level.depth]
+    if nearer:
+        gone = withdrawals.c.world.in_([each.number for each in nearer]), withdrawals.c.sequence == mine.sequence
+        again = events.alias("again").c
+        anew = [and_(again.world == each.number, again.time <= each.until) for each in nearer]
+        statement = statement.where(
+            ~exists().where(*gone), ~exists().where(or_(*anew), again.event_id == mine.event_id)
+        )
+    if before is not None:
+        statement = statement.where(tuple_(mine.time, mine.event_id) < tuple_(to_micros(before[0]), before[1]))
+    statement = statement.order_by(mine.time.desc(), mine.event_id.desc()).limit(limit)
+    return [Stored(sequence, time, read(body)) for sequence, time, body in connection.execute(statement)]

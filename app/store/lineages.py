@@ -1,0 +1,112 @@
+"""Worlds and the past that they share."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Connection, Executable, RowMapping, bindparam, literal_column, select, update
+
+from app.domain.worlds import World
+from app.errors import Conflict, NotFound
+from app.store.database import Database
+from app.store.event_tables import worlds
+from app.store.payloads import from_micros, to_micros
+from app.store.prepared import Prepared
+
+DEEPEST: Final = 100
+"""Branches between a world and the first."""
+
+ALWAYS: Final = 2**62
+"""Later than any time of an event."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """A world in a lineage, and the time up to which its events belong there."""
+
+    number: int
+    name: str
+    until: int
+    depth: int
+    events: int
+
+
+def lineage(connection: Connection, name: str) -> list[Level]:
+    """The world itself first, then its parent, and so on; empty without the world."""
+    found: list[Level] = []
+    until = ALWAYS
+    for row in _LINEAGE.run(connection, name=name).mappings():
+        found.append(Level(row["number"], row["name"], until, row["depth"], row["events"]))
+        until = min(until, ALWAYS if row["branched_at"] is None else row["branched_at"])
+    return found
+
+
+def _lineage(_: bool) -> Executable:
+    first = select(worlds, literal_column("0").label("above")).where(worlds.c.name == bindparam("name"))
+    line = first.cte("line", recursive=True)
+    above = select(worlds, line.c.above + literal_column("1")).where(worlds.c.number == line.c.parent)
+    line = line.union_all(above)
+    return select(line.c.number, line.c.name, line.c.branched_at, line.c.depth, line.c.events).order_by(line.c.above)
+
+
+_LINEAGE: Final = Prepared(_lineage)
+
+
+def held(connection: Connection, database: Database, name: str) -> list[Level]:
+    """The lineage of a world that begins now if nobody named it before. Nobody else tells anything to it or to its past
+    before the transaction ends."""
+    _begin(connection, database, name)
+    numbers = [level.number for level in lineage(connection, name)]
+    if database.postgres:
+        past = worlds.c.number.in_(numbers[1:])
+        connection.execute(select(worlds.c.number).where(past).order_by(worlds.c.number).with_for_update(read=True))
+        own = worlds.c.number == numbers[0]
+        connection.execute(select(worlds.c.number).where(own).with_for_update())
+    return lineage(connection, name)
+
+
+def _begin(connection: Connection, database: Database, name: str) -> None:
+    if not lineage(connection, name):
+        row = {"name": name, "depth": 0, "events": 0, "created_at": database.stamp()}
+        connection.execute(database.insert_new(worlds), row)
+
+
+def counted(connection: Connection, number: int, told: int) -> None:
+    connection.execute(update(worlds).where(worlds.c.number == number).values(events=worlds.c.events + told))
+
+
+def branch(connection: Connection, database: Database, name: str, parent: str, at: datetime) -> None:
+    above = lineage(connection, parent)
+    if not above:
+        raise NotFound(f"there is no world {parent!r} to branch from")
+    if above[0].depth >= DEEPEST:
+        raise Conflict(f"{parent!r} is a branch of a branch {DEEPEST} times over: no further ones")
+    wanted = {"parent": above[0].number, "branched_at": to_micros(at)}
+    row = {"name": name, **wanted, "depth": above[0].depth + 1, "events": 0, "created_at": database.stamp()}
+    connection.execute(database.insert_new(worlds), row)
+    found = connection.execute(select(worlds).where(worlds.c.name == name)).mappings().one()
+    if any(found[column] != value for column, value in wanted.items()):
+        raise Conflict(f"{name!r} is another world already")
+
+
+def described(connection: Connection, limit: int, *, name: str | None = None, after: str | None = None) -> list[World]:
+    """By name, without their newest times."""
+    parents = worlds.alias("parents")
+    joined = worlds.outerjoin(parents, parents.c.number == worlds.c.parent)
+    statement = select(*worlds.c, parents.c.name.label("parent_name")).select_from(joined)
+    if name is not None:
+        statement = statement.where(worlds.c.name == name)
+    if after is not None:
+        statement = statement.where(worlds.c.name > after)
+    return [_world(row) for row in connection.execute(statement.order_by(worlds.c.name).limit(limit)).mappings()]
+
+
+def _world(row: RowMapping) -> World:
+    branched_at = row["branched_at"]
+    return World(
+        name=row["name"],
+        parent=row["parent_name"],
+        branched_at=None if branched_at is None else from_micros(branched_at),
+        events=row["events"],
+        created_at=from_micros(row["created_at"]),
+    )

@@ -1,0 +1,192 @@
+"""Many places of the index in one statement. Lists go to the database and come back as one text: a row at a time, a
+thread that reads would wait for the interpreter once a row."""
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, islice
+from typing import Any
+
+from sqlalchemy import Connection, TextClause, text
+
+from app.store.postings import Posted
+from app.store.prepared import Prepared
+
+
+@dataclass(frozen=True)
+class Seek:
+    """Events under `key` whose time is `until` or before."""
+
+    key: int
+    until: int
+
+
+@dataclass(frozen=True)
+class Hit:
+    """`place` is that of the seek that found it."""
+
+    place: int
+    time: int
+    sequence: int
+
+
+def by_dialect(postgresql: str, sqlite: str) -> Callable[[bool], TextClause]:
+    return lambda postgres: text(postgresql if postgres else sqlite)
+
+
+_COUNT = Prepared(
+    by_dialect(
+        """
+        SELECT CAST(coalesce(json_agg(n ORDER BY place), '[]') AS text) FROM (
+            SELECT k.place, (
+                SELECT count(*) FROM (
+                    SELECT 1 FROM event_postings p WHERE p.key = k.key AND p.time <= k.until LIMIT :most
+                ) AS found
+            ) AS n
+            FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[])) WITH ORDINALITY AS k(key, until, place)
+        ) AS counted
+        """,
+        """
+        SELECT json_group_array(n) FROM (
+            SELECT (
+                SELECT count(*) FROM (
+                    SELECT 1 FROM event_postings p
+                    WHERE p.key = json_extract(k.value, '$[0]') AND p.time <= json_extract(k.value, '$[1]')
+                    LIMIT :most
+                )
+            ) AS n
+            FROM json_each(:seeks) k
+        )
+        """,
+    )
+)
+
+_NEWEST = Prepared(
+    by_dialect(
+        """
+        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
+        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[])) WITH ORDINALITY AS k(key, until, place)
+        CROSS JOIN LATERAL (
+            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time <= k.until
+            ORDER BY time DESC, sequence DESC LIMIT :most
+        ) AS p
+        """,
+        # SQLite joins nothing laterally: it looks from which time on first.
+        """
+        SELECT json_group_array(json_array(k.key, p.time, p.sequence))
+        FROM json_each(:seeks) k CROSS JOIN event_postings p
+        WHERE p.key = json_extract(k.value, '$[0]') AND p.time <= json_extract(k.value, '$[1]')
+        AND p.time >= coalesce((
+            SELECT q.time FROM event_postings q
+            WHERE q.key = json_extract(k.value, '$[0]') AND q.time <= json_extract(k.value, '$[1]')
+            ORDER BY q.time DESC, q.sequence DESC LIMIT 1 OFFSET :most - 1
+        ), -9223372036854775807)
+        """,
+    )
+)
+
+_NEXT = Prepared(
+    by_dialect(
+        """
+        SELECT CAST(coalesce(json_agg(json_build_array(k.place - 1, p.time, p.sequence)), '[]') AS text)
+        FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[])) WITH ORDINALITY AS k(key, until, place)
+        CROSS JOIN LATERAL (
+            SELECT time, sequence FROM event_postings p WHERE p.key = k.key AND p.time > :after AND p.time <= k.until
+            ORDER BY time, sequence LIMIT :most
+        ) AS p
+        """,
+        """
+        SELECT json_group_array(json_array(k.key, p.time, p.sequence))
+        FROM json_each(:seeks) k CROSS JOIN event_postings p
+        WHERE p.key = json_extract(k.value, '$[0]') AND p.time > :after
+        AND p.time <= min(json_extract(k.value, '$[1]'), coalesce((
+            SELECT q.time FROM event_postings q
+            WHERE q.key = json_extract(k.value, '$[0]') AND q.time > :after
+            ORDER BY q.time, q.sequence LIMIT 1 OFFSET :most - 1
+        ), 9223372036854775807))
+        """,
+    )
+)
+
+_ADD = Prepared(
+    by_dialect(
+        """
+        INSERT INTO event_postings (key, time, sequence)
+        SELECT key, time, sequence
+        FROM unnest(CAST(:keys AS bigint[]), CAST(:times AS bigint[]), CAST(:sequences AS bigint[]))
+            AS p(key, time, sequence)
+        ORDER BY key
+        """,
+        """
+        INSERT INTO event_postings (key, time, sequence)
+        SELECT k.value, json_extract(e.value, '$[1]'), json_extract(e.value, '$[0]')
+        FROM json_each(:posted) e CROSS JOIN json_each(e.value, '$[2]') k
+        ORDER BY 1
+        """,
+    )
+)
+
+_REMOVE = Prepared(
+    by_dialect(
+        "DELETE FROM event_postings WHERE key = ANY(CAST(:keys AS bigint[])) AND time = :time AND sequence = :sequence",
+        """
+        DELETE FROM event_postings
+        WHERE key IN (SELECT value FROM json_each(:keys)) AND time = :time AND sequence = :sequence
+        """,
+    )
+)
+
+
+def listed(values: Iterable[int], *, postgres: bool) -> str:
+    """As each database reads a list of integers out of one text."""
+    written = ",".join(map(str, values))
+    return f"{{{written}}}" if postgres else f"[{written}]"
+
+
+def count(connection: Connection, seeks: Sequence[Seek], most: int) -> list[int]:
+    """How many each finds, counted up to `most`."""
+    found: list[int] = _run(_COUNT, connection, seeks, most=most)
+    return found
+
+
+def newest(connection: Connection, seeks: Sequence[Seek], most: int) -> list[Hit]:
+    """The newest `most` of each; by place, downwards."""
+    hits = [Hit(*one) for one in _run(_NEWEST, connection, seeks, most=most)]
+    return _first(sorted(hits, key=lambda hit: (hit.place, -hit.time, -hit.sequence)), most)
+
+
+def following(connection: Connection, seeks: Sequence[Seek], after: int, most: int) -> list[Hit]:
+    """The first `most` of each that are later than `after`."""
+    hits = [Hit(*one) for one in _run(_NEXT, connection, seeks, most=most, after=after)]
+    return _first(sorted(hits, key=lambda hit: (hit.place, hit.time, hit.sequence)), most)
+
+
+def _first(hits: Sequence[Hit], most: int) -> list[Hit]:
+    """SQLite gives more where some are of the same time."""
+    return [hit for _, of_one in groupby(hits, lambda hit: hit.place) for hit in islice(of_one, most)]
+
+
+def add(connection: Connection, posted: Sequence[Posted]) -> None:
+    if connection.dialect.name == "postgresql":
+        rows = [(key, one.time, one.sequence) for one in posted for key in one.keys]
+        columns = (listed(column, postgres=True) for column in zip(*rows, strict=True))
+        _ADD.run(connection, **dict(zip(("keys", "times", "sequences"), columns, strict=True)))
+    else:
+        _ADD.run(connection, posted=json.dumps([[one.sequence, one.time, one.keys] for one in posted]))
+
+
+def remove(connection: Connection, posted: Posted) -> None:
+    keys = listed(posted.keys, postgres=connection.dialect.name == "postgresql")
+    _REMOVE.run(connection, keys=keys, time=posted.time, sequence=posted.sequence)
+
+
+def _run(statement: Prepared, connection: Connection, seeks: Sequence[Seek], **bounds: int) -> Any:
+    if not seeks:
+        return []
+    if connection.dialect.name == "postgresql":
+        keys = listed((seek.key for seek in seeks), postgres=True)
+        untils = listed((seek.until for seek in seeks), postgres=True)
+        given = {"keys": keys, "untils": untils}
+    else:
+        given = {"seeks": f"[{','.join(f'[{seek.key},{seek.until}]' for seek in seeks)}]"}
+    return json.loads(statement.run(connection, **given, **bounds).scalar_one())
