@@ -37,11 +37,11 @@ class Cast:
     scene: Scene
 
     @property
-    def location(self) -> str:
+    def location(self) -> str | None:
         return self.scene.location or self.sheet.scenario.location
 
     @property
-    def situation(self) -> str:
+    def situation(self) -> str | None:
         return self.scene.situation or self.sheet.scenario.situation
 
     @property
