@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.cli.cards import export_card, import_cards
 from app.cli.counted import counted_panels
 from app.cli.sheet_figures import Figures, tell_apart
 from app.cli.sheet_trying import try_sheet
@@ -23,8 +24,10 @@ from app.sheets.checking import Checked, Finding, Surroundings, check_sheets
 from app.sheets.loading import read_scenes, read_sheet, yaml_files
 from app.sheets.schema import CharacterSheet
 
-sheets = typer.Typer(help="Check and try character sheets.", no_args_is_help=True)
+sheets = typer.Typer(help="Check, try, import and export character sheets.", no_args_is_help=True)
 sheets.command("try")(try_sheet)
+sheets.command("import")(import_cards)
+sheets.command("export")(export_card)
 console = Console()
 errors = Console(stderr=True)
 
@@ -36,7 +39,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON obj
 
 @sheets.callback()
 def about() -> None:
-    """Check and try character sheets."""
+    """Check, try, import and export character sheets."""
 
 
 @sheets.command()

@@ -8,13 +8,13 @@ from pydantic import BaseModel, Field, ValidationError
 from app.domain.values import FiniteJson, Frozen, Name
 from app.errors import InvalidRequest
 from app.sheets.casting import Cast, cast_in
-from app.sheets.loading import MAX_FILE_BYTES, parse_model
+from app.sheets.loading import parse_model
 from app.sheets.scenes import Scene, SceneEvent, SceneSet
 from app.sheets.schema import CharacterSheet, Text
 
 PartT = TypeVar("PartT", bound=BaseModel)
 
-SheetText = Annotated[str, Field(min_length=1, max_length=MAX_FILE_BYTES)]
+SheetText = Annotated[str, Field(min_length=1, max_length=1024 * 1024)]
 
 
 class DraftEvent(Frozen):

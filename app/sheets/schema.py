@@ -11,6 +11,8 @@ from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, StringCon
 
 from app.domain.lorebooks import Lorebook
 from app.domain.values import FiniteJson, Frozen, Name, WholeNumber
+from app.errors import InvalidRequest
+from app.lorebooks.checking import refuse_unusable
 
 POLICY = Field(json_schema_extra={"audience": "policy"})
 """The policy's prompt may show this."""
@@ -289,6 +291,10 @@ class CharacterSheet(SheetPart):
         _require_unique("secrets", (secret.id for secret in self.secrets))
         _require_unique("lore_facts", (fact.id for fact in self.lore_facts))
         _require_unique("actions", (action.name for action in self.actions.allowed))
+        try:
+            refuse_unusable(self.lorebook or Lorebook())
+        except InvalidRequest as error:
+            raise ValueError(f"lorebook.{error.field}: {error.detail}") from None
         return self
 
     @property

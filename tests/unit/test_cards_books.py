@@ -90,7 +90,7 @@ def test_every_field_of_the_third_specification_is_read() -> None:
         "lorebook V3",
         [
             ("entries[].comment", "the entry has a name"),
-            ("extensions", "has no place in a lorebook here"),
+            ("extensions", "no field of a lorebook here"),
         ],
     )
 
@@ -182,8 +182,8 @@ def test_decorators_are_followed_where_an_entry_has_a_place_for_them(head: str, 
 def test_decorators_without_a_place_are_named() -> None:
     value: JsonValue = {"entries": [{**ENTRY, "content": "@@depth 4\n@@activate_only_after 3\n@@activate\nText"}] * 2}
     assert [(one.field, one.why, one.times) for one in read(value)[1].kept] == [
-        ("entries[].content @@depth", "means nothing here", 2),
-        ("entries[].content @@activate_only_after", "means nothing here", 2),
+        ("entries[].content @@depth", "a decorator without meaning here", 2),
+        ("entries[].content @@activate_only_after", "a decorator without meaning here", 2),
     ]
 
 

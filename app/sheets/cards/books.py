@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import JsonValue, ValidationError
 
-from app.domain.lorebooks import Lorebook
+from app.domain.lorebooks import Lorebook, LoreEntry
 from app.errors import TooLarge
 from app.sheets.cards.entries import MOST_DEPTH, EntryReader
 from app.sheets.cards.given import Given, Object, refused
@@ -63,19 +63,24 @@ def _book_in(value: Mapping[str, JsonValue]) -> tuple[str, Given]:
     return "lorebook V2", Given(value)
 
 
-def lorebook_of(book: Given, wording: Wording, notes: Notes, where: str) -> Lorebook:
-    """`where` stands before its fields in the notes, with its full stop. Keeps nothing of the original."""
+def entries_of(book: Given, wording: Wording, notes: Notes, where: str) -> tuple[tuple[Given, LoreEntry | None], ...]:
+    """Each as it is written, with what it is read as: None for one that no lorebook here can hold."""
     entries = tuple(book.parts("entries"))
     if len(entries) > MOST_ENTRIES:
         raise TooLarge(f"{book.at('entries')}: more than {MOST_ENTRIES} entries", field=book.at("entries"))
     reader = EntryReader(wording, notes, where)
-    read = [reader.read(entry, number) for number, entry in enumerate(entries, start=1)]
+    return tuple((entry, reader.read(entry, number)) for number, entry in enumerate(entries, start=1))
+
+
+def lorebook_of(book: Given, wording: Wording, notes: Notes, where: str) -> Lorebook:
+    """`where` stands before its fields in the notes, with its full stop. Keeps nothing of the original."""
+    read = entries_of(book, wording, notes, where)
     depth, budget = book.number("scan_depth"), book.number("token_budget")
     values: dict[str, object] = {
         "name": book.text("name"),
         "description": book.text("description"),
         "recursive": book.flag("recursive_scanning") is True,
-        "entries": tuple(entry for entry in read if entry is not None),
+        "entries": tuple(entry for _, entry in read if entry is not None),
     }
     if depth is not None:
         values["scan_depth"] = int(max(0, min(MOST_DEPTH, depth)))
@@ -85,5 +90,5 @@ def lorebook_of(book: Given, wording: Wording, notes: Notes, where: str) -> Lore
         if name in _BOOK_FIELDS:
             notes.mapped(f"{where}{name}", f"lorebook.{_BOOK_FIELDS[name]}")
         elif name not in ("entries", "extensions") or (name == "extensions" and given):
-            notes.kept(f"{where}{name[:60]}", "has no place in a lorebook here")
+            notes.kept(f"{where}{name[:60]}", "no field of a lorebook here")
     return Lorebook.model_validate(values)

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import ValidationError
 
 from app.domain.lorebooks import LoreEntry, SecondaryLogic
-from app.patterns import compiled
+from app.lorebooks.expressions import MOST_PATTERNS, expression
 from app.sheets.cards.decorators import Decorated, Decorator, undecorated
 from app.sheets.cards.given import Given, refused
 from app.sheets.cards.macros import Wording, macro_name, worded
@@ -49,6 +49,7 @@ class EntryReader:
         self._notes = notes
         self._where = where
         self._taken: set[str] = set()
+        self._patterns = 0
 
     def read(self, entry: Given, number: int) -> LoreEntry | None:
         """None for one that no lorebook here can hold. InvalidRequest naming the field for what is not an entry."""
@@ -134,8 +135,10 @@ class EntryReader:
             return False
         if pattern:
             try:
-                slashed = _SLASHED.fullmatch(key)
-                compiled(key if slashed is None else slashed[1])
+                expression(key)
+                self._patterns += 1
+                if self._patterns > MOST_PATTERNS:
+                    raise ValueError(f"a lorebook has at most {MOST_PATTERNS} keys that are patterns")
             except ValueError as error:
                 self._notes.kept(f"{self._where}entries[].keys", f"{key!r} is not used: {error}")
                 return False
@@ -169,7 +172,7 @@ class EntryReader:
             used = next((one for one in chain if one.name not in names and self._apply(one, entry, values)), None)
             field = f"{self._where}entries[].content @@{chain[0].name if used is None else used.name}"
             if used is None:
-                self._notes.kept(field, "means nothing here")
+                self._notes.kept(field, "a decorator without meaning here")
             else:
                 names.add(used.name)
                 self._notes.mapped(field, f"lorebook.entries[].{_DECORATED[used.name]}")
@@ -210,14 +213,14 @@ class EntryReader:
     def _leftovers(self, entry: Given, extensions: Given) -> None:
         for name, value in entry.values.items():
             if name not in _ENTRY_FIELDS:
-                self._notes.kept(f"{self._where}entries[].{name[:60]}", "has no place in a lorebook here")
+                self._notes.kept(f"{self._where}entries[].{name[:60]}", "no field of a lorebook here")
             elif name in _MAPPED:
                 self._notes.mapped(f"{self._where}entries[].{name}", f"lorebook.entries[].{_MAPPED[name]}")
             elif name == "comment" and value and entry.text("name"):
                 self._notes.kept(f"{self._where}entries[].comment", "the entry has a name")
         for name, value in extensions.values.items():
             if name not in _READ_EXTENSIONS and value not in (None, False, 0, "", [], {}):
-                self._notes.kept(f"{self._where}entries[].extensions.{name[:60]}", "is read by other tools only")
+                self._notes.kept(f"{self._where}entries[].extensions.{name[:60]}", "read by other tools only")
 
 
 _MAPPED: Final = {

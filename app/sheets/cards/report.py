@@ -14,7 +14,7 @@ class Mapped(Frozen):
 
 
 class Kept(Frozen):
-    """Comes back at an export as it was, and is used by nothing here."""
+    """Comes back at an export as it was. `why` says why nothing here uses it, or not as it is meant."""
 
     field: str
     why: str

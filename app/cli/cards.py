@@ -1,0 +1,203 @@
+"""`atropos-envs sheets import` and `export`: character cards and lorebooks of other tools, in and out."""
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from rich.console import Console
+from rich.text import Text
+
+from app.domain.lorebooks import Lorebook
+from app.domain.values import Name
+from app.errors import Conflict, GatewayError, InvalidRequest
+from app.packaged import packaged_folder
+from app.settings import read_settings
+from app.sheets.cards.files import MAX_BYTES, Found, read_file
+from app.sheets.cards.kinds import Version
+from app.sheets.cards.png import with_card
+from app.sheets.cards.reading import Naming, slug
+from app.sheets.cards.report import ImportReport
+from app.sheets.cards.sheet_files import sheet_text
+from app.sheets.cards.transfer import Imported, imported
+from app.sheets.cards.writing import NATIVE, written_card
+from app.sheets.loading import read_sheet
+from app.sheets.schema import CharacterSheet, Language
+
+console = Console()
+errors = Console(stderr=True)
+_name = TypeAdapter[str](Name)
+_language = TypeAdapter[str](Language)
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object for each file, by line.")]
+
+
+def import_cards(
+    files: Annotated[list[Path], typer.Argument(help="Cards and lorebooks: JSON, PNG or CHARX.")],
+    to: Annotated[Path, typer.Option(help="Folder to write sheets to; made where it is not there.")] = Path(),
+    sheet_id: Annotated[str | None, typer.Option("--id", help="The sheet's id, in place of one from its name.")] = None,
+    language: Annotated[str, typer.Option(help="What the character speaks, by ISO 639-1: cards do not say.")] = "en",
+    world: Annotated[str | None, typer.Option(help="The world it lives in; one of its own by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over sheets that are there.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make sheets of character cards (V1, V2, V3) and lorebooks, and say what became of every field."""
+    try:
+        naming = _naming(sheet_id, language, world)
+        if sheet_id is not None and len(files) > 1:
+            raise InvalidRequest("--id names one sheet, and there are several files")
+    except GatewayError as error:
+        _stop(error.detail)
+    failed = False
+    for file in files:
+        try:
+            found = read_file(file)
+            brought = _brought(file, found, naming)
+            path = _written(file, brought, to, naming, force)
+        except (GatewayError, OSError) as error:
+            failed = True
+            errors.print(Text(_told(file, error)), style="red", soft_wrap=True)
+        else:
+            _show(file, found, brought.report, path, as_json)
+    if failed:
+        raise typer.Exit(2)
+
+
+def export_card(
+    sheet: Annotated[str, typer.Argument(help="A sheet's file, or the id of a character.")],
+    v2: Annotated[bool, typer.Option("--v2", help="As a V2 card.")] = False,
+    v3: Annotated[bool, typer.Option("--v3", help="As a V3 card.")] = False,
+    png: Annotated[Path | None, typer.Option(help="A PNG image to put the card into.")] = None,
+    out: Annotated[Path | None, typer.Option(help="The file to write; <id>.json or <id>.png by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+) -> None:
+    """Write a sheet as a character card: as it came, or as V2 where it never was a card."""
+    if v2 and v3:
+        _stop("give either --v2 or --v3")
+    version: Version | None = "V2" if v2 else "V3" if v3 else None
+    try:
+        found = _sheet(sheet)
+        card = written_card(found, version)
+        content = (json.dumps(card, ensure_ascii=False, indent=2) + "\n").encode()
+        if png is not None:
+            content = _in_image(png, card)
+        path = out or Path(f"{found.id}{'.json' if png is None else '.png'}")
+        _write(path, content, force)
+    except (GatewayError, OSError) as error:
+        _stop(_told(None, error))
+    spec = card.get("spec", "chara_card_v1")
+    console.print(Text.assemble((f"{path}", "bold"), f": {spec}, {len(content):,} bytes"), soft_wrap=True)
+    if _whole(card):
+        console.print("It holds the whole sheet, with its secrets and what only judges see.", style="yellow")
+
+
+def _naming(sheet_id: str | None, language: str, world: str | None) -> Naming:
+    for option, value, kind in (
+        ("--id", sheet_id, _name),
+        ("--language", language, _language),
+        ("--world", world, _name),
+    ):
+        try:
+            if value is not None:
+                kind.validate_python(value)
+        except ValidationError as error:
+            raise InvalidRequest(f"{option}: {error.errors()[0]['msg']}") from None
+    return Naming(id=sheet_id, language=language, world=world)
+
+
+def _brought(file: Path, found: Found, naming: Naming) -> Imported:
+    try:
+        return imported(found.value, naming)
+    except GatewayError as error:
+        raise type(error)(f"{file.name}: {error.detail}", field=error.field) from None
+
+
+def _written(file: Path, brought: Imported, to: Path, naming: Naming, force: bool) -> Path:
+    if isinstance(brought.content, Lorebook):
+        book = brought.content
+        path = to / f"{naming.id or slug(book.name or file.stem)}.lorebook.json"
+        content = book.model_dump_json(indent=2) + "\n"
+    else:
+        path = to / f"{brought.content.id}.yaml"
+        content = sheet_text(brought.content)
+    to.mkdir(parents=True, exist_ok=True)
+    _write(path, content.encode(), force)
+    return path
+
+
+def _write(path: Path, content: bytes, force: bool) -> None:
+    """Whole or not at all; never through a link that stands where the file should."""
+    if not force:
+        if os.path.lexists(path):
+            raise Conflict(f"{path}: is there already; --force writes over it")
+        with path.open("xb") as file:
+            file.write(content)
+        return
+    beside = path.with_name(f".{path.name}.new")
+    beside.unlink(missing_ok=True)
+    with beside.open("xb") as file:
+        file.write(content)
+    beside.replace(path)
+
+
+def _sheet(name: str) -> CharacterSheet:
+    """A name without a file behind it is a character's."""
+    path = Path(name)
+    if path.exists() or path.suffix or path.name != name:
+        return read_sheet(path)
+    try:
+        _name.validate_python(name)
+        folder = read_settings().character_sheets or packaged_folder("character_sheets")
+    except ValueError:
+        raise InvalidRequest(f"{name!r} is neither a file nor the id of a character") from None
+    return read_sheet(folder / f"{name}.yaml")
+
+
+def _in_image(image: Path, card: dict[str, JsonValue]) -> bytes:
+    with image.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise InvalidRequest(f"{image.name}: larger than {MAX_BYTES} bytes")
+    keyword = "ccv3" if card.get("spec") == "chara_card_v3" else "chara"
+    return with_card(content, image.name, keyword, json.dumps(card, ensure_ascii=False).encode())
+
+
+def _whole(card: dict[str, JsonValue]) -> bool:
+    data = card.get("data")
+    extensions = data.get("extensions") if isinstance(data, dict) else None
+    return isinstance(extensions, dict) and NATIVE in extensions
+
+
+def _show(file: Path, found: Found, report: ImportReport, path: Path, as_json: bool) -> None:
+    beside = tuple(f"{what} is left in {file.name}" for what in found.beside)
+    if as_json:
+        shown = {"file": str(file), "sheet": str(path), "container": found.container, **report.model_dump(mode="json")}
+        typer.echo(json.dumps({**shown, "beside": beside}, ensure_ascii=False))
+        return
+    console.print(Text.assemble((str(file), "bold"), f": {report.source} ({found.container})"), soft_wrap=True)
+    _lines("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
+    _lines("is kept as it was:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
+    for assumed in (*report.assumed, *beside):
+        console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
+    console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)
+
+
+def _lines(between: str, rows: Sequence[tuple[str, str, int]], style: str) -> None:
+    for field, says, times in rows:
+        count = f" ({times} times)" if times > 1 else ""
+        console.print(Text.assemble("  ", (field, style), f" {between} {says}{count}"), soft_wrap=True)
+
+
+def _told(file: Path | None, error: GatewayError | OSError) -> str:
+    """With the file's name in front, once."""
+    if isinstance(error, OSError):
+        return f"{error.filename or file}: {error.strerror}"
+    return error.detail
+
+
+def _stop(message: str) -> NoReturn:
+    errors.print(Text(message), style="red", soft_wrap=True)
+    raise typer.Exit(2)

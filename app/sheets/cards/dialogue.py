@@ -1,0 +1,48 @@
+"""Examples of talk as cards write them: blocks that begin with <START>, lines that begin with who speaks."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_START: Final = re.compile(r"^[ \t]*<START>[ \t]*$", re.IGNORECASE | re.MULTILINE)
+MOST: Final = 4000
+"""Characters of a line or a reply."""
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Exchanges of a line and its reply, and what is nothing of the kind, with its speakers called They and You, as the
+    prompt calls them."""
+
+    exchanges: tuple[tuple[str, str], ...]
+    rest: str
+
+
+def talk_of(text: str, names: tuple[str, ...]) -> Talk:
+    """`names` may stand for the character besides `{{char}}`. A block is exchanges as a whole or not at all."""
+    character = "|".join([r"\{\{char\}\}", "<bot>", "<char>", *map(re.escape, filter(None, names))])
+    speaker = re.compile(rf"^[ \t]*(?:(\{{\{{user\}}\}}|<user>)|({character}))[ \t]*:", re.IGNORECASE | re.MULTILINE)
+    exchanges: list[tuple[str, str]] = []
+    rest: list[str] = []
+    for block in (one.strip() for one in _START.split(text)):
+        found = _exchanges(block, speaker)
+        if found:
+            exchanges += found
+        elif block:
+            rest.append(speaker.sub(lambda found: "They:" if found[1] else "You:", block))
+    return Talk(tuple(exchanges), "\n\n".join(rest))
+
+
+def _exchanges(block: str, speaker: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Empty where it does not go to and fro, beginning with the player."""
+    marks = list(speaker.finditer(block))
+    if not marks or marks[0].start() != 0 or len(marks) % 2:
+        return []
+    said = [
+        block[mark.end() : following.start() if following is not None else len(block)].strip()
+        for mark, following in zip(marks, [*marks[1:], None], strict=True)
+    ]
+    turns = [mark[1] is not None for mark in marks]
+    if turns != [True, False] * (len(marks) // 2) or not all(0 < len(line) <= MOST for line in said):
+        return []
+    return list(zip(said[::2], said[1::2], strict=True))
