@@ -18,6 +18,7 @@ from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
 from app.api.trying import trying_router
+from app.api.worlds import worlds_router
 from app.compat.atropos.desk import Desk
 from app.compat.atropos.root import AtRoot
 from app.compat.atropos.routes import PREFIX as ATROPOS
@@ -32,13 +33,13 @@ from app.packaged import packaged_folder
 from app.ports import (
     Clock,
     Environment,
-    NoRetriever,
     Observer,
     Opened,
     Panels,
     Retriever,
     Workers,
 )
+from app.rag.worlds import WorldRetriever
 from app.sandbox.pool import ProcessWorkers, usual_size
 from app.service.catalogue import Catalogue
 from app.service.difficulty import Difficulty
@@ -54,6 +55,7 @@ from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
 from app.service.stepping import Stepper
 from app.service.trying import Trier
+from app.service.worlds import WorldDesk
 from app.settings import Settings
 from app.sheets.views import CharacterCard, character_cards
 from app.sources.configured import ConfiguredDatasets
@@ -61,6 +63,7 @@ from app.store.judge_cache import Keeping
 from app.store.store import Store
 from app.telemetry.metrics import PrometheusObserver
 from app.viewer.pages import viewer_router
+from app.viewer.worlds import WorldPages
 from app.web.docs_page import install_docs
 from app.web.door import Door, install_door
 from app.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
@@ -154,6 +157,14 @@ def gateway_of(
         ),
         runs=runs,
         shelf=shelf,
+        worlds=WorldDesk(
+            environment=NpcArena.name,
+            catalogue=catalogue,
+            drafting=drafting,
+            events=store.events,
+            lorebooks=store.lorebooks,
+            retrieval=retrieval,
+        ),
         groups=store.groups,
         panels=panels,
         views=store.views,
@@ -187,7 +198,7 @@ def create_app(
     workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
     observer.watch_workers(lambda: workers.waiting)
     classes = environments if environments is not None else discover()
-    retriever = retriever or retriever_of(settings, NoRetriever())
+    retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy)
     examples = Examples()
@@ -202,12 +213,15 @@ def create_app(
     roster = partial(judge_roster, gateway.catalogue, panels)
     atropos = Desk(store.trajectories, observer, clock or _now)
     names = tuple(gateway.catalogue.classes)
-    service.include_router(viewer_router(gateway.views, names, roster, atropos.explain_all))
+    characters = partial(characters_of, gateway)
+    pages = WorldPages(gateway.worlds, characters)
+    service.include_router(viewer_router(gateway.views, names, roster, atropos.explain_all, pages))
     for environment in gateway.catalogue.classes.values():
         service.include_router(environment_router(environment, gateway))
         service.include_router(trying_router(environment, gateway))
     service.include_router(catalogue_router(gateway, not_for_training={OFFLINE}))
-    service.include_router(characters_router(lambda: characters_of(gateway), lambda: _reload(gateway, examples)))
+    service.include_router(characters_router(characters, lambda: _reload(gateway, examples)))
+    service.include_router(worlds_router(gateway))
     service.include_router(mixture_router(gateway))
     service.include_router(records_router(gateway))
     service.include_router(rescoring_router(gateway))

@@ -11,6 +11,7 @@ from app.service.scoring import ScoreDesk
 from app.service.shelf import Shelf
 from app.service.stepping import Stepper
 from app.service.trying import Trier
+from app.service.worlds import WorldDesk
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Gateway:
     trier: Trier
     runs: RunBook
     shelf: Shelf
+    worlds: WorldDesk
     groups: Groups
     panels: Panels
     views: Views
