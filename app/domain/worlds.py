@@ -131,7 +131,8 @@ class Hidden:
 @dataclass(frozen=True)
 class Findings:
     """Candidates for a prompt, and what was near but is held back. `frequencies`: by term of the search, in how many of
-    the `events` it occurs that could be told; counted up to some limit, and a term at the limit found nothing."""
+    the `events` it occurs that could be told; counted up to `common`, and a term that is as common found nothing unless
+    all are."""
 
     as_of: datetime | None
     """None in a world without events."""
@@ -139,6 +140,7 @@ class Findings:
     hidden: tuple[Hidden, ...] = ()
     frequencies: Mapping[str, int] | None = None
     events: int = 0
+    common: int | None = None
 
 
 class Ranked(Frozen):

@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import Connection
 
 from app.domain.worlds import Event, EventSearch, Findings, Found, Hidden, Obstacle, Way
-from app.store.event_candidates import Matches, Scene, matches, near, windows
+from app.store.event_candidates import COMMON, Matches, Scene, matches, near, windows
 from app.store.event_rows import Stored, newest, standing
 from app.store.lineages import Level
 from app.store.payloads import from_micros, to_micros
@@ -46,6 +46,7 @@ def search(connection: Connection, levels: Sequence[Level], wanted: EventSearch)
         hidden=looked.hidden(),
         frequencies=matching.frequencies,
         events=matching.events,
+        common=COMMON,
     )
 
 
