@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
-from app.domain.values import FiniteJson
+from app.domain.values import MAX_JSON_DEPTH, FiniteJson
 from app.errors import InvalidRequest, TooLarge
 
 MAX_JSON_BYTES: Final = 1024 * 1024
@@ -34,7 +34,7 @@ def parse_json(content: bytes, name: str) -> JsonValue:
     except json.JSONDecodeError as error:
         raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
     except RecursionError:
-        raise InvalidRequest(f"{name}: nested deeper than {MAX_DEPTH} levels") from None
+        raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
     except ValueError as error:
         raise InvalidRequest(f"{name}: not JSON: {' '.join(str(error).split())[:200]}") from None
     return checked_json(value, name)
@@ -43,10 +43,14 @@ def parse_json(content: bytes, name: str) -> JsonValue:
 def checked_json(value: JsonValue, name: str) -> JsonValue:
     """The value itself. InvalidRequest for what no sheet could hold."""
     try:
-        return _json.validate_python(value)
-    except (ValidationError, RecursionError) as error:
-        reason = str(error.errors()[0]["msg"]) if isinstance(error, ValidationError) else "nested too deep"
+        if depth_of(value) <= MAX_JSON_DEPTH:
+            return _json.validate_python(value)
+    except ValidationError as error:
+        reason = str(error.errors(include_url=False, include_input=False)[0]["msg"])
         raise InvalidRequest(f"{name}: {reason.removeprefix('Value error, ')[:300]}") from None
+    except RecursionError:
+        pass
+    raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels")
 
 
 def depth_of(value: JsonValue) -> int:
