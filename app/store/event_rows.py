@@ -82,7 +82,7 @@ def _kept(connection: Connection, levels: Sequence[Level], found: Sequence[Store
     again = select(events.c.event_id, events.c.world, events.c.time).where(
         events.c.world.in_(numbers), events.c.event_id.in_({one.event.id for one in of_the_past})
     )
-    nearest = _nearest(levels, connection.execute(again).tuples().all())
+    nearest = _nearest(levels, connection.execute(again).all())
     return [one for one in found if one.sequence not in withdrawn and nearest.get(one.event.id, one.world) == one.world]
 
 

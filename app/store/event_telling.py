@@ -79,7 +79,7 @@ def _known(connection: Connection, levels: Sequence[Level], event_ids: Sequence[
     columns = (events.c.event_id, events.c.world, events.c.time, events.c.sequence, events.c.body)
     numbers = [level.number for level in levels]
     wanted = select(*columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
-    rows = connection.execute(wanted).tuples().all()
+    rows = connection.execute(wanted).all()
     found: dict[str, Known] = {}
     for level in reversed(levels):
         found |= {
