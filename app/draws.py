@@ -1,10 +1,13 @@
 """Even choices out of a seed: the same ones in every process and every Python."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 ItemT = TypeVar("ItemT")
+
+_MOST_ATTEMPTS = 2000
+"""One in ten is held out, so it takes ten on average."""
 
 _SPARE = 2**64
 """What must be left for a choice to be even enough: bounds are far below."""
@@ -45,6 +48,16 @@ class Draws:
 def held_out(text: str, one_in: int = 10) -> bool:
     """Whether a text is one of those kept for testing: decided by itself alone, so that none is in both splits."""
     return Draws(text).below(one_in) == 0
+
+
+def drawn_apart(seed: str, test: bool, make: Callable[[Draws], ItemT], key: Callable[[ItemT], str]) -> ItemT:
+    """The first of what `make` draws from `seed` that is for testing, or for training: its `key` decides which, so that
+    none is in both. ValueError when nothing comes out that is."""
+    for attempt in range(_MOST_ATTEMPTS):
+        made = make(Draws(f"{seed} {'test' if test else 'train'} {attempt}"))
+        if held_out(key(made)) == test:
+            return made
+    raise ValueError(f"nothing drawn from {seed!r} is for {'testing' if test else 'training'}")
 
 
 def _number(seed: str) -> int:

@@ -2,11 +2,15 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+
+from app.draws import Draws
+from app.packaged import packaged_data
 
 _jinja = ImmutableSandboxedEnvironment(
     undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
@@ -27,6 +31,23 @@ class Template:
     def render(self, **values: object) -> str:
         """jinja2.UndefinedError when the template names a value that is not given."""
         return self._template.render(**values)
+
+
+class Phrasings:
+    """Ways of asking for the same thing: texts of ours with `{slots}`. A value is never read as a template."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = tuple(texts)
+        self.digest = digest(list(self._texts))
+
+    @classmethod
+    def read(cls, path: Path) -> "Phrasings":
+        """A YAML list of texts. ValueError for anything else."""
+        return cls(packaged_data(path, TypeAdapter(tuple[str, ...])))
+
+    def say(self, draws: Draws, **values: str | int) -> str:
+        """KeyError when a text has a slot without a value."""
+        return draws.one(self._texts).format_map(values)
 
 
 def canonical_json(value: object) -> str:

@@ -2,7 +2,9 @@
 
 from collections import Counter
 
-from app.draws import Draws
+import pytest
+
+from app.draws import Draws, drawn_apart, held_out
 
 
 def test_the_same_seed_makes_the_same_choices() -> None:
@@ -19,3 +21,17 @@ def test_choices_are_even_however_many_are_made() -> None:
 
 def test_some_of_few_are_all_of_them() -> None:
     assert sorted(Draws("few").some([3, 1, 2], 9)) == [1, 2, 3]
+
+
+def test_what_is_drawn_apart_is_for_training_or_for_testing() -> None:
+    def drawn(test: bool) -> set[int]:
+        return {drawn_apart(f"number {index}", test, lambda draws: draws.below(500), str) for index in range(2_000)}
+
+    train, test = drawn(False), drawn(True)
+    assert (train & test, train | test, 20 < len(test) < 80) == (set(), set(range(500)), True)
+
+
+def test_what_never_comes_apart_is_an_error() -> None:
+    wanted = not held_out("always")
+    with pytest.raises(ValueError, match="nothing drawn from 'seed' is for"):
+        drawn_apart("seed", wanted, lambda _: "always", str)

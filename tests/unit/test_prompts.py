@@ -11,7 +11,8 @@ from jinja2.exceptions import SecurityError
 from pydantic import JsonValue
 
 from app.domain.tasks import Message
-from app.prompts import Template, canonical_json, digest, digest_of_model, digest_of_text
+from app.draws import Draws
+from app.prompts import Phrasings, Template, canonical_json, digest, digest_of_model, digest_of_text
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=6)
 VALUES = st.recursive(
@@ -88,3 +89,18 @@ def test_digests_stay_what_they_are() -> None:
 @given(text=st.text(st.characters(codec=None), max_size=10))
 def test_any_text_has_a_digest(text: str) -> None:
     assert len(digest_of_text(text)) == 32
+
+
+def test_a_phrasing_is_one_of_several_and_never_reads_a_value_as_a_template() -> None:
+    phrasings = Phrasings(["Count {what}.", "How many {what} are there?"])
+    said = {phrasings.say(Draws(str(seed)), what="{0.__class__}") for seed in range(50)}
+    assert said == {"Count {0.__class__}.", "How many {0.__class__} are there?"}
+
+
+def test_phrasings_are_known_by_their_texts(tmp_path: Path) -> None:
+    (tmp_path / "prompts.yaml").write_text("- Count {what}.\n- Sum {what}.\n", encoding="utf-8")
+    read = Phrasings.read(tmp_path / "prompts.yaml")
+    assert (read.digest, Phrasings(["Count {what}."]).digest == read.digest) == (
+        Phrasings(["Count {what}.", "Sum {what}."]).digest,
+        False,
+    )
