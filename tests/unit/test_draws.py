@@ -27,8 +27,8 @@ def test_what_is_drawn_apart_is_for_training_or_for_testing() -> None:
     def drawn(test: bool) -> set[int]:
         return {drawn_apart(f"number {index}", test, lambda draws: draws.below(500), str) for index in range(2_000)}
 
-    train, test = drawn(False), drawn(True)
-    assert (train & test, train | test, 20 < len(test) < 80) == (set(), set(range(500)), True)
+    kept = {test: {held_out(str(number)) for number in drawn(test)} for test in (False, True)}
+    assert (kept, len(drawn(False)) > 400) == ({False: {False}, True: {True}}, True)
 
 
 def test_what_never_comes_apart_is_an_error() -> None:
