@@ -16,11 +16,13 @@ from app.sheets.cards.given import Given, refused
 from app.sheets.cards.kinds import Card
 from app.sheets.cards.macros import Wording, macro_name, worded
 from app.sheets.cards.report import Notes
-from app.sheets.cards.strict_json import MAX_DEPTH, depth_of
+from app.sheets.cards.strict_json import depth_of
 from app.sheets.schema import SCHEMA_VERSION, CharacterSheet
 
 ORIGINAL: Final = "character_card/original"
 """Key of a sheet's extensions: the card as it was."""
+MAX_DEPTH: Final = 24
+"""Of a card: it lies some levels deep in a sheet, and the sheet in a card."""
 UNKNOWN: Final = "unknown"
 _YOU: Final = {"de": "du", "en": "you", "es": "tú", "fr": "toi", "it": "tu", "pt": "você"}
 _YOUR: Final = {"en": "your"}

@@ -9,8 +9,6 @@ from app.domain.values import MAX_JSON_DEPTH, FiniteJson
 from app.errors import InvalidRequest, TooLarge
 
 MAX_JSON_BYTES: Final = 1024 * 1024
-MAX_DEPTH: Final = 24
-"""A card lies some levels deep in a sheet, and a sheet in a card."""
 
 _json = TypeAdapter[JsonValue](FiniteJson)
 
