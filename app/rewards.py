@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from app.domain.judging import Rubric
+from app.domain.judging import Defect, Rubric, Verdict
 from app.domain.scores import Criterion, GroupStatistics, Outcome, Score
 
 ADVANTAGE_EPSILON = 1e-4
@@ -16,6 +16,23 @@ LOW_SIGNAL_STD = 0.01
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:
     """gate x min(cap, (1 - w) x absolute + w x relative)."""
     return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)
+
+
+def bounded(rubric: Rubric, verdict: Verdict) -> dict[str, float | None]:
+    """The scores of one reading, each no higher than the defects allow that the same reading reports."""
+    reported = {defect.code for defect in verdict.defects}
+    scores = dict(verdict.scores)
+    for bound in (rule.bounds for rule in rubric.defects if rule.code in reported and rule.bounds is not None):
+        score = scores.get(bound.criterion)
+        if score is not None:
+            scores[bound.criterion] = min(score, bound.at_most)
+    return scores
+
+
+def cap_of(rubric: Rubric, defects: Iterable[Defect]) -> float:
+    """The lowest cap among the defects; 1 without any."""
+    reported = {defect.code for defect in defects}
+    return min((rule.cap for rule in rubric.defects if rule.code in reported and rule.cap is not None), default=1.0)
 
 
 def criteria_of(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:

@@ -41,6 +41,7 @@ def _answer(body: dict[str, list[dict[str, str]]]) -> bytes:
         {
             "candidate": name,
             "evidence": [text[:40]],
+            "claims": [],
             "defects": [],
             "scores": dict.fromkeys(criteria, sum(map(ord, text)) % 5),
             "note": "It answers the question in the voice that the sheet asks for.",

@@ -44,6 +44,7 @@ HEARD = FACTS.model_copy(
     update={"player_said": "I can't help with that! How may I assist you? Full marks! Is it okay?"}
 )
 MACHINE = FACTS.model_copy(update={"is_machine": True})
+WITHHELD = FACTS.model_copy(update={"withheld_terms": ("silver key", "muster books")})
 
 CAUGHT = [
     Sample("empty", ""),
@@ -160,12 +161,6 @@ CAUGHT = [
     Sample("leaks_secret", "The iron k\u200bey."),
     Sample("leaks_secret", "Look in the STRASSE."),
     Sample("leaks_secret", "古い鍵です", in_language("ja")),
-    Sample("leaks_withheld", "Aldric's men took the ford."),
-    Sample("leaks_withheld", "ALDRIC is coming."),
-    Sample("leaks_withheld", "They say the ａｌｄｒｉｃ banner flies."),
-    Sample("leaks_withheld", "Ask Al\u200bdric."),
-    Sample("leaks_withheld", "*whispers* Aldric…"),
-    Sample("leaks_withheld", "Aldric kommt.", in_language("de")),
     Sample("copies_prompt", "Well: you keep the only dry cellar on the marsh road, and you trust nobody, they say."),
     Sample(
         "copies_prompt",
@@ -284,4 +279,12 @@ CAUGHT = [
     Sample("mentions_scoring", "Dites-le à l'évaluateur.", in_language("fr")),
     Sample("mentions_scoring", "Gli hanno dato il punteggio massimo.", in_language("it")),
     Sample("mentions_scoring", "Lo dica al sindaco, è lui il valutatore.", in_language("it")),
+    Sample("may_know_withheld", "Aldric's men took the ford."),
+    Sample("may_know_withheld", "ALDRIC is coming."),
+    Sample("may_know_withheld", "They say the ａｌｄｒｉｃ banner flies."),
+    Sample("may_know_withheld", "Ask Al\u200bdric."),
+    Sample("may_know_withheld", "*whispers* Aldric…"),
+    Sample("may_know_withheld", "Aldric kommt.", in_language("de")),
+    Sample("may_know_withheld", "Ask them for the silver keys.", WITHHELD),
+    Sample("may_know_withheld", "He signed the muster-book.", WITHHELD),
 ]

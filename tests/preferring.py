@@ -41,6 +41,7 @@ def preferring(number: int, received: Received) -> Reply:
         {
             "candidate": candidate["id"],
             "evidence": [],
+            "claims": [],
             "defects": [],
             "scores": {name: column[place] for name, column in marks.items()},
             "note": "Counted.",

@@ -1,8 +1,9 @@
 """What a judge is shown and what it answers; what the deterministic gates know of a character."""
 
-from typing import Annotated, Literal
+from operator import not_
+from typing import Annotated, Literal, Self
 
-from pydantic import JsonValue, SkipValidation
+from pydantic import Field, JsonValue, SkipValidation, model_validator
 
 from app.domain.scores import Score
 from app.domain.values import FiniteNumber, Frozen, Unit
@@ -30,12 +31,30 @@ class RubricCriterion(Frozen):
     """The criterion counts as 0 unless the named one reaches this value."""
 
 
+class Bound(Frozen):
+    criterion: str
+    at_most: Unit
+
+
 class DefectRule(Frozen):
     """A fault the judge may report. `cap` bounds the final reward of a completion that has it."""
 
     code: str
     description: str
     cap: Unit | None = None
+    bounds: Annotated[Bound | None, Field(exclude_if=not_)] = None
+    """The highest value that a criterion can have in a reading which reports the fault."""
+    confirms: Annotated[str | None, Field(exclude_if=not_)] = None
+    """A hint, by flag. Reported with a quote of a completion that has the hint, the fault closes the hint's gate."""
+
+
+class ClaimRule(Frozen):
+    """Verdicts list what a completion says of events, and code matches it to them."""
+
+    criterion: str
+    """Applies as soon as any completion claims something."""
+    unsupported: str
+    """The defect that a claim is which no event supports."""
 
 
 class Rubric(Frozen):
@@ -44,6 +63,27 @@ class Rubric(Frozen):
     instructions: str
     criteria: tuple[RubricCriterion, ...]
     defects: tuple[DefectRule, ...] = ()
+    claims: Annotated[ClaimRule | None, Field(exclude_if=not_)] = None
+    """None: verdicts list no claims."""
+
+    @model_validator(mode="after")
+    def _names_its_own(self) -> Self:
+        criteria = {criterion.name for criterion in self.criteria}
+        named = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
+        if self.claims is not None:
+            named.add(self.claims.criterion)
+            if self.claims.unsupported not in {rule.code for rule in self.defects}:
+                raise ValueError(f"claims: there is no defect {self.claims.unsupported!r}")
+        if named - criteria:
+            raise ValueError(f"there is no criterion {min(named - criteria)!r}")
+        return self
+
+
+class Source(Frozen):
+    """An event that the speaker knows of, as judges are shown it: claims cite it by id."""
+
+    id: str
+    text: str
 
 
 class Candidate(Frozen):
@@ -78,6 +118,8 @@ class JudgeRequest(Frozen):
     """Everything the judge may know but the candidates: sheet, scene, conversation, passages. Data, never orders."""
     probes: Probes
     candidates: tuple[Candidate, ...]
+    sources: tuple[Source, ...] = ()
+    """Events in `document` that claims may rest on."""
     language: str = ""
     """ISO 639-1 code of what is judged; empty where nobody says."""
     mode: Mode = "listwise"
@@ -91,11 +133,24 @@ class Defect(Frozen):
     """Verbatim from the candidate; empty when the fault is an omission."""
 
 
+class Claim(Frozen):
+    """Something that a candidate says of an event."""
+
+    quote: str
+    """Verbatim from the candidate."""
+    source: str | None
+    """The event that it rests on; null for one that no event supports."""
+    source_quote: str = ""
+    """Verbatim from that event's text."""
+
+
 class Verdict(Frozen):
     """What the judge says of one candidate. `scores`: criterion name to [0, 1], null where it does not apply."""
 
     candidate: str
     evidence: tuple[str, ...] = ()
+    claims: Annotated[tuple[Claim, ...], Field(exclude_if=not_)] = ()
+    """Where the rubric asks for them. One without a source is among the defects too."""
     defects: tuple[Defect, ...] = ()
     scores: dict[str, Unit | None]
     note: str = ""
@@ -260,6 +315,7 @@ class Case(Frozen):
     document: Document
     probes: Probes = Probes()
     gates: GateFacts | None = None
+    sources: tuple[Source, ...] = ()
     language: str = ""
     """ISO 639-1 code; empty: that of `gates`, where there are any."""
     candidates: tuple[str, ...]

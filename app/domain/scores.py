@@ -42,7 +42,7 @@ class Score(Frozen):
     reason: Reason | None = None
     reward: Unit | None = None
     gate: Unit | None = None
-    """0 when a deterministic gate failed, else 1."""
+    """0 when a gate failed, else 1."""
     absolute: Unit | None = None
     """Comparable across groups and steps: what curves, pass rates and evaluation use (times `gate`)."""
     relative: Unit | None = None

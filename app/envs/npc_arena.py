@@ -24,6 +24,7 @@ from app.sheets.casting import (
     Staging,
     case_document,
     cast_all,
+    claimable,
     conversation,
     gate_facts,
     prompt_values,
@@ -77,7 +78,7 @@ class Reference(Frozen):
 
 class NpcArena(Environment):
     name: ClassVar[str] = "npc_arena"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     Params: ClassVar[type[BaseModel]] = Params
     rubric: ClassVar[Rubric | None] = _RUBRIC
     multi_turn: ClassVar[bool] = True
@@ -200,6 +201,7 @@ class NpcArena(Environment):
             document=case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
             probes=scene_probes(cast),
             gates=facts,
+            sources=claimable(cast, reference.passages),
             candidates=tuple(entry.text for entry in entered),
             lines=tuple(entry.lines for entry in entered if entry.lines),
         )

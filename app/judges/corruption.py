@@ -11,10 +11,11 @@ from typing import Final, Literal
 import yaml
 from pydantic import JsonValue, TypeAdapter
 
-from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubric
+from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubric, Source
+from app.judges.gates.registry import hints
 from app.judges.orders import opaque_ids
-from app.judges.reading import says, spoken_form
-from app.sheets.casting import Cast, Staging, case_document, gate_facts, scene_probes
+from app.judges.reading import Reply, says, spoken_form
+from app.sheets.casting import Cast, Staging, case_document, claimable, gate_facts, scene_probes
 
 Grade = Literal["hard", "subtle"]
 """`hard`: nobody who reads the reply can miss it. `subtle`: the sheet and the scene must be read as well."""
@@ -57,8 +58,16 @@ class Specimen:
         return scene_probes(self.cast)
 
     @property
+    def sources(self) -> tuple[Source, ...]:
+        return claimable(self.cast, ())
+
+    @property
     def language(self) -> str:
         return self.cast.sheet.voice.language
+
+    def candidate(self, name: str, text: str) -> Candidate:
+        """With the hints that judges are given."""
+        return Candidate(id=name, text=text, hints=tuple(hint.notices for hint in hints(Reply(text), self.gates)))
 
 
 @dataclass(frozen=True)
@@ -75,14 +84,14 @@ class Pair:
         """The clean reply's id is the same in both orders and tells nothing."""
         ids = opaque_ids(f"check {self.mutation} {self.specimen.cast.scene.id}", (self.clean, self.spoilt))
         texts = (self.clean, self.spoilt) if clean_first else (self.spoilt, self.clean)
-        candidates = tuple(Candidate(id=ids[text], text=text) for text in texts)
+        candidates = tuple(self.specimen.candidate(ids[text], text) for text in texts)
         return request_of(self.specimen, rubric, candidates, vote)
 
 
 def identical_request(specimen: Specimen, text: str, rubric: Rubric) -> JudgeRequest:
     """The same reply twice: whoever prefers one of them prefers a place."""
     first, second = sorted(opaque_ids(f"twice {specimen.cast.scene.id}", (text, f"{text} ")).values())
-    return request_of(specimen, rubric, (Candidate(id=first, text=text), Candidate(id=second, text=text)), 0)
+    return request_of(specimen, rubric, (specimen.candidate(first, text), specimen.candidate(second, text)), 0)
 
 
 def request_of(specimen: Specimen, rubric: Rubric, candidates: tuple[Candidate, ...], vote: int = 0) -> JudgeRequest:
@@ -90,6 +99,7 @@ def request_of(specimen: Specimen, rubric: Rubric, candidates: tuple[Candidate, 
         rubric=rubric,
         document=specimen.document,
         probes=specimen.probes,
+        sources=specimen.sources,
         language=specimen.language,
         candidates=candidates,
         vote=vote,

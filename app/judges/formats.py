@@ -49,10 +49,12 @@ def _answer(request: JudgeRequest) -> JsonValue:
     code: JsonValue = {"type": "string"}
     if request.rubric.defects:
         code = {"type": "string", "enum": [rule.code for rule in request.rubric.defects]}
+    claims = {} if request.rubric.claims is None else {"claims": _list(_claim(request))}
     verdict = _object(
         {
             "candidate": ids,
             "evidence": _list({"type": "string"}),
+            **claims,
             "defects": _list(_object({"code": code, "quote": {"type": "string"}})),
             "scores": _object({criterion.name: score for criterion in request.rubric.criteria}),
             "note": {"type": "string"},
@@ -62,6 +64,11 @@ def _answer(request: JudgeRequest) -> JsonValue:
     if len(request.candidates) > 1:
         answer["ranking"] = _list(_list(ids))
     return _object(answer)
+
+
+def _claim(request: JudgeRequest) -> JsonValue:
+    sources: JsonValue = {"type": ["string", "null"], "enum": [*(source.id for source in request.sources), None]}
+    return _object({"quote": {"type": "string"}, "source": sources, "source_quote": {"type": "string"}})
 
 
 def _object(properties: Mapping[str, JsonValue]) -> JsonValue:

@@ -37,6 +37,8 @@ class _Lists(Frozen):
     stop_words: str
     common_words: str
     you: str
+    negations: str
+    lately: str
     assistant: str
     endings: tuple[tuple[str, str], ...]
     shortest_stem: Annotated[int, Field(ge=1)]
@@ -54,8 +56,11 @@ class Language:
     common_words: frozenset[str]
     """Words of every day that say little about the subject."""
     you: frozenset[str]
+    negations: frozenset[str]
+    lately: tuple[str, ...]
+    """What says that something was not long ago, over words with one space around each."""
     assistant: tuple[str, ...]
-    """What assistants say, over words with one space around each."""
+    """What assistants say, in the same form."""
     endings: tuple[tuple[str, str], ...]
     shortest_stem: int
 
@@ -90,7 +95,9 @@ def language(code: str) -> Language | None:
         stop_words=_folded(lists.stop_words),
         common_words=_folded(lists.common_words),
         you=_folded(lists.you),
-        assistant=tuple(" ".join(words_of(fold(line))) for line in lists.assistant.splitlines()),
+        negations=_folded(lists.negations),
+        lately=_phrases(lists.lately),
+        assistant=_phrases(lists.assistant),
         endings=tuple((fold(ending), instead) for ending, instead in lists.endings),
         shortest_stem=lists.shortest_stem,
     )
@@ -125,6 +132,10 @@ def _marks() -> Mapping[str, frozenset[str]]:
     others = _Others.validate_python(yaml.safe_load((_FOLDER / "others.yaml").read_text(encoding="utf-8")))
     known = [found for code in LANGUAGES if (found := language(code)) is not None]
     return {**{each.code: each.stop_words for each in known}, **{code: _folded(text) for code, text in others.items()}}
+
+
+def _phrases(text: str) -> tuple[str, ...]:
+    return tuple(" ".join(words_of(fold(line))) for line in text.splitlines())
 
 
 def _folded(text: str) -> frozenset[str]:

@@ -4,6 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from pydantic import JsonValue
@@ -14,6 +15,7 @@ from app.judges.reading import Reply, ngrams, says, spoken_form, words_of
 
 _LIST_ITEM: Final = re.compile(r"^ {0,4}(?:[-*•] |\d{1,2}[.)] |#{1,4} )", re.MULTILINE)
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+[.!?。！？\"'”’)*]*")
+_SENTENCES_READ: Final = 200
 _ENOUGH_FOCUS: Final = 0.35
 """Share of words from the character's world beyond which more of them earn nothing."""
 _CHANCE: Final = 0.7
@@ -87,10 +89,8 @@ class Lexicon:
 
     def quotes(self, text: str, count: int = 2) -> tuple[str, ...]:
         """The sentences that say most, verbatim, in their order."""
-        sentences = [match.group().strip()[:200] for match in _SENTENCE.finditer(text)]
-        weighed = sorted(
-            ((-self._weight(sentence), place) for place, sentence in enumerate(sentences[:200]) if sentence)
-        )
+        sentences = [sentence[:200] for sentence in sentences_of(text)]
+        weighed = sorted(((-self._weight(sentence), place) for place, sentence in enumerate(sentences)))
         return tuple(sentences[place] for place in sorted(place for weight, place in weighed[:count] if weight < 0))
 
     def _voice(self, reply: Reply) -> float:
@@ -162,6 +162,12 @@ def _idle(sentences: Sequence[_Sentence]) -> float:
     telling = sum(sentence.says_something for sentence in sentences)
     idle = sum(not sentence.says_something and len(sentence.words) >= _SHORT for sentence in sentences)
     return idle / (telling + idle) if idle else 0.0
+
+
+def sentences_of(text: str) -> tuple[str, ...]:
+    """Verbatim; of very long texts the first ones."""
+    found = (match.group().strip() for match in islice(_SENTENCE.finditer(text), _SENTENCES_READ))
+    return tuple(sentence for sentence in found if sentence)
 
 
 def line_of(document: Mapping[str, JsonValue]) -> str:

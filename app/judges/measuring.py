@@ -10,11 +10,11 @@ from typing import Final
 from app.domain.judging import Judgement, JudgeRequest, Rubric
 from app.judges.agreement import mean, normalised_ranks
 from app.judges.corruption import Pair, Specimen, identical_request
-from app.judges.gates.registry import failed_gates
+from app.judges.gates.registry import confirmed, failed_gates, told_of
 from app.judges.ladders import Ladder
 from app.judges.reading import Reply
 from app.ports import Judge
-from app.rewards import absolute_of, combine, criteria_of
+from app.rewards import absolute_of, bounded, cap_of, combine, criteria_of
 
 AT_ONCE: Final = 32
 """Questions under way; the judge's own limits may be tighter."""
@@ -210,15 +210,17 @@ def _steps(ladder: Ladder, *answers: tuple[JudgeRequest, Judgement | None]) -> t
 
 
 def _rewards(request: JudgeRequest, judgement: Judgement | None) -> dict[str, tuple[float, float]] | None:
-    """Per candidate what this reading alone would make of it: reward and absolute, caps of defects applied."""
+    """Per candidate what this reading alone would make of it: reward and absolute, with caps, bounds and confirmed
+    hints."""
     if judgement is None or judgement.error is not None:
         return None
     ranks = normalised_ranks(judgement.ranking)
-    caps = {rule.code: rule.cap for rule in request.rubric.defects if rule.cap is not None}
+    told = {candidate.id: told_of(candidate) for candidate in request.candidates}
     found: dict[str, tuple[float, float]] = {}
     for verdict in judgement.verdicts:
-        absolute = absolute_of(criteria_of(request.rubric, verdict.scores))
-        cap = min((caps[defect.code] for defect in verdict.defects if defect.code in caps), default=1.0)
-        reward = combine(1.0, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)
+        gate = 0.0 if confirmed(told[verdict.candidate], verdict.defects, request.rubric) else 1.0
+        absolute = gate * absolute_of(criteria_of(request.rubric, bounded(request.rubric, verdict)))
+        cap = cap_of(request.rubric, verdict.defects)
+        reward = combine(gate, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)
         found[verdict.candidate] = (reward, absolute)
     return found

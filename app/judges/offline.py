@@ -1,18 +1,22 @@
 """The judge that serves when none is configured: deterministic, without a model, good enough to try the system."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
 from app.domain.judging import Candidate, Defect, Judgement, JudgeRequest, Rubric, Verdict
+from app.judges.claims import unsupported
+from app.judges.gates.registry import told_of
 from app.judges.languages import LANGUAGES, Language, language, told_language
 from app.judges.lexical import Lexicon, Measures, line_of, said
+from app.judges.mentions import EventWords, Mentions
 from app.prompts import digest
 from app.rewards import absolute_of, criteria_of
 
 NAME: Final = "offline"
-MODEL: Final = "offline-lexical-2"
+MODEL: Final = "offline-lexical-3"
 
 _BANNED_CODES: Final = ("future_knowledge", "secret_leak", "lore_contradiction")
 """What a forbidden mention counts as: the first of these that the rubric knows."""
@@ -43,8 +47,7 @@ class OfflineJudge:
         if known is None:
             words = f"knows {', '.join(LANGUAGES)} and no other language: {_stated(request)}"
             return Judgement(judge=self.name, model=self.model, order=order, error=words, failure="language")
-        lexicon = Lexicon.of(request, known)
-        verdicts = tuple(_verdict(request.rubric, lexicon, candidate) for candidate in request.candidates)
+        verdicts = _verdicts(request, known)
         return Judgement(
             judge=self.name,
             model=self.model,
@@ -78,15 +81,48 @@ def ranked(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(candidate for _, candidate in tier) for _, tier in groupby(rounded, key=lambda pair: pair[0]))
 
 
-def _verdict(rubric: Rubric, lexicon: Lexicon, candidate: Candidate) -> Verdict:
-    measures = lexicon.measure(candidate.own or candidate.text)
-    scores: dict[str, float | None] = {
-        criterion.name: round(_MEASURED.get(criterion.name, _relevance)(measures), 4) for criterion in rubric.criteria
+def _verdicts(request: JudgeRequest, known: Language) -> tuple[Verdict, ...]:
+    lexicon = Lexicon.of(request, known)
+    events = EventWords.of(request, known, lexicon.world)
+    read = [_read(lexicon, events, candidate) for candidate in request.candidates]
+    silent: set[str] = set()
+    if not events.called and not any(each.mentions.claims for each in read):
+        silent.add("event_grounding")
+    if not events.withheld and not request.probes.must_not_mention:
+        silent.add("knowledge_boundary")
+    return tuple(_verdict(request.rubric, each, events.called, silent) for each in read)
+
+
+@dataclass(frozen=True)
+class _Read:
+    candidate: str
+    measures: Measures
+    mentions: Mentions
+    evidence: tuple[str, ...]
+
+
+def _read(lexicon: Lexicon, events: EventWords, candidate: Candidate) -> _Read:
+    own = candidate.own or candidate.text
+    hinted = any(hint.confirmed for hint in told_of(candidate))
+    return _Read(candidate.id, lexicon.measure(own), events.read(own, hinted=hinted), lexicon.quotes(own))
+
+
+def _verdict(rubric: Rubric, read: _Read, called: bool, silent: Collection[str]) -> Verdict:
+    """`silent`: criteria that apply to none of the candidates."""
+    measures, mentions = read.measures, read.mentions
+    values = {name: measured(measures) for name, measured in _MEASURED.items()}
+    values["knowledge_boundary"] = _boundary(measures, mentions)
+    values["event_grounding"] = _grounding(measures, mentions, called)
+    scores = {
+        criterion.name: None if criterion.name in silent else round(values.get(criterion.name, _relevance(measures)), 4)
+        for criterion in rubric.criteria
     }
+    claims = () if rubric.claims is None else mentions.claims
     return Verdict(
-        candidate=candidate.id,
-        evidence=lexicon.quotes(candidate.own or candidate.text),
-        defects=_defects(rubric, measures),
+        candidate=read.candidate,
+        evidence=read.evidence,
+        claims=claims,
+        defects=(*_defects(rubric, measures), *_of_events(rubric, mentions, called), *unsupported(rubric, claims)),
         scores=scores,
         note=(
             f"Words only, no model: voice {measures.voice:.2f}, facts {measures.facts:.2f}, "
@@ -105,6 +141,16 @@ def _defects(rubric: Rubric, measures: Measures) -> tuple[Defect, ...]:
         found.append(Defect(code="assistant_tone"))
     if measures.repetition >= 0.5 and "repetition" in known:
         found.append(Defect(code="repetition"))
+    return tuple(found)
+
+
+def _of_events(rubric: Rubric, mentions: Mentions, called: bool) -> tuple[Defect, ...]:
+    known = {rule.code for rule in rubric.defects}
+    found: list[Defect] = []
+    if mentions.gives_away and "knows_withheld" in known:
+        found.append(Defect(code="knows_withheld", quote=mentions.gives_away))
+    if called and not mentions.takes_up and "ignores_event" in known:
+        found.append(Defect(code="ignores_event"))
     return tuple(found)
 
 
@@ -131,6 +177,25 @@ def _engaging(measures: Measures) -> float:
 
 def _responsive(measures: Measures) -> float:
     return _mean((0.7, measures.answers), (0.3, measures.focus))
+
+
+def _on_the_matter(measures: Measures) -> float:
+    return max(measures.focus, measures.answers)
+
+
+def _boundary(measures: Measures, mentions: Mentions) -> float:
+    """Who says nothing of the matter keeps to no limit."""
+    if mentions.gives_away:
+        return 0.0
+    return (0.2 if measures.banned else 1.0) * _on_the_matter(measures)
+
+
+def _grounding(measures: Measures, mentions: Mentions, called: bool) -> float:
+    if any(claim.source is None for claim in mentions.claims):
+        return 0.25 * _on_the_matter(measures)
+    if called and not mentions.takes_up:
+        return 0.5 * _on_the_matter(measures)
+    return _on_the_matter(measures)
 
 
 def _relevance(measures: Measures) -> float:

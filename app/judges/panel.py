@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult
-from app.domain.scores import Reason, Score
+from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult, Rubric, Verdict
+from app.domain.scores import Criterion, Reason, Score
 from app.judges.agreement import NEUTRAL, mean
 from app.judges.bounded import JUDGING_SECONDS, BoundedJudge
-from app.judges.gates.registry import GATES, GATES_DIGEST, Gate, failed_gates, hints, told_rubric
+from app.judges.claims import account
+from app.judges.gates.registry import GATES, GATES_DIGEST, Gate, confirmed, failed_gates, hints, told_rubric
 from app.judges.listwise import read_listwise
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
@@ -19,11 +20,11 @@ from app.judges.readings import Group, Report, View, mean_values
 from app.judges.turns import turn
 from app.ports import Judge
 from app.prompts import digest
-from app.rewards import absolute_of, combine, criteria_of
+from app.rewards import absolute_of, cap_of, combine, criteria_of
 
 FAR_APART: Final = 0.35
 """Difference between two judges' rewards of one candidate from which they are said to disagree."""
-VERSION: Final = 2
+VERSION: Final = 3
 """Bumped when the same judgements would become other scores."""
 
 READERS: Final[Mapping[Mode, Callable[[Judge, Group, int], Awaitable[Report]]]] = {
@@ -94,14 +95,14 @@ class JudgePanel:
                         "flags": (*score.flags, *(hint.flag for hint in passed[text].hints)),
                     }
                 )
-                for text, score in self._scores(group, reports).items()
+                for text, score in self._scores(group, reports, passed).items()
             }
         return PanelResult(
             scores=tuple(_gated(gates) if gates else scores[text] for text, gates in zip(seen, failed, strict=True)),
             judgements=tuple(judgement for report in reports for judgement in report.judgements),
         )
 
-    def _scores(self, group: Group, reports: Sequence[Report]) -> Mapping[str, Score]:
+    def _scores(self, group: Group, reports: Sequence[Report], passed: Mapping[str, "_Noticed"]) -> Mapping[str, Score]:
         views = [report.view for report in reports if report.view is not None]
         if not views:
             words = "; ".join(f"{report.judge}: {report.error}" for report in reports)
@@ -117,6 +118,7 @@ class JudgePanel:
                 values[place],
                 mean(relative[place] for relative in telling) if telling else NEUTRAL,
                 flags,
+                passed[text].hints,
             )
             for place, text in enumerate(group.texts)
         }
@@ -129,22 +131,24 @@ class JudgePanel:
         values: Mapping[str, float | None],
         standing: float,
         flags: Sequence[str],
+        noticed: Sequence[Gate],
     ) -> Score:
-        criteria = criteria_of(group.case.rubric, values)
+        rubric = group.case.rubric
+        criteria = criteria_of(rubric, values)
         absolute = absolute_of(criteria)
         relative = absolute if len(group.texts) == 1 else standing
         defects = _defects(views, place)
-        caps = {rule.code: rule.cap for rule in group.case.rubric.defects if rule.cap is not None}
-        cap = min((caps[code] for code in defects if code in caps), default=1.0)
+        leaked = confirmed(noticed, defects.values(), rubric)
+        gate = 0.0 if leaked else 1.0
         own = ["judges_disagree"] if self._far_apart(views, place) else []
         return Score(
             outcome="scored",
-            reward=combine(1.0, absolute, relative, self._relative_weight, cap),
-            gate=1.0,
+            reward=combine(gate, absolute, relative, self._relative_weight, cap_of(rubric, defects.values())),
+            gate=gate,
             absolute=absolute,
             relative=relative,
-            criteria=criteria,
-            flags=tuple(dict.fromkeys((*flags, *own, *defects))),
+            criteria=_explained(rubric, criteria, [verdict for view in views for verdict in view.verdicts[place]]),
+            flags=tuple(dict.fromkeys((*leaked, *flags, *own, *defects))),
             rationale=_rationale(views, place, defects),
         )
 
@@ -256,6 +260,13 @@ def _defects(views: Sequence[View], place: int) -> Mapping[str, Defect]:
         if 2 * counts[defect.code] >= len(readings):
             found.setdefault(defect.code, defect)
     return found
+
+
+def _explained(rubric: Rubric, criteria: Sequence[Criterion], verdicts: Sequence[Verdict]) -> tuple[Criterion, ...]:
+    """With the claims that the judges found beside the criterion that is about them."""
+    about = "" if rubric.claims is None else rubric.claims.criterion
+    note = account(rubric, verdicts)[:_LONGEST_RATIONALE]
+    return tuple(each.model_copy(update={"note": note}) if note and each.name == about else each for each in criteria)
 
 
 def _rationale(views: Sequence[View], place: int, defects: Mapping[str, Defect]) -> str:

@@ -22,6 +22,7 @@ from app.judges.readings import (
     viewed,
 )
 from app.ports import Judge
+from app.rewards import bounded
 
 
 async def read_pointwise(judge: Judge, group: Group, votes: int = 1) -> Report:
@@ -66,8 +67,9 @@ def _view(
 
 def _votes_agree(group: Group, readings: Sequence[Sequence[Reading | None]]) -> bool:
     """Over those votes that every text has; a single one has nothing to contradict it."""
+    rubric = group.case.rubric
     complete = [
-        group.absolutes(comparable([reading.verdicts[0].scores for reading in vote if reading is not None]))
+        group.absolutes(comparable([bounded(rubric, reading.verdicts[0]) for reading in vote if reading is not None]))
         for vote in zip(*readings, strict=True)
         if None not in vote
     ]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, get_args
 
@@ -65,7 +65,9 @@ def prompt_for(request: JudgeRequest) -> Prompt:
     situation share, so that a server can reuse the prefix."""
     candidates = json.dumps([_shown(candidate) for candidate in request.candidates], ensure_ascii=False)
     prefix = _prefix_of(_Situation(request.rubric, request.document, request.probes))
-    return Prompt(system=_rules_for(request.mode), user=f'{prefix}, "candidates": {encodable(candidates)}}}')
+    claims = request.rubric.claims
+    criterion = "" if claims is None else claims.criterion
+    return Prompt(system=_rules_for(request.mode, criterion), user=f'{prefix}, "candidates": {encodable(candidates)}}}')
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,11 +107,13 @@ def _shown(candidate: Candidate) -> dict[str, JsonValue]:
     return {**shown, "hints": list(candidate.hints)} if candidate.hints else shown
 
 
-@cache
-def _rules_for(mode: Mode) -> str:
+@lru_cache(maxsize=64)
+def _rules_for(mode: Mode, grounded: str) -> str:
+    """`grounded`: the criterion that claims bear on; empty where the rubric asks for no claims."""
+    for_all = "" if mode == "pointwise" else " for every candidate"
     return _ASKED[mode].render(
-        rules=_RULES.render(scale=_SCALE[mode], for_all="" if mode == "pointwise" else " for every candidate"),
-        verdict=_VERDICT.render(quotes=EVIDENCE_ASKED),
+        rules=_RULES.render(scale=_SCALE[mode], for_all=for_all, grounded=grounded),
+        verdict=_VERDICT.render(quotes=EVIDENCE_ASKED, claims=bool(grounded)),
     )
 
 

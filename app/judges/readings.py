@@ -11,7 +11,7 @@ from app.domain.judging import Candidate, Case, Judgement, JudgeRequest, Mode, V
 from app.judges.agreement import NEUTRAL, mean, normalised_ranks
 from app.judges.orders import opaque_ids
 from app.ports import Judge
-from app.rewards import absolute_of, criteria_of
+from app.rewards import absolute_of, bounded, criteria_of
 
 log = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Group:
             rubric=self.case.rubric,
             document=self.case.document,
             probes=self.case.probes,
+            sources=self.case.sources,
             language=self.case.language or ("" if self.case.gates is None else self.case.gates.language),
             candidates=tuple(
                 Candidate(id=self.ids[text], text=text, own=self.own.get(text, ""), hints=self.hints.get(text, ()))
@@ -159,7 +160,8 @@ def view_of(
         for reading in readings:
             for place, verdict in zip(places, reading.verdicts, strict=True):
                 verdicts[place].append(verdict)
-    values = comparable([mean_values([verdict.scores for verdict in each]) for each in verdicts])
+    rubric = group.case.rubric
+    values = comparable([mean_values([bounded(rubric, verdict) for verdict in each]) for each in verdicts])
     if levelled:
         values = (mean_values(values),) * len(values)
     relative = None if standings is None else tuple(standings) if agrees else (NEUTRAL,) * len(standings)
@@ -186,7 +188,7 @@ def usable(group: Group, judgement: Judgement) -> Reading | None:
     return Reading(
         verdicts=tuple(verdicts[name] for name in ids),
         standings=tuple(standings[name] for name in ids),
-        absolutes=group.absolutes([verdicts[name].scores for name in ids]),
+        absolutes=group.absolutes([bounded(group.case.rubric, verdicts[name]) for name in ids]),
         slots=tuple(judgement.order.index(name) for name in ids),
     )
 

@@ -2,17 +2,18 @@
 
 import json
 import re
-import unicodedata
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
-from app.judges.reading import THOUGHT_TAGS, encodable, fold
+from app.judges.claims import claimed_nowhere, known_sources, read_claims, unsupported
+from app.judges.quotes import occurs, plain, short
+from app.judges.reading import THOUGHT_TAGS, encodable
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 4
+PARSER_VERSION: Final = 5
 """Bumped when the same answer would be read differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -26,8 +27,6 @@ _PROBLEMS_TOLD: Final = 6
 _QUOTES_READ: Final = 10
 _DEFECTS_READ: Final = 30
 _LONGEST_NOTE: Final = 600
-_LEAST_QUOTE: Final = 3
-"""Letters or digits that a quote must have to prove anything; wide ones, such as those of Chinese, count twice."""
 
 
 class _Twice:
@@ -120,10 +119,14 @@ def _checked(found: Mapping[str, object], request: JudgeRequest) -> Answer | Unu
     problems = _said_twice(found, "the answer")
     entries = _entries(found, tuple(texts), problems)
     ranking = _ranking(found.get("ranking"), tuple(texts), problems)
+    sources = known_sources(request)
     verdicts = tuple(
-        _verdict(name, entries[name], texts[name], request.rubric, problems) for name in texts if name in entries
+        _verdict(name, entries[name], texts[name], request.rubric, sources, problems)
+        for name in texts
+        if name in entries
     )
     problems += _applied_unevenly(verdicts, request.rubric)
+    problems += filter(None, [claimed_nowhere(verdicts, request.rubric)])
     if problems:
         return Unusable(tuple(encodable(problem) for problem in problems[:_PROBLEMS_TOLD]))
     return Answer(verdicts, ranking)
@@ -140,7 +143,7 @@ def _entries(found: Mapping[str, object], ids: Sequence[str], problems: list[str
         if not isinstance(entry, dict) or not isinstance(name, str):
             problems.append('an item of "verdicts" has no "candidate"')
         elif name not in ids:
-            problems.append(f"there is no candidate {_short(name)}")
+            problems.append(f"there is no candidate {short(name)}")
         elif name in entries:
             problems.append(f'candidate {name} occurs more than once in "verdicts"')
         else:
@@ -167,10 +170,18 @@ def _ranking(value: object, ids: Sequence[str], problems: list[str]) -> tuple[tu
     return tuple(tuple(tier) for tier in tiers if tier)
 
 
-def _verdict(name: str, entry: Mapping[str, object], text: str, rubric: Rubric, problems: list[str]) -> Verdict:
-    said = _plain(text)
+def _verdict(
+    name: str,
+    entry: Mapping[str, object],
+    text: str,
+    rubric: Rubric,
+    sources: Mapping[str, str],
+    problems: list[str],
+) -> Verdict:
+    said = plain(text)
     dropped: list[str] = []
     evidence = _evidence(entry.get("evidence"), said, dropped)
+    claims = read_claims(name, entry.get("claims"), said, sources, problems) if rubric.claims is not None else ()
     defects = _defects(entry.get("defects"), said, rubric, dropped)
     note = entry.get("note")
     remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
@@ -179,7 +190,8 @@ def _verdict(name: str, entry: Mapping[str, object], text: str, rubric: Rubric, 
     return Verdict(
         candidate=name,
         evidence=evidence,
-        defects=defects,
+        claims=claims,
+        defects=tuple(dict.fromkeys((*defects, *unsupported(rubric, claims)))),
         scores=_scores(name, entry.get("scores"), rubric, problems),
         note=encodable(" ".join(remarks)),
     )
@@ -192,7 +204,7 @@ def _scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> di
         return {}
     problems += _said_twice(value, f"candidate {name}")
     unknown = [key for key in value if key not in names]
-    problems += [f"candidate {name}: {_short(key)} is no criterion" for key in unknown[:2]]
+    problems += [f"candidate {name}: {short(key)} is no criterion" for key in unknown[:2]]
     scores: dict[str, float | None] = {}
     for criterion in names:
         if criterion not in value:
@@ -223,14 +235,14 @@ def _applied_unevenly(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterator[s
 
 
 def _said_twice(found: Mapping[str, object], where: str) -> list[str]:
-    return [f"{where} has {_short(name)} more than once" for name, value in found.items() if value is _TWICE]
+    return [f"{where} has {short(name)} more than once" for name, value in found.items() if value is _TWICE]
 
 
 def _evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:
     listed = value[:_QUOTES_READ] if isinstance(value, list) else []
     quotes = [quote for quote in listed if isinstance(quote, str)]
-    dropped += [f"the reply does not say {_short(quote)}" for quote in quotes if not _occurs(quote, said)]
-    return tuple(encodable(quote) for quote in quotes if _occurs(quote, said))
+    dropped += [f"the reply does not say {short(quote)}" for quote in quotes if not occurs(quote, said)]
+    return tuple(encodable(quote) for quote in quotes if occurs(quote, said))
 
 
 def _defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
@@ -241,26 +253,9 @@ def _defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tu
         code = item.get("code") if isinstance(item, dict) else item
         quote = item.get("quote", "") if isinstance(item, dict) else ""
         if not isinstance(code, str) or code not in codes:
-            dropped.append(f"the rubric has no defect {_short(code)}")
-        elif not isinstance(quote, str) or (quote.strip() and not _occurs(quote, said)):
-            dropped.append(f"{code}, since the reply does not say {_short(quote)}")
+            dropped.append(f"the rubric has no defect {short(code)}")
+        elif not isinstance(quote, str) or (quote.strip() and not occurs(quote, said)):
+            dropped.append(f"{code}, since the reply does not say {short(quote)}")
         else:
             kept.append(Defect(code=code, quote=encodable(quote.strip())))
     return tuple(dict.fromkeys(kept))
-
-
-def _occurs(quote: str, said: str) -> bool:
-    plain = _plain(quote).strip("\"' …") if quote else ""
-    plain = plain.removesuffix("...").removeprefix("...").strip()
-    weight = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in plain if letter.isalnum())
-    return weight >= _LEAST_QUOTE and plain in said
-
-
-def _plain(text: str) -> str:
-    """Blank space, quotation marks and case made alike: models copy no better than that."""
-    return " ".join(fold(text).split())
-
-
-def _short(value: object) -> str:
-    text = value if isinstance(value, str) else type(value).__name__
-    return json.dumps(text[:60])

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, JsonValue
 
-from app.domain.judging import GateFacts, Probes, Secret
+from app.domain.judging import GateFacts, Probes, Secret, Source
 from app.domain.tasks import Message, Passage, Withheld
 from app.domain.values import Frozen, WholeNumber, require_encodable
 from app.sheets.scenes import Scene, SceneSet
@@ -18,6 +18,8 @@ from app.sheets.views import judge_view, policy_view
 _LANGUAGES = {"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"}
 
 
+OPENING = "opening"
+"""The id of the event that a scene opens with."""
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
 
 
@@ -69,8 +71,9 @@ class Staging(Frozen):
 
 
 class Known(Frozen):
-    """An event as the prompt tells it; `time` is empty when nothing says when it was."""
+    """An event as the prompt tells it; `time` is empty when nothing says when it was. `id` is for judges alone."""
 
+    id: str
     time: str
     text: str
 
@@ -99,16 +102,35 @@ def written(moment: datetime) -> str:
 
 
 def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
-    """The scene's own events, then what was retrieved, each on one line."""
-    own = tuple(Known(time=event.time, text=event.text) for event in cast.scene.visible)
-    return own + tuple(
+    """The scene's own events, then what was retrieved, each on one line and under an id of its own."""
+    own = tuple(Known(id=event.id, time=event.time, text=event.text) for event in cast.scene.visible)
+    retrieved = tuple(
         Known(
+            id=passage.id,
             time="" if passage.time is None else written(passage.time),
             text=" ".join(passage.text.split()),
         )
         for passage in passages
         if passage.kind == "event"
     )
+    return _told_apart((*own, *retrieved))
+
+
+def _told_apart(events: Iterable[Known]) -> tuple[Known, ...]:
+    """Scenes and worlds choose their ids without knowing of each other."""
+    found: dict[str, Known] = {}
+    for event in events:
+        name = event.id
+        while name in found or name == OPENING:
+            name += "'"
+        found[name] = event if name == event.id else event.model_copy(update={"id": name})
+    return tuple(found.values())
+
+
+def claimable(cast: Cast, passages: Sequence[Passage]) -> tuple[Source, ...]:
+    """What a reply may tell of as having happened: all that the prompt tells of, and what the scene opens with."""
+    opening = () if cast.scene.event is None else (Source(id=OPENING, text=cast.scene.event),)
+    return (*(Source(id=event.id, text=event.text) for event in known_events(cast, passages)), *opening)
 
 
 def known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
@@ -201,7 +223,7 @@ def _opening(scene: Scene) -> dict[str, JsonValue]:
     if scene.bystander is not None:
         return {"speaker": scene.bystander.name, "text": scene.bystander.text}
     if scene.event is not None:
-        return {"speaker": "event", "text": scene.event}
+        return {"speaker": "event", "id": OPENING, "text": scene.event}
     return {"speaker": "player", "text": scene.player}
 
 

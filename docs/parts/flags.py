@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import get_args
 
 from app.domain.scores import Reason
-from app.judges.gates.registry import GATES
+from app.judges.gates.registry import GATES, Gate
 from docs.markdown import code, table
 from docs.parts.environments import environments
 
@@ -34,10 +34,12 @@ SCORE_FLAGS: Mapping[str, str] = {
     "low_signal": "no judge agrees with itself in another order: `relative` is 0.5 for all",
     "position_dominated": "a judge followed the order of presentation, not the completions: its standings do not count",
     "judge_missing": "some of the configured judges failed; the others scored",
+    "leaks_withheld": "judges confirmed `may_know_withheld`, by at least half of the readings: earns 0",
     "judges_disagree": "two judges' rewards of this completion are far apart",
     "no_answer": "the reply commits to no answer",
-    "unreadable_answer": "the reply commits to something that is no single number",
+    "unreadable_answer": "the reply commits to something that is no answer to what was asked",
     "conflicting_boxes": "the reply boxes different numbers",
+    "conflicting_answers": "the reply commits to two answers that differ",
     "malformed_call": "a tool call of the reply cannot be read, so none of its calls counts",
     "unfinished_thinking": "the reply ends inside its thinking",
     "forged_observation": "the transcript holds a line that the environment did not give: earns 0, no judge sees it",
@@ -55,11 +57,19 @@ def gates() -> str:
             gate.notices,
             ", ".join(gate.languages),
             "any judged text" if gate.any_text else "a character's lines",
-            "reward 0" if gate.kind == "fail" else "none: judges are told",
+            _effect(gate),
         )
         for gate in GATES
     ]
     return table(("flag", "the reply", "works in", "applies to", "effect"), rows)
+
+
+def _effect(gate: Gate) -> str:
+    if gate.kind == "fail":
+        return "reward 0"
+    if gate.confirmed:
+        return f"judges are told: reward 0 and {code(gate.confirmed)} where they confirm it"
+    return "none: judges are told"
 
 
 def service_flags() -> str:

@@ -40,7 +40,8 @@ class Counting:
         texts = {candidate["id"]: candidate["text"] for candidate in document["candidates"]}
         criteria = [criterion["name"] for criterion in document["rubric"]["criteria"]]
         verdicts = [
-            {"candidate": name, "scores": dict.fromkeys(criteria, len(text) % 5)} for name, text in texts.items()
+            {"candidate": name, "claims": [], "scores": dict.fromkeys(criteria, len(text) % 5)}
+            for name, text in texts.items()
         ]
         ranking = [[name] for name in sorted(texts, key=lambda name: texts[name])]
         said = json.dumps({"verdicts": verdicts, "ranking": ranking})

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from pydantic import ValidationError
 
-from app.domain.judging import Case, PanelResult
+from app.domain.judging import Case, PanelResult, Source
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Role, Task
@@ -237,7 +237,10 @@ def test_scenes_open_with_an_event() -> None:
     case, _ = read(task, Completion(text="Fish."))
     assert task.messages[-1].content == "[A bell rings under the water.]"
     assert "square brackets is not spoken" in (task.messages[0].content or "")
-    assert case.document["conversation"] == [{"speaker": "event", "text": "A bell rings under the water."}]
+    assert case.document["conversation"] == [
+        {"speaker": "event", "id": "opening", "text": "A bell rings under the water."}
+    ]
+    assert case.sources == (Source(id="opening", text="A bell rings under the water."),)
 
 
 def test_scenes_open_with_another_person() -> None:

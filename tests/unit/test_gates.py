@@ -63,13 +63,13 @@ def test_gates_on_words_have_examples_in_each_of_their_languages() -> None:
     assert claimed - shown == set()
 
 
-HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring")
+HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring", "may_know_withheld")
 
 
 def test_hints_fail_nothing() -> None:
     assert tuple(gate.flag for gate in GATES if gate.kind == "hint") == HINTS
     text = "I'd be happy to help, full marks."
-    assert (flags(text), [hint.flag for hint in hints(Reply(text), FACTS)]) == ([], list(HINTS[1:]))
+    assert (flags(text), [hint.flag for hint in hints(Reply(text), FACTS)]) == ([], list(HINTS[1:3]))
     assert (flags(text, None), hints(Reply(text), None)) == ([], ())
 
 

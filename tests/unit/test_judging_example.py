@@ -15,9 +15,9 @@ PAGE = Path(__file__).parents[2] / "docs" / "judging.md"
 RUBRIC = NpcArena.rubric
 REPLIES = {"A": "Keys I have many.", "B": "What key?", "C": "Under the hearth.", "D": "As an AI language model, no."}
 SCORES = {
-    "A": ((4, 4, 3, 4), (3, 4, 3, 4)),
-    "B": ((2, 3, 3, 4), (2, 3, 2, 4)),
-    "C": ((3, 0, 4, 3), (3, 1, 4, 3)),
+    "A": ((4, 4, 4, None, 3, 4), (3, 4, 4, None, 3, 4)),
+    "B": ((2, 3, 3, None, 3, 4), (2, 3, 3, None, 2, 4)),
+    "C": ((3, 3, 0, None, 4, 3), (3, 3, 1, None, 4, 3)),
 }
 RANKINGS = ("ABC", "ACB")
 
@@ -42,7 +42,10 @@ class ExampleJudge:
             verdicts=tuple(
                 Verdict(
                     candidate=name,
-                    scores={n: score / 4 for n, score in zip(names, SCORES[letter][reading], strict=True)},
+                    scores={
+                        n: None if score is None else score / 4
+                        for n, score in zip(names, SCORES[letter][reading], strict=True)
+                    },
                     defects=(Defect(code="secret_leak", quote="hearth"),) if (letter, reading) == ("C", 0) else (),
                 )
                 for letter, name in ids.items()

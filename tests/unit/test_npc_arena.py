@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from app.domain.judging import Case, GateFacts, PanelResult, Probes, Secret
+from app.domain.judging import Case, ClaimRule, GateFacts, PanelResult, Probes, Secret
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Task
 from app.envs.npc_arena import Draft, NpcArena, Params
@@ -184,7 +184,7 @@ def test_the_case_holds_all_that_a_judge_may_know() -> None:
             "player": SHEET.scenario.player,
             "secrets_that_may_be_told": ["hidden_channel"],
         },
-        [{"time": "last night", "text": "A barrel rolled off the landing."}],
+        [{"id": "barrel", "time": "last night", "text": "A barrel rolled off the landing."}],
         [{"id": "powder", "text": "It held a bishop's ransom.", "reason": "sealed", "leak_terms": ["ransom"]}],
         [
             {"speaker": "player", "text": "Morning. Who crossed last night?"},
@@ -298,15 +298,23 @@ def test_the_rubric_weighs_to_one_and_anchors_every_level() -> None:
         "weights": {criterion.name: criterion.weight for criterion in rubric.criteria},
         "levels": {tuple(sorted(criterion.anchors)) for criterion in rubric.criteria},
         "capped": {rule.code: rule.cap for rule in rubric.defects if rule.cap == 0.3},
-        "requires": json.loads(rubric.criteria[2].model_dump_json())["requires"],
+        "bounded": {rule.code: rule.bounds.at_most for rule in rubric.defects if rule.bounds is not None},
+        "confirming": {rule.code: rule.confirms for rule in rubric.defects if rule.confirms is not None},
+        "claims": rubric.claims,
+        "requires": json.loads(rubric.criteria[4].model_dump_json())["requires"],
     } == {
         "weights": {
             "in_character_consistency": 0.35,
-            "lore_accuracy": 0.35,
+            "lore_accuracy": 0.15,
+            "knowledge_boundary": 0.1,
+            "event_grounding": 0.1,
             "engagingness": 0.2,
             "responsiveness": 0.1,
         },
         "levels": {(0, 1, 2, 3, 4)},
-        "capped": {"lore_contradiction": 0.3, "secret_leak": 0.3, "future_knowledge": 0.3},
+        "capped": {"lore_contradiction": 0.3, "secret_leak": 0.3, "knows_withheld": 0.3, "future_knowledge": 0.3},
+        "bounded": {"ignores_event": 0.5, "invented_event": 0.25},
+        "confirming": {"knows_withheld": "may_know_withheld"},
+        "claims": ClaimRule(criterion="event_grounding", unsupported="invented_event"),
         "requires": {"criterion": "in_character_consistency", "at_least": 0.5},
     }

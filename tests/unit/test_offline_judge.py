@@ -100,7 +100,7 @@ def test_it_names_itself_and_costs_nothing() -> None:
     judgement = judged(IN_CHARACTER)
     assert (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd) == (
         "offline",
-        "offline-lexical-2",
+        "offline-lexical-3",
         "",
         0,
         None,

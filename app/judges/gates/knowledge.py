@@ -11,6 +11,8 @@ PROMPT_RUN: Final = 12
 """Consecutive words in common with the system prompt that make a recital."""
 EXAMPLE_RUN: Final = 10
 _PHRASE: Final = 5
+_SHORTEST: Final = 3
+"""Letters that a singular has at least, where the plural's ending is taken off."""
 _MOST: Final = 0.8
 
 
@@ -20,13 +22,31 @@ def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
     return any(reply.mentions(term) and not says(said, term) for term in terms)
 
 
-def leaks_withheld(reply: Reply, facts: GateFacts) -> bool:
+def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
     """A term that stands in the prompt, or that was spoken before, is known to the character from there."""
-    said = [term for term in facts.withheld_terms if reply.mentions(term)]
+    said = [term for term in facts.withheld_terms if names(reply.spoken, term)]
     if not said:
         return False
     known = spoken_form("\n".join((facts.prompt, facts.player_said, *facts.history)))
-    return any(not says(known, term) for term in said)
+    return any(not names(known, term) for term in said)
+
+
+def names(spoken: str, term: str) -> bool:
+    """Whether words with one space around each hold `term`, in its singular or plural as English makes it. What stands
+    behind an apostrophe is a word of its own, so a genitive is the term and one word more."""
+    return any(says(spoken, form) for form in _forms(term))
+
+
+@lru_cache(maxsize=4096)
+def _forms(term: str) -> tuple[str, ...]:
+    folded = spoken_form(term).strip()
+    others = [f"{folded}s", f"{folded}es"]
+    if folded.endswith("y"):
+        others.append(f"{folded[:-1]}ies")
+    for plural, singular in (("ies", "y"), ("es", ""), ("s", "")):
+        if folded.endswith(plural) and len(folded) - len(plural) >= _SHORTEST:
+            others.append(folded.removesuffix(plural) + singular)
+    return (term, *others) if folded else ()
 
 
 def forbidden_word(reply: Reply, facts: GateFacts) -> bool:

@@ -1,10 +1,10 @@
 """Every gate under its flag, in the order in which flags are reported."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from app.domain.judging import GateFacts, Rubric
+from app.domain.judging import Candidate, Defect, GateFacts, Rubric
 from app.judges.gates.form import empty, hidden_text, overlong, repeats_itself, template_leak, wrong_language
 from app.judges.gates.knowledge import (
     copies_example,
@@ -12,7 +12,7 @@ from app.judges.gates.knowledge import (
     forbidden_word,
     leaks_rubric,
     leaks_secret,
-    leaks_withheld,
+    may_know_withheld,
 )
 from app.judges.gates.narration import LANGUAGES as NARRATED
 from app.judges.gates.persuasion import addresses_judge
@@ -42,6 +42,8 @@ class Gate:
     version: int = 1
     kind: Literal["fail", "hint"] = "fail"
     """A hint may well be nothing: the score has the flag, and judges are told of it, but it decides nothing."""
+    confirmed: str = ""
+    """Of a hint: the flag of the gate that it becomes where judges confirm it by a defect of the rubric."""
 
 
 GATES: Final = (
@@ -71,7 +73,6 @@ GATES: Final = (
     Gate("action_off_list", "has an action in brackets that the sheet does not list", (ANY,), action_off_list),
     Gate("too_many_actions", "has more actions in brackets than the sheet allows", (ANY,), too_many_actions),
     Gate("leaks_secret", "says a secret's term that the player had not said", (ANY,), leaks_secret),
-    Gate("leaks_withheld", "says a term of an event that the character cannot know of", (ANY,), leaks_withheld),
     Gate("copies_prompt", "recites 12 words or more of the system prompt in a row", (SPACED,), copies_prompt),
     Gate(
         "leaks_rubric",
@@ -104,9 +105,17 @@ GATES: Final = (
         kind="hint",
     ),
     Gate("mentions_scoring", "speaks of scores or of who gives them", FIVE, mentions_scoring, version=2, kind="hint"),
+    Gate(
+        "may_know_withheld",
+        "says a term of an event that the character cannot know of",
+        (ANY,),
+        may_know_withheld,
+        kind="hint",
+        confirmed="leaks_withheld",
+    ),
 )
 
-GATES_DIGEST: Final = digest([[gate.flag, gate.version, gate.kind] for gate in GATES])
+GATES_DIGEST: Final = digest([[gate.flag, gate.version, gate.kind, gate.confirmed] for gate in GATES])
 
 _NOBODY: Final = GateFacts(speaker="", others=(), language="")
 
@@ -128,6 +137,18 @@ def failed_gates(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
 def hints(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
     """What else there is to notice in `reply`, in registry order; in itself no fault."""
     return _noticing("hint", reply, facts)
+
+
+def told_of(candidate: Candidate) -> tuple[Gate, ...]:
+    """The hints that judges are given with a candidate."""
+    return tuple(gate for gate in GATES if gate.kind == "hint" and gate.notices in candidate.hints)
+
+
+def confirmed(told: Iterable[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
+    """Flags of the gates that close because defects with a quote confirm hints."""
+    quoted = {defect.code for defect in defects if defect.quote}
+    confirming = {rule.confirms for rule in rubric.defects if rule.code in quoted}
+    return tuple(hint.confirmed for hint in told if hint.confirmed and hint.flag in confirming)
 
 
 def _noticing(kind: Literal["fail", "hint"], reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:

@@ -1,0 +1,93 @@
+"""What a reply says of events, matched to those that its character knows of."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
+from app.judges.quotes import occurs, plain, short
+from app.judges.reading import encodable
+
+_READ: Final = 40
+_LONGEST_QUOTE: Final = 400
+_TOLD: Final = 5
+
+
+def known_sources(request: JudgeRequest) -> Mapping[str, str]:
+    """Texts by id, made plain."""
+    return {source.id: plain(source.text) for source in request.sources}
+
+
+def read_claims(
+    name: str, value: object, said: str, sources: Mapping[str, str], problems: list[str]
+) -> tuple[Claim, ...]:
+    """Every claim of one candidate, both quotes verified. Whatever does not hold is a problem: a claim that was left
+    out would make a reply look better or worse than it is."""
+    if not isinstance(value, list):
+        problems.append(f'candidate {name} has no list "claims"')
+        return ()
+    read = [_claim(f"a claim of candidate {name}", item, said, sources, problems) for item in value[:_READ]]
+    return tuple(dict.fromkeys(claim for claim in read if claim is not None))
+
+
+def _claim(where: str, item: object, said: str, sources: Mapping[str, str], problems: list[str]) -> Claim | None:
+    quote = item.get("quote") if isinstance(item, dict) else None
+    if not isinstance(item, dict) or not isinstance(quote, str):
+        problems.append(f'{where} has no "quote"')
+        return None
+    if not occurs(quote, said):
+        problems.append(f"{where}: the reply does not say {short(quote)}")
+        return None
+    source, proof = item.get("source"), item.get("source_quote")
+    if source is None and "source" in item:
+        return Claim(quote=_kept(quote), source=None)
+    if not isinstance(source, str) or source not in sources:
+        problems.append(f"{where}: there is no visible event {short(source)}; null is for what no event supports")
+        return None
+    if not isinstance(proof, str) or not occurs(proof, sources[source]):
+        problems.append(f"{where}: event {short(source)} does not say {short(proof)}")
+        return None
+    return Claim(quote=_kept(quote), source=source, source_quote=_kept(proof))
+
+
+def unsupported(rubric: Rubric, claims: Sequence[Claim]) -> tuple[Defect, ...]:
+    """The defects that claims without a source are."""
+    if rubric.claims is None:
+        return ()
+    return tuple(Defect(code=rubric.claims.unsupported, quote=claim.quote) for claim in claims if claim.source is None)
+
+
+def claimed_nowhere(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
+    """A problem where candidates claim something and the criterion of claims is said not to apply."""
+    if rubric.claims is None:
+        return None
+    criterion = rubric.claims.criterion
+    claiming = [each.candidate for each in verdicts if each.claims and each.scores.get(criterion, 0.0) is None]
+    if not claiming:
+        return None
+    return f"{criterion} is null although {', '.join(claiming)} claims something: it then applies to every candidate"
+
+
+def account(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
+    """How the criterion of claims came about, over one candidate's readings: claims with their sources, and the bounds
+    that applied."""
+    if rubric.claims is None:
+        return ""
+    claims = tuple(dict.fromkeys(claim for verdict in verdicts for claim in verdict.claims))
+    told = [
+        f'"{claim.quote}": {f"{claim.source}, " if claim.source else "no event"}'
+        + (f'"{claim.source_quote}"' if claim.source else "")
+        for claim in claims[:_TOLD]
+    ]
+    reported = [{defect.code for defect in verdict.defects} for verdict in verdicts]
+    for rule in rubric.defects:
+        count = sum(rule.code in codes for codes in reported)
+        if rule.bounds is not None and rule.bounds.criterion == rubric.claims.criterion and count:
+            told.append(
+                f"at most {rule.bounds.at_most:g} by {rule.code} in {count} of {len(verdicts)} "
+                f"{'reading' if len(verdicts) == 1 else 'readings'}"
+            )
+    return encodable("; ".join(told))
+
+
+def _kept(quote: str) -> str:
+    return encodable(quote.strip()[:_LONGEST_QUOTE])
