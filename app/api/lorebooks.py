@@ -1,5 +1,6 @@
 """Lorebooks of worlds."""
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
@@ -10,7 +11,7 @@ from pydantic import ValidationError
 
 from app.domain.lorebooks import Lorebook
 from app.domain.values import FiniteJson, Frozen, Name
-from app.errors import NotFound
+from app.errors import InvalidRequest, NotFound
 from app.service.gateway import Gateway
 from app.sheets.cards.books import read_lorebook
 from app.sheets.cards.report import ImportReport
@@ -97,12 +98,20 @@ def lorebooks_router(gateway: Gateway) -> APIRouter:
 def _read(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport | None]:
     """A lorebook of another tool; of one that looks like ours, what is wrong with it."""
     if _is_foreign(given):
-        return read_lorebook(dict(given))
+        return _read_foreign(given)
     try:
         return Lorebook.model_validate(given), None
     except ValidationError as error:
         told = error.errors(include_url=False, include_input=False, include_context=False)
         raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in told]) from error
+
+
+def _read_foreign(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport]:
+    try:
+        return read_lorebook(dict(given))
+    except InvalidRequest as error:
+        field = None if error.field is None else re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", error.field)
+        raise InvalidRequest(error.detail, field=field) from error
 
 
 def _is_foreign(given: Mapping[str, FiniteJson]) -> bool:

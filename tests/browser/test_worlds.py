@@ -1,0 +1,59 @@
+"""A designer's way through a world in a real browser: from the list to the reason why a character does not know."""
+
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.chromium import strangers, violations, watched
+from tests.http.sample_texts import HOSTILE_JSON
+from tests.serving import serving
+
+pytestmark = pytest.mark.browser
+
+EVENTS = [
+    {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": "The rope of the ferry broke.", "importance": 7},
+    {
+        "id": "bridge",
+        "time": "1312-04-03T11:00:00Z",
+        "text": "The Margravine ordered a bridge to end the ferry.",
+        "visibility": ["ottoline_vesk"],
+    },
+    {"id": "hostile", "time": "1312-04-02T11:00:00Z", "text": HOSTILE_JSON},
+]
+
+
+def test_a_designer_finds_out_why_hob_does_not_know(browser: Browser, tmp_path: Path) -> None:
+    with serving(tmp_path) as gateway, browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        httpx.post(f"{gateway.url}/worlds/coast/events", json={"events": EVENTS}, timeout=30).raise_for_status()
+        page, watch = watched(context)
+        page.goto(f"{gateway.url}/")
+        page.get_by_role("link", name="Worlds").click()
+        page.get_by_role("link", name="coast").click()
+        expect(page.locator(".event")).to_have_count(len(EVENTS))
+        page.get_by_label("Character").fill("hob_tarrant")
+        page.get_by_label("At (UTC)").fill("1312-04-03T12:00:00")
+        page.get_by_label("The player says").fill("Is the ferry running?")
+        page.get_by_role("button", name="What would they be told?").click()
+        expect(page.get_by_role("region", name="Told", exact=True)).to_contain_text("The rope of the ferry broke.")
+        hidden = page.get_by_role("region", name="Hidden", exact=True).locator("tbody tr").all_inner_texts()
+        prompt = page.locator(".conversation").inner_text()
+        expect(page.get_by_label("At (UTC)")).to_have_value("1312-04-03T12:00:00")
+        assert (len(hidden), "not theirs to know" in hidden[0]) == (1, True)
+        assert ("The rope of the ferry broke." in prompt, "bridge to end" in prompt) == (True, False)
+        assert ("owned" in page.title(), strangers(watch, gateway.url), violations(page)) == (False, [], [])
+        assert watch.complaints == []
+
+
+@pytest.mark.parametrize("width", [320, 390, 768])
+def test_nothing_is_wider_than_the_window(browser: Browser, tmp_path: Path, width: int) -> None:
+    paths = ("/view/worlds", "/view/worlds/coast", "/view/worlds/coast/why?character=hob_tarrant&q=ferry")
+    with serving(tmp_path) as gateway, browser.new_context(viewport={"width": width, "height": 800}) as context:
+        httpx.post(f"{gateway.url}/worlds/coast/events", json={"events": EVENTS}, timeout=30).raise_for_status()
+        page = context.new_page()
+        widths = []
+        for path in paths:
+            page.goto(gateway.url + path)
+            widths.append(page.evaluate("document.documentElement.scrollWidth"))
+    assert [wide for wide in widths if wide > width] == []
