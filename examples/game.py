@@ -8,7 +8,7 @@ import sys
 import httpx
 
 WORLD, CHARACTER = "save-1", "hob_tarrant"
-HAPPENS = [
+HAPPENS: list[dict[str, object]] = [
     {"id": "day1-rope", "time": "1312-04-03T09:15:00Z", "text": "The ferry's rope broke at Reedgate.", "importance": 7},
     {"id": "day1-spliced", "time": "1312-04-03T15:00:00Z", "text": "The rope holds again.", "supersedes": "day1-rope"},
 ]

@@ -68,7 +68,8 @@ class Told:
         return Explained.model_validate(self.ask("GET", "/events", **query).raise_for_status().json())
 
     def context(self, said: str, **more: JsonValue) -> httpx.Response:
-        body = {"character": "hob_tarrant", "conversation": [{"role": "user", "content": said}], **more}
+        line: Document = {"role": "user", "content": said}
+        body: Document = {"character": "hob_tarrant", "conversation": [line], **more}
         return self.ask("POST", "/context", body)
 
 
