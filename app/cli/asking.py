@@ -2,12 +2,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 import httpx
 from pydantic import JsonValue, ValidationError
 
 from app.api.models import EnvironmentList
+from app.domain.lorebooks import Lorebook
 from app.domain.tasks import Completion, Message, Turn
+from app.domain.worlds import Event, EventsTold, Explained
 from app.errors import InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
 from app.service.requests import Batch, GroupProblem, GroupReply, Scored
 from app.web.problems import Problem
@@ -51,6 +54,24 @@ class AskedGateway:
         written: list[JsonValue] = [_written(group) for group in groups]
         body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy)}
         return Scored.model_validate_json(await self._asked("POST", "/score", body)).groups
+
+    async def tell(self, world: str, events: Sequence[Event]) -> EventsTold:
+        told: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
+        return EventsTold.model_validate_json(await self._asked("POST", f"/worlds/{world}/events", {"events": told}))
+
+    async def withdraw(self, world: str, event: str) -> None:
+        await self._asked("DELETE", f"/worlds/{world}/events/{event}")
+
+    async def branch(self, world: str, parent: str, at: datetime) -> None:
+        await self._asked("PUT", f"/worlds/{world}", {"parent": parent, "at": at.isoformat()})
+
+    async def put_lorebook(self, world: str, name: str, book: Lorebook) -> None:
+        body = book.model_dump(mode="json", exclude_defaults=True)
+        await self._asked("PUT", f"/worlds/{world}/lorebooks/{name}", body)
+
+    async def explain(self, world: str, character: str, line: str, as_of: datetime) -> Explained:
+        asked = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())
+        return Explained.model_validate_json(await self._asked("GET", f"/worlds/{world}/events?{asked}"))
 
     async def _asked(self, method: str, path: str, body: Mapping[str, JsonValue] | None = None) -> bytes:
         base = self.client.base_url

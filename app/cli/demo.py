@@ -4,28 +4,40 @@ import asyncio
 import random
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
 import httpx
 import typer
-from rich.console import Console
+from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.api.models import EnvironmentList, TaskView
 from app.cli.address import own_address
+from app.cli.asking import AskedGateway
 from app.cli.scripted import turns_of
+from app.cli.worlds import SAMPLE, Asked, load_world, summary, told_to
 from app.discovery import discover
 from app.domain.tasks import Completion, Message, Turn
 from app.errors import GatewayError
 from app.service.catalogue import Catalogue
 from app.service.requests import Batch, GroupReply, HandedOut, Scored
 from app.settings import read_settings
+from app.sheets.worlds import read_world
 from app.sources.configured import ConfiguredDatasets
 
 console = Console()
 
 CUT = Completion(text="Let us go through this slowly and", finish_reason="length")
+
+
+LINE = "Is the ferry crossing? And what of the Patience, and of the lads aboard her?"
+MOMENTS = tuple(
+    Asked(world, "hob_tarrant", LINE, datetime(1312, 4, day, hour, tzinfo=UTC))
+    for world, day, hour in (("drowned_coast", 6, 12), ("drowned_coast", 8, 6), ("drowned_coast_wednesday", 8, 6))
+)
+"""Before and after a rope breaks; and after, in a game that was loaded again, where it did not."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +58,15 @@ def demo(
     url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
 ) -> None:
-    """Send a scripted policy of mixed quality through every environment of a running gateway."""
+    """Load the sample world, and send a scripted policy of mixed quality through every environment of a running
+    gateway."""
     url = url or own_address()
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
         asyncio.run(_play(url, headers, Plan(steps, batch_size, group_size, run, seed)))
+    except GatewayError as error:
+        console.print(str(error), style="red", highlight=False, markup=False)
+        raise typer.Exit(1) from None
     except httpx.HTTPStatusError as error:
         console.print(f"{error.request.url}: {error.response.text[:500]}", style="red", highlight=False, markup=False)
         raise typer.Exit(1) from None
@@ -68,6 +84,7 @@ async def _play(url: str, headers: dict[str, str], plan: Plan) -> None:
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
         listed = EnvironmentList.model_validate((await _checked(client.get("/envs"))).json())
         served = [environment.name for environment in listed.environments if environment.available]
+        console.print(await _world(AskedGateway(client)))
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         means: dict[str, list[float]] = {}
         with Progress(*columns, TextColumn("{task.fields[reward]}"), console=console) as progress:
@@ -81,6 +98,12 @@ async def _play(url: str, headers: dict[str, str], plan: Plan) -> None:
                     progress.update(bar, advance=1, reward=f"mean reward {means[name][-1]:.2f}")
     console.print(_summary(means))
     console.print(f"Look at {url}/ and {url}/view/stats", highlight=False)
+
+
+async def _world(gateway: AskedGateway) -> Group:
+    """Tells the sample world, and shows what one of its people is told at some moments."""
+    loaded = await load_world(gateway, read_world(SAMPLE))
+    return Group(summary(loaded), f'Hob Tarrant is asked: "{LINE}"', await told_to(gateway, MOMENTS))
 
 
 async def _step(

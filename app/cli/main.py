@@ -16,6 +16,7 @@ from app.cli.process.command import process
 from app.cli.rescore import rescore
 from app.cli.rlaif import rlaif
 from app.cli.sheets import sheets
+from app.cli.worlds import worlds
 from app.errors import GatewayError
 from app.main import VERSION, create_app
 from app.packaged import packaged_folder
@@ -34,6 +35,7 @@ cli.command()(demo)
 cli.command()(process)
 cli.command()(rescore)
 cli.add_typer(sheets, name="sheets")
+cli.add_typer(worlds, name="worlds")
 cli.add_typer(judges, name="judges")
 cli.add_typer(rlaif, name="rlaif")
 errors = Console(stderr=True)

@@ -14,6 +14,7 @@ _UNSEGMENTED: Final = re.compile(
 characters."""
 
 _EDGE: Final = "\0"
+_WORD_END: Final = re.compile(f"{_EDGE}.", re.DOTALL)
 _QUOTES: Final = str.maketrans("‘’“”", "''\"\"")
 
 
@@ -77,16 +78,9 @@ class KeyIndex:
 def _edged(text: str) -> tuple[str, list[int]]:
     """With an edge at whatever ends a word, so that a key that ends with one is found as a whole word alone; and the
     places at which a word may begin."""
-    joining = {letter for letter in set(text) if _joins(letter)}
-    parts, starts, length, inside = [], [], 0, False
-    for letter in text:
-        part = letter if letter in joining else _EDGE + letter
-        if not inside:
-            starts.append(length)
-        parts.append(part)
-        length += len(part)
-        inside = letter in joining
-    return "".join(parts) + _EDGE, starts
+    edges = {ord(letter): _EDGE + letter for letter in set(text) if not _joins(letter)}
+    form = text.translate(edges)
+    return form + _EDGE, [0, *(end.end() for end in _WORD_END.finditer(form))]
 
 
 def _joins(letter: str) -> bool:

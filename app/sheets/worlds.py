@@ -43,7 +43,6 @@ class WorldFile(Frozen):
     withdrawn: tuple[EventId, ...] = ()
     """Told and then taken back: they never happened."""
     branches: tuple[WorldBranch, ...] = ()
-    """Of this world, or of a branch that stands before."""
     lorebooks: dict[Name, Lorebook] = {}
 
 

@@ -1,0 +1,163 @@
+"""`atropos-envs worlds`: tells a running gateway what happened in a world, out of a file."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Final, NoReturn
+
+import httpx
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from app.cli.address import own_address
+from app.cli.asking import AskedGateway
+from app.domain.lorebooks import Lorebook
+from app.errors import GatewayError
+from app.sheets.worlds import Line, WorldFile, read_world
+
+worlds = typer.Typer(help="Tell a running gateway what happens in a world.", no_args_is_help=True)
+console = Console()
+errors = Console(stderr=True)
+
+SAMPLE: Final = Path(__file__).parents[1] / "envs" / "npc_arena" / "worlds" / "reedgate.yaml"
+EVENTS_A_REQUEST: Final = 500
+BEST_SHOWN: Final = 5
+
+Url = Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")]
+ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of a world or a branch."""
+
+    world: str
+    branch_of: str | None
+    new: int
+    known: int
+    withdrawn: int
+    lorebooks: int
+
+
+@worlds.callback()
+def about() -> None:
+    """Tell a running gateway what happens in a world."""
+
+
+@worlds.command()
+def load(
+    file: Annotated[Path, typer.Argument(help="YAML or JSON, as docs/worlds.md has it.")],
+    url: Url = "",
+    api_key: ApiKey = "",
+) -> None:
+    """Load a world from a file: events, branches, lorebooks. What was told before is left as it is."""
+    try:
+        world = read_world(file)
+    except (GatewayError, OSError) as error:
+        _stop(str(error), 2)
+    _load(world, url, api_key)
+
+
+@worlds.command()
+def sample(url: Url = "", api_key: ApiKey = "") -> None:
+    """Load the world that ships: a week at the Reedgate crossing, with a branch and a lorebook."""
+    _load(read_world(SAMPLE), url, api_key)
+
+
+def _load(world: WorldFile, url: str, api_key: str) -> None:
+    url = url or own_address()
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    try:
+        told = asyncio.run(_told_at(world, url, headers))
+    except GatewayError as error:
+        _stop(str(error), 1)
+    console.print(summary(told))
+    console.print(f"Look at {url}/view/worlds", highlight=False)
+
+
+async def _told_at(world: WorldFile, url: str, headers: Mapping[str, str]) -> list[Loaded]:
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        return await load_world(AskedGateway(client), world)
+
+
+async def load_world(gateway: AskedGateway, world: WorldFile) -> list[Loaded]:
+    """The world and its branches, in the order of the file. What the gateway refuses is raised; what it took before
+    stays, and is known when the same file comes again."""
+    total = len(world.events) + sum(len(branch.events) for branch in world.branches)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=errors, transient=True) as progress:
+        bar = progress.add_task("events", total=total)
+        telling = _Telling(gateway, progress, bar)
+        loaded = [await telling.told(world.world, None, world.events, world.withdrawn, world.lorebooks)]
+        for branch in world.branches:
+            await gateway.branch(branch.world, world.world, branch.at)
+            loaded.append(
+                await telling.told(branch.world, world.world, branch.events, branch.withdrawn, branch.lorebooks)
+            )
+    return loaded
+
+
+@dataclass(frozen=True)
+class _Telling:
+    gateway: AskedGateway
+    progress: Progress
+    bar: TaskID
+
+    async def told(
+        self,
+        world: str,
+        branch_of: str | None,
+        events: Line,
+        withdrawn: tuple[str, ...],
+        lorebooks: Mapping[str, Lorebook],
+    ) -> Loaded:
+        new = known = 0
+        for start in range(0, len(events), EVENTS_A_REQUEST):
+            some = events[start : start + EVENTS_A_REQUEST]
+            answer = await self.gateway.tell(world, some)
+            new, known = new + answer.new, known + answer.known
+            self.progress.update(self.bar, advance=len(some))
+        for event in withdrawn:
+            await self.gateway.withdraw(world, event)
+        for name, book in lorebooks.items():
+            await self.gateway.put_lorebook(world, name, book)
+        return Loaded(world, branch_of, new, known, len(withdrawn), len(lorebooks))
+
+
+def summary(loaded: list[Loaded]) -> Table:
+    table = Table("world", "branch of", "new events", "known before", "taken back", "lorebooks")
+    for one in loaded:
+        counts = (one.new, one.known, one.withdrawn, one.lorebooks)
+        table.add_row(one.world, one.branch_of or "", *map(str, counts))
+    return table
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A line said to a character at a moment of a world."""
+
+    world: str
+    character: str
+    line: str
+    as_of: datetime
+
+
+async def told_to(gateway: AskedGateway, moments: Sequence[Asked]) -> Table:
+    """What the character would be told at each of them, best first, and how many near events are kept from it."""
+    table = Table("world, moment", "best of what is told", "held back", show_lines=True)
+    for asked in moments:
+        found = await gateway.explain(asked.world, asked.character, asked.line, asked.as_of)
+        best = [f"- {one.event.text}" for one in found.events if one.told][:BEST_SHOWN]
+        held_back = Text(str(len(found.hidden)), justify="right")
+        table.add_row(f"{asked.world}\n{asked.as_of:%A %H:%M}", Text("\n".join(best)), held_back)
+    return table
+
+
+def _stop(message: str, code: int) -> NoReturn:
+    errors.print(message, style="red", highlight=False, markup=False)
+    raise typer.Exit(code)

@@ -1,0 +1,172 @@
+"""A week of the world that ships, hour by hour: a prompt holds what its character could know, and nothing else."""
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any, Final
+
+import yaml
+
+from app.domain.tasks import ContextQuery, Task
+from app.envs.npc_arena import NpcArena, Params
+from app.packaged import packaged_folder
+from app.rag.worlds import WorldRetriever
+from app.sheets.loading import read_scenes, read_sheets
+from app.sheets.schema import CharacterSheet
+from app.sheets.worlds import read_world
+from app.store.store import Store
+from tests.architecture.test_house import ROOT
+from tests.contracts.store_cases import using
+
+ARENA = ROOT / "app/envs/npc_arena"
+FILE = ARENA / "worlds" / "reedgate.yaml"
+
+BEGIN: Final = datetime(1312, 4, 4, tzinfo=UTC)
+HOURS: Final = [BEGIN + timedelta(hours=hour) for hour in range(-1, 7 * 24 + 7)]
+
+AT_ONCE: Final = 32
+
+PEOPLE: Final[Mapping[str, frozenset[str]]] = {
+    "hob_tarrant": frozenset({"hob_tarrant", "reedgate_ferry", "ferry_house", "marsh_folk"}),
+    "mosswether": frozenset({"mosswether", "hollow_oak", "marsh_folk"}),
+    "ottoline_vesk": frozenset({"ottoline_vesk", "saltern_house", "levy_guard"}),
+    "stranger": frozenset({"stranger"}),
+}
+"""The names by which an event's visibility may mean each of them. The stranger has no other."""
+
+Known = dict[tuple[str, str, str], list[str]]
+"""Ids of events by world, character and hour."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A world, or a branch with the past that it shares, straight from the file."""
+
+    world: str
+    events: Sequence[Mapping[str, Any]]
+
+    def known(self, names: frozenset[str], now: datetime) -> set[str]:
+        """The rules, one by one. Nothing here is the service's."""
+        heard = [event for event in self.events if moment(event["time"]) <= now and meant(event, names)]
+        outdated = {former for event in heard for former in listed(event.get("supersedes", []))}
+        return {event["id"] for event in heard if event["id"] not in outdated and holds(event, now)}
+
+
+def moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def listed(ids: str | list[str]) -> list[str]:
+    return [ids] if isinstance(ids, str) else ids
+
+
+def meant(event: Mapping[str, Any], names: frozenset[str]) -> bool:
+    visibility = event.get("visibility", "public")
+    return visibility == "public" or any(name in names for name in visibility)
+
+
+def holds(event: Mapping[str, Any], now: datetime) -> bool:
+    begins, ends = event.get("valid_from", event["time"]), event.get("valid_to")
+    return moment(begins) <= now and (ends is None or now < moment(ends))
+
+
+@cache
+def lines() -> tuple[Line, ...]:
+    said = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    past = [event for event in said["events"] if event["id"] not in said["withdrawn"]]
+    found = [Line(said["world"], past)]
+    for branch in said["branches"]:
+        shared = [event for event in past if moment(event["time"]) <= moment(branch["at"])]
+        own = [event for event in [*shared, *branch["events"]] if event["id"] not in branch["withdrawn"]]
+        found.append(Line(branch["world"], own))
+    return tuple(found)
+
+
+@cache
+def texts() -> dict[str, str]:
+    """Of everything that was ever told, withdrawn or not, by id."""
+    said = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    told = [*said["events"], *(event for branch in said["branches"] for event in branch["events"])]
+    return {event["id"]: event["text"] for event in told}
+
+
+@cache
+def arena() -> NpcArena:
+    sheets = [one for one in read_sheets(packaged_folder("character_sheets")) if one.meta.world == "drowned_coast"]
+    return NpcArena([*sheets, stranger(sheets[0])], read_scenes(ARENA / "scenes"))
+
+
+def stranger(sheet: CharacterSheet) -> CharacterSheet:
+    """The same person in no circle and under a name that nothing mentions."""
+    meta = sheet.meta.model_copy(update={"id": "stranger"})
+    return sheet.model_copy(
+        update={"meta": meta, "identity": sheet.identity.model_copy(update={"circles": (), "faction": None})}
+    )
+
+
+@cache
+def places() -> dict[str, int]:
+    """By character, the index of a scene that is without events of its own."""
+    found: dict[str, int] = {}
+    for index in range(arena().size("train", Params())):
+        task = arena().task("train", index, Params())
+        cast = arena().cast(task)
+        if cast is not None and not cast.scene.visible and not cast.scene.withheld and cast.scene.event is None:
+            found.setdefault(cast.sheet.meta.id, index)
+    return found
+
+
+def asked() -> Iterator[tuple[tuple[str, str, str], Task, ContextQuery]]:
+    """Every world, character and hour, with the task, and all the room that there could be."""
+    for line in lines():
+        for character in PEOPLE:
+            for hour in HOURS:
+                task = arena().task("train", places()[character], Params(world=line.world, as_of=hour))
+                query = arena().query(task)
+                assert query is not None
+                wide = query.model_copy(update={"budget_tokens": 100_000})
+                yield (line.world, character, hour.isoformat()), task, wide
+
+
+async def told(store: Store) -> WorldRetriever:
+    """The file, as a game tells it: out of order, with what is taken back, and the branch at the end."""
+    world = read_world(FILE)
+    await store.events.tell(world.world, world.events)
+    for branch in world.branches:
+        await store.events.branch(branch.world, world.world, branch.at)
+        await store.events.tell(branch.world, branch.events)
+        for event in branch.withdrawn:
+            await store.events.withdraw(branch.world, event)
+    for event in world.withdrawn:
+        await store.events.withdraw(world.world, event)
+    for name, book in world.lorebooks.items():
+        await store.lorebooks.put(world.world, name, book)
+    return WorldRetriever(store.events, store.lorebooks)
+
+
+async def in_prompts(store: Store) -> Known:
+    retriever = await told(store)
+    questions = list(asked())
+    found: Known = {}
+    for start in range(0, len(questions), AT_ONCE):
+        some = questions[start : start + AT_ONCE]
+        contexts = await asyncio.gather(*(retriever.retrieve(query) for _, _, query in some))
+        for (key, task, _), context in zip(some, contexts, strict=True):
+            prompt = arena().place(task, context).messages[0].content or ""
+            found[key] = sorted(event for event, text in texts().items() if text in prompt)
+    return found
+
+
+def could_be_known() -> Known:
+    return {
+        (line.world, character, hour.isoformat()): sorted(line.known(names, hour))
+        for line in lines()
+        for character, names in PEOPLE.items()
+        for hour in HOURS
+    }
+
+
+def test_a_prompt_holds_what_its_character_could_know_and_nothing_else(store_url: str) -> None:
+    assert using(store_url, in_prompts) == could_be_known()
