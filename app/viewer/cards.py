@@ -10,7 +10,7 @@ from app.domain.tasks import Message
 from app.rewards import group_statistics
 from app.viewer.calls import Call, Result, call_of, result_of
 from app.viewer.figures import heat, number, signed
-from app.viewer.text import Excerpt, excerpt, visible
+from app.viewer.text import SHOWN_AT_ONCE, Excerpt, excerpt, visible
 
 OFFLINE_JUDGE = "offline"
 """The judge without a model: good for trying things out, not for training."""
@@ -155,17 +155,18 @@ def _chip(criterion: Criterion) -> Chip:
     )
 
 
-def lines_of(messages: Sequence[Message]) -> tuple[Line, ...]:
-    return tuple(map(_line, messages))
+def lines_of(messages: Sequence[Message], at_once: int = SHOWN_AT_ONCE) -> tuple[Line, ...]:
+    """`at_once` are the characters of each that are not folded away."""
+    return tuple(_line(message, at_once) for message in messages)
 
 
-def _line(message: Message) -> Line:
+def _line(message: Message, at_once: int) -> Line:
     content = message.content
     answer = result_of(content) if message.role == "tool" and content is not None else None
     return Line(
         role=message.role,
         name=visible(message.name or ""),
-        content=None if content is None or answer is not None else excerpt(content),
+        content=None if content is None or answer is not None else excerpt(content, at_once),
         calls=tuple(map(call_of, message.tool_calls)),
         result=answer,
     )

@@ -20,7 +20,7 @@ from app.viewer.cards import Line, lines_of
 from app.viewer.events import days_of, family_of, tree_of
 from app.viewer.recall import Recall, recall_of
 from app.viewer.rendering import Renderer
-from app.viewer.text import Excerpt, excerpt, visible
+from app.viewer.text import SHOWN_AT_ALL, Excerpt, excerpt, visible
 from app.web.event_places import next_before, place_of
 
 PAGE_SIZE: Final = 50
@@ -151,7 +151,7 @@ async def _answered(desk: WorldDesk, world: str, asked: Asked) -> Answer:
         context = await desk.context(world, moment)
     except GatewayError as error:
         return Answer(error.status, visible(error.detail))
-    return Answer(recall=recall, prompt=lines_of(context.messages))
+    return Answer(recall=recall, prompt=lines_of(context.messages, SHOWN_AT_ALL))
 
 
 def _moment(text: str) -> datetime | None:
