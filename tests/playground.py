@@ -20,9 +20,9 @@ from app.errors import EnvironmentUnavailable, InvalidRequest, RetrieverFailed, 
 from app.judges.panels import ConfiguredPanels
 from app.judges.scripted import ScriptedJudge
 from app.main import create_app
-from app.ports import Datasets, Drafted, Environment, Tools
+from app.ports import Datasets, Drafted, Environment, Retriever, Tools
 from app.prompts import digest
-from app.settings import Settings
+from app.settings import RagSettings, Settings
 
 READ_SECONDS = 60.0
 WAIT = 20.0
@@ -313,14 +313,20 @@ def panels(judge: str) -> ConfiguredPanels:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    world: World, database: Path, judging: ConfiguredPanels | None = None
+    world: World,
+    database: Path,
+    judging: ConfiguredPanels | None = None,
+    *,
+    rag: RagSettings | None = None,
+    retriever: Retriever | None = None,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a gateway over that file, once it is ready."""
+    """A client of a gateway over that file, once it is ready. The world is its retriever, unless `rag` or `retriever`
+    says otherwise."""
     app = create_app(
-        Settings(database_url=f"sqlite:///{database}"),
+        Settings(database_url=f"sqlite:///{database}", rag=rag or RagSettings()),
         environments=environments(world),
         panels=judging or panels(world.judge),
-        retriever=world,
+        retriever=retriever or (world if rag is None or rag.retriever == "worlds" else None),
         clock=world.now,
     )
     transport = httpx.ASGITransport(app)

@@ -141,6 +141,8 @@ def _sound(context: object) -> Context:
     """What can be stored and sent, and compared with other times."""
     if not isinstance(context, Context):
         raise RetrieverFailed(f"the retriever gave no Context but {type(context).__name__}")
+    if context.failure is not None:
+        raise RetrieverFailed(context.failure)
     try:
         context.model_dump_json(warnings="error")
     except ValueError:  # lone surrogates, and what went around validation

@@ -151,6 +151,8 @@ def _met(error: aiohttp.ClientError) -> Exception:
         return _Passing("the retriever's server could not be reached")
     if isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError):
         return _Passing("the retriever's server broke the connection")
+    if isinstance(error, aiohttp.InvalidURL):
+        return RetrieverFailed("rag.remote.url cannot be asked: its host is neither a name nor an address as usual")
     return RetrieverFailed(f"the retriever's server does not speak HTTP as it should: {type(error).__name__}")
 
 
