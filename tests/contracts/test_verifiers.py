@@ -19,7 +19,7 @@ from app.sources.configured import ConfiguredDatasets
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
 TASKS = 1_000
-BY_CHANCE = {"letter_counting": 0.02, "gsm8k": 0.02}
+BY_CHANCE = {"letter_counting": 0.02, "gsm8k": 0.02, "mcqa": 0.25}
 """The share of tasks at most whose answer is another's by chance; none where nothing is said."""
 
 every_verifier = pytest.mark.parametrize("name", sorted(CLASSES))
@@ -50,7 +50,7 @@ PIECES = (
     *("a", "A", "the", "true", "null", '{"a": 1}', "[", "]", "$", "\\", "**", "```", "'", '"', "\u202e", "７", "é"),
 )
 TELLING = 4
-"""Characters of a reference beyond which nobody hits upon it with these pieces."""
+"""Characters of a reference beyond which nobody hits upon it with these pieces; a letter somebody may."""
 
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=25).map("".join)
 
@@ -95,7 +95,8 @@ def test_gold_earns_one_and_a_stranger_s_gold_nothing(name: str, split: Split) -
 @settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(text=hostile, number=st.integers(0, 199))
 def test_no_text_raises_or_is_paid_by_accident(name: str, text: str, number: int) -> None:
-    telling = [task for task in _tasks(name, "train") if len(json.dumps(task.reference)) > TELLING]
-    task = telling[number]
+    tasks = _tasks(name, "train")[:200]
+    telling = [task for task in tasks if len(json.dumps(task.reference)) > TELLING]
+    task = (telling or tasks)[number % len(telling or tasks)]
     (score,) = _scored(name, task, [Completion(text=text)])
-    assert (score.outcome, score.reward) == ("scored", 0.0)
+    assert (score.outcome, score.reward) in {("scored", 0.0), ("scored", 0.0 if telling else 1.0)}
