@@ -35,7 +35,7 @@ CUT = Completion(text="Let us go through this slowly and", finish_reason="length
 LINE = "Is the ferry crossing? And what of the Patience, and of the lads aboard her?"
 MOMENTS = tuple(
     Asked(world, "hob_tarrant", LINE, datetime(1312, 4, day, hour, tzinfo=UTC))
-    for world, day, hour in (("drowned_coast", 6, 12), ("drowned_coast", 8, 6), ("drowned_coast_wednesday", 8, 6))
+    for world, day, hour in (("reedgate", 6, 12), ("reedgate", 8, 6), ("reedgate-wednesday", 8, 6))
 )
 """Before and after a rope breaks; and after, in a game that was loaded again, where it did not."""
 

@@ -51,7 +51,7 @@ def about() -> None:
 
 @worlds.command()
 def load(
-    file: Annotated[Path, typer.Argument(help="YAML or JSON, as docs/worlds.md has it.")],
+    file: Annotated[Path, typer.Argument(help="YAML or JSON, as docs/world_files.md has it.")],
     url: Url = "",
     api_key: ApiKey = "",
 ) -> None:

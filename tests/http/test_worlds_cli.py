@@ -29,24 +29,24 @@ def run(*arguments: str) -> tuple[int, list[list[str]], str]:
 
 def test_the_sample_world_is_told_once(served: Served) -> None:
     first, second = (run("sample", "--url", served.url) for _ in range(2))
-    world = httpx.get(f"{served.url}/worlds/drowned_coast_wednesday").json()
-    books = httpx.get(f"{served.url}/worlds/drowned_coast_wednesday/lorebooks").json()["lorebooks"]
+    world = httpx.get(f"{served.url}/worlds/reedgate-wednesday").json()
+    books = httpx.get(f"{served.url}/worlds/reedgate-wednesday/lorebooks").json()["lorebooks"]
     assert (first[:2], second[:2], world["parent"], world["newest"], list(books)) == (
         (
             0,
             [
-                ["drowned_coast", "", "102", "0", "3", "1"],
-                ["drowned_coast_wednesday", "drowned_coast", "8", "0", "1", "0"],
+                ["reedgate", "", "102", "0", "3", "1"],
+                ["reedgate-wednesday", "reedgate", "8", "0", "1", "0"],
             ],
         ),
         (
             0,
             [
-                ["drowned_coast", "", "0", "102", "3", "1"],
-                ["drowned_coast_wednesday", "drowned_coast", "0", "8", "1", "0"],
+                ["reedgate", "", "0", "102", "3", "1"],
+                ["reedgate-wednesday", "reedgate", "0", "8", "1", "0"],
             ],
         ),
-        "drowned_coast",
+        "reedgate",
         "1312-04-07T23:00:00Z",
         ["coast"],
     )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from app.domain.lorebooks import Lorebook, LoreEntry
 from app.errors import RequestRefused
 from app.packaged import packaged_folder
 from app.sheets.loading import read_sheets
@@ -43,6 +44,19 @@ def test_a_file_and_what_it_says() -> None:
         "branches": [{"world": "again", "at": "1312-04-03T09:00:00Z", "withdrawn": ["knot"]}],
         "lorebooks": {"people": {"entries": [{"id": "hob", "keys": ["hob"], "content": "He rows."}]}},
     }
+
+
+def test_the_example_of_the_page_can_be_loaded() -> None:
+    page = (ROOT / "docs/world_files.md").read_text(encoding="utf-8")
+    world = parse_world(page.split("```yaml\n")[1].split("```")[0], "page.yaml")
+    branches = [(branch.world, len(branch.events)) for branch in world.branches]
+    assert (len(world.events), branches, list(world.lorebooks)) == (3, [("my_world-again", 1)], ["coast"])
+
+
+def test_the_page_has_every_field_that_decides_whether_an_entry_comes_up() -> None:
+    page = (ROOT / "docs/world_files.md").read_text(encoding="utf-8").split("## When an entry")[1]
+    fields = {*LoreEntry.model_fields, *Lorebook.model_fields} - {"id", "content", "name", "description", "extensions"}
+    assert {name for name in fields if f"`{name}`" not in page} == {"entries"}
 
 
 @pytest.mark.parametrize(
