@@ -13,15 +13,17 @@ from rich.text import Text
 
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Name
-from app.errors import Conflict, GatewayError, InvalidRequest
+from app.errors import Conflict, GatewayError, InvalidRequest, TooLarge
 from app.packaged import packaged_folder
 from app.settings import read_settings
+from app.sheets.cards.book_writing import write_lorebook
 from app.sheets.cards.files import MAX_BYTES, Found, read_file
 from app.sheets.cards.kinds import Version
 from app.sheets.cards.png import with_card
 from app.sheets.cards.reading import Naming, slug
 from app.sheets.cards.report import ImportReport
 from app.sheets.cards.sheet_files import sheet_text
+from app.sheets.cards.strict_json import MAX_JSON_BYTES
 from app.sheets.cards.transfer import Imported, imported
 from app.sheets.cards.writing import NATIVE, written_card
 from app.sheets.loading import read_sheet
@@ -29,6 +31,8 @@ from app.sheets.schema import CharacterSheet, Language
 
 console = Console()
 errors = Console(stderr=True)
+MOST_LINES = 200
+_LOREBOOK = ".lorebook.json"
 _name = TypeAdapter[str](Name)
 _language = TypeAdapter[str](Language)
 
@@ -74,22 +78,22 @@ def export_card(
     out: Annotated[Path | None, typer.Option(help="The file to write; <id>.json or <id>.png by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
 ) -> None:
-    """Write a sheet as a character card: as it came, or as V2 where it never was a card."""
+    """Write a sheet as a character card: as it came, or as V2 where it never was a card. A lorebook as it came."""
     if v2 and v3:
         _stop("give either --v2 or --v3")
     version: Version | None = "V2" if v2 else "V3" if v3 else None
     try:
-        found = _sheet(sheet)
-        card = written_card(found, version)
+        name, card = _card(sheet, version)
         content = (json.dumps(card, ensure_ascii=False, indent=2) + "\n").encode()
+        if len(content) > MAX_JSON_BYTES:
+            raise TooLarge(f"{name}: the card would have more than {MAX_JSON_BYTES} bytes and could not be read again")
         if png is not None:
             content = _in_image(png, card)
-        path = out or Path(f"{found.id}{'.json' if png is None else '.png'}")
+        path = out or Path(f"{name}{'.json' if png is None else '.png'}")
         _write(path, content, force)
     except (GatewayError, OSError) as error:
         _stop(_told(None, error))
-    spec = card.get("spec", "chara_card_v1")
-    console.print(Text.assemble((f"{path}", "bold"), f": {spec}, {len(content):,} bytes"), soft_wrap=True)
+    console.print(Text.assemble((f"{path}", "bold"), f": {_kind(card)}, {len(content):,} bytes"), soft_wrap=True)
     if _whole(card):
         console.print("It holds the whole sheet, with its secrets and what only judges see.", style="yellow")
 
@@ -118,7 +122,7 @@ def _brought(file: Path, found: Found, naming: Naming) -> Imported:
 def _written(file: Path, brought: Imported, to: Path, naming: Naming, force: bool) -> Path:
     if isinstance(brought.content, Lorebook):
         book = brought.content
-        path = to / f"{naming.id or slug(book.name or file.stem)}.lorebook.json"
+        path = to / f"{naming.id or slug(book.name or file.stem)}{_LOREBOOK}"
         content = book.model_dump_json(indent=2) + "\n"
     else:
         path = to / f"{brought.content.id}.yaml"
@@ -141,6 +145,25 @@ def _write(path: Path, content: bytes, force: bool) -> None:
     with beside.open("xb") as file:
         file.write(content)
     beside.replace(path)
+
+
+def _card(name: str, version: Version | None) -> tuple[str, dict[str, JsonValue]]:
+    """What to call the file, and what is in it."""
+    path = Path(name)
+    if path.name.endswith(_LOREBOOK):
+        book = imported(read_file(path).value, Naming()).content
+        written = write_lorebook(book) if isinstance(book, Lorebook) else None
+        if not isinstance(written, dict):
+            raise InvalidRequest(f"{path.name}: not a lorebook")
+        return path.name.removesuffix(_LOREBOOK), written
+    sheet = _sheet(name)
+    return sheet.id, written_card(sheet, version)
+
+
+def _kind(card: dict[str, JsonValue]) -> str:
+    """In words: lorebooks of some tools say nothing of themselves."""
+    spec = card.get("spec")
+    return str(spec)[:40] if spec is not None else "lorebook" if "entries" in card else "chara_card_v1"
 
 
 def _sheet(name: str) -> CharacterSheet:
@@ -186,16 +209,23 @@ def _show(file: Path, found: Found, report: ImportReport, path: Path, as_json: b
 
 
 def _lines(between: str, rows: Sequence[tuple[str, str, int]], style: str) -> None:
-    for field, says, times in rows:
+    for field, says, times in rows[:MOST_LINES]:
         count = f" ({times} times)" if times > 1 else ""
-        console.print(Text.assemble("  ", (field, style), f" {between} {says}{count}"), soft_wrap=True)
+        console.print(Text.assemble("  ", (_seen(field), style), f" {between} {_seen(says)}{count}"), soft_wrap=True)
+    if len(rows) > MOST_LINES:
+        console.print(f"  and {len(rows) - MOST_LINES} more; --json lists them all")
+
+
+def _seen(text: str) -> str:
+    """What a stranger wrote moves no cursor and changes no colour."""
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def _told(file: Path | None, error: GatewayError | OSError) -> str:
     """With the file's name in front, once."""
     if isinstance(error, OSError):
         return f"{error.filename or file}: {error.strerror}"
-    return error.detail
+    return _seen(error.detail)
 
 
 def _stop(message: str) -> NoReturn:

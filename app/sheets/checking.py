@@ -64,7 +64,10 @@ class Source:
     def told(self) -> tuple[tuple[FieldPath, str], ...]:
         """What the policy may see outside the secrets themselves, spelled for comparison."""
         view = policy_view(self.sheet)
-        return tuple((at, spelled(text)) for at, text in _texts(view, ()) if at[0] not in ("secrets", "meta"))
+        lore = enumerate(() if self.sheet.lorebook is None else self.sheet.lorebook.entries)
+        told = [(at, text) for at, text in _texts(view, ()) if at[0] not in ("secrets", "meta")]
+        told += [(("lorebook", "entries", number, "content"), entry.content) for number, entry in lore if entry.enabled]
+        return tuple((at, spelled(text)) for at, text in told)
 
 
 @dataclass(frozen=True)

@@ -276,3 +276,10 @@ def test_an_entry_too_long_to_hold_is_named_and_kept() -> None:
 def test_what_is_no_lorebook_is_refused_by_its_field(value: JsonValue, field: str) -> None:
     detail, named = refusal(value)
     assert (named, detail.startswith(f"{field}: ")) == (field, True)
+
+
+def test_patterns_without_end_are_not_even_compiled() -> None:
+    keys: list[JsonValue] = [f"a{{{number % 900}}}(?=" for number in range(4000)]
+    book, report = read({"entries": [{**ENTRY, "keys": keys, "use_regex": True}]})
+    said = {one.why: one.times for one in report.kept if one.field == "entries[].keys"}
+    assert (book.entries[0].keys, said["a lorebook has at most 1000 keys that are patterns"]) == ((), 3000)

@@ -15,7 +15,8 @@ from app.domain.lorebooks import Lorebook
 from app.packaged import packaged_folder
 from app.sheets.cards.books import read_lorebook
 from app.sheets.cards.files import read_bytes
-from app.sheets.loading import read_sheet
+from app.sheets.cards.strict_json import MAX_JSON_BYTES
+from app.sheets.loading import MAX_FILE_BYTES, read_sheet
 from docs.generate import ROOT
 from tests.cards import BOOK_V2, V1, V2, V3, image, text_chunk
 
@@ -172,3 +173,40 @@ def test_an_export_writes_over_nothing_and_gives_the_card_back() -> None:
         "b.json: is there already; --force writes over it\n",
     )
     assert read_bytes(Path("b.json").read_bytes(), "b.json").value == V3
+
+
+def test_a_lorebook_goes_out_as_it_came() -> None:
+    ran("import", written("lamps.json", BOOK_V2))
+    shown = ran("export", "lamps.lorebook.json", "--out", "again.json")
+    assert (shown.exit_code, read_bytes(Path("again.json").read_bytes(), "again.json").value) == (0, BOOK_V2)
+    assert "again.json: lorebook, " in shown.output
+
+
+def test_what_a_stranger_wrote_moves_no_cursor() -> None:
+    hostile: JsonValue = {**V1, "\x1b[2J\rowned": 1, "description": "{{\x1b[31mred}}"}
+    wrong: JsonValue = {"entries": {"\x1b[2J": 1}}
+    shown = ran("import", written("a.json", hostile), written("b.json", wrong))
+    assert ("\x1b[2J" in shown.output + shown.stderr, "\\x1b[2J\\rowned" in shown.output, shown.exit_code) == (
+        False,
+        True,
+        2,
+    )
+    assert "entries.\\x1b[2J: must be an object" in shown.stderr
+
+
+def test_a_report_of_very_many_fields_is_cut_on_a_terminal_and_whole_for_programs() -> None:
+    written("a.json", {**V1, **{f"x{number}": 1 for number in range(500)}})
+    shown = ran("import", "a.json")
+    whole = json.loads(ran("import", "a.json", "--json", "--force").stdout)
+    assert ("more; --json lists them all" in shown.output, len(shown.output.splitlines()) < 230) == (True, True)
+    assert sum(row["field"].startswith("x") for row in whole["kept"]) == 500
+
+
+def test_a_card_too_large_for_a_sheet_says_so() -> None:
+    room = MAX_JSON_BYTES - len(json.dumps({**V1, "assets": ""}))
+    shown = ran("import", written("a.json", {**V1, "assets": "x" * room}))
+    assert (shown.exit_code, shown.stderr, list(Path().glob("*.yaml"))) == (
+        2,
+        f"mara_quill: the sheet would have more than {MAX_FILE_BYTES} bytes\n",
+        [],
+    )

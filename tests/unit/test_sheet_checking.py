@@ -237,3 +237,21 @@ def test_a_sheet_that_says_nothing_cannot_be_judged_and_one_that_says_little_is_
         ("probes.exemplars", "warning"),
     ]
     assert (sorted(bare), sorted(told)) == (sorted([("core", "error"), *doubts]), sorted(doubts))
+
+
+def test_a_leak_term_in_the_characters_own_lorebook_is_an_error(tmp_path: Path) -> None:
+    term = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
+    book = f"lorebook: {{entries: [{{id: a, keys: [mud], content: 'They say {term}.'}}]}}\n"
+    assert [(field, level, message) for _, field, level, message in found(tmp_path, TEXT + book)] == [
+        (
+            "secrets.0.leak_terms.0",
+            "error",
+            f"{term!r} stands in lorebook.entries.0.content, which the policy sees",
+        )
+    ]
+
+
+def test_a_lorebook_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
+    text = TEXT + "lorebook: {entries: [{id: a, keys: ['(?=x)'], regex: true, content: x}]}\n"
+    ((_, field, level, message),) = found(tmp_path, text)
+    assert (field, level, "lorebook.entries[0].keys[0]: RE2 cannot use this pattern" in message) == ("", "error", True)

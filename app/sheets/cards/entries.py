@@ -135,12 +135,13 @@ class EntryReader:
             return False
         if pattern:
             try:
-                expression(key)
                 self._patterns += 1
-                if self._patterns > MOST_PATTERNS:
+                if self._patterns > MOST_PATTERNS:  # before it is compiled, which takes time also where it fails
                     raise ValueError(f"a lorebook has at most {MOST_PATTERNS} keys that are patterns")
+                expression(key)
             except ValueError as error:
-                self._notes.kept(f"{self._where}entries[].keys", f"{key!r} is not used: {error}")
+                shown = f"{key!r} is not used: " if self._patterns <= MOST_PATTERNS else ""
+                self._notes.kept(f"{self._where}entries[].keys", f"{shown}{error}")
                 return False
         return True
 

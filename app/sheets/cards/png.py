@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.errors import InvalidRequest, TooLarge
+from app.sheets.cards.strict_json import MAX_JSON_BYTES
 
 SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 MAX_CHUNKS: Final = 10_000
-MAX_TEXT: Final = 2 * 1024 * 1024
+MAX_TEXT: Final = 6 * 1024 * 1024
 """Bytes of one text chunk, compressed or not, before anything is decoded from it."""
 _TEXTS: Final = (b"tEXt", b"zTXt", b"iTXt")
 NEWEST_FIRST: Final = ("ccv3", "chara")
@@ -47,7 +48,9 @@ def card_in(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
 
 
 def with_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
-    """The image with this card in place of those that it held."""
+    """The image with this card in place of those that it held. TooLarge for one that could not be read again."""
+    if len(card) > MAX_JSON_BYTES:
+        raise TooLarge(f"{name}: the card would have more than {MAX_JSON_BYTES} bytes")
     kept = [chunk for chunk in chunks(image, name) if chunk.keyword not in NEWEST_FIRST]
     text = Chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(card))
     return SIGNATURE + b"".join(map(_written, _before_end(kept, text)))

@@ -8,7 +8,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson
 from app.errors import InvalidRequest, TooLarge
 
-MAX_JSON_BYTES: Final = 1024 * 1024
+MAX_JSON_BYTES: Final = 4 * 1024 * 1024
 
 _json = TypeAdapter[JsonValue](FiniteJson)
 
