@@ -3,7 +3,7 @@ where it fails."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeVar
@@ -76,7 +76,7 @@ class Retrieval:
         """Of a retriever that gives no reasons the context alone. RetrieverFailed, whatever tasks do; InvalidRequest
         naming the part of the query."""
         if isinstance(self._retriever, ExplainingRetriever):
-            return await self._asked(self._retriever.explain, query)
+            return await self._bounded(_answered(self._retriever.explain, query))
         context = await self._retrieved(query)
         return Explained(as_of=context.as_of, budget_tokens=query.budget_tokens, context=context)
 
@@ -84,7 +84,7 @@ class Retrieval:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            answer = _sound(await self._asked(self._retriever.retrieve, query))
+            answer = _sound(await self._bounded(_answered(self._retriever.retrieve, query)))
         except RetrieverFailed as error:
             self._observer.retrieved(loop.time() - began, failed=True)
             log.warning("retrieval failed: %s", error.detail)
@@ -95,16 +95,7 @@ class Retrieval:
             log.warning("%d passages were later than the time that was asked for: withheld", future)
         return context
 
-    async def _asked(self, ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: ContextQuery) -> AnswerT:
-        try:
-            return await self._bounded(ask(query))
-        except (RequestRefused, Unavailable):
-            raise
-        except Exception as error:  # a class of the operator's may raise whatever it likes
-            log.exception("the retriever broke")
-            raise RetrieverFailed(f"the retriever broke: {type(error).__name__}") from error
-
-    async def _bounded(self, asked: Awaitable[AnswerT]) -> AnswerT:
+    async def _bounded(self, asked: Coroutine[None, None, AnswerT]) -> AnswerT:
         """Does not wait for what goes on after it was cancelled."""
         seconds = self._policy.deadline_seconds
         asking = asyncio.ensure_future(asked)
@@ -119,6 +110,16 @@ class Retrieval:
         if asking.cancelled():
             raise RetrieverFailed("the retriever gave up")
         return asking.result()
+
+
+async def _answered(ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: ContextQuery) -> AnswerT:
+    try:
+        return await ask(query)
+    except (RequestRefused, Unavailable):
+        raise
+    except (Exception, SystemExit) as error:  # a class of the operator's may raise whatever it likes
+        log.exception("the retriever broke")
+        raise RetrieverFailed(f"the retriever broke: {type(error).__name__}") from error
 
 
 def without_the_future(context: Context, as_of: datetime | None) -> tuple[Context, int]:

@@ -4,6 +4,7 @@ import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
@@ -87,7 +88,9 @@ class Bounds:
 
 
 def question(query: ContextQuery) -> bytes:
-    asked = {"version": VERSION, "query": query.model_dump(mode="json")}
+    """Times are in UTC."""
+    as_of = None if query.as_of is None else query.as_of.astimezone(UTC)
+    asked = {"version": VERSION, "query": query.model_copy(update={"as_of": as_of}).model_dump(mode="json")}
     return json.dumps(asked, allow_nan=False).encode()
 
 
