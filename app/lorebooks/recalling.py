@@ -111,6 +111,8 @@ class _Room:
 
 def _out_of_luck(one: OpenEntry, seed: str) -> str | None:
     chance = one.entry.probability
+    if chance == 1:
+        return None
     roll = Draws(json.dumps([seed, one.book, one.entry.id])).below(_FINENESS)
     return None if roll < chance * _FINENESS else f"its chance of {chance:g} did not come up"
 

@@ -1,7 +1,6 @@
 """Which events matter most at a moment: Park et al. 2023, "Generative Agents" (arXiv 2304.03442), section 4.1."""
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,8 +21,10 @@ LENGTH: Final = 0.75
 @dataclass(frozen=True)
 class Candidate:
     event: Event
-    terms: tuple[str, ...]
-    """Of all that is searched of it, in order, repetitions included."""
+    length: int
+    """Of all that is searched of it, in whatever unit."""
+    counts: Mapping[str, int]
+    """How often each term occurs in it; others than those that were asked for do not matter."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,16 @@ def _recency(event: Event, as_of: datetime) -> float:
 
 def _relevance(candidates: Sequence[Candidate], weights: Mapping[str, float]) -> list[float]:
     """BM25. Lengths are compared with the mean of the candidates."""
-    mean = sum(len(candidate.terms) for candidate in candidates) / max(1, len(candidates))
-    return [_matching(candidate.terms, weights, mean) for candidate in candidates]
+    mean = sum(candidate.length for candidate in candidates) / max(1, len(candidates))
+    return [_matching(candidate, weights, mean) for candidate in candidates]
 
 
-def _matching(terms: Sequence[str], weights: Mapping[str, float], mean: float) -> float:
-    counts = Counter(term for term in terms if term in weights)
-    against = SATURATION * (1 - LENGTH + LENGTH * len(terms) / mean) if counts else 0.0
-    return sum(weights[term] * count * (SATURATION + 1) / (count + against) for term, count in sorted(counts.items()))
+def _matching(candidate: Candidate, weights: Mapping[str, float], mean: float) -> float:
+    counts = [(weights[term], count) for term, count in sorted(candidate.counts.items()) if term in weights]
+    if not counts:
+        return 0.0
+    against = SATURATION * (1 - LENGTH + LENGTH * candidate.length / mean)
+    return sum(weight * count * (SATURATION + 1) / (count + against) for weight, count in counts)
 
 
 def _scaled(values: Sequence[float]) -> list[float]:

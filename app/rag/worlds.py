@@ -1,6 +1,7 @@
 """The retriever of our own: a world's events and lorebooks, filtered, ranked, and cut to the room there is."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -58,6 +59,27 @@ class _Opened:
     ready: OpenBooks
 
 
+@dataclass(frozen=True)
+class _Weighed:
+    event: Event
+    parts: Parts
+    tokens: int
+    told: bool
+
+
+@dataclass(frozen=True)
+class _Filled:
+    """What was found, and what of it there is room for."""
+
+    found: Findings
+    lore: Sequence[Recollection]
+    weighed: Sequence[_Weighed]
+
+    @property
+    def context(self) -> Context:
+        return _context(self.found, self.lore, self.weighed)
+
+
 class WorldRetriever:
     """Lore first, by the rules of lorebooks; then events: taken best first while there is room, told in the order of
     their times. Whoever asks the same of the same world gets the same."""
@@ -68,32 +90,30 @@ class WorldRetriever:
         self._opened: dict[str, _Opened] = {}
 
     async def retrieve(self, query: ContextQuery) -> Context:
-        """Of a world without events what its lorebooks have."""
-        return (await self.explain(query)).context
+        return (await self._filled(query)).context
 
     async def explain(self, query: ContextQuery) -> Explained:
-        asked = _asked(query)
-        found = await self._events.search(
-            EventSearch(
-                world=query.world,
-                as_of=query.as_of,
-                names=frozenset({query.character, *query.circles}),
-                terms=asked,
-            )
+        filled = await self._filled(query)
+        found = filled.found
+        ways = {one.event.id: tuple(sorted(one.ways)) for one in found.visible}
+        return Explained(
+            as_of=found.as_of,
+            events=tuple(_explained(one, ways[one.event.id]) for one in filled.weighed),
+            lore=tuple(_named(one) for one in filled.lore),
+            hidden=tuple(HiddenEvent(event=one.event, reason=one.reason, by=one.by) for one in found.hidden),
+            budget_tokens=query.budget_tokens,
+            context=filled.context,
         )
+
+    async def _filled(self, query: ContextQuery) -> _Filled:
+        asked = _asked(query)
+        names = frozenset({query.character, *query.circles})
+        found = await self._events.search(EventSearch(query.world, query.as_of, names, asked))
         if found is None:
             raise InvalidRequest(f"there is no world {query.world!r}: nothing was told of it", field="world")
         lore = self._recalled(query, await self._lorebooks.of(query.world))
         left = query.budget_tokens - sum(one.tokens for one in lore if one.told)
-        events = _told(_ranked(found, asked), left)
-        return Explained(
-            as_of=found.as_of,
-            events=events,
-            lore=tuple(_named(one) for one in lore),
-            hidden=tuple(HiddenEvent(event=one.event, reason=one.reason, by=one.by) for one in found.hidden),
-            budget_tokens=query.budget_tokens,
-            context=_context(found, lore, events),
-        )
+        return _Filled(found, lore, tuple(_weighed(_ranked(found, asked), left)))
 
     def _recalled(self, query: ContextQuery, books: Mapping[str, Lorebook]) -> tuple[Recollection, ...]:
         if not books:
@@ -108,25 +128,28 @@ class WorldRetriever:
 
 
 def line_of(event: Event) -> str:
-    """About what a prompt says of it, for counting its tokens."""
-    return f"- ({event.time:%Y-%m-%d %H:%M}) {event.text}"
+    """As long as what a prompt says of it, for counting its tokens."""
+    return f"- (0000-00-00 00:00) {event.text}"
 
 
 def _asked(query: ContextQuery) -> tuple[str, ...]:
     return tuple(dict.fromkeys(reversed(terms(query.text))))[:MOST_TERMS]
 
 
-def _ranked(found: Findings, asked: Sequence[str]) -> list[Ranked]:
-    """None of them told yet."""
+def _ranked(found: Findings, asked: Sequence[str]) -> list[tuple[Candidate, Parts]]:
     if found.as_of is None:
         return []
     weights = _weights(found, asked)
-    ways = {one.event.id: tuple(sorted(one.ways)) for one in found.visible}
-    candidates = [Candidate(one.event, terms(one.event.searched)) for one in found.visible]
-    return [
-        _explained(candidate.event, parts, ways[candidate.event.id])
-        for candidate, parts in ranked(candidates, found.as_of, weights)
-    ]
+    return ranked([_candidate(one.event, weights) for one in found.visible], found.as_of, weights)
+
+
+def _candidate(event: Event, weights: Mapping[str, float]) -> Candidate:
+    """Most events have none of the terms, which is soon seen of the texts that fold letter by letter."""
+    text = event.searched
+    folded = text.casefold()
+    if text.isascii() and not any(term in folded for term in weights):
+        return Candidate(event, len(text), {})
+    return Candidate(event, len(text), Counter(term for term in terms(text) if term in weights))
 
 
 def _weights(found: Findings, asked: Sequence[str]) -> dict[str, float]:
@@ -137,34 +160,33 @@ def _weights(found: Findings, asked: Sequence[str]) -> dict[str, float]:
     return {term: rarity(frequency, found.events) for term, frequency in (rare or known).items()}
 
 
-def _explained(event: Event, parts: Parts, ways: tuple[Way, ...]) -> Ranked:
-    return Ranked(
-        event=event,
-        recency=parts.recency,
-        importance=parts.importance,
-        relevance=parts.relevance,
-        score=parts.score,
-        ways=ways,
-        tokens=tokens(line_of(event)),
-        told=False,
-    )
-
-
-def _told(events: Sequence[Ranked], room: int) -> tuple[Ranked, ...]:
+def _weighed(events: Iterable[tuple[Candidate, Parts]], room: int) -> Iterator[_Weighed]:
     """Best first while there is room; one that does not fit is passed over, and a shorter one may still fit."""
-    marked = []
-    for one in events:
-        fits = one.tokens <= room
-        room -= one.tokens if fits else 0
-        marked.append(one.model_copy(update={"told": fits}))
-    return tuple(marked)
+    for candidate, parts in events:
+        needed = tokens(line_of(candidate.event))
+        fits = needed <= room
+        room -= needed if fits else 0
+        yield _Weighed(candidate.event, parts, needed, fits)
+
+
+def _explained(one: _Weighed, ways: tuple[Way, ...]) -> Ranked:
+    return Ranked(
+        event=one.event,
+        recency=one.parts.recency,
+        importance=one.parts.importance,
+        relevance=one.parts.relevance,
+        score=one.parts.score,
+        ways=ways,
+        tokens=one.tokens,
+        told=one.told,
+    )
 
 
 def _named(one: Recollection) -> Recalled:
     return Recalled(lorebook=one.book, entry=one.entry.id, because=one.because, tokens=one.tokens, told=one.told)
 
 
-def _context(found: Findings, lore: Sequence[Recollection], events: Sequence[Ranked]) -> Context:
+def _context(found: Findings, lore: Sequence[Recollection], events: Sequence[_Weighed]) -> Context:
     happened = sorted((one.event for one in events if one.told), key=lambda event: (event.time, event.id))
     passages = (
         *(

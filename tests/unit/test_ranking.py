@@ -1,6 +1,7 @@
 """Which events matter most: the paper's formula against values worked out by hand, and about how long texts are."""
 
 import math
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -14,7 +15,7 @@ NOON = datetime(1312, 4, 3, 12, tzinfo=UTC)
 
 def candidate(name: str, *words: str, hours: float = 0, importance: int = 5) -> Candidate:
     event = Event(id=name, time=NOON - timedelta(hours=hours), text=name, importance=importance)
-    return Candidate(event, words)
+    return Candidate(event, len(words), Counter(words))
 
 
 def order(*candidates: Candidate, **weights: float) -> list[str]:
