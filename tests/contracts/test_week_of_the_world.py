@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final
 
+import pytest
 import yaml
 
 from app.domain.tasks import ContextQuery, Task
@@ -118,16 +119,16 @@ def places() -> dict[str, int]:
     return found
 
 
-def asked() -> Iterator[tuple[tuple[str, str, str], Task, ContextQuery]]:
-    """Every world, character and hour, with the task, and all the room that there could be."""
+def asked(hours: Sequence[datetime], room: int | None) -> Iterator[tuple[tuple[str, str, str], Task, ContextQuery]]:
+    """Every world, character and hour, with the task, and so many tokens for passages; a task's own number for None."""
     for line in lines():
         for character in PEOPLE:
-            for hour in HOURS:
+            for hour in hours:
                 task = arena().task("train", places()[character], Params(world=line.world, as_of=hour))
                 query = arena().query(task)
                 assert query is not None
-                wide = query.model_copy(update={"budget_tokens": 100_000})
-                yield (line.world, character, hour.isoformat()), task, wide
+                given = query if room is None else query.model_copy(update={"budget_tokens": room})
+                yield (line.world, character, hour.isoformat()), task, given
 
 
 async def told(store: Store) -> WorldRetriever:
@@ -146,9 +147,9 @@ async def told(store: Store) -> WorldRetriever:
     return WorldRetriever(store.events, store.lorebooks)
 
 
-async def in_prompts(store: Store) -> Known:
+async def in_prompts(store: Store, hours: Sequence[datetime], room: int | None) -> Known:
     retriever = await told(store)
-    questions = list(asked())
+    questions = list(asked(hours, room))
     found: Known = {}
     for start in range(0, len(questions), AT_ONCE):
         some = questions[start : start + AT_ONCE]
@@ -168,5 +169,15 @@ def could_be_known() -> Known:
     }
 
 
+@pytest.mark.slow
 def test_a_prompt_holds_what_its_character_could_know_and_nothing_else(store_url: str) -> None:
-    assert using(store_url, in_prompts) == could_be_known()
+    assert using(store_url, lambda store: in_prompts(store, HOURS, 100_000)) == could_be_known()
+
+
+def test_where_room_is_short_it_holds_a_part_of_that_and_the_gravest(store_url: str) -> None:
+    """By world, character and hour: what is too much, and what is missing although nobody speaks of anything else."""
+    hours = HOURS[::12]
+    found, known = using(store_url, lambda store: in_prompts(store, hours, None)), could_be_known()
+    grave = {event["id"] for line in lines() for event in line.events if event.get("importance", 5) >= 9}
+    wrong = {key: (set(ids) - set(known[key]), (grave & set(known[key])) - set(ids)) for key, ids in found.items()}
+    assert {key: both for key, both in wrong.items() if any(both)} == {}
