@@ -15,6 +15,7 @@ _MARKS: Final = tuple(
     chain(
         range(0x0300, 0x0370),  # accents of Latin, Greek and Cyrillic letters
         range(0x0591, 0x05BE),  # Hebrew points, which most texts leave out
+        (0x05BF, 0x05C1, 0x05C2, 0x05C4, 0x05C5, 0x05C7),
         range(0x064B, 0x0660),  # Arabic ones
     )
 )

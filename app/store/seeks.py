@@ -118,10 +118,13 @@ _ADD = Prepared(
         ORDER BY key
         """,
         """
+        WITH told AS MATERIALIZED (
+            SELECT json_extract(value, '$[0]') AS sequence, json_extract(value, '$[1]') AS time,
+                json_extract(value, '$[2]') AS keys
+            FROM json_each(:posted)
+        )
         INSERT INTO event_postings (key, time, sequence)
-        SELECT k.value, json_extract(e.value, '$[1]'), json_extract(e.value, '$[0]')
-        FROM json_each(:posted) e CROSS JOIN json_each(e.value, '$[2]') k
-        ORDER BY 1
+        SELECT k.value, told.time, told.sequence FROM told CROSS JOIN json_each(told.keys) k ORDER BY 1
         """,
     )
 )
