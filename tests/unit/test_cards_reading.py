@@ -24,6 +24,15 @@ from tests.unit.test_npc_arena import ScriptedPanel
 
 ORDERS = "a stranger's orders to a model; no prompt shows them, of policies and judges alike"
 
+BROKEN: JsonValue = {
+    "meta": {
+        **{name: "x" for name in ("id", "licence", "genre", "world", "summary")},
+        "schema_version": 1,
+        "extensions": {ORIGINAL: {**V1, "description": 7}},
+    },
+    "identity": {"name": "X"},
+}
+
 
 def sheet_of(card: Fields, language: str = "en") -> CharacterSheet:
     content = imported(card, Naming(language=language)).content
@@ -221,6 +230,7 @@ def test_names_become_ids_that_stay_in_their_folder(name: str, expected: str) ->
         (of_v2(character_book=[]), "data.character_book"),
         (of_v2(character_book={"entries": [{"keys": [None]}]}), "data.character_book.entries.0.keys.0"),
         (of_v2(extensions={"npc_arena/sheet": {"meta": 1}}), "data.extensions.npc_arena/sheet.meta"),
+        (of_v2(extensions={"npc_arena/sheet": BROKEN}), "data.extensions.npc_arena/sheet"),
     ],
 )
 def test_a_broken_card_is_refused_by_its_field(card: JsonValue, field: str) -> None:
@@ -235,6 +245,17 @@ def test_a_card_that_is_too_deep_for_a_sheet_is_refused() -> None:
         deep = [deep]
     with pytest.raises(GatewayError, match="nested deeper than 24 levels"):
         imported(of_v2(extensions={"deep": deep}), Naming())
+
+
+def test_control_characters_stay_in_the_original() -> None:
+    card = of_v2(name="Ma\x00ra\nQuill\x1b[2J", description="a\x07\r\nb\tc", tags=["x\x00y"])
+    sheet = sheet_of(card)
+    assert (sheet.identity.name, sheet.core.description, sheet.meta.tags, sheet.meta.extensions[ORIGINAL]) == (
+        "Mara Quill[2J",
+        "a\nb\tc",
+        ("xy",),
+        card,
+    )
 
 
 def test_a_newer_card_is_read_as_what_is_known() -> None:

@@ -202,7 +202,7 @@ ENTRIES = st.fixed_dictionaries(
 )
 BOOKS = st.fixed_dictionaries({"entries": st.lists(ENTRIES, max_size=3)}, optional={"scan_depth": st.integers()})
 DATA = st.fixed_dictionaries(
-    {"name": TEXT.filter(lambda name: name.strip(" \0") != "" and len(name.split()) > 0)},
+    {"name": TEXT.filter(lambda name: any(map(str.isalnum, name)))},
     optional={
         **dict.fromkeys(("description", "personality", "scenario", "first_mes", "mes_example", "creator_notes"), TEXT),
         **dict.fromkeys(("system_prompt", "nickname", "creator", "character_version"), TEXT),

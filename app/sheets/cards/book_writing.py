@@ -67,11 +67,11 @@ def _merged(given: Given, read: LoreEntry, entry: LoreEntry, version: Version) -
     if read.content == entry.content:
         content = given.text("content")
         fields["content"] = undecorated(content).content if version == "V2" else content
-    extensions = {**given.part("extensions").values, **given_object(fields["extensions"])}
+    extensions = {**given.part("extensions").values, **_object(fields["extensions"])}
     return {**given.values, **fields, "extensions": extensions}
 
 
-def given_object(value: JsonValue) -> Mapping[str, JsonValue]:
+def _object(value: JsonValue) -> Mapping[str, JsonValue]:
     return value if isinstance(value, dict) else {}
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 _MACRO: Final = re.compile(r"(?:\{\{([^{}]*)\}\}|<(bot|char|user)>)(['’]s\b)?", re.IGNORECASE)
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _NOT_SHOWN: Final = ("//", "comment:", "hidden_key:")
 
 
@@ -41,7 +42,12 @@ def worded(text: str, wording: Wording) -> Worded:
         left.append(found[0].removesuffix(suffix))
         return found[0]
 
-    return Worded(_MACRO.sub(put, text), tuple(left))
+    return Worded(shown(_MACRO.sub(put, text)), tuple(left))
+
+
+def shown(text: str) -> str:
+    """Without the control characters that no prompt, database or terminal wants; lines and tabs stay."""
+    return _CONTROL.sub("", text)
 
 
 def macro_name(macro: str) -> str:

@@ -14,7 +14,7 @@ from app.sheets.cards.books import lorebook_of
 from app.sheets.cards.dialogue import MOST, talk_of
 from app.sheets.cards.given import Given, refused
 from app.sheets.cards.kinds import Card
-from app.sheets.cards.macros import Wording, macro_name, worded
+from app.sheets.cards.macros import Wording, macro_name, shown, worded
 from app.sheets.cards.report import Notes
 from app.sheets.cards.strict_json import depth_of
 from app.sheets.schema import SCHEMA_VERSION, CharacterSheet
@@ -84,6 +84,15 @@ def slug(name: str) -> str:
     return found or f"character_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
+def called(fields: Given) -> str:
+    """What `{{char}}` stands for."""
+    return _one_line(fields.text("nickname")) or _one_line(fields.text("name"))
+
+
+def _one_line(text: str) -> str:
+    return " ".join(shown(text).split())
+
+
 class _Parts:
     """The sheet's blocks but for `meta`, from the card's fields."""
 
@@ -91,14 +100,14 @@ class _Parts:
         self._fields = fields
         self._notes = notes
         self._language = language
-        self._name = " ".join(fields.text("name").split())
+        self._name = _one_line(fields.text("name"))
         if not self._name:
             raise refused(fields.at("name"), "is missing: a character has a name")
-        self._nickname = " ".join(fields.text("nickname").split())
-        self._called = self._nickname or self._name
-        self._told = Wording(char=self._called)
+        self._nickname = _one_line(fields.text("nickname"))
+        name = called(fields)
+        self._told = Wording(char=name)
         you = _YOU.get(language, _YOU["en"])
-        self._spoken = Wording(char=self._called, user=you, users=_YOUR.get(language, you))
+        self._spoken = Wording(char=name, user=you, users=_YOUR.get(language, you))
 
     def read(self) -> dict[str, object]:
         told = {name: self._text(name, to, self._told) for name, to in _TEXTS.items()}
@@ -158,11 +167,11 @@ class _Parts:
 
 def _described(card: Card, notes: Notes) -> dict[str, object]:
     fields = card.fields
-    given = tuple(dict.fromkeys(tag.strip() for tag in fields.texts("tags")))
+    given = tuple(dict.fromkeys(_one_line(tag) for tag in fields.texts("tags")))
     tags = tuple(tag for tag in given if 0 < len(tag) <= 120)
     if len(tags) < len(given):
         notes.kept(fields.at("tags"), "tags that are empty or have more than 120 characters are not used")
-    version, creator = fields.text("character_version").strip()[:120], fields.text("creator").strip()
+    version, creator = _one_line(fields.text("character_version"))[:120].strip(), _one_line(fields.text("creator"))
     for name, value, to in (
         ("tags", tags, "meta.tags"),
         ("character_version", version, "meta.version"),
@@ -174,7 +183,7 @@ def _described(card: Card, notes: Notes) -> dict[str, object]:
     return {
         "version": version or "1",
         "source": f"character card {card.version}{f' by {creator}' if creator else ''}"[:120].strip(),
-        "summary": f"{fields.text('name').strip()[:200]}, from a character card.",
+        "summary": f"{_one_line(fields.text('name'))[:200]}, from a character card.",
         "tags": tags,
     }
 

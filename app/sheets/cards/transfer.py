@@ -7,12 +7,13 @@ from typing import Final
 from pydantic import JsonValue, ValidationError
 
 from app.domain.lorebooks import Lorebook
+from app.errors import InvalidRequest
 from app.sheets.cards.books import read_lorebook
-from app.sheets.cards.given import Given, refused
+from app.sheets.cards.given import Given, Object, refused
 from app.sheets.cards.kinds import Card, card_of
 from app.sheets.cards.reading import Naming, sheet_of
 from app.sheets.cards.report import ImportReport, Notes
-from app.sheets.cards.writing import NATIVE, original_of, written_card
+from app.sheets.cards.writing import NATIVE, written_card
 from app.sheets.schema import CharacterSheet
 
 
@@ -33,11 +34,12 @@ def imported(value: JsonValue, naming: Naming) -> Imported:
     native = _native(card)
     if native is None:
         return Imported(sheet_of(card, naming, notes), notes.report(f"character card {card.version}"))
-    sheet = _reunited(card, native, naming, notes)
+    sheet = _reunited(card, *native, naming, notes)
     return Imported(sheet, notes.report(f"character card {card.version} with a sheet"))
 
 
-def _native(card: Card) -> CharacterSheet | None:
+def _native(card: Card) -> tuple[CharacterSheet, Object] | None:
+    """The sheet in a card, and the card as it is written from it."""
     if card.version == "V1":
         return None
     extensions = card.fields.part("extensions")
@@ -45,25 +47,25 @@ def _native(card: Card) -> CharacterSheet | None:
         return None
     try:
         sheet = CharacterSheet.model_validate(extensions.values[NATIVE])
-        original_of(sheet)
+        return sheet, written_card(sheet, card.version)
+    except InvalidRequest as error:
+        raise refused(extensions.at(NATIVE), f"the card that it came from is broken: {error.detail}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join([extensions.at(NATIVE), *map(str, first["loc"])])
         raise refused(field, " ".join(first["msg"].split())) from None
-    return sheet
 
 
-def _reunited(card: Card, native: CharacterSheet, naming: Naming, notes: Notes) -> CharacterSheet:
+def _reunited(card: Card, native: CharacterSheet, written: Object, naming: Naming, notes: Notes) -> CharacterSheet:
     """What other tools changed in the card since counts for more than what the sheet says."""
     notes.mapped(card.fields.part("extensions").at(NATIVE), "the whole sheet, with what only judges read")
     if native.gates.disabled:
         notes.assumed(f"the sheet switches gates off: {', '.join(native.gates.disabled)}")
-    written = written_card(native, card.version)
     sheet = native
     if written != card.document:
         alone = _without_native(card)
         fresh = sheet_of(alone, Naming(native.id, native.voice.language, native.meta.world), Notes())
-        sheet = _taken(native, fresh, _changed(card, card_of(written), notes))
+        sheet = _taken(native, fresh, _changed(card, card_of(dict(written)), notes))
     if naming.id is not None:
         sheet = sheet.model_copy(update={"meta": sheet.meta.model_copy(update={"id": naming.id})})
     return sheet

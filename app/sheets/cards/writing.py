@@ -8,7 +8,7 @@ from pydantic import JsonValue
 from app.sheets.cards.book_writing import rewritten_book, written_book
 from app.sheets.cards.kinds import SPECS, Card, Version, card_of
 from app.sheets.cards.macros import Wording
-from app.sheets.cards.reading import ORIGINAL, Naming, sheet_of
+from app.sheets.cards.reading import ORIGINAL, Naming, called, sheet_of
 from app.sheets.cards.report import Notes
 from app.sheets.schema import CharacterSheet
 
@@ -81,11 +81,8 @@ def _book(sheet: CharacterSheet, original: Card | None, version: Version) -> Jso
         return None
     if original is None or original.fields.values.get("character_book") is None:
         return written_book(sheet.lorebook, version)
-    fields = original.fields
-    called = " ".join((fields.text("nickname").strip() or fields.text("name")).split())
-    converted = original.version != version
-    given = fields.part("character_book")
-    return rewritten_book(sheet.lorebook, given, Wording(char=called), version, converted=converted)
+    given, wording = original.fields.part("character_book"), Wording(char=called(original.fields))
+    return rewritten_book(sheet.lorebook, given, wording, version, converted=original.version != version)
 
 
 def _portrait(sheet: CharacterSheet) -> str:
