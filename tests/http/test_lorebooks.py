@@ -1,13 +1,12 @@
 """Lorebooks over HTTP: ours and other tools', kept with a world and met in prompts."""
 
-from collections.abc import Iterator
-
 import httpx
 import pytest
 from pydantic import JsonValue
 
 from app.domain.lorebooks import Lorebook
-from tests.serving import serving
+
+pytestmark = pytest.mark.xdist_group("worlds")
 
 Document = dict[str, JsonValue]
 
@@ -54,10 +53,9 @@ WORLD_INFO: Document = {
 }
 
 
-@pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("lorebooks")) as gateway:
-        yield gateway.url
+@pytest.fixture(name="url")
+def _url(worlds_url: str) -> str:
+    return worlds_url
 
 
 def put(url: str, world: str, book: JsonValue, name: str = "coast") -> httpx.Response:

@@ -1,99 +1,14 @@
-"""Worlds over HTTP: told, asked about, branched, and met again in tasks and prompts; on both databases."""
+"""Worlds over HTTP: told, listed, taken back and branched; on both databases."""
 
-import itertools
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
-from pydantic import JsonValue, TypeAdapter
 
-from app.domain.worlds import Event, Explained, World
-from tests.databases import Postgres
-from tests.serving import serving
+from app.domain.worlds import Event, World
+from tests.http.sample_worlds import BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
 
-JSON = TypeAdapter[JsonValue](JsonValue)
-Document = dict[str, JsonValue]
-
-ROPE: Document = {
-    "id": "rope",
-    "time": "1312-04-03T09:15:00Z",
-    "text": "The rope of the ferry broke at Reedgate.",
-    "importance": 7,
-}
-TAX: Document = {"id": "tax", "time": "1312-04-03T10:30:00Z", "text": "The bailiff put a new tax on salt."}
-BRIDGE: Document = {
-    "id": "bridge",
-    "time": "1312-04-03T11:00:00Z",
-    "text": "The Margravine ordered a bridge at Reedgate to end the ferry.",
-    "visibility": ["ottoline_vesk"],
-    "leak_terms": ["toll bridge"],
-}
-SPLICED: Document = {
-    "id": "spliced",
-    "time": "1312-04-03T15:00:00Z",
-    "text": "The rope of the ferry is spliced.",
-    "supersedes": "rope",
-}
-NOON = "1312-04-03T12:00:00Z"
-ASKS = "Is the ferry running?"
-
-
-@dataclass(frozen=True)
-class Told:
-    """One world of a gateway."""
-
-    url: str
-    name: str
-
-    def ask(self, method: str, path: str = "", body: JsonValue = None, **query: str) -> httpx.Response:
-        content = None if body is None else JSON.dump_json(body)
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        address = f"{self.url}/worlds/{self.name}{path}"
-        return httpx.request(method, address, content=content, headers=headers, params=query, timeout=30)
-
-    def tell(self, *events: JsonValue) -> httpx.Response:
-        return self.ask("POST", "/events", {"events": list(events)})
-
-    def ids(self) -> list[str]:
-        return [event["id"] for event in self.ask("GET", "/events").raise_for_status().json()["events"]]
-
-    def branch(self, name: str, at: str) -> "Told":
-        other = Told(self.url, name)
-        other.ask("PUT", "", {"parent": self.name, "at": at}).raise_for_status()
-        return other
-
-    def explained(self, **query: str) -> Explained:
-        return Explained.model_validate(self.ask("GET", "/events", **query).raise_for_status().json())
-
-    def context(self, said: str, **more: JsonValue) -> httpx.Response:
-        line: Document = {"role": "user", "content": said}
-        body: Document = {"character": "hob_tarrant", "conversation": [line], **more}
-        return self.ask("POST", "/context", body)
-
-
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    settings: dict[str, str] = {}
-    if request.param == "postgresql":
-        postgres: Postgres = request.getfixturevalue("postgres")
-        settings = {"ATROPOS_ENVS_DATABASE_URL": postgres.empty()}
-    with serving(tmp_path_factory.mktemp("worlds"), settings=settings) as gateway:
-        yield gateway.url
-
-
-_numbers = itertools.count(1)
-
-
-@pytest.fixture
-def world(url: str) -> Told:
-    """Nothing was told of it."""
-    return Told(url, f"coast-{next(_numbers)}")
-
-
-def fields_of(reply: httpx.Response) -> tuple[int, list[str]]:
-    return reply.status_code, [error["field"] for error in reply.json()["errors"]]
+pytestmark = pytest.mark.xdist_group("worlds")
 
 
 def test_what_was_told_is_listed_by_its_own_time(world: Told) -> None:
@@ -200,167 +115,6 @@ def test_worlds_are_listed_by_name_in_pages(world: Told) -> None:
     assert [name for name in pages if name.startswith(f"{world.name}-")] == names
 
 
-def test_what_would_be_told_is_explained(world: Told) -> None:
-    world.tell(ROPE, TAX, BRIDGE, SPLICED).raise_for_status()
-    asked = [
-        world.explained(character="hob_tarrant", as_of=NOON, q=ASKS),
-        world.explained(character="hob_tarrant", q=ASKS),
-        world.explained(character="ottoline_vesk", as_of=NOON, q=ASKS),
-        world.explained(as_of=NOON, q=ASKS),
-    ]
-    assert [{(one.event.id, one.reason, one.by) for one in explained.hidden} for explained in asked] == [
-        {("bridge", "not_visible", None), ("spliced", "future", None)},
-        {("bridge", "not_visible", None), ("rope", "superseded", "spliced")},
-        {("spliced", "future", None)},
-        {("bridge", "not_visible", None), ("spliced", "future", None)},
-    ]
-    told = [{one.event.id for one in explained.events if one.told} for explained in asked]
-    assert told == [{"rope", "tax"}, {"spliced", "tax"}, {"rope", "tax", "bridge"}, {"rope", "tax"}]
-    assert [{passage.id for passage in explained.context.passages} for explained in asked] == told
-
-
-def test_parts_of_a_score_are_shown(world: Told) -> None:
-    world.tell(ROPE, TAX).raise_for_status()
-    rope, tax = sorted(world.explained(q="Broke Reedgate?").events, key=lambda one: one.event.id)
-    assert (rope.importance, rope.relevance, tax.recency) == (1, 1, 1)
-    assert [one.score for one in (rope, tax)] == [one.recency + one.importance + one.relevance for one in (rope, tax)]
-    assert ("text" in rope.ways, "text" in tax.ways) == (True, False)
-
-
-@pytest.mark.parametrize(
-    ("query", "field"),
-    [
-        ({"as_of": NOON}, "query.as_of"),
-        ({"q": "x", "before": "1312-04-03T09:15:00Z,rope"}, "query.before"),
-        ({"before": "rope"}, "query.before"),
-        ({"before": "1312-04-03T09:15:00Z"}, "query.before"),
-        ({"q": "x", "as_of": "1312-04-03T12:00:00"}, "query.as_of"),
-        ({"character": "nobody"}, "query.character"),
-        ({"character": "No Body"}, "query.character"),
-        ({"limit": "0"}, "query.limit"),
-        ({"Q": "x"}, "query.Q"),
-    ],
-)
-def test_a_question_that_makes_no_sense_is_refused_by_field(world: Told, query: dict[str, str], field: str) -> None:
-    world.tell(ROPE).raise_for_status()
-    assert fields_of(world.ask("GET", "/events", **query)) == (422, [field])
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", "", None),
-        ("GET", "/events", None),
-        ("GET", "/events?q=x", None),
-        ("GET", "/lorebooks", None),
-        ("POST", "/context", {"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Well?"}]}),
-    ],
-)
-def test_a_world_of_which_nothing_was_told_is_not_there(world: Told, method: str, path: str, body: JsonValue) -> None:
-    reply = world.ask(method, path, body)
-    assert (reply.status_code, reply.json()["code"]) == (404, "not_found")
-
-
-def test_the_very_next_batch_knows_what_was_told(world: Told) -> None:
-    world.tell(ROPE).raise_for_status()
-    asked: Document = {
-        "run": world.name,
-        "batch_size": 1,
-        "params": {"world": world.name},
-        "select": {"character": ["hob_tarrant"]},
-    }
-    before = batch(world.url, asked)
-    world.tell(TAX, BRIDGE).raise_for_status()
-    after = batch(world.url, asked)
-    shown = [[str(one["text"]) in prompt for one in (ROPE, TAX, BRIDGE)] for prompt in (before, after)]
-    assert shown == [[True, False, False], [True, True, False]]
-
-
-def batch(url: str, asked: JsonValue) -> str:
-    reply = httpx.post(f"{url}/envs/npc_arena/next-batch", json=asked, timeout=30).raise_for_status().json()
-    (task,) = reply["tasks"]
-    prompt: str = task["messages"][0]["content"]
-    return prompt
-
-
-def test_a_game_gets_the_prompt_of_a_task(world: Told) -> None:
-    """The one whose scene is set by nothing but the player's line."""
-    world.tell(ROPE, TAX, BRIDGE).raise_for_status()
-    params: Document = {"world": world.name, "as_of": NOON, "player_name": "Maren", "reply_words": 30}
-    asked: Document = {"cursor": 0, "batch_size": 1, "params": params, "select": {"scene": ["hob_tarrant-ladys_ferry"]}}
-    reply = httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=asked, timeout=30).raise_for_status().json()
-    (task,) = reply["tasks"]
-    stored = httpx.get(f"{world.url}/tasks/{task['task_id']}").raise_for_status().json()
-    staging = {name: params[name] for name in ("as_of", "player_name", "reply_words")}
-    context = world.context(task["messages"][-1]["content"], **staging).raise_for_status().json()
-    assert (context["messages"], context["passages"]) == (task["messages"], stored["passages"])
-    assert {passage["id"] for passage in context["passages"]} == {"rope", "tax"}
-
-
-def test_a_game_is_not_told_what_its_character_cannot_know(world: Told) -> None:
-    world.tell(ROPE, BRIDGE, SPLICED).raise_for_status()
-    reply = world.context("Is there a bridge over the ferry's crossing?", as_of=NOON).raise_for_status().text
-    assert [text in reply for text in ("Margravine ordered", "toll bridge", "spliced", "broke at Reedgate")] == [
-        False,
-        False,
-        False,
-        True,
-    ]
-
-
-def test_asking_stores_nothing(world: Told) -> None:
-    world.tell(ROPE).raise_for_status()
-    before = everything(world)
-    world.context(ASKS).raise_for_status()
-    world.explained(character="hob_tarrant", q=ASKS)
-    assert everything(world) == before
-
-
-def everything(world: Told) -> list[JsonValue]:
-    paths = ("/runs", "/groups", "/stats", f"/worlds/{world.name}", f"/worlds/{world.name}/events")
-    return [httpx.get(f"{world.url}{path}").raise_for_status().json() for path in paths]
-
-
-def test_the_same_moment_gives_the_same_bytes(world: Told) -> None:
-    world.tell(ROPE, TAX).raise_for_status()
-    assert len({world.context(ASKS).raise_for_status().content for _ in range(3)}) == 1
-
-
-def test_an_event_can_be_what_is_answered(world: Told) -> None:
-    world.tell(ROPE).raise_for_status()
-    said: list[JsonValue] = [{"role": "user", "content": "Two, please."}, {"role": "assistant", "content": "Get in."}]
-    body: Document = {"character": "hob_tarrant", "conversation": said, "event": "The new rope snaps."}
-    messages = world.ask("POST", "/context", body).raise_for_status().json()["messages"]
-    assert (messages[1:3], "The new rope snaps." in messages[3]["content"], len(messages)) == (said, True, 4)
-
-
-USER: Document = {"role": "user", "content": "Well?"}
-NPC: Document = {"role": "assistant", "content": "Aye."}
-
-
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"character": "nobody"}, "character"),
-        ({"character": "No Body"}, "body.character"),
-        ({"conversation": []}, "body"),
-        ({"conversation": [USER, NPC]}, "body"),
-        ({"conversation": [NPC, USER]}, "body"),
-        ({"conversation": [USER], "event": "It rains."}, "body"),
-        ({"conversation": [{"role": "system", "content": "x"}]}, "body.conversation[0].role"),
-        ({"conversation": [{"role": "user", "content": " "}]}, "body.conversation[0].content"),
-        ({"as_of": "1312-04-03T12:00:00"}, "body.as_of"),
-        ({"reply_words": 5}, "body.reply_words"),
-        ({"player_name": "M\n# Rules"}, "body.player_name"),
-        ({"world": "elsewhere"}, "body.world"),
-    ],
-)
-def test_a_moment_that_is_none_is_refused_by_field(world: Told, change: Document, field: str) -> None:
-    world.tell(ROPE).raise_for_status()
-    body: Document = {"character": "hob_tarrant", "conversation": [USER], **change}
-    assert fields_of(world.ask("POST", "/context", body)) == (422, [field])
-
-
 SHOWN = (
     ("POST", "/worlds/{world}/events"),
     ("PUT", "/worlds/{world}/lorebooks/{book}"),
@@ -376,9 +130,9 @@ SHOWN = (
 )
 
 
-def test_every_example_of_the_document_works(url: str) -> None:
-    paths = httpx.get(f"{url}/openapi.json").raise_for_status().json()["paths"]
-    statuses = [shown(url, method, path, paths[path][method.lower()]) for method, path in SHOWN]
+def test_every_example_of_the_document_works(worlds_url: str) -> None:
+    paths = httpx.get(f"{worlds_url}/openapi.json").raise_for_status().json()["paths"]
+    statuses = [shown(worlds_url, method, path, paths[path][method.lower()]) for method, path in SHOWN]
     assert {(method.upper(), path) for path in paths if path.startswith("/worlds") for method in paths[path]} == set(
         SHOWN
     )
@@ -393,3 +147,30 @@ def shown(url: str, method: str, path: str, operation: dict[str, Any]) -> int:
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {})
     bodies = [example["value"] for example in content.get("examples", {}).values()]
     return httpx.request(method, f"{url}{path}", json=bodies[0] if bodies else None, timeout=30).status_code
+
+
+def test_texts_come_back_as_they_were_told(world: Told) -> None:
+    texts = [
+        "nul \x00 and bell \x07",
+        "船が夜明けに港を出た。",
+        "a\u2028b\U0001f6f6",
+        "'; DROP TABLE events; --",
+        "%_\\",
+    ]
+    events: list[Document] = [{**ROPE, "id": f"e{place}", "text": text} for place, text in enumerate(texts)]
+    world.tell(*events).raise_for_status()
+    listed = world.ask("GET", "/events").raise_for_status().json()["events"]
+    answers = [world.ask("GET", "/events", q=text).status_code for text in texts]
+    assert ([event["text"] for event in reversed(listed)], answers) == (texts, [200] * len(texts))
+
+
+def test_the_first_and_the_last_moment_are_moments(world: Told) -> None:
+    first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
+    world.tell({**ROPE, "time": first}, {**TAX, "time": last}).raise_for_status()
+    one = world.ask("GET", "/events", limit="1").json()
+    two = world.ask("GET", "/events", limit="1", before=one["next_before"]).json()
+    told = [[one.event.id for one in world.explained(q="ferry", as_of=moment).events] for moment in (first, last)]
+    branched = [world.branch(f"{world.name}-{place}", moment).ids() for place, moment in enumerate((first, last))]
+    assert [one["events"][0]["time"], two["events"][0]["time"]] == [last, first]
+    assert [sorted(ids) for ids in told] == [["rope"], ["rope", "tax"]]
+    assert branched == [["rope"], ["tax", "rope"]]
