@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Self, get_args
 
@@ -91,7 +92,6 @@ class NpcArena(Environment):
         self.sheets = tuple(sheets)
         self._scene_sets = tuple(scene_sets)
         self._origin = origin
-        self._texts = tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
         self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
         self._lorebooks = {
             sheet.id: opened({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
@@ -99,12 +99,6 @@ class NpcArena(Environment):
         # by digest, so that neighbours are different characters also for who does not shuffle
         by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
         self._roster = Roster(by_digest)
-        self._digests = {
-            "sheets": digest([sheet.digest for sheet in self.sheets]),
-            "scenes": digest([digest_of_model(scenes) for scenes in scene_sets]),
-            "rubric": digest_of_model(_RUBRIC),
-            "prompt": _PROMPT.digest,
-        }
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
@@ -125,12 +119,21 @@ class NpcArena(Environment):
     def origin(self) -> str:
         return self._origin
 
-    @property
+    @cached_property
     def digests(self) -> Mapping[str, str]:
-        return self._digests
+        return {
+            "sheets": digest([sheet.digest for sheet in self.sheets]),
+            "scenes": digest([digest_of_model(scenes) for scenes in self._scene_sets]),
+            "rubric": digest_of_model(_RUBRIC),
+            "prompt": _PROMPT.digest,
+        }
 
     def sheet_texts(self) -> tuple[str, ...]:
         return self._texts
+
+    @cached_property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
         return type(self)([CharacterSheet.model_validate_json(text) for text in texts], self._scene_sets, self._origin)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 
 from pydantic import BaseModel, JsonValue
 from pydantic.fields import FieldInfo
@@ -74,11 +75,12 @@ def audience(field: FieldInfo) -> str | None:
 
 
 def _visible(part: BaseModel) -> dict[str, JsonValue]:
-    return {
-        name: _plain(getattr(part, name))
-        for name, field in type(part).model_fields.items()
-        if audience(field) == "policy"
-    }
+    return {name: _plain(getattr(part, name)) for name in _shown(type(part))}
+
+
+@cache
+def _shown(kind: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(name for name, field in kind.model_fields.items() if audience(field) == "policy")
 
 
 def _plain(value: object) -> JsonValue:
