@@ -15,6 +15,7 @@ Read in this order:
     conversations   that wait for a reply, as data sets hold them and as we wrote them
     calls       tool calls in replies           tool_tasks      tasks that ask for them
     simulations     small services with a state, for agents to work on
+    transcripts     of episodes, replayed move by move
     service     the verbs: next_batch, step, score
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt

@@ -14,8 +14,8 @@ from app.calls.formats.registry import FORMATS
 from app.calls.reading import message_calls
 from app.calls.values import Call
 from app.domain.tasks import FunctionCall, Message, ToolCall, Turn
-from app.errors import InvalidRequest
 from app.simulations.service import Scenario, Service, carried_out, tools_of
+from app.transcripts import replayed, turn_after
 
 MOST_TURNS: Final = 20
 """Replies of the model, with calls or without."""
@@ -54,33 +54,15 @@ def replay(
 ) -> Replayed:
     """From everything after the prompt. InvalidRequest naming `messages[i]` for the first that is out of turn, is not
     what the service or the user said there, or comes after the end."""
-    now = Replayed(scenario.start, ((),), calls=0, errors=0, turns=0, done=False)
-    due: list[Message] = []
-    for place, message in enumerate(messages):
-        field = f"messages[{place}]"
-        if due:
-            said = due.pop(0)
-            if (message.role, message.content) != (said.role, said.content):
-                raise InvalidRequest("this is not what was said here", field=field)
-            continue
-        if message.role != "assistant":
-            raise InvalidRequest("here the model speaks: an assistant message", field=field)
-        if now.done:
-            raise InvalidRequest("the episode was over before", field=field)
-        now = _turn(service, scenario, now, message, form)
-        due = [*now.observed]
-    return now
+    start = Replayed(scenario.start, ((),), calls=0, errors=0, turns=0, done=False)
+    return replayed(start, lambda now, message: _turn(service, scenario, now, message, form), messages)
 
 
 def next_turn(
     service: Service[Any], scenario: Scenario[Any], messages: Sequence[Message], form: ToolFormat | None
 ) -> Turn:
     """What follows the model's last message. InvalidRequest as `replay`, and when that message is missing."""
-    episode = replay(service, scenario, messages, form)
-    if not messages or messages[-1].role != "assistant":
-        field = f"messages[{len(messages) - 1}]" if messages else "messages"
-        raise InvalidRequest("the last message must be the model's", field=field)
-    return Turn(messages=episode.observed, done=episode.done)
+    return turn_after(replay(service, scenario, messages, form), messages)
 
 
 def reached(service: Service[Any], scenario: Scenario[Any], episode: Replayed) -> bool:
