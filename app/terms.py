@@ -58,9 +58,14 @@ def _folded(text: str) -> str:
     return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", folded).translate(_WITHOUT_MARKS))
 
 
+def unsegmented(character: str) -> bool:
+    """Of a script in which spaces do not part words: any of its characters may begin and end one."""
+    return any(first <= ord(character) <= last for first, last in _UNSEGMENTED)
+
+
 @cache
 def _kind(character: str) -> int:
-    if any(first <= ord(character) <= last for first, last in _UNSEGMENTED):
+    if unsegmented(character):
         return _PAIRS if unicodedata.category(character)[0] in "LMN" else _BETWEEN
     return _WORD if unicodedata.category(character)[0] in "LMN" else _BETWEEN
 

@@ -4,14 +4,10 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final, NamedTuple
 
-_UNSEGMENTED: Final = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
-)
-"""Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Han. A word may begin and end at any of their
-characters."""
+from app.terms import unsegmented
 
 _EDGE: Final = "\0"
 _WORD_END: Final = re.compile(f"{_EDGE}.", re.DOTALL)
@@ -83,10 +79,11 @@ def _edged(text: str) -> tuple[str, list[int]]:
     return form + _EDGE, [0, *(end.end() for end in _WORD_END.finditer(form))]
 
 
+@lru_cache(maxsize=10_000)
 def _joins(letter: str) -> bool:
     """Whether it makes one word with others like it beside it."""
     in_word = letter == "_" or letter.isalnum() or unicodedata.category(letter).startswith("M")
-    return in_word and _UNSEGMENTED.match(letter) is None
+    return in_word and not unsegmented(letter)
 
 
 def _beginnings(keys: list[str]) -> tuple[list[int], list[int]]:
