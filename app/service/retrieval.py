@@ -1,5 +1,4 @@
-"""Asking the retriever, whichever it is: within its time, believed only where it can be right, refused or done without
-where it fails."""
+"""Asking the retriever, whichever it is: within its time, checked, and refused or done without where it fails."""
 
 import asyncio
 import logging
