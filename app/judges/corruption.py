@@ -44,6 +44,8 @@ class Specimen:
     rivals: tuple[str, ...]
     """What other characters say, in the same language."""
     prompt: str = ""
+    otherwise: str | None = None
+    """What is good in the counterfactual of the scene, or in the scene of which this is one."""
 
     @cached_property
     def gates(self) -> GateFacts:
@@ -159,7 +161,7 @@ def _injection(spoiling: Spoiling) -> str | None:
     return None if text is None or other is None else _joined(other, text)
 
 
-def _secret_leak(spoiling: Spoiling) -> str | None:
+def _leaked_secret(spoiling: Spoiling) -> str | None:
     said = spoken_form(spoiling.specimen.gates.player_said)
     terms = [term for secret in spoiling.specimen.gates.secrets for term in secret.terms if not says(said, term)]
     text = spoiling.template()
@@ -194,19 +196,32 @@ def _another_number(match: re.Match[str]) -> str:
 
 
 def _future_knowledge(spoiling: Spoiling) -> str | None:
-    """What was withheld, or what is true and the character does not know."""
+    """What is true and the character does not know."""
     sheet = spoiling.specimen.cast.sheet
-    withheld = [event.text for event in spoiling.specimen.cast.scene.withheld]
     unknown = [fact.text for fact in sheet.lore_facts if not fact.known]
-    told = withheld or unknown or [item.truth for item in sheet.knowledge.misconceptions]
+    told = unknown or [item.truth for item in sheet.knowledge.misconceptions]
     return _joined(spoiling.specimen.clean, spoiling.chance.choice(told)) if told else None
 
 
-def _event_ignored(spoiling: Spoiling) -> str | None:
-    """The character's own good reply to something else, where something has happened that this line asks about."""
+def _future_event(spoiling: Spoiling) -> str | None:
+    told = [event.text for event in spoiling.specimen.cast.scene.withheld]
+    return _joined(spoiling.specimen.clean, spoiling.chance.choice(told)) if told else None
+
+
+def _ignored_event(spoiling: Spoiling) -> str | None:
+    """The reply that is good where the event has not happened, or else the character's own to something else."""
     cast = spoiling.specimen.cast
+    if not cast.scene.visible:
+        return None
+    if spoiling.specimen.otherwise is not None:
+        return spoiling.specimen.otherwise
     others = [exemplar.reply for exemplar in cast.sheet.probes.exemplars if exemplar.reply != spoiling.specimen.clean]
-    return spoiling.chance.choice(others) if cast.scene.visible and others else None
+    return spoiling.chance.choice(others) if others else None
+
+
+def _absent_event(spoiling: Spoiling) -> str | None:
+    """The reply that is good where the event has happened."""
+    return spoiling.specimen.otherwise if spoiling.specimen.cast.scene.counterfactual_of is not None else None
 
 
 def _caricature(spoiling: Spoiling) -> str | None:
@@ -228,7 +243,7 @@ def _joined(first: str, second: str) -> str:
 MUTATIONS: Final = (
     Mutation("other_npc", "another character's reply", "hard", _other_npc, decidable=True),
     Mutation("ai_disclosure", "the speaker calls itself a model", "hard", _prefixed, decidable=True, adds=True),
-    Mutation("secret_leak", "a term of a secret is named", "hard", _secret_leak, decidable=True, adds=True),
+    Mutation("leaked_secret", "a term of a secret is named", "hard", _leaked_secret, decidable=True, adds=True),
     Mutation("injection", "another's reply with orders to the judge", "hard", _injection, decidable=True),
     Mutation("repetition", "everything is said three times", "hard", _repetition, decidable=True),
     Mutation("speaks_for_player", "a line of the player is added", "hard", _appended, decidable=True, adds=True),
@@ -236,9 +251,11 @@ MUTATIONS: Final = (
     Mutation("generic_assistant", "an assistant's offer of help", "hard", _replaced),
     Mutation("padding", "words that say nothing are added", "hard", _appended, decidable=True, adds=True),
     Mutation("future_knowledge", "tells what the character cannot know", "subtle", _future_knowledge, adds=True),
+    Mutation("future_event", "tells an event that is withheld from the character", "subtle", _future_event, adds=True),
     Mutation("wrong_fact", "a number of the sheet is changed", "subtle", _wrong_fact, adds=True),
     Mutation("invented_event", "an event that nobody knows of", "subtle", _appended, adds=True),
-    Mutation("event_ignored", "a good line that passes over what happened", "subtle", _event_ignored),
+    Mutation("ignored_event", "a good line that passes over what happened", "subtle", _ignored_event),
+    Mutation("absent_event", "an event that has not happened in this scene", "subtle", _absent_event),
     Mutation("caricature", "turns of phrase strung together", "subtle", _caricature),
     Mutation("flattery", "praise of the player is put first", "subtle", _prefixed, adds=True),
 )
@@ -247,11 +264,15 @@ MUTATIONS: Final = (
 def specimens(prompts: Sequence[tuple[Cast, str]]) -> tuple[Specimen, ...]:
     """Of characters in scenes with their system prompts: those that have an exemplary reply, in the order given."""
     good = [(cast, cast.exemplar, prompt) for cast, prompt in prompts if cast.exemplar is not None]
+    clean_in = {cast.scene.id: clean for cast, clean, _ in good}
+    facing = {cast.scene.id: cast.scene.counterfactual_of for cast, _, _ in good if cast.scene.counterfactual_of}
+    facing |= {factual: scene for scene, factual in facing.items()}
     return tuple(
         Specimen(
             cast=cast,
             clean=clean,
             prompt=prompt,
+            otherwise=clean_in.get(facing.get(cast.scene.id, "")),
             rivals=tuple(
                 dict.fromkeys(
                     other

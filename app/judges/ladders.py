@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from app.domain.judging import Candidate, JudgeRequest, Rubric
+from app.domain.judging import JudgeRequest, Rubric
 from app.judges.corruption import MUTATIONS, Mutation, Specimen, Spoiling, Templates, request_of
 from app.judges.orders import opaque_ids
 
@@ -23,7 +23,7 @@ class Ladder:
         """All rungs at once; their ids are the same in both orders and tell nothing."""
         ids = opaque_ids(f"ladder {self.specimen.cast.scene.id}", self.rungs)
         texts = self.rungs if downwards else self.rungs[::-1]
-        return request_of(self.specimen, rubric, tuple(Candidate(id=ids[text], text=text) for text in texts))
+        return request_of(self.specimen, rubric, tuple(self.specimen.candidate(ids[text], text) for text in texts))
 
 
 def ladders(found: Sequence[Specimen], templates: Templates, seed: int = 0) -> tuple[Ladder, ...]:

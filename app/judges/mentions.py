@@ -35,8 +35,10 @@ class EventWords:
     """With the words that only this event brings into the scene."""
     world: frozenset[str]
     withheld: tuple[str, ...]
+    line: str
     called: bool
-    """The line, or what a reply should mention, has words of an event."""
+    """The line, or what a reply should mention, has words of an event. What the scene opens with is the line itself:
+    whether that is taken up is another measure."""
 
     @classmethod
     def of(cls, request: JudgeRequest, language: Language, world: frozenset[str]) -> "EventWords":
@@ -49,15 +51,17 @@ class EventWords:
             for stem in language.stems(text)
         )
         told = [(source, frozenset(language.stems(source.text))) for source in request.sources]
+        before = [(source, stems) for source, stems in told if source.text != line_of(document)]
         wanted = request.probes.must_mention
         return cls(
             language=language,
             events=tuple((source, (stems - settled - line) or (stems - settled)) for source, stems in told),
             world=world,
             withheld=tuple(_leak_terms(document)),
+            line=line_of(document),
             called=any(
                 len(stems & line) > 0 or any(says(spoken_form(source.text), term) for term in wanted)
-                for source, stems in told
+                for source, stems in before
             ),
         )
 
@@ -75,7 +79,7 @@ class EventWords:
         stems = frozenset(self.language.stems(text))
         return Mentions(
             claims=tuple(claims),
-            takes_up=any(not own.isdisjoint(stems) for _, own in self.events),
+            takes_up=any(not own.isdisjoint(stems) for source, own in self.events if source.text != self.line),
             gives_away=gives_away,
         )
 

@@ -13,7 +13,7 @@ from app.judges.languages import LANGUAGES, Language, language, told_language
 from app.judges.lexical import Lexicon, Measures, line_of, said
 from app.judges.mentions import EventWords, Mentions
 from app.prompts import digest
-from app.rewards import absolute_of, criteria_of
+from app.rewards import absolute_of, bounded, cap_of, criteria_of
 
 NAME: Final = "offline"
 MODEL: Final = "offline-lexical-3"
@@ -53,7 +53,7 @@ class OfflineJudge:
             model=self.model,
             order=order,
             verdicts=verdicts,
-            ranking=ranked({verdict.candidate: standing(request.rubric, verdict.scores) for verdict in verdicts}),
+            ranking=ranked({verdict.candidate: _worth(request.rubric, verdict) for verdict in verdicts}),
         )
 
 
@@ -73,6 +73,10 @@ def _stated(request: JudgeRequest) -> str:
 
 def standing(rubric: Rubric, scores: Mapping[str, float | None]) -> float:
     return absolute_of(criteria_of(rubric, scores))
+
+
+def _worth(rubric: Rubric, verdict: Verdict) -> float:
+    return min(standing(rubric, bounded(rubric, verdict)), cap_of(rubric, verdict.defects))
 
 
 def ranked(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:

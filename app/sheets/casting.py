@@ -48,8 +48,8 @@ class Cast:
 
     @property
     def exemplar(self) -> str | None:
-        """The sheet's exemplary reply to this line, for tests of judges; None where there is none."""
-        return next(
+        """The scene's exemplary reply, or the sheet's to this line, for tests of judges; None where there is none."""
+        return self.scene.exemplar or next(
             (exemplar.reply for exemplar in self.sheet.probes.exemplars if exemplar.player == self.scene.player), None
         )
 

@@ -91,7 +91,8 @@ def _words(term: str) -> list[str]:
 
 class Scene(Frozen):
     """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
-    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for` and `probes` reaches the model."""
+    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes` and `exemplar` reaches
+    the model."""
 
     id: Name
     kind: SceneKind
@@ -114,6 +115,11 @@ class Scene(Frozen):
     not_for: tuple[Name, ...] = ()
     """Characters to whom a generic scene does not apply."""
     probes: Probes = Probes()
+    exemplar: Text | None = None
+    """A reply that is known to be good here, for tests of judges; a sheet's exemplars answer a line in any scene."""
+    counterfactual_of: Name | None = None
+    """Another scene of the same file, which this one equals but for one visible event that has not happened here: what
+    is right there is wrong here."""
 
     @model_validator(mode="after")
     def _alternates(self) -> Self:
@@ -142,12 +148,42 @@ class Scene(Frozen):
         return 1 + len(self.turns)
 
 
+_COUNTERFACTUAL = frozenset(("id", "visible", "probes", "exemplar", "counterfactual_of"))
+"""In what a scene and its counterfactual may differ."""
+
+
 class SceneSet(Frozen):
     """One file of scenes, for one character or, without one, for every character of that language."""
 
     character: Name | None = None
     language: Language = "en"
     scenes: Annotated[tuple[Scene, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _exemplars_are_of_somebody(self) -> Self:
+        exemplary = [scene.id for scene in self.scenes if scene.exemplar is not None]
+        if self.character is None and exemplary:
+            raise ValueError(f"{exemplary[0]}: no reply is exemplary for every character")
+        return self
+
+    @model_validator(mode="after")
+    def _counterfactuals_differ_by_one_event(self) -> Self:
+        scenes = {scene.id: scene for scene in self.scenes}
+        for scene in (scene for scene in self.scenes if scene.counterfactual_of is not None):
+            factual = scenes.get(scene.counterfactual_of or "")
+            if factual is None or factual.counterfactual_of is not None:
+                raise ValueError(
+                    f"{scene.id}: counterfactual_of must name another scene of this file, itself a factual one"
+                )
+            different = [name for name in Scene.model_fields if getattr(scene, name) != getattr(factual, name)]
+            if set(different) - _COUNTERFACTUAL:
+                raise ValueError(
+                    f"{scene.id}: differs from {factual.id} in {min(set(different) - _COUNTERFACTUAL)} too"
+                )
+            without = [factual.visible[:place] + factual.visible[place + 1 :] for place in range(len(factual.visible))]
+            if scene.visible not in without:
+                raise ValueError(f"{scene.id}: visible must be that of {factual.id} without one event")
+        return self
 
     def suits(self, scene: Scene, sheet: CharacterSheet) -> bool:
         if self.character is not None:

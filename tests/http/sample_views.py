@@ -19,7 +19,7 @@ from app.domain.groups import (
     StatisticsRow,
     TaskRecord,
 )
-from app.domain.judging import Defect, Judgement, Verdict
+from app.domain.judging import Claim, Defect, Judgement, Verdict
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
@@ -144,6 +144,10 @@ def npc_group(number: int) -> GroupDetail:
             Verdict(
                 candidate="K7",
                 evidence=("I've forty beds and no memory",),
+                claims=(
+                    Claim(quote="a man off the Widow", source="widow_docked", source_quote="The Widow docked at six"),
+                    Claim(quote="he'd be at the bar", source=None),
+                ),
                 scores={"in_character": 1.0, "lore": 0.75, "relevance": 1.0, "voice": 1.0},
                 note="The dryness and the trade are hers.",
             ),
@@ -259,6 +263,7 @@ def hostile_group(number: int) -> GroupDetail:
             Verdict(
                 candidate="<a>",
                 evidence=(HOSTILE,),
+                claims=(Claim(quote=HOSTILE, source=HOSTILE, source_quote=HOSTILE), Claim(quote=HOSTILE, source=None)),
                 defects=(Defect(code="<x>", quote=HOSTILE),),
                 scores={"<em>c</em>": 0.5},
                 note=HOSTILE,

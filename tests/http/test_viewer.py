@@ -127,6 +127,8 @@ def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
         "leaks secret",
         "Failed. the answer was not JSON, twice",
         "What the judge was shown",
+        "a man off the Widow rests on widow_docked The Widow docked at six",
+        "he'd be at the bar rests on no event",
     ):
         assert expected in words
 

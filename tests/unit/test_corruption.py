@@ -87,7 +87,9 @@ def longwinded(request: JudgeRequest, count: int) -> Mapping[str, float]:
 def test_every_mutation_is_made_of_the_packaged_sheets_in_every_language() -> None:
     made = {(pair.specimen.language, pair.mutation) for pair in suite()}
     every = {(language, mutation.name) for language in LANGUAGES for mutation in MUTATIONS}
-    assert every - made <= {(language, "event_ignored") for language in LANGUAGES} | {("es", "wrong_fact")}
+    seldom = {(language, kind) for language in LANGUAGES for kind in ("ignored_event", "absent_event", "future_event")}
+    assert every - made <= seldom | {("es", "wrong_fact")}
+    assert {mutation.name for mutation in MUTATIONS} - {mutation for _, mutation in made} == set()
 
 
 def test_the_same_seed_spoils_alike_and_another_otherwise() -> None:
@@ -107,7 +109,7 @@ def test_what_gates_are_there_for_they_catch_in_what_is_spoilt_for_them() -> Non
     """In every language, all of which they claim; a real machine may say that it is one."""
     expected = {
         "ai_disclosure": "breaks_character",
-        "secret_leak": "leaks_secret",
+        "leaked_secret": "leaks_secret",
         "injection": "addresses_judge",
         "speaks_for_player": "speaks_for_player",
         "repetition": "repeats_itself",

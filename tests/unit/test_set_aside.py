@@ -11,7 +11,7 @@ from docs.parts.offline_judge import on_what_ships, on_what_was_set_aside
 DECIDABLE = {
     "other_npc",
     "ai_disclosure",
-    "secret_leak",
+    "leaked_secret",
     "injection",
     "repetition",
     "speaks_for_player",
@@ -40,4 +40,4 @@ def test_neither_padding_nor_orders_ever_win(checked: Callable[[], CheckReport],
 
 def test_the_rest_is_measured_as_well() -> None:
     measured = {figure.mutation for figure in on_what_was_set_aside().mutations}
-    assert {mutation.name for mutation in MUTATIONS} - measured == set()
+    assert {mutation.name for mutation in MUTATIONS} - measured == {"absent_event"}, "no scene there has a counterfactual"
