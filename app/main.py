@@ -19,9 +19,10 @@ from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
 from app.api.trying import trying_router
 from app.api.worlds import worlds_router
+from app.compat.atropos.addresses import PREFIX as ATROPOS
 from app.compat.atropos.desk import Desk
+from app.compat.atropos.posting import posting_routes
 from app.compat.atropos.root import AtRoot
-from app.compat.atropos.routes import PREFIX as ATROPOS
 from app.compat.atropos.routes import atropos_router
 from app.configured import panels_of, retriever_of
 from app.discovery import discover
@@ -212,6 +213,7 @@ def create_app(
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
     atropos = Desk(store.trajectories, observer, clock or _now)
+    service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
     names = tuple(gateway.catalogue.classes)
     characters = partial(characters_of, gateway)
     pages = WorldPages(gateway.worlds, characters)

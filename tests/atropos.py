@@ -30,11 +30,13 @@ def group(number: int, size: int = 8, tokens: int = 3, **more: Any) -> JSON:
     return {"tokens": rows, "masks": rows, "scores": [float(place) for place in range(size)], **more}
 
 
-def large_group(number: int, size: int = 8, tokens: int = 512) -> JSON:
-    """As a training run posts them: a quarter is the prompt, the rest has logprobs."""
+def large_group(number: int, size: int = 8, tokens: int = 512, first: int | None = None) -> JSON:
+    """As a training run posts them: a quarter is the prompt, the rest has logprobs. `first` is its first token."""
     chance = random.Random(number)
     prompt = tokens // 4
     rows = [[chance.randrange(150_000) for _ in range(tokens)] for _ in range(size)]
+    if first is not None:
+        rows[0][0] = first
     return {
         "tokens": rows,
         "masks": [[-100] * prompt + row[prompt:] for row in rows],

@@ -9,13 +9,13 @@ from typing import cast
 from sqlalchemy import Connection, Table, insert, make_url
 from sqlalchemy.engine.default import DefaultDialect
 
-Row = Mapping[str, str | int | float | None]
+Row = Mapping[str, str | int | float | bytes | None]
 
 
 @dataclass(frozen=True)
 class _Statement:
     sql: str
-    values: Callable[[Row], tuple[str | int | float | None, ...]]
+    values: Callable[[Row], tuple[str | int | float | bytes | None, ...]]
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, literal_column, select, update
+from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, select, update
 
 from app.domain.trajectories import (
     Feeder,
@@ -16,6 +16,7 @@ from app.domain.trajectories import (
     TrajectoryRun,
 )
 from app.ports import TrajectoryQueue
+from app.store.bulk import Row, insert_rows
 from app.store.database import Database, insert_new
 from app.store.payloads import encode_json, findable, from_micros
 from app.store.prepared import Prepared
@@ -30,28 +31,13 @@ seconds."""
 MOST_ENV_ID = 2**31
 """A group of an environment with a larger id stands in line as one of no environment."""
 
+MOST_AT_ONCE = 500
+"""Groups; a statement has so many parameters at most."""
+
 
 _OPEN = Prepared(
     lambda postgres: insert_new(trajectory_runs, postgres).values(
         _parameters("run", "started", "batches", "step_before", "turns", "created_at")
-    )
-)
-_KNOWN = Prepared(
-    lambda _: (
-        select(bodies.c.body_id)
-        .where(bodies.c.run == bindparam("run"), bodies.c.digest == bindparam("digest"))
-        .where(bodies.c.created_at >= bindparam("since"))
-        .limit(literal_column("1"))
-    )
-)
-_ADD_BODY = Prepared(
-    lambda _: insert(bodies).values(_parameters("run", "digest", "created_at", "body")).returning(bodies.c.body_id)
-)
-_ADD_GROUP = Prepared(
-    lambda _: (
-        insert(trajectory_groups)
-        .inline()
-        .values(_parameters("run", "env_id", "body_id", "first", "size", "whole", "passed"))
     )
 )
 
@@ -174,22 +160,51 @@ def _mark(connection: Connection, run: str, env_ids: Collection[int], values: di
 
 
 def _add(connection: Connection, database: Database, run: str, groups: Sequence[Packed]) -> int:
-    stamp = database.stamp()
-    since = stamp - KNOWN_SECONDS * 1_000_000
     new = 0
+    for start in range(0, len(groups), MOST_AT_ONCE):
+        new += _add_some(connection, database, run, groups[start : start + MOST_AT_ONCE])
+    return new
+
+
+def _add_some(connection: Connection, database: Database, run: str, groups: Sequence[Packed]) -> int:
+    """Many with as many statements as one."""
+    stamp = database.stamp()
+    firsts: dict[str, Packed] = {}
     for group in groups:
-        if _KNOWN.run(connection, run=run, digest=group.digest, since=since).first() is not None:
-            continue
-        added = _ADD_BODY.run(connection, run=run, digest=group.digest, created_at=stamp, body=group.body)
-        body_id: int = added.scalar_one()
-        env_id = _known(group.env_id)
-        _ADD_GROUP.run(
-            connection, run=run, env_id=env_id, body_id=body_id, first=0, size=group.size, whole=True, passed=0
-        )
-        new += 1
+        firsts.setdefault(group.digest, group)
+    known = _body_ids(connection, run, firsts, stamp - KNOWN_SECONDS * 1_000_000)
+    new = {digest: group for digest, group in firsts.items() if digest not in known}
     if new:
         _open(connection, database, run)
-    return new
+        insert_rows(connection, bodies, [_body(run, group, stamp) for group in new.values()])
+        ids = _body_ids(connection, run, new, stamp)
+        insert_rows(connection, trajectory_groups, [_in_line(run, group, ids[digest]) for digest, group in new.items()])
+    return len(new)
+
+
+def _body_ids(connection: Connection, run: str, digests: Collection[str], since: int) -> dict[str, int]:
+    """By digest, where they are there."""
+    here = (bodies.c.run == run, bodies.c.digest.in_(digests), bodies.c.created_at >= since)
+    found = connection.execute(select(bodies.c.digest, bodies.c.body_id).where(*here))
+    return {digest: body_id for digest, body_id in found}
+
+
+def _body(run: str, group: Packed, stamp: int) -> Row:
+    return {"run": run, "digest": group.digest, "created_at": stamp, "body": group.body}
+
+
+def _in_line(run: str, group: Packed, body_id: int) -> Row:
+    return {
+        "run": run,
+        "env_id": _known(group.env_id),
+        "body_id": body_id,
+        "first": 0,
+        "size": group.size,
+        "whole": True,
+        "passed": 0,
+        "batch": None,
+        "place": None,
+    }
 
 
 def _known(env_id: int | None) -> int | None:

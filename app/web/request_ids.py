@@ -1,7 +1,7 @@
 """One id per request: the caller's or our own, on every response and on every log line."""
 
+import random
 import re
-import secrets
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,7 +27,7 @@ class RequestIds:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get(HEADER, "")
-        request_id = given if _ACCEPTED.match(given) else secrets.token_hex(8)
+        request_id = given if _ACCEPTED.match(given) else f"{random.getrandbits(64):016x}"
         scope.setdefault("state", {})["request_id"] = request_id
         header = (HEADER.lower().encode(), request_id.encode())
 

@@ -8,7 +8,7 @@ from app.compat.atropos.forming import form
 from app.domain.trajectories import Handed, Heap, Joining, NotYet, Packed, Part, Registration
 from app.store.engine import open_reader
 from app.store.store import Store
-from app.store.trajectories import KNOWN_SECONDS
+from app.store.trajectories import KNOWN_SECONDS, MOST_AT_ONCE
 from app.store.trajectory_rows import IN_TRANSIT_SECONDS
 from app.store.trajectory_tables import bodies
 from tests.contracts.store_cases import MovableClock, using
@@ -146,6 +146,20 @@ def test_the_same_group_sent_again_is_one_for_a_while(store_url: str) -> None:
         return first, soon, late
 
     assert using(store_url, scenario, clock) == (2, 1, 1)
+
+
+def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store_url: str) -> None:
+    names = [f"g{number}" for number in range(MOST_AT_ONCE + 100)]
+
+    async def scenario(store: Store) -> object:
+        queue = store.trajectories
+        await queue.register("run", TRAINER.model_copy(update={"batch_size": 8 * len(names)}))
+        nothing = await queue.add("run", [])
+        new = await queue.add("run", [packed(name) for name in [*names, *names[:3]]])
+        again = await queue.add("run", [packed(name) for name in reversed(names)])
+        return nothing, new, again, seen(await queue.take("run", "life", [], form))
+
+    assert using(store_url, scenario) == (0, len(names), 0, (1, names, False))
 
 
 def test_the_newest_group_is_the_latest_example_even_when_delivered(store_url: str) -> None:

@@ -328,6 +328,46 @@ def test_a_key_opens_it_as_userinfo_of_the_address(tmp_path: Path) -> None:
     assert statuses == [401, 200]
 
 
+def test_posted_groups_pass_the_same_door(tmp_path: Path) -> None:
+    app = app_on(tmp_path, api_key="secret")
+    key, gzipped = {"Authorization": "Bearer secret"}, {"Content-Encoding": "gzip"}
+    body, much = json.dumps(group(1)), b" " * (LIMIT + 1)
+    with client_of(app) as client:
+        replies = {
+            "no key": client.post("scored_data", content=body),
+            "key": client.post("scored_data", content=body, headers=key),
+            "another origin": client.post("scored_data", content=body, headers={**key, "Origin": "http://elsewhere"}),
+            "too large": client.post("scored_data_list", content=much, headers=key),
+            "too large in pieces": client.post("scored_data", content=iter([much, much]), headers=key),
+            "deflate": client.post("scored_data", content=body, headers={**key, "Content-Encoding": "deflate"}),
+            "no gzip": client.post("scored_data_list", content=body, headers={**key, **gzipped}),
+            "no run": client.post("BATCH/scored_data", content=body, headers=key),
+        }
+        counted = client_of(app, "").get("/metrics", headers=key).text
+    assert {name: reply.status_code for name, reply in replies.items()} == {
+        "no key": 401,
+        "key": 200,
+        "another origin": 403,
+        "too large": 413,
+        "too large in pieces": 413,
+        "deflate": 415,
+        "no gzip": 400,
+        "no run": 422,
+    }
+    assert [len(reply.headers["X-Request-ID"]) for reply in replies.values()] == [16] * len(replies)
+    assert f'{{method="POST",route="{PREFIX}/scored_data",status="200"}} 1.0' in counted
+
+
+def test_a_post_that_breaks_off_is_nothing(tmp_path: Path) -> None:
+    settings = {"ATROPOS_ENVS_ATROPOS_PORT": str(port := free_port())}
+    with serving(tmp_path, settings=settings), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with socket.create_connection(("127.0.0.1", port)) as leaving:
+            leaving.sendall(b"POST /scored_data HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+        client.post("/scored_data", json=group(1))
+        assert client.get("/status").json()["queue_size"] == 1
+    assert "traceback" not in (tmp_path / "gateway.log").read_text()
+
+
 def test_why_there_is_no_batch_is_said_in_words(client: TestClient) -> None:
     told = [client.get("why").json()]
     client.post("scored_data", json=group(1))

@@ -3,12 +3,13 @@
 import asyncio
 import secrets
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Protocol
 
 from app.compat.atropos.forming import form
+from app.compat.atropos.intake import Intake, Read
 from app.compat.atropos.reading import unpacked
 from app.compat.atropos.replies import batch_text
 from app.compat.atropos.standing import explain
@@ -43,17 +44,19 @@ class Desk:
         self._life = secrets.token_hex(8)
         self._sent: defaultdict[str, set[int]] = defaultdict(set)
         self._owed: defaultdict[str, set[int]] = defaultdict(set)
+        self._intake = Intake(self._store)
         self._heard: dict[tuple[str, int], float] = {}
 
-    async def add(self, run: str, read: Callable[[], tuple[Packed, ...]], size: int) -> int:
-        """`read` is of `size` bytes; it runs in a thread when they are many. How many groups it gave."""
-        groups = read() if size < _SMALL else await asyncio.to_thread(read)
+    async def add(self, run: str, read: Read, size: int) -> int:
+        """How many groups `read` gave of `size` bytes, once they are stored."""
+        return await self._intake.add(run, read, size)
+
+    async def _store(self, run: str, groups: Sequence[Packed]) -> None:
         new = await self.queue.add(run, groups)
         for env_id in {group.env_id for group in groups}:
             if env_id is not None:
                 await self.heard(run, env_id)
         self._observer.groups_received(new, len(groups) - new)
-        return len(groups)
 
     async def take(self, run: str) -> "Batch | NotYet | None":
         """None without a trainer."""
@@ -116,9 +119,6 @@ class Desk:
 
     async def explain_all(self) -> Sequence[Explained]:
         return [await self.explain(run) for run in await self.queue.runs(MOST_RUNS)]
-
-
-_SMALL = 16 * 1024
 
 
 class Batch:

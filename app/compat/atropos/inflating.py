@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from fastapi import Request, Response
 from fastapi.responses import PlainTextResponse
 from fastapi.routing import APIRoute
+from starlette.datastructures import Headers
 
 from app.web.bodies import JsonRequest
 from app.web.problems import RefusedBody
@@ -14,24 +15,31 @@ from app.web.problems import RefusedBody
 _GZIP = 16 + zlib.MAX_WBITS
 _SMALL = 16 * 1024
 
+NOT_GZIP = "Invalid gzip payload"
+"""What the original says."""
 
-class _NotGzip(Exception):
+
+class NotGzip(Exception):
     pass
 
 
+def is_gzip(headers: Headers) -> bool:
+    return "gzip" in headers.get("content-encoding", "").lower()
+
+
 def inflate(body: bytes, limit: int) -> bytes:
-    """_NotGzip for what is corrupt or cut off; RefusedBody with 413 beyond `limit` bytes."""
+    """NotGzip for what is corrupt or cut off; RefusedBody with 413 beyond `limit` bytes."""
     whole = bytearray()
     while body:
         stream = zlib.decompressobj(_GZIP)
         try:
             whole += stream.decompress(body, limit + 1 - len(whole))
         except zlib.error as error:
-            raise _NotGzip from error
+            raise NotGzip from error
         if len(whole) > limit:
             raise RefusedBody(413, f"The body is larger than {limit} bytes once it is inflated.")
         if not stream.eof:
-            raise _NotGzip
+            raise NotGzip
         body = stream.unused_data
     return bytes(whole)
 
@@ -43,7 +51,7 @@ def inflating_route(limit: int) -> type[APIRoute]:
         async def body(self) -> bytes:
             if not hasattr(self, "_inflated"):
                 raw = await super().body()
-                compressed = raw and "gzip" in self.headers.get("content-encoding", "").lower()
+                compressed = raw and is_gzip(self.headers)
                 self._inflated = await _inflated(raw, limit) if compressed else raw
             return self._inflated
 
@@ -55,8 +63,8 @@ def inflating_route(limit: int) -> type[APIRoute]:
                 inflated = InflatedRequest(request.scope, request.receive)
                 try:
                     await inflated.body()  # here, since FastAPI would make its own 400 of the failure
-                except _NotGzip:
-                    return PlainTextResponse("Invalid gzip payload", status_code=400)
+                except NotGzip:
+                    return PlainTextResponse(NOT_GZIP, status_code=400)
                 return await handle(inflated)
 
             return read

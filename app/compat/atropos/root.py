@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from app.compat.atropos.routes import PREFIX
+from app.compat.atropos.addresses import PREFIX
 
 
 class AtRoot:

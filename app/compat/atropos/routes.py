@@ -1,18 +1,16 @@
-"""The thirteen endpoints of Atropos 0.4.0 for one run or for each, and one of ours that says why."""
+"""The endpoints of Atropos 0.4.0 for one run or for each, but for the two that carry groups; and one that says why."""
 
 import asyncio
-import re
 import uuid
-from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from app.compat.atropos.addresses import PREFIX, run_named
 from app.compat.atropos.delivery import Delivery
 from app.compat.atropos.desk import Batch, Desk
 from app.compat.atropos.inflating import inflating_route
-from app.compat.atropos.reading import read_group, read_groups
 from app.compat.atropos.replies import GZIP_FROM, compressed
 from app.compat.atropos.standing import env_status
 from app.compat.atropos.wire import (
@@ -21,8 +19,6 @@ from app.compat.atropos.wire import (
     Failure,
     Info,
     Joined,
-    Received,
-    ReceivedList,
     Registered,
     Root,
     Status,
@@ -32,11 +28,8 @@ from app.compat.atropos.wire import (
     Why,
 )
 from app.domain.trajectories import Joining, Registration
-from app.errors import InvalidRequest, NotFound
+from app.errors import NotFound
 from app.web.problems import problem_responses
-
-PREFIX = "/compat/atropos"
-DEFAULT_RUN = "default"
 
 _UNREGISTERED = b'{"status":"error","message":"Trainer not registered. Call /register first.","batch":[]}'
 _NOTHING = b'{"batch":null}'
@@ -44,21 +37,10 @@ _NO_EXAMPLE = (
     b'{"tokens":[],"masks":[],"scores":[],"advantages":[],"ref_logprobs":[],"generation_params":[],'
     b'"inference_logprobs":[],"messages":[],"images":[]}'
 )
-_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-_ENDPOINTS = frozenset(
-    {
-        *("register", "register-env", "disconnect-env", "wandb_info", "info", "batch", "latest_example"),
-        *("scored_data", "scored_data_list", "status", "status-env", "reset_data", "why"),
-    }
-)
 
 
 async def run_of(request: Request) -> str:
-    """InvalidRequest for a name that is none, and for an endpoint's."""
-    run = str(request.path_params.get("run", DEFAULT_RUN))
-    if run in _ENDPOINTS or not _NAME.fullmatch(run):
-        raise InvalidRequest("a run is named by small letters, digits, - and _, and not as an endpoint is", field="run")
-    return run
+    return run_named(request.path_params.get("run"))
 
 
 Run = Annotated[str, Depends(run_of)]
@@ -131,17 +113,6 @@ def _add_environments(router: APIRouter, prefix: str, desk: Desk) -> None:
     async def disconnect_env(run: Run, env: EnvIdentifier) -> Success | Failure:
         known = await desk.queue.leave(run, env.env_id)
         return Success() if known else Failure(error=f"there is no environment {env.env_id}")
-
-    @router.post(prefix + "/scored_data", include_in_schema=False)
-    async def scored_data(run: Run, request: Request) -> Received:
-        body = await request.body()
-        await desk.add(run, partial(read_group, body), len(body))
-        return Received()
-
-    @router.post(prefix + "/scored_data_list", include_in_schema=False)
-    async def scored_data_list(run: Run, request: Request) -> ReceivedList:
-        body = await request.body()
-        return ReceivedList(groups_processed=await desk.add(run, partial(read_groups, body), len(body)))
 
     @router.get(prefix + "/status-env", include_in_schema=False)
     async def status_env(run: Run, env: EnvIdentifier) -> EnvStatus:

@@ -48,14 +48,14 @@ class ScoredData(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        fault = next(_faults(self), None)
+        fault = next(faults(self), None)
         if fault is not None:
             field, message = fault
             raise PydanticCustomError("shape", "{field}: {message}", {"field": field, "message": message})
         return self
 
 
-def _faults(group: ScoredData) -> Iterator[tuple[str, str]]:
+def faults(group: ScoredData) -> Iterator[tuple[str, str]]:
     """Where the shapes do not fit, with why."""
     lengths = [len(tokens) for tokens in group.tokens]
     if not lengths:
