@@ -16,6 +16,7 @@ from app.sheets.cards.report import Notes
 MOST_CONTENT: Final = 20_000
 MOST_KEY: Final = 200
 MOST_DEPTH: Final = 1000
+MOST_BROKEN: Final = 100
 _LOGIC: Final[Mapping[int, SecondaryLogic]] = {0: "and_any", 1: "not_all", 2: "not_any", 3: "and_all"}
 _SLASHED: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
 _PLACED: Final = {"before_desc": "before_character", "after_desc": "after_character"}
@@ -50,6 +51,7 @@ class EntryReader:
         self._where = where
         self._taken: set[str] = set()
         self._patterns = 0
+        self._broken = 0
 
     def read(self, entry: Given, number: int) -> LoreEntry | None:
         """None for one that no lorebook here can hold. InvalidRequest naming the field for what is not an entry."""
@@ -133,16 +135,22 @@ class EntryReader:
         if len(key) > MOST_KEY:
             self._notes.kept(f"{self._where}entries[].keys", f"a key of more than {MOST_KEY} characters is not used")
             return False
-        if pattern:
-            try:
-                self._patterns += 1
-                if self._patterns > MOST_PATTERNS:  # before it is compiled, which takes time also where it fails
-                    raise ValueError(f"a lorebook has at most {MOST_PATTERNS} keys that are patterns")
-                expression(key)
-            except ValueError as error:
-                shown = f"{key!r} is not used: " if self._patterns <= MOST_PATTERNS else ""
-                self._notes.kept(f"{self._where}entries[].keys", f"{shown}{error}")
-                return False
+        return not pattern or self._searchable(key)
+
+    def _searchable(self, key: str) -> bool:
+        """Both limits hold before a pattern is compiled: that takes time, most of all where it fails."""
+        field = f"{self._where}entries[].keys"
+        if self._patterns >= MOST_PATTERNS or self._broken >= MOST_BROKEN:
+            limit = f"{MOST_PATTERNS} keys that are patterns, and {MOST_BROKEN} of them broken"
+            self._notes.kept(field, f"a lorebook has at most {limit}")
+            return False
+        try:
+            expression(key)
+        except ValueError as error:
+            self._broken += 1
+            self._notes.kept(field, f"{key!r} is not used: {error}")
+            return False
+        self._patterns += 1
         return True
 
     def _position(self, entry: Given, extensions: Given) -> str:
