@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
+from app.domain.worlds import Explained
 from app.errors import GatewayError, InvalidRequest, RetrieverFailed, StoreUnavailable
 from app.ports import Retriever
 from app.service.retrieval import AT_ONCE, NOT_ASKED, Retrieval, RetrievalPolicy, without_the_future
@@ -166,6 +167,28 @@ def test_after_a_failure_nothing_more_of_a_batch_is_asked() -> None:
 def test_nothing_is_asked_for_no_queries() -> None:
     retriever, asking = retrieval(hangs, RetrievalPolicy())
     assert (asyncio.run(asking.of_all([], "params")), retriever.asked) == ([], 0)
+
+
+class Explaining(Doing):
+    def explain(self, query: ContextQuery) -> Any:
+        return self._what(query)
+
+
+def test_reasons_are_the_retrievers_own_or_none_and_its_failure_is_always_told() -> None:
+    told = Context(passages=(NEWS,), as_of=at(9))
+    reasons = Explained(as_of=at(9), budget_tokens=7, context=Context())
+
+    async def scene() -> tuple[Explained, Explained, str]:
+        policy = RetrievalPolicy("without", 0.05)
+        _, plain = retrieval(giving(told), policy)
+        explaining = Retrieval(cast("Retriever", Explaining(giving(reasons))), SilentObserver(), policy)
+        hanging = Retrieval(cast("Retriever", Explaining(hangs)), SilentObserver(), policy)
+        with pytest.raises(RetrieverFailed) as refused:
+            await hanging.explained(QUERY)
+        return await plain.explained(QUERY), await explaining.explained(QUERY), refused.value.detail
+
+    alone = Explained(as_of=at(9), budget_tokens=QUERY.budget_tokens, context=told)
+    assert asyncio.run(scene()) == (alone, reasons, LATE)
 
 
 def at(hour: int) -> datetime:
