@@ -19,7 +19,7 @@ from app.sources.configured import ConfiguredDatasets
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
 TASKS = 1_000
-BY_CHANCE = {"letter_counting": 0.02, "gsm8k": 0.02, "mcqa": 0.25}
+BY_CHANCE = {"letter_counting": 0.02, "gsm8k": 0.02, "mcqa": 0.25, "blackjack": 0.05}
 """The share of tasks at most whose answer is another's by chance; none where nothing is said."""
 
 every_verifier = pytest.mark.parametrize("name", sorted(CLASSES))
@@ -75,8 +75,9 @@ def _scored(name: str, task: Task, group: Sequence[Completion]) -> list[Score]:
 @every_verifier
 @every_split
 def test_gold_earns_one_and_a_stranger_s_gold_nothing(name: str, split: Split) -> None:
-    environment, tasks = _opened(name), _tasks(name, split)
-    golds = [environment.gold(task) or Completion(text="") for task in tasks]
+    environment = _opened(name)
+    known = [(task, gold) for task in _tasks(name, split) if (gold := environment.gold(task)) is not None]
+    tasks, golds = [task for task, _ in known], [gold for _, gold in known]
     foreign = [*golds[1:], golds[0]]
     rewards = [
         [score.reward for score in _scored(name, task, pair)]
@@ -87,7 +88,7 @@ def test_gold_earns_one_and_a_stranger_s_gold_nothing(name: str, split: Split) -
         for (_, reward), task, other in zip(rewards, tasks, (*tasks[1:], tasks[0]), strict=True)
         if not environment.equivalent(task, other)
     ]
-    assert [own for own, _ in rewards] == [1.0] * len(tasks)
+    assert ([own for own, _ in rewards], len(tasks) >= TASKS // 2) == ([1.0] * len(tasks), True)
     assert sum(reward != 0.0 for reward in strangers) <= BY_CHANCE.get(name, 0.0) * len(tasks)
 
 
