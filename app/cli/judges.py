@@ -69,7 +69,9 @@ def list_judges(as_json: AsJson = False) -> None:
 @judges.command()
 def check(
     name: Annotated[str | None, typer.Argument(help="A judge; the first that scores NPC Arena by default.")] = None,
-    sheets: Annotated[int, typer.Option(min=1, help="Characters whose replies are spoilt.")] = 8,
+    sheets: Annotated[
+        int, typer.Option(min=1, help="Characters whose replies are spoilt; pairs of each kind that few scenes allow.")
+    ] = 8,
     votes: Annotated[int, typer.Option(min=1, max=9, help="Readings of each pair in each of its two orders.")] = 1,
     seed: Annotated[
         int, typer.Option(help="Of the choice of characters and of what their replies are spoilt with.")

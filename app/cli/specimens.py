@@ -1,10 +1,19 @@
 """What judges are checked by: replies of the characters that ship, in their scenes, and what spoils them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from app.domain.values import Split
 from app.envs.npc_arena import NpcArena, Params
-from app.judges.corruption import Specimen, Templates, one_each, packaged_templates, pairs, specimens
+from app.judges.corruption import (
+    Specimen,
+    Templates,
+    one_each,
+    packaged_templates,
+    pairs,
+    seldom_pairs,
+    specimens,
+)
 from app.judges.ladders import ladders
 from app.judges.measuring import Questions
 from app.packaged import packaged_folder
@@ -25,9 +34,12 @@ def specimens_in(sheets: Path, scenes: Path) -> tuple[Specimen, ...]:
 
 
 def packaged_questions(sheets: int, votes: int, seed: int) -> Questions:
-    """About one reply of each of so many characters, drawn by `seed`."""
-    chosen = one_each(packaged_specimens(), sheets, seed)
-    return questions_about(chosen, packaged_templates(), votes, seed)
+    """About one reply of each of so many characters, drawn by `seed`, and about as many more of each kind that few
+    scenes allow."""
+    found = packaged_specimens()
+    chosen, templates = one_each(found, sheets, seed), packaged_templates()
+    asked = questions_about(chosen, templates, votes, seed)
+    return replace(asked, pairs=(*asked.pairs, *seldom_pairs(found, chosen, templates, sheets, seed)))
 
 
 def questions_about(chosen: tuple[Specimen, ...], templates: Templates, votes: int = 1, seed: int = 0) -> Questions:

@@ -134,6 +134,8 @@ class Mutation:
     """Words alone decide; no model is needed."""
     adds: bool = False
     """The reply stays, and something is added to it: it can be spoilt again."""
+    seldom: bool = False
+    """Few scenes have what it takes."""
 
 
 def _appended(spoiling: Spoiling) -> str | None:
@@ -251,11 +253,11 @@ MUTATIONS: Final = (
     Mutation("generic_assistant", "an assistant's offer of help", "hard", _replaced),
     Mutation("padding", "words that say nothing are added", "hard", _appended, decidable=True, adds=True),
     Mutation("future_knowledge", "tells what the character cannot know", "subtle", _future_knowledge, adds=True),
-    Mutation("future_event", "tells an event that is withheld from the character", "subtle", _future_event, adds=True),
+    Mutation("future_event", "tells an event that is withheld", "subtle", _future_event, adds=True, seldom=True),
     Mutation("wrong_fact", "a number of the sheet is changed", "subtle", _wrong_fact, adds=True),
     Mutation("invented_event", "an event that nobody knows of", "subtle", _appended, adds=True),
-    Mutation("ignored_event", "a good line that passes over what happened", "subtle", _ignored_event),
-    Mutation("absent_event", "an event that has not happened in this scene", "subtle", _absent_event),
+    Mutation("ignored_event", "a good line that passes over what happened", "subtle", _ignored_event, seldom=True),
+    Mutation("absent_event", "an event that has not happened in this scene", "subtle", _absent_event, seldom=True),
     Mutation("caricature", "turns of phrase strung together", "subtle", _caricature),
     Mutation("flattery", "praise of the player is put first", "subtle", _prefixed, adds=True),
 )
@@ -296,14 +298,30 @@ def one_each(found: Sequence[Specimen], sheets: int, seed: int) -> tuple[Specime
     return tuple(chance.choice(by_sheet[name]) for name in chosen)
 
 
-def pairs(found: Sequence[Specimen], templates: Templates, seed: int = 0) -> tuple[Pair, ...]:
+def pairs(
+    found: Sequence[Specimen], templates: Templates, seed: int = 0, mutations: Sequence[Mutation] = MUTATIONS
+) -> tuple[Pair, ...]:
     """Every mutation of every specimen that it can be made of; the same seed gives the same pairs."""
-    return tuple(_pairs(found, templates, seed))
+    return tuple(_pairs(found, templates, seed, mutations))
 
 
-def _pairs(found: Sequence[Specimen], templates: Templates, seed: int) -> Iterator[Pair]:
+def seldom_pairs(
+    found: Sequence[Specimen], but: Sequence[Specimen], templates: Templates, most: int, seed: int = 0
+) -> tuple[Pair, ...]:
+    """Of each kind that few scenes allow up to so many pairs, drawn by `seed`, of specimens that are not in `but`."""
+    scenes = {specimen.cast.scene.id for specimen in but}
+    rest = [specimen for specimen in found if specimen.cast.scene.id not in scenes]
+    drawn: list[Pair] = []
+    for mutation in (mutation for mutation in MUTATIONS if mutation.seldom):
+        chance = random.Random(f"{seed} {mutation.name}")  # noqa: S311
+        made = pairs(rest, templates, seed, (mutation,))
+        drawn += chance.sample(made, min(most, len(made)))
+    return tuple(drawn)
+
+
+def _pairs(found: Sequence[Specimen], templates: Templates, seed: int, mutations: Sequence[Mutation]) -> Iterator[Pair]:
     for specimen in found:
-        for mutation in MUTATIONS:
+        for mutation in mutations:
             chance = random.Random(f"{seed} {mutation.name} {specimen.cast.scene.id}")  # noqa: S311
             texts = templates.get(specimen.language, {}).get(mutation.name, ())
             spoilt = mutation.make(Spoiling(specimen, texts, chance))

@@ -1,6 +1,7 @@
 """Spoilt replies are spoilt as they claim, the same each time, and figures follow from what a judge prefers."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from functools import cache
 from itertools import pairwise
@@ -10,7 +11,7 @@ import pytest
 from app.cli.specimens import packaged_specimens, questions_about
 from app.domain.judging import JudgeRequest, Rubric
 from app.envs.npc_arena import NpcArena
-from app.judges.corruption import MUTATIONS, Pair, Specimen, one_each, packaged_templates, pairs
+from app.judges.corruption import MUTATIONS, Pair, Specimen, one_each, packaged_templates, pairs, seldom_pairs
 from app.judges.figures import CheckReport, report
 from app.judges.gates.registry import failed_gates
 from app.judges.ladders import STEPS, ladders
@@ -98,6 +99,32 @@ def test_the_same_seed_spoils_alike_and_another_otherwise() -> None:
         [p.spoilt for p in suite()],
         True,
     )
+
+
+def test_kinds_that_few_scenes_allow_are_drawn_from_all_characters() -> None:
+    chosen = one_each(found(), 4, 0)
+    drawn = seldom_pairs(found(), chosen, packaged_templates(), 4)
+    assert (
+        Counter(pair.mutation for pair in drawn),
+        {pair.specimen.cast.scene.id for pair in drawn} & {specimen.cast.scene.id for specimen in chosen},
+        drawn == seldom_pairs(found(), chosen, packaged_templates(), 4),
+    ) == ({"future_event": 4, "ignored_event": 4, "absent_event": 4}, set(), True)
+
+
+def test_what_is_right_without_the_event_ignores_it_and_what_is_right_with_it_tells_of_one_that_is_absent() -> None:
+    clean = {specimen.cast.scene.id: specimen.clean for specimen in found()}
+    wrong = {
+        pair.specimen.cast.scene.id: pair.spoilt
+        for pair in suite()
+        if pair.mutation == "absent_event" or (pair.mutation == "ignored_event" and pair.specimen.otherwise)
+    }
+    pairs_of_scenes = {
+        specimen.cast.scene.id: specimen.cast.scene.counterfactual_of
+        for specimen in found()
+        if specimen.cast.scene.counterfactual_of is not None
+    }
+    facing = {**pairs_of_scenes, **{factual: scene for scene, factual in pairs_of_scenes.items()}}
+    assert wrong == {scene: clean[other] for scene, other in facing.items()}
 
 
 def test_clean_replies_pass_every_gate_and_are_never_the_spoilt_ones() -> None:

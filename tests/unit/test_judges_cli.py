@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
-from app.cli.specimens import packaged_specimens
+from app.cli.specimens import packaged_questions, packaged_specimens
 from app.envs.npc_arena import NpcArena
 from app.judges.figures import CheckReport
 from app.main import create_app
@@ -101,7 +101,8 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
         code, found, output = check()
         assert found is not None
         assert (code, missed(found), found.calls) == (0, [], len(server.received)), output
-    assert (found.judge, found.model, found.characters) == ("stern", "stern-1", 4)
+    characters = {pair.specimen.cast.sheet.id for pair in packaged_questions(4, 1, 0).pairs}
+    assert (found.judge, found.model, found.characters) == ("stern", "stern-1", len(characters))
     assert f"{found.questions} calls to stern" in output
 
 
