@@ -199,6 +199,23 @@ def test_patterns_between_slashes_make_patterns_of_their_neighbours() -> None:
     assert (entry.regex, entry.keys, entry.secondary_keys) == (True, ("/fer+y/i", r"(?i)a\.b"), (r"(?i)c\+",))
 
 
+def test_keys_of_decorators_are_patterns_among_patterns() -> None:
+    entry = entry_of(keys=["/fer+y/"], content="@@additional_keys a.b, /c/\nText", case_sensitive=True)
+    assert (entry.keys, entry.secondary_keys, entry.logic) == (("/fer+y/",), (r"a\.b", "/c/"), "and_any")
+
+
+def test_what_an_entry_has_no_field_for_is_named() -> None:
+    value: JsonValue = {"entries": [{**ENTRY, "unheard_of": 1, "extensions": {"position": 4, "role": 1, "group": ""}}]}
+    assert kept(value) == [
+        (
+            "entries[].extensions.position",
+            "stands among the other lore: author's notes, examples and depths are no places of this prompt",
+        ),
+        ("entries[].unheard_of", "no field of a lorebook here"),
+        ("entries[].extensions.role", "read by other tools only"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [

@@ -160,6 +160,12 @@ def test_archives_that_lie_are_refused(content: bytes, says: str) -> None:
     assert (detail.startswith("card.bin: "), says in detail) == (True, True), detail
 
 
+def test_an_archive_that_hides_its_members_is_refused() -> None:
+    content = of_many(MAX_MEMBERS)
+    at = content.rindex(b"PK\x05\x06") + 8
+    assert refusal(content[:at] + b"\1\0\1\0" + content[at + 4 :]) == f"card.bin: more than {MAX_MEMBERS} members"
+
+
 def test_a_damaged_member_is_refused() -> None:
     whole = archive([("card.json", CARD)], zipfile.ZIP_STORED)
     assert "not a readable ZIP archive: Bad CRC-32" in refusal(whole.replace(b"Quill", b"Quilt", 1))
@@ -190,3 +196,8 @@ def test_an_image_takes_a_new_card_in_place_of_its_old_ones() -> None:
         ("chara", b"new", ()),
         ["IHDR", "IDAT", "tEXt", "tEXt", "IEND"],
     )
+
+
+def test_an_image_takes_no_card_that_could_not_be_read_again() -> None:
+    with pytest.raises(GatewayError, match="the card would have more than 4194304 bytes"):
+        with_card(image(), "a.png", "chara", b" " * (MAX_JSON_BYTES + 1))

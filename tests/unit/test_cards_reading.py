@@ -180,6 +180,20 @@ def test_talk_is_read_as_exchanges_where_it_goes_to_and_fro(
     )
 
 
+def test_what_grows_too_long_by_a_name_is_kept_only() -> None:
+    card = of_v2(name="x" * 100, mes_example="{{user}}: Hi\n{{char}}: " + "{{char}}" * 50, tags=["", "y" * 121, "z"])
+    report = imported(card, Naming()).report
+    said = {one.field: one.why for one in report.kept if one.field in ("data.mes_example", "data.tags")}
+    assert (sheet_of(card).voice.examples, sheet_of(card).meta.tags, said) == (
+        (),
+        ("z",),
+        {
+            "data.mes_example": "an exchange is empty or too long once names are put in",
+            "data.tags": "tags that are empty or have more than 120 characters are not used",
+        },
+    )
+
+
 def test_the_words_for_the_player_are_those_of_the_language() -> None:
     sheet = sheet_of(of_v2(first_mes="Da bist {{user}}.", scenario="{{user}}'s Haus"), "de")
     assert (sheet.scenario.greeting, sheet.scenario.situation, sheet.voice.language) == (

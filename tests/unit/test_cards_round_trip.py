@@ -158,6 +158,32 @@ def test_what_another_tool_changed_in_the_card_is_in_the_sheet() -> None:
     assert data_of(written_card(sheet))["creator_notes"] == "Mine."
 
 
+def test_a_name_that_another_tool_changed_is_changed_wherever_the_card_has_it() -> None:
+    sheet = sheet_of(V2).model_copy(update={"output": HOB.output})
+    edited = with_data(written_card(sheet), name="Wren")
+    again = imported(edited, Naming(id="wren")).content
+    assert isinstance(again, CharacterSheet)
+    assert (again.id, again.identity.name, again.scenario.situation, again.output, again.meta.world) == (
+        "wren",
+        "Wren",
+        "Wren stands at the lamp with the one before you.",
+        HOB.output,
+        "mara_quill",
+    )
+
+
+def test_a_changed_card_of_the_first_version_goes_out_as_the_second() -> None:
+    sheet = sheet_of(V1).model_copy(update={"output": HOB.output})
+    card = written_card(sheet)
+    data = data_of(card)
+    assert (card["spec"], {name: data[name] for name in V1}, sheet_of(card)) == ("chara_card_v2", V1, sheet)
+
+
+def test_a_book_that_was_not_changed_is_as_it_was_beside_what_was() -> None:
+    sheet = sheet_of(V2).model_copy(update={"output": HOB.output})
+    assert data_of(written_card(sheet))["character_book"] == BOOK_V2
+
+
 @pytest.mark.parametrize(
     "book",
     [
