@@ -149,6 +149,15 @@ def test_world_info_is_read_by_its_own_names() -> None:
     )
 
 
+def test_what_other_tools_write_their_own_way_stops_nothing() -> None:
+    odd: dict[str, JsonValue] = {"probability": "50", "selectiveLogic": "AND ANY", "scan_depth": [4], "position": "4"}
+    world: JsonValue = {"entries": {"a": {"key": ["x"], "content": "c", "position": "before_char", "order": 3}}}
+    assert (entry_of(extensions=odd), read(world)[0].entries[0].position) == (entry_of(), "before_character")
+    assert kept({"entries": [{**ENTRY, "extensions": odd}]}) == [
+        (f"entries[].extensions.{name}", "read by other tools only") for name in odd
+    ]
+
+
 def test_a_book_of_ours_is_taken_as_it_is() -> None:
     book = Lorebook(name="Ours", entries=(LoreEntry(id="a", content="b", keys=("c",)),))
     assert read(book.model_dump(mode="json")) == (book, ImportReport(source="lorebook"))

@@ -59,7 +59,7 @@ class EntryReader:
         content = self._worded(decorated.content, "content")
         extensions = entry.part("extensions")
         keys, secondary, regex = self._keys(entry)
-        number_of_logic = int(extensions.number("selectiveLogic") or 0)
+        number_of_logic = int(extensions.number_or_none("selectiveLogic") or 0)
         values: dict[str, object] = {
             "content": content,
             "keys": keys,
@@ -72,12 +72,12 @@ class EntryReader:
             "order": self._whole(entry, "insertion_order", 100),
             "priority": None if entry.number("priority") is None else self._whole(entry, "priority", 0),
             "position": self._position(entry, extensions),
-            "scan_depth": self._depth(extensions.number("scan_depth")),
-            "case_sensitive": _first(entry.flag("case_sensitive"), extensions.flag("case_sensitive")),
-            "whole_words": extensions.flag("match_whole_words"),
+            "scan_depth": self._depth(extensions.number_or_none("scan_depth")),
+            "case_sensitive": _first(entry.flag("case_sensitive"), extensions.flag_or_none("case_sensitive")),
+            "whole_words": extensions.flag_or_none("match_whole_words"),
             "probability": _share(extensions),
-            "prevent_recursion": extensions.flag("prevent_recursion") is True,
-            "exclude_recursion": extensions.flag("exclude_recursion") is True,
+            "prevent_recursion": extensions.flag_or_none("prevent_recursion") is True,
+            "exclude_recursion": extensions.flag_or_none("exclude_recursion") is True,
         }
         self._decorate(decorated, entry, values)
         self._leftovers(entry, extensions)
@@ -126,7 +126,7 @@ class EntryReader:
         """A plain key among patterns: as it is written, and case as the entry has it."""
         if not key or _SLASHED.fullmatch(key):
             return key
-        cased = _first(entry.flag("case_sensitive"), entry.part("extensions").flag("case_sensitive"))
+        cased = _first(entry.flag("case_sensitive"), entry.part("extensions").flag_or_none("case_sensitive"))
         return ("" if cased else "(?i)") + re.escape(key)
 
     def _usable(self, key: str, pattern: bool) -> bool:
@@ -154,7 +154,7 @@ class EntryReader:
         return True
 
     def _position(self, entry: Given, extensions: Given) -> str:
-        number = extensions.number("position")
+        number = extensions.number_or_none("position")
         if number is None:
             return "before_character" if entry.text("position") == "before_char" else "after_character"
         if number not in (0, 1):
@@ -228,7 +228,8 @@ class EntryReader:
             elif name == "comment" and value and entry.text("name"):
                 self._notes.kept(f"{self._where}entries[].comment", "the entry has a name")
         for name, value in extensions.values.items():
-            if name not in _READ_EXTENSIONS and value not in (None, False, 0, "", [], {}):
+            read = name in _READ_EXTENSIONS and isinstance(value, bool | int | float)
+            if not read and value not in (None, False, 0, "", [], {}):
                 self._notes.kept(f"{self._where}entries[].extensions.{name[:60]}", "read by other tools only")
 
 
@@ -254,7 +255,7 @@ def _first(*flags: bool | None) -> bool | None:
 
 
 def _share(extensions: Given) -> float:
-    number = extensions.number("probability")
-    if number is None or extensions.flag("useProbability") is False:
+    number = extensions.number_or_none("probability")
+    if number is None or extensions.flag_or_none("useProbability") is False:
         return 1.0
     return max(0.0, min(1.0, number / 100))

@@ -48,6 +48,16 @@ class Given:
             raise refused(self.at(name), "must be a number")
         return value
 
+    def number_or_none(self, name: str) -> int | float | None:
+        """None for anything else, as where a field is another tool's own."""
+        value = self.values.get(name)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def flag_or_none(self, name: str) -> bool | None:
+        """None for anything else, as where a field is another tool's own."""
+        value = self.values.get(name)
+        return value if isinstance(value, bool) else None
+
     def flag(self, name: str) -> bool | None:
         value = self.values.get(name)
         if value is not None and not isinstance(value, bool):

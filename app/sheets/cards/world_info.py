@@ -50,7 +50,9 @@ def _entry(entry: Given) -> dict[str, JsonValue]:
     extensions = dict(entry.part("extensions").values)
     found: dict[str, JsonValue] = {"selective": True, "enabled": entry.flag("disable") is not True}
     for name, value in entry.values.items():
-        if name in _ENTRY:
+        if name == "position" and isinstance(value, str):
+            found[name] = value
+        elif name in _ENTRY:
             found[_ENTRY[name]] = value
         elif name in _EXTENSIONS or name not in ("disable", "extensions"):
             extensions[_EXTENSIONS.get(name, name)] = value
