@@ -1,4 +1,4 @@
-"""A task that went out without the passages it should have had says so, and so do its scores; it stays the same task."""
+"""A task that went out without the passages it should have had says so, as its scores do, and stays the same task."""
 
 import asyncio
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def mark_of(task: Mapping[str, JsonValue]) -> JsonValue:
 
 
 async def scored(client: httpx.AsyncClient, *tasks: dict[str, JsonValue]) -> list[tuple[float, list[str]]]:
-    groups = [{"task_id": task["task_id"], "completions": [{"text": "0.5"}]} for task in tasks]
+    groups: JsonValue = [{"task_id": task["task_id"], "completions": [{"text": "0.5"}]} for task in tasks]
     reply = await client.post("/score", json={"groups": groups})
     return [
         (score["reward"], score["flags"])
