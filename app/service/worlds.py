@@ -209,13 +209,17 @@ class WorldDesk:
             raise InvalidRequest(error.detail, field=(error.field or "").removeprefix("draft.") or None) from error
 
     def _asked(self, world: str, question: Question) -> ContextQuery:
-        """As a task of the character's would ask, so that its circles count."""
-        query = ContextQuery(text="", character="", world=world, as_of=question.as_of)
-        if question.character is not None:
-            moment = Moment(character=question.character, event="-", as_of=question.as_of)
-            query = self._drafting.query(self._drafted(world, moment)) or query
-        said = (question.text,) if question.text.strip() else ()
-        return query.model_copy(update={"text": question.text, "conversation": said})
+        """As a task of the character's would ask, so that its circles count and chance falls as it falls there."""
+        text = question.text.strip()
+        public = ContextQuery(
+            text=text, character="", world=world, as_of=question.as_of, conversation=(text,) if text else ()
+        )
+        if question.character is None:
+            return public
+        answered = {"conversation": (Said(role="user", content=text),)} if text else {"event": "-"}
+        moment = Moment.model_validate({"character": question.character, "as_of": question.as_of, **answered})
+        query = self._drafting.query(self._drafted(world, moment)) or public
+        return query if text else query.model_copy(update={"text": "", "conversation": ()})
 
 
 def _no_such(world: str) -> NotFound:

@@ -28,6 +28,18 @@ def test_what_would_be_told_is_explained(world: Told) -> None:
     assert [{passage.id for passage in explained.context.passages} for explained in asked] == told
 
 
+def test_what_is_explained_is_what_the_prompt_has_chance_included(world: Told) -> None:
+    world.tell(ROPE, TAX).raise_for_status()
+    entries: list[JsonValue] = [
+        {"id": f"lore{number}", "keys": ["ferry"], "content": f"Lore {number}.", "probability": 0.5}
+        for number in range(16)
+    ]
+    world.ask("PUT", "/lorebooks/coast", {"entries": entries}).raise_for_status()
+    explained = [passage.id for passage in world.explained(character="hob_tarrant", q=f" {ASKS}").context.passages]
+    prompted = [passage["id"] for passage in world.context(ASKS).raise_for_status().json()["passages"]]
+    assert (explained, 2 < len(prompted) < 18) == (prompted, True)
+
+
 def test_parts_of_a_score_are_shown(world: Told) -> None:
     world.tell(ROPE, TAX).raise_for_status()
     rope, tax = sorted(world.explained(q="Broke Reedgate?").events, key=lambda one: one.event.id)
