@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from app.store.lineages import Level
 from app.store.postings import EVERYBODY, NOT_EVERYBODY, key_of_all, key_of_importance, key_of_term, scope_of
-from app.store.seeks import Hit, Seek, count, following, newest
+from app.store.seeks import Hits, Seek, count, following, newest
 
 MOST_TERMS: Final = 64
 """Of a search that are looked at."""
@@ -19,7 +19,7 @@ RAREST: Final = 16
 """Terms by which events are found."""
 COMMON: Final = 512
 """A term that so many events have says little. Counting ends here."""
-MOST_HITS: Final = 3000
+MOST_HITS: Final = 1500
 """Of all terms together; the rarest come first."""
 LEAST_BAD: Final = 4
 """Terms that are used where all are common."""
@@ -28,10 +28,11 @@ MANY: Final = 4096
 
 NEAR: Final = 16
 """Hidden events per way of finding them."""
-NEAR_BY_TERM: Final = 64
+NEAR_BY_TERM: Final = 32
 GRAVE: Final = (10, 9, 8)
 """Importance at which an event that is hidden counts as near."""
 
+_IMPORTANCE: Final = range(10, -1, -1)
 _HIDDEN: Final = (NOT_EVERYBODY,)
 _ALL: Final = (EVERYBODY, NOT_EVERYBODY)
 
@@ -93,11 +94,11 @@ def matches(connection: Connection, scene: Scene) -> Matches:
     asked = scene.terms[:MOST_TERMS]
     told = [scene.about(term, scene.scopes) for term in asked]
     secret = [scene.about(term, _HIDDEN) for term in asked]
-    levels = [scene.important(scene.scopes, importance) for importance in range(10, -1, -1)]
-    counted = _split(count(connection, [*_flat(told), *_flat(secret), *_flat(levels)], COMMON), *told, *secret, *levels)
+    levels = [scene.important(scene.scopes, importance) for importance in _IMPORTANCE]
+    counted = count(connection, [*told, *secret, *levels], COMMON)
     frequencies = {term: min(COMMON, sum(each)) for term, each in zip(asked, counted, strict=False)}
     hidden = {term: min(COMMON, sum(each)) for term, each in zip(asked, counted[len(asked) :], strict=False)}
-    events = sum(count(connection, scene.all_of(scene.scopes), MANY))
+    events = sum(count(connection, [scene.all_of(scene.scopes)], MANY)[0])
     weights = {term: _rarity(frequencies[term] + hidden[term], events) for term in asked}
     found = _found(connection, scene, _rarest(frequencies), COMMON, scene.scopes)
     frequencies |= {term: len(sequences) for term, sequences in found.items()}
@@ -115,23 +116,25 @@ def matches(connection: Connection, scene: Scene) -> Matches:
 def windows(connection: Connection, scene: Scene, by_importance: Sequence[int], most: int) -> Windows:
     """The `most` newest and the `most` important ones that whoever asks may know of."""
     seeks, enough = [scene.all_of(scene.scopes)], 0
-    for importance, there in zip(range(10, -1, -1), by_importance, strict=True):
+    for importance, there in zip(_IMPORTANCE, by_importance, strict=True):
         if enough < most:
             seeks.append(scene.important(scene.scopes, importance))
         enough += there
-    hits = _split_hits(newest(connection, _flat(seeks), most), *seeks)
-    important = [sequence for level in hits[1:] for sequence in _downwards(level)]
-    return Windows(newest=_downwards(hits[0])[:most], important=important[:most])
+    latest, *levels = newest(connection, seeks, most)
+    return Windows(newest=_sequences(latest)[:most], important=_sequences(*levels)[:most])
 
 
 def near(connection: Connection, scene: Scene) -> list[int]:
     """What is hidden from somebody, or still to come, and near by its time or by its importance."""
     seeks = [scene.all_of(_HIDDEN), *(scene.important(_HIDDEN, importance) for importance in GRAVE)]
-    hits = _split_hits(newest(connection, _flat(seeks), NEAR), *seeks)
-    secret, grave = _downwards(hits[0]), [sequence for level in hits[1:] for sequence in _downwards(level)]
-    coming = following(connection, scene.all_of(_ALL, later=True), scene.as_of, NEAR)
-    coming.sort(key=lambda hit: (hit.time, hit.sequence))
-    return [*secret[:NEAR], *grave[:NEAR], *(hit.sequence for hit in coming[:NEAR])]
+    secret, *grave = newest(connection, seeks, NEAR)
+    coming = following(connection, [scene.all_of(_ALL, later=True)], scene.as_of, NEAR)
+    return [sequence for hits in ([secret], grave, coming) for sequence in _sequences(*hits)[:NEAR]]
+
+
+def _sequences(*hits: Hits) -> list[int]:
+    """Each once."""
+    return list(dict.fromkeys(sequence for each in hits for _, sequence in each))
 
 
 def _rarest(frequencies: Mapping[str, int]) -> list[str]:
@@ -153,15 +156,14 @@ def _rarity(frequency: int, events: int) -> float:
 def _found(
     connection: Connection, scene: Scene, terms: Sequence[str], most: int, scopes: Sequence[str]
 ) -> dict[str, set[int]]:
-    seeks = [scene.about(term, scopes) for term in terms]
-    hits = _split_hits(newest(connection, _flat(seeks), most), *seeks)
-    return {term: {hit.sequence for hit in each} for term, each in zip(terms, hits, strict=True)}
+    found = newest(connection, [scene.about(term, scopes) for term in terms], most)
+    return {term: {sequence for _, sequence in hits} for term, hits in zip(terms, found, strict=True)}
 
 
 def _later(connection: Connection, scene: Scene, terms: Sequence[str]) -> dict[str, set[int]]:
     seeks = [scene.about(term, _ALL, later=True) for term in terms]
-    hits = _split_hits(following(connection, _flat(seeks), scene.as_of, NEAR), *seeks)
-    return {term: {hit.sequence for hit in each} for term, each in zip(terms, hits, strict=True)}
+    found = following(connection, seeks, scene.as_of, NEAR)
+    return {term: {sequence for _, sequence in hits} for term, hits in zip(terms, found, strict=True)}
 
 
 def _scores(found: Iterable[tuple[str, Iterable[int]]], weights: Mapping[str, float]) -> dict[int, float]:
@@ -170,26 +172,3 @@ def _scores(found: Iterable[tuple[str, Iterable[int]]], weights: Mapping[str, fl
         for sequence in sequences:
             scores[sequence] += weights[term]
     return dict(scores)
-
-
-def _flat(seeks: Iterable[Sequence[Seek]]) -> list[Seek]:
-    return [seek for each in seeks for seek in each]
-
-
-def _split(counts: Sequence[int], *seeks: Sequence[Seek]) -> list[list[int]]:
-    rest = iter(counts)
-    return [list(islice(rest, len(each))) for each in seeks]
-
-
-def _split_hits(hits: Iterable[Hit], *seeks: Sequence[Seek]) -> list[list[Hit]]:
-    owners = [number for number, each in enumerate(seeks) for _ in each]
-    found: list[list[Hit]] = [[] for _ in seeks]
-    for hit in hits:
-        found[owners[hit.place]].append(hit)
-    return found
-
-
-def _downwards(hits: Iterable[Hit]) -> list[int]:
-    """Each once, the newest first."""
-    times = {hit.sequence: hit.time for hit in hits}
-    return sorted(times, key=lambda sequence: (times[sequence], sequence), reverse=True)

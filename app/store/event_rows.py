@@ -7,11 +7,11 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Final
 
-from sqlalchemy import Connection, and_, exists, literal_column, or_, select, tuple_
+from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
 
 from app.domain.worlds import Event
 from app.store.event_tables import events, withdrawals
-from app.store.lineages import Level
+from app.store.lineages import ALWAYS, Level
 from app.store.payloads import decode, to_micros
 from app.store.prepared import Prepared
 from app.store.seeks import by_dialect, listed
@@ -101,28 +101,34 @@ def newest(
 ) -> list[Stored]:
     """By time and id, downwards."""
     found: list[Stored] = []
-    for level in levels:
-        found += _newest_of(connection, levels, level, limit, before)
-    found.sort(key=lambda one: (one.time, one.event.id), reverse=True)
+    place = (ALWAYS, "") if before is None else (to_micros(before[0]), before[1])
+    while len(found) < limit:
+        page = [one for level in levels for one in _newest_of(connection, level, limit, place)]
+        page = sorted(page, key=_place, reverse=True)[:limit]
+        found += _kept(connection, levels, page)
+        if len(page) < limit:
+            break
+        place = _place(page[-1])
     return found[:limit]
 
 
-def _newest_of(
-    connection: Connection, levels: Sequence[Level], level: Level, limit: int, before: tuple[datetime, str] | None
-) -> list[Stored]:
-    mine = events.c
-    statement = select(mine.sequence, mine.time, mine.body).where(
-        mine.world == level.number, mine.withdrawn == literal_column("0"), mine.time <= level.until
+def _place(one: Stored) -> tuple[int, str]:
+    return one.time, one.event.id
+
+
+_NEWEST: Final = Prepared(
+    lambda _: (
+        select(events.c.sequence, events.c.time, events.c.body)
+        .where(events.c.world == bindparam("world"), events.c.withdrawn == literal_column("0"))
+        .where(events.c.time <= bindparam("until"))
+        .where(tuple_(events.c.time, events.c.event_id) < tuple_(bindparam("time"), bindparam("event_id")))
+        .order_by(events.c.time.desc(), events.c.event_id.desc())
+        .limit(bindparam("most"))
     )
-    nearer = [each for each in levels if each.depth > level.depth]
-    if nearer:
-        gone = withdrawals.c.world.in_([each.number for each in nearer]), withdrawals.c.sequence == mine.sequence
-        again = events.alias("again").c
-        anew = [and_(again.world == each.number, again.time <= each.until) for each in nearer]
-        statement = statement.where(
-            ~exists().where(*gone), ~exists().where(or_(*anew), again.event_id == mine.event_id)
-        )
-    if before is not None:
-        statement = statement.where(tuple_(mine.time, mine.event_id) < tuple_(to_micros(before[0]), before[1]))
-    statement = statement.order_by(mine.time.desc(), mine.event_id.desc()).limit(limit)
-    return [Stored(sequence, time, read(body)) for sequence, time, body in connection.execute(statement)]
+)
+
+
+def _newest_of(connection: Connection, level: Level, limit: int, place: tuple[int, str]) -> list[Stored]:
+    time, event_id = place
+    rows = _NEWEST.run(connection, world=level.number, until=level.until, time=time, event_id=event_id, most=limit)
+    return [Stored(row["sequence"], row["time"], read(row["body"])) for row in rows.mappings()]

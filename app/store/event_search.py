@@ -112,7 +112,8 @@ class _Look:
 
 def _best(scores: Mapping[int, float]) -> list[int]:
     """The newest told of equals first."""
-    return sorted(scores, key=lambda sequence: (-scores[sequence], -sequence))
+    ordered = sorted(((score, sequence) for sequence, score in scores.items()), reverse=True)
+    return [sequence for _, sequence in ordered]
 
 
 def _may_know(event: Event, names: frozenset[str]) -> bool:

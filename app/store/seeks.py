@@ -4,7 +4,7 @@ thread that reads would wait for the interpreter once a row."""
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
@@ -21,13 +21,8 @@ class Seek:
     until: int
 
 
-@dataclass(frozen=True)
-class Hit:
-    """`place` is that of the seek that found it."""
-
-    place: int
-    time: int
-    sequence: int
+Hits = list[tuple[int, int]]
+"""Times and sequences."""
 
 
 def by_dialect(postgresql: str, sqlite: str) -> Callable[[bool], TextClause]:
@@ -146,27 +141,36 @@ def listed(values: Iterable[int], *, postgres: bool) -> str:
     return f"{{{written}}}" if postgres else f"[{written}]"
 
 
-def count(connection: Connection, seeks: Sequence[Seek], most: int) -> list[int]:
-    """How many each finds, counted up to `most`."""
-    found: list[int] = _run(_COUNT, connection, seeks, most=most)
-    return found
+def count(connection: Connection, groups: Sequence[Sequence[Seek]], most: int) -> list[list[int]]:
+    """How many each seek of each group finds, counted up to `most`."""
+    found = iter(_run(_COUNT, connection, groups, most=most))
+    return [list(islice(found, len(group))) for group in groups]
 
 
-def newest(connection: Connection, seeks: Sequence[Seek], most: int) -> list[Hit]:
-    """The newest `most` of each; by place, downwards."""
-    hits = [Hit(*one) for one in _run(_NEWEST, connection, seeks, most=most)]
-    return _first(sorted(hits, key=lambda hit: (hit.place, -hit.time, -hit.sequence)), most)
+def newest(connection: Connection, groups: Sequence[Sequence[Seek]], most: int) -> list[Hits]:
+    """The newest `most` of each seek, by group, the newest first. Some may be there several times."""
+    found = sorted(_run(_NEWEST, connection, groups, most=most), reverse=True)
+    return [sorted(hits, reverse=True) for hits in _by_group(found, groups, most)]
 
 
-def following(connection: Connection, seeks: Sequence[Seek], after: int, most: int) -> list[Hit]:
-    """The first `most` of each that are later than `after`."""
-    hits = [Hit(*one) for one in _run(_NEXT, connection, seeks, most=most, after=after)]
-    return _first(sorted(hits, key=lambda hit: (hit.place, hit.time, hit.sequence)), most)
+def following(connection: Connection, groups: Sequence[Sequence[Seek]], after: int, most: int) -> list[Hits]:
+    """The first `most` of each seek that are later than `after`, by group, the first first."""
+    found = sorted(_run(_NEXT, connection, groups, most=most, after=after))
+    return [sorted(hits) for hits in _by_group(found, groups, most)]
 
 
-def _first(hits: Sequence[Hit], most: int) -> list[Hit]:
-    """SQLite gives more where some are of the same time."""
-    return [hit for _, of_one in groupby(hits, lambda hit: hit.place) for hit in islice(of_one, most)]
+def _by_group(found: Sequence[tuple[int, int, int]], groups: Sequence[Sequence[Seek]], most: int) -> list[Hits]:
+    """Of each seek `most`: SQLite gives more where some are of the same time."""
+    hits: list[Hits] = [[] for _ in groups]
+    of_place = [hits[number] for number, group in enumerate(groups) for _ in group]
+    before, left = -1, 0
+    for place, time, sequence in found:
+        if place != before:
+            before, left = place, most
+        if left:
+            left -= 1
+            of_place[place].append((time, sequence))
+    return hits
 
 
 def add(connection: Connection, posted: Sequence[Posted]) -> None:
@@ -183,7 +187,8 @@ def remove(connection: Connection, posted: Posted) -> None:
     _REMOVE.run(connection, keys=keys, time=posted.time, sequence=posted.sequence)
 
 
-def _run(statement: Prepared, connection: Connection, seeks: Sequence[Seek], **bounds: int) -> Any:
+def _run(statement: Prepared, connection: Connection, groups: Sequence[Sequence[Seek]], **bounds: int) -> Any:
+    seeks = [seek for group in groups for seek in group]
     if not seeks:
         return []
     if connection.dialect.name == "postgresql":
