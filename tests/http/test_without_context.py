@@ -35,10 +35,11 @@ async def handed_out(client: httpx.AsyncClient, cursor: int) -> dict[str, JsonVa
     return task
 
 
-def mark_of(task: Mapping[str, JsonValue]) -> JsonValue:
+def mark_of(task: Mapping[str, JsonValue]) -> str | None:
     metadata = task["metadata"]
     assert isinstance(metadata, dict)
-    return metadata.get("context")
+    mark = metadata.get("context")
+    return mark if isinstance(mark, str) else None
 
 
 async def scored(client: httpx.AsyncClient, *tasks: dict[str, JsonValue]) -> list[tuple[float, list[str]]]:
@@ -65,7 +66,7 @@ def test_metadata_and_scores_say_that_there_was_no_context(tmp_path: Path, migra
             stored = (await client.get(f"/tasks/{without['task_id']}")).json()
             scores = await scored(client, without, told)
         async with gateway(World(version="2"), database, rag=WITHOUT, retriever=library) as client:
-            (listed,) = (await client.get("/groups", params={"task_id": without["task_id"]})).json()["groups"]
+            (listed,) = (await client.get("/groups", params={"task_id": str(without["task_id"])})).json()["groups"]
             rescored = await client.post(f"/groups/{listed['group_id']}/rescore", json={})
         assert {
             "metadata": [mark_of(task) for task in (without, told, stored)],
