@@ -143,6 +143,8 @@ def flags_in(module: ast.Module) -> Iterator[str]:
                 yield from _words(words)
             case ast.Call(func=ast.Attribute(attr="gated"), args=words):
                 yield from _words(words)
+            case ast.keyword(arg="confirmed", value=value):
+                yield from _words([value])
             case ast.keyword(arg="flags", value=value) | ast.Dict(keys=[ast.Constant(value="flags")], values=[value]):
                 yield from _words([value])
             case ast.Compare(left=left, comparators=[ast.Attribute(attr="flags")]):
