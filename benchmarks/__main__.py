@@ -5,7 +5,7 @@ import platform
 import sqlite3
 
 from app.cli.main import collect_seldom
-from benchmarks import atropos, calls, difficulty, dispatch, judging, scoring, startup
+from benchmarks import atropos, calls, difficulty, dispatch, judging, retrieval, scoring, startup
 
 
 def main() -> None:
@@ -33,6 +33,8 @@ def main() -> None:
     print("", *difficulty.report(difficulty.compare()), sep="\n")
     print()
     atropos.report()
+    print()
+    retrieval.main()
     judged = judging.measure()
     print(f"\n{judging.GROUPS} groups of {judging.GROUP_SIZE}, a judge of 1 s, {judging.CONCURRENCY} calls at once")
     print(f"  wall time / ideal of {judged.calls} calls {judged.factor:8.3f}   (at most 1.1 is wanted)")

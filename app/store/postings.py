@@ -1,5 +1,8 @@
-"""The index that events are found by: rows in the order of time under keys. A key stands for who may know of an event
-and for what it is about, so that what may be told is found without passing over what may not."""
+"""The index that events are found by: rows in the order of time, under keys.
+
+A key stands for who may know of an event and for what it is about, so that what may be told is found without passing
+over what may not.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,5 +1,8 @@
-"""Many places of the index in one statement. Lists go to the database and come back as one text: a row at a time, a
-thread that reads would wait for the interpreter once a row."""
+"""Many places of the index in one statement.
+
+Lists go to the database and come back as one text: a row at a time, a thread that reads would wait for the interpreter
+once a row.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Sequence

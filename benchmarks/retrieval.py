@@ -1,0 +1,310 @@
+"""Searching 100,000 events of a world at any moment of its history while 500 a second are told, on both databases;
+beside it what each database's own full-text search takes for a part of the same question: FTS5 with `bm25()`, and a GIN
+index of tsvectors with `ts_rank()`.
+"""
+
+import asyncio
+import itertools
+import json
+import random
+import sqlite3
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from app.domain.worlds import Event, EventSearch
+from app.store.event_candidates import COMMON
+from app.store.store import Store
+from app.terms import terms
+from tests.databases import MIGRATIONS, Postgres, running_postgres
+
+EVENTS = 100_000
+BATCH = 100
+TOLD_A_SECOND = 500
+SEARCHES = 400
+WANTED_MILLISECONDS = 30
+
+BEGIN: Final = datetime(1300, 1, 1, tzinfo=UTC)
+DAYS: Final = 365
+WORDS: Final = 8_000
+PEOPLE: Final = tuple(f"person-{number}" for number in range(200))
+CIRCLES: Final = tuple(f"circle-{number}" for number in range(20))
+KANJI: Final = tuple(chr(first) for first in range(0x4E00, 0x4E00 + 600))
+
+
+@dataclass(frozen=True)
+class Asked:
+    at: datetime
+    names: frozenset[str]
+    terms: tuple[str, ...]
+
+
+@dataclass
+class Measured:
+    """Seconds of each search: `alone`, and `busy` while events are told. The peer's are without that."""
+
+    told_a_second: float = 0.0
+    megabytes: float = 0.0
+    alone: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=list)
+    told_meanwhile: float = 0.0
+    """Events a second while it was searched."""
+
+
+@dataclass
+class Peer:
+    """A database's own full-text search for the 64 best at a moment, for somebody: of all terms of a question, and of
+    those that are not common, which it is told for nothing."""
+
+    told_a_second: float = 0.0
+    all_terms: list[float] = field(default_factory=list)
+    rare_terms: list[float] = field(default_factory=list)
+
+
+class Chronicle:
+    """Events whose words are as common as words are: the nth occurs about 1/n as often as the first."""
+
+    def __init__(self, seed: int) -> None:
+        self._random = random.Random(seed)
+        spelling = random.Random(7)
+        syllables = [a + b for a in "bdfghklmnprstvw" for b in ("a", "e", "i", "o", "u", "an", "er", "in", "or")]
+        self._words = ["".join(spelling.choices(syllables, k=2 + n % 2)) + str(n % 7) for n in range(WORDS)]
+        self._weights = list(itertools.accumulate(1 / (n + 3) for n in range(WORDS)))
+        self._numbers = itertools.count()
+
+    def words(self, count: int) -> list[str]:
+        return self._random.choices(self._words, cum_weights=self._weights, k=count)
+
+    def event(self) -> Event:
+        number = next(self._numbers)
+        text = " ".join(self.words(self._random.randint(8, 30)))
+        if number % 20 == 0:
+            text = "".join(self._random.choices(KANJI, k=25))
+        return Event(
+            id=f"e{number}-{self._random.getrandbits(32)}",
+            time=self.moment(),
+            text=text,
+            kind=self._random.choice(("quest", "rumour", "trade", "fight")),
+            location=self._random.choice(CIRCLES),
+            actors=tuple(self._random.sample(PEOPLE, 2)),
+            visibility="public" if self._random.random() < 0.7 else self._names(),
+            importance=min(10, int(self._random.expovariate(0.4))),
+        )
+
+    def moment(self, after_days: int = 0) -> datetime:
+        return BEGIN + timedelta(seconds=self._random.randrange(after_days * 86_400, DAYS * 86_400))
+
+    def asked(self) -> Asked:
+        """A line of 20 words, as players and characters say them, and one in Japanese now and then."""
+        said = " ".join(self.words(20))
+        if self._random.random() < 0.1:
+            said = "".join(self._random.choices(KANJI, k=12))
+        names = {self._random.choice(PEOPLE), *self._random.sample(CIRCLES, 3)}
+        return Asked(self.moment(after_days=5), frozenset(names), tuple(dict.fromkeys(terms(said))))
+
+    def _names(self) -> tuple[str, ...]:
+        people = self._random.sample(PEOPLE, self._random.randint(0, 3))
+        return (*people, *self._random.sample(CIRCLES, self._random.randint(0 if people else 1, 2)))
+
+
+def measure(url: str, size: Callable[[], float]) -> Measured:
+    return asyncio.run(_measure(url, size))
+
+
+async def _measure(url: str, size: Callable[[], float]) -> Measured:
+    found = Measured()
+    store = await asyncio.to_thread(Store.open, url, MIGRATIONS)
+    try:
+        found.told_a_second = await _fill(store)
+        found.megabytes = size()
+        questions = Chronicle(2)
+        asked = [questions.asked() for _ in range(SEARCHES)]
+        await _search(store, asked[:50])
+        found.alone = await _search(store, asked)
+        telling = asyncio.create_task(_tell_steadily(store))
+        found.busy = await _search(store, asked)
+        telling.cancel()
+        found.told_meanwhile = await telling
+    finally:
+        await store.close()
+    return found
+
+
+async def _fill(store: Store) -> float:
+    chronicle = Chronicle(1)
+    batches = [[chronicle.event() for _ in range(BATCH)] for _ in range(EVENTS // BATCH)]
+    began = time.perf_counter()
+    for first in range(0, len(batches), 4):
+        await asyncio.gather(*(store.events.tell("town", batch) for batch in batches[first : first + 4]))
+    return EVENTS / (time.perf_counter() - began)
+
+
+async def _search(store: Store, asked: Sequence[Asked]) -> list[float]:
+    seconds = []
+    for one in asked:
+        began = time.perf_counter()
+        found = await store.events.search(EventSearch("town", one.at, one.names, one.terms))
+        seconds.append(time.perf_counter() - began)
+        if found is None or not found.visible:
+            raise RuntimeError("nothing found")
+        await asyncio.sleep(0.01)
+    return seconds
+
+
+async def _tell_steadily(store: Store) -> float:
+    """Until it is cancelled; events a second."""
+    chronicle = Chronicle(random.SystemRandom().getrandbits(32))
+    began, told = time.perf_counter(), 0
+    try:
+        while True:
+            await store.events.tell("town", [chronicle.event() for _ in range(BATCH // 2)])
+            told += BATCH // 2
+            await asyncio.sleep(max(0.0, told / TOLD_A_SECOND - (time.perf_counter() - began)))
+    except asyncio.CancelledError:
+        return told / (time.perf_counter() - began)
+
+
+FTS5_TABLES: Final = """
+    CREATE TABLE told (sequence INTEGER PRIMARY KEY, time INTEGER);
+    CREATE TABLE scopes (scope TEXT, sequence INTEGER, PRIMARY KEY (sequence, scope)) WITHOUT ROWID;
+    CREATE VIRTUAL TABLE words USING fts5(body, content='', tokenize='unicode61');
+"""
+FTS5_QUERY: Final = """
+    SELECT told.sequence FROM words JOIN told ON told.sequence = words.rowid
+    WHERE words MATCH ? AND told.time <= ? AND EXISTS (
+        SELECT 1 FROM scopes WHERE scopes.sequence = told.sequence AND scope IN (SELECT value FROM json_each(?))
+    ) ORDER BY bm25(words) LIMIT 64
+"""
+TSVECTOR_TABLES: Final = """
+    CREATE TABLE told (sequence bigint PRIMARY KEY, time timestamptz, scopes text[], words tsvector);
+    CREATE INDEX ON told USING gin (words);
+"""
+TSVECTOR_QUERY: Final = """
+    SELECT sequence FROM told, to_tsquery('simple', %s) AS question
+    WHERE words @@ question AND time <= %s AND scopes && %s ORDER BY ts_rank(words, question) DESC LIMIT 64
+"""
+
+
+def scopes_of(event: Event) -> list[str]:
+    return ["*"] if event.visibility == "public" else list(event.visibility)
+
+
+def fts5(path: Path) -> Peer:
+    found = Peer()
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;" + FTS5_TABLES)
+    known: Counter[str] = Counter()
+    seconds = 0.0
+    for first, batch in _batches():
+        rows = list(enumerate(batch, start=first))
+        began = time.perf_counter()
+        words = [(sequence, terms(event.searched)) for sequence, event in rows]
+        connection.execute("BEGIN IMMEDIATE")
+        connection.executemany("INSERT INTO told VALUES (?, ?)", [(n, event.time.timestamp()) for n, event in rows])
+        scopes = [(scope, n) for n, event in rows for scope in scopes_of(event)]
+        connection.executemany("INSERT INTO scopes VALUES (?, ?)", scopes)
+        connection.executemany(
+            "INSERT INTO words (rowid, body) VALUES (?, ?)", [(n, " ".join(each)) for n, each in words]
+        )
+        connection.execute("COMMIT")
+        seconds += time.perf_counter() - began
+        known.update(term for _, each in words for term in set(each))
+    found.told_a_second = EVENTS / seconds
+
+    def ask(one: Asked, chosen: Sequence[str]) -> None:
+        match = " OR ".join(f'"{term}"' for term in chosen)
+        names = json.dumps(["*", *one.names])
+        connection.execute(FTS5_QUERY, (match, one.at.timestamp(), names)).fetchall()
+
+    _ask_both(found, known, ask)
+    connection.close()
+    return found
+
+
+def tsvector(url: str) -> Peer:
+    found = Peer()
+    known: Counter[str] = Counter()
+    seconds = 0.0
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(TSVECTOR_TABLES.encode())
+        for first, batch in _batches():
+            began = time.perf_counter()
+            rows = [
+                (n, event.time, scopes_of(event), list(terms(event.searched))) for n, event in enumerate(batch, first)
+            ]
+            with connection.transaction(), connection.cursor() as cursor:
+                cursor.executemany("INSERT INTO told VALUES (%s, %s, %s, array_to_tsvector(%s::text[]))", rows)
+            seconds += time.perf_counter() - began
+            known.update(term for _, _, _, each in rows for term in set(each))
+        found.told_a_second = EVENTS / seconds
+        connection.execute("VACUUM ANALYZE told")
+
+        def ask(one: Asked, chosen: Sequence[str]) -> None:
+            question = " | ".join(f"'{term}'" for term in chosen)
+            connection.execute(TSVECTOR_QUERY.encode(), (question, one.at, ["*", *one.names])).fetchall()
+
+        _ask_both(found, known, ask)
+    return found
+
+
+def _batches() -> Iterator[tuple[int, list[Event]]]:
+    chronicle = Chronicle(1)
+    for first in range(1, EVENTS + 1, BATCH):
+        yield first, [chronicle.event() for _ in range(BATCH)]
+
+
+def _ask_both(found: Peer, known: Mapping[str, int], ask: Callable[[Asked, Sequence[str]], None]) -> None:
+    questions = Chronicle(2)
+    for one in [questions.asked() for _ in range(SEARCHES)]:
+        rare = [term for term in one.terms if known.get(term, 0) < COMMON] or list(one.terms[:1])
+        for seconds, chosen in ((found.all_terms, one.terms), (found.rare_terms, rare)):
+            began = time.perf_counter()
+            ask(one, chosen)
+            seconds.append(time.perf_counter() - began)
+
+
+def percentile(seconds: Iterable[float], share: float) -> float:
+    ordered = sorted(seconds)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "store.db"
+        found = measure(f"sqlite:///{path}", lambda: path.stat().st_size / 1e6)
+        report("SQLite", "FTS5", found, fts5(Path(folder) / "peer.db"))
+    with running_postgres() as server:
+        databases = Postgres(server)
+        url = databases.migrated()
+        report("PostgreSQL", "tsvector", measure(url, lambda: _size(url)), tsvector(databases.empty()))
+
+
+def _size(url: str) -> float:
+    with psycopg.connect(url) as connection:
+        row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+    return float(row[0]) / 1e6 if row else 0.0
+
+
+def report(database: str, peer_name: str, found: Measured, peer: Peer) -> None:
+    print(f"{database}: {EVENTS} events, {found.megabytes:.0f} MB")
+    told, peer_told = found.told_a_second, peer.told_a_second
+    print(f"  told in batches of {BATCH}        {told:8.0f} events/s   ({peer_name} {peer_told:.0f})")
+    busy = f"search while {found.told_meanwhile:.0f} are told a second"
+    rows = [("search", found.alone), (busy, found.busy)]
+    rows += [(f"{peer_name}, all terms", peer.all_terms), (f"{peer_name}, rare terms", peer.rare_terms)]
+    for name, seconds in rows:
+        p50, p95, p99 = (percentile(seconds, share) * 1e3 for share in (0.5, 0.95, 0.99))
+        wanted = f"   (p95 of at most {WANTED_MILLISECONDS} ms is wanted)" if name == busy else ""
+        print(f"  {name:38} p50 / p95 / p99   {p50:.1f} / {p95:.1f} / {p99:.1f} ms{wanted}")
+    print(f"  p95 / the peer's, rare terms: {percentile(found.busy, 0.95) / percentile(peer.rare_terms, 0.95):.2f}")
+
+
+if __name__ == "__main__":
+    main()
