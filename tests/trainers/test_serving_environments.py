@@ -124,8 +124,8 @@ def test_two_environments_with_weights(api: Api, tmp_path: Path, policy: str, to
 def test_a_killed_environment_does_not_hold_up_the_other(
     ours: str, tmp_path: Path, policy: str, tokenizer: Path
 ) -> None:
-    """Both must have half of every batch. What the dead one posted is served, then it is waited for no longer. With a
-    minimum allocation an environment has several workers, so its groups have no order."""
+    """Both must have half of every batch. All that was acknowledged of the dead one is served, then it is waited for no
+    longer. With a minimum allocation an environment has several workers, so its groups have no order."""
     settings = {"groups": 1000, "group_size": 4, "min_batch_allocation": 0.5}
     batches: list[list[Group]] = []
 
@@ -149,10 +149,11 @@ def test_a_killed_environment_does_not_hold_up_the_other(
         enough = len(batches) + 3
         wait_until(lambda: full(enough))
         sent = told(written(killed))
+        acknowledged = told(written(killed.with_name(f"{killed.name}.acknowledged")))
     got = told([group for batch in batches for group in batch])
     assert [told(batch).keys() for batch in batches[-3:]] == [{"living": []}.keys()] * 3
     assert {name: sorted(numbers) for name, numbers in got.items()} == {name: sorted({*got[name]}) for name in got}
-    assert {*got["killed"]} <= {*sent["killed"]}
+    assert {*acknowledged["killed"]} <= {*got["killed"]} <= {*sent["killed"]}
 
 
 def test_a_killed_gateway_loses_nothing_that_an_environment_posted(

@@ -8,6 +8,7 @@ import httpx
 import typer
 from rich.console import Console
 
+from app.cli.address import own_address
 from app.cli.process.journal import opened_journal
 from app.cli.process.meter import Prices
 from app.cli.process.plan import Plan, Setup, To, checked_run, members
@@ -35,7 +36,9 @@ def process(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Groups to write in all; else to the end.", rich_help_panel=_WHAT)
     ] = None,
-    url: Annotated[str, typer.Option(help="Of the gateway.", rich_help_panel=_ENDS)] = "http://127.0.0.1:8000",
+    url: Annotated[
+        str, typer.Option(help="Of the gateway.", show_default="the settings' own", rich_help_panel=_ENDS)
+    ] = "",
     to: Annotated[To, typer.Option(help="A file of JSON lines, or a trainer.", rich_help_panel=_ENDS)] = "jsonl",
     out: Annotated[
         Path | None,
@@ -84,6 +87,7 @@ def process(
 ) -> None:
     """Take tasks, sample completions from a policy's server, have them scored, and write the groups to a file or to an
     Atropos trainer. Started again with the same --out it goes on where it was."""
+    url = url or own_address()
     try:
         setup = Setup(
             mix=members(env, mix, split, params),
