@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from app.domain.judging import Case, ClaimRule, GateFacts, PanelResult, Probes, Secret
+from app.domain.judging import Case, ClaimRule, GateFacts, PanelResult, Probes, Secret, Source
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Context, Task
+from app.domain.tasks import Completion, Context, Passage, Task
 from app.envs.npc_arena import Draft, NpcArena, Params
 from app.errors import EnvironmentUnavailable
 from app.packaged import packaged_folder
@@ -318,3 +318,22 @@ def test_the_rubric_weighs_to_one_and_anchors_every_level() -> None:
         "claims": ClaimRule(criterion="event_grounding", unsupported="invented_event"),
         "requires": {"criterion": "in_character_consistency", "at_least": 0.5},
     }
+
+
+def test_claims_may_rest_on_all_that_the_prompt_tells_under_ids_of_their_own() -> None:
+    task = ARENA.task("train", 0, Params(world="coast"))
+    retrieved = tuple(
+        Passage(id=name, text=text, source="events")
+        for name, text in (("barrel", "A horn blew."), ("e2", "Fog\ncame."))
+    )
+    case, _ = judged(ARENA.place(task, Context(passages=retrieved)), "Aye.")
+    shown = case.document["visible_events"]
+    assert isinstance(shown, list)
+    assert case.sources == (
+        Source(id="barrel", text="A barrel rolled off the landing."),
+        Source(id="barrel'", text="A horn blew."),
+        Source(id="e2", text="Fog came."),
+    )
+    assert [source.model_dump() for source in case.sources] == [
+        {name: event[name] for name in ("id", "text")} for event in shown if isinstance(event, dict)
+    ]
