@@ -28,6 +28,8 @@ from tests.databases import MIGRATIONS, Postgres, running_postgres
 EVENTS = 100_000
 BATCH = 100
 TOLD_A_SECOND = 500
+MEANWHILE = 30_000
+"""Events that are ready to be told while it is searched: enough for a minute."""
 SEARCHES = 400
 WANTED_MILLISECONDS = 30
 
@@ -128,7 +130,9 @@ async def _measure(url: str, size: Callable[[], float]) -> Measured:
         asked = [questions.asked() for _ in range(SEARCHES)]
         await _search(store, asked[:50])
         found.alone = await _search(store, asked)
-        telling = asyncio.create_task(_tell_steadily(store))
+        chronicle = Chronicle(3)
+        batches = [[chronicle.event() for _ in range(BATCH // 2)] for _ in range(MEANWHILE // (BATCH // 2))]
+        telling = asyncio.create_task(_tell_steadily(store, batches))
         found.busy = await _search(store, asked)
         telling.cancel()
         found.told_meanwhile = await telling
@@ -158,17 +162,17 @@ async def _search(store: Store, asked: Sequence[Asked]) -> list[float]:
     return seconds
 
 
-async def _tell_steadily(store: Store) -> float:
+async def _tell_steadily(store: Store, batches: Sequence[Sequence[Event]]) -> float:
     """Until it is cancelled; events a second."""
-    chronicle = Chronicle(random.SystemRandom().getrandbits(32))
     began, told = time.perf_counter(), 0
     try:
-        while True:
-            await store.events.tell("town", [chronicle.event() for _ in range(BATCH // 2)])
-            told += BATCH // 2
+        for batch in batches:
+            await store.events.tell("town", batch)
+            told += len(batch)
             await asyncio.sleep(max(0.0, told / TOLD_A_SECOND - (time.perf_counter() - began)))
     except asyncio.CancelledError:
-        return told / (time.perf_counter() - began)
+        pass
+    return told / (time.perf_counter() - began)
 
 
 FTS5_TABLES: Final = """
