@@ -14,7 +14,6 @@ from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFa
 from app.ports import Backed, Environment, Panel, Panels, Tools, Workers
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
-from app.service.placing import NO_CONTEXT
 from app.service.scales import panel_for
 from app.service.shelf import Shelf
 
@@ -195,7 +194,7 @@ def _marked(score: Score, record: TaskRecord) -> Score:
     context = record.key.context
     if context is None or context.failure is None:
         return score
-    return score.model_copy(update={"flags": (*score.flags, NO_CONTEXT)})
+    return score.model_copy(update={"flags": (*score.flags, "no_context")})
 
 
 def _named(record: TaskRecord) -> str:

@@ -11,9 +11,6 @@ from app.ports import Environment
 WITHOUT: Final[Mapping[str, JsonValue]] = {"context": "failed"}
 """In the metadata of a task that went out without the passages it should have had."""
 
-NO_CONTEXT: Final = "no_context"
-"""The flag of its scores."""
-
 
 def placed(environment: Environment, task: Task, context: Context | None) -> Task:
     """Pure. None: nothing was asked for."""

@@ -2,34 +2,14 @@
 
 import gzip
 import json
-import socket
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import httpx
 import pytest
-from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.main import create_app
-from app.settings import Settings
 from tests.atropos import ENVIRONMENT, FIELDS, JSON, TRAINER, group, large_group, numbers
-from tests.serving import free_port, serving
-
-PREFIX = "/compat/atropos"
-ROOT_PORT = 8999
-LIMIT = 1024 * 1024
-
-
-def app_on(folder: Path, **settings: Any) -> FastAPI:
-    given = {"atropos_port": ROOT_PORT, "max_body_bytes": LIMIT, **settings}
-    return create_app(Settings(database_url=f"sqlite:///{folder / 'store.db'}", **given), environments={})
-
-
-def client_of(app: FastAPI, path: str = PREFIX, port: int = 8000) -> TestClient:
-    return TestClient(app, base_url=f"http://127.0.0.1:{port}{path}")
+from tests.atropos_gateway import LIMIT, PREFIX, ROOT_PORT, app_on, client_of, started, status_env
 
 
 @pytest.fixture
@@ -37,18 +17,6 @@ def client(tmp_path: Path) -> Iterator[TestClient]:
     """At the prefix of the run `default`."""
     with client_of(app_on(tmp_path)) as client:
         yield client
-
-
-def status_env(client: TestClient, env_id: object) -> httpx.Response:
-    """With a JSON body on GET, as the environments send it."""
-    return client.request("GET", "status-env", json={"env_id": env_id})  # type: ignore[return-value]
-
-
-def started(client: TestClient, *, environments: int = 1, **trainer: Any) -> list[JSON]:
-    """A trainer that asked once, and environments that joined it."""
-    client.post("register", json={**TRAINER, **trainer})
-    client.get("batch")
-    return [client.post("register-env", json=ENVIRONMENT).json() for _ in range(environments)]
 
 
 def test_before_a_trainer_registers(client: TestClient) -> None:
@@ -328,46 +296,6 @@ def test_a_key_opens_it_as_userinfo_of_the_address(tmp_path: Path) -> None:
     assert statuses == [401, 200]
 
 
-def test_posted_groups_pass_the_same_door(tmp_path: Path) -> None:
-    app = app_on(tmp_path, api_key="secret")
-    key, gzipped = {"Authorization": "Bearer secret"}, {"Content-Encoding": "gzip"}
-    body, much = json.dumps(group(1)), b" " * (LIMIT + 1)
-    with client_of(app) as client:
-        replies = {
-            "no key": client.post("scored_data", content=body),
-            "key": client.post("scored_data", content=body, headers=key),
-            "another origin": client.post("scored_data", content=body, headers={**key, "Origin": "http://elsewhere"}),
-            "too large": client.post("scored_data_list", content=much, headers=key),
-            "too large in pieces": client.post("scored_data", content=iter([much, much]), headers=key),
-            "deflate": client.post("scored_data", content=body, headers={**key, "Content-Encoding": "deflate"}),
-            "no gzip": client.post("scored_data_list", content=body, headers={**key, **gzipped}),
-            "no run": client.post("BATCH/scored_data", content=body, headers=key),
-        }
-        counted = client_of(app, "").get("/metrics", headers=key).text
-    assert {name: reply.status_code for name, reply in replies.items()} == {
-        "no key": 401,
-        "key": 200,
-        "another origin": 403,
-        "too large": 413,
-        "too large in pieces": 413,
-        "deflate": 415,
-        "no gzip": 400,
-        "no run": 422,
-    }
-    assert [len(reply.headers["X-Request-ID"]) for reply in replies.values()] == [16] * len(replies)
-    assert f'{{method="POST",route="{PREFIX}/scored_data",status="200"}} 1.0' in counted
-
-
-def test_a_post_that_breaks_off_is_nothing(tmp_path: Path) -> None:
-    settings = {"ATROPOS_ENVS_ATROPOS_PORT": str(port := free_port())}
-    with serving(tmp_path, settings=settings), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-        with socket.create_connection(("127.0.0.1", port)) as leaving:
-            leaving.sendall(b"POST /scored_data HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
-        client.post("/scored_data", json=group(1))
-        assert client.get("/status").json()["queue_size"] == 1
-    assert "traceback" not in (tmp_path / "gateway.log").read_text()
-
-
 def test_why_there_is_no_batch_is_said_in_words(client: TestClient) -> None:
     told = [client.get("why").json()]
     client.post("scored_data", json=group(1))
@@ -387,28 +315,6 @@ def test_why_there_is_no_batch_is_said_in_words(client: TestClient) -> None:
         16,
         ["No environment has joined (POST /register-env)."],
     )
-
-
-def test_a_batch_that_its_trainer_did_not_take_goes_out_again(tmp_path: Path) -> None:
-    """The original takes it off the queue before it writes the reply."""
-    port = free_port()
-    settings = {"ATROPOS_ENVS_ATROPOS_PORT": str(port)}
-    with serving(tmp_path, settings=settings), httpx.Client(base_url=f"http://127.0.0.1:{port}") as client:
-        client.post("/register", json={**TRAINER, "batch_size": 256})
-        for number in range(2):
-            client.post("/scored_data", json=large_group(number, 256, 2048), timeout=60)
-        with socket.socket() as impatient:
-            impatient.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            impatient.connect(("127.0.0.1", port))
-            impatient.sendall(b"GET /batch HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            impatient.recv(1000)
-        while client.get("/status").json()["queue_size"] < 2:  # until it is known that the client has gone
-            time.sleep(0.01)
-        firsts = [client.get("/batch", timeout=60).json()["batch"][0]["scores"][0] for _ in range(2)]
-        assert (firsts, client.get("/batch").json()) == (
-            [large_group(number, 256, 2048)["scores"][0] for number in range(2)],
-            {"batch": None},
-        )
 
 
 def test_the_viewer_shows_the_queue(client: TestClient) -> None:

@@ -143,17 +143,19 @@ def flags_in(module: ast.Module) -> Iterator[str]:
                 yield from _words(words)
             case ast.Call(func=ast.Attribute(attr="gated"), args=words):
                 yield from _words(words)
-            case ast.keyword(arg="confirmed", value=value):
-                yield from _words([value])
-            case ast.keyword(arg="flags", value=value) | ast.Dict(keys=[ast.Constant(value="flags")], values=[value]):
+            case (
+                ast.keyword(arg="flags" | "confirmed", value=value)
+                | ast.Dict(keys=[ast.Constant(value="flags")], values=[value])
+            ):
                 yield from _words([value])
             case ast.Compare(left=left, comparators=[ast.Attribute(attr="flags")]):
                 yield from _words([left])
-            case ast.Assign(targets=[ast.Name(id="flags" | "own")], value=value):
-                yield from _words([value])
-            case ast.AnnAssign(target=ast.Name(id="flags"), value=ast.expr() as value):
-                yield from _words([value])
-            case ast.Call(func=ast.Name(id="Reading"), args=[_, _, value]):
+            case (
+                ast.Assign(targets=[ast.Name(id="flags" | "own")], value=value)
+                | ast.AnnAssign(target=ast.Name(id="flags"), value=ast.expr() as value)
+                | ast.Call(func=ast.Name(id="Reading"), args=[_, _, value])
+                | ast.Call(func=ast.Name(id="Committed"), args=[_, value])
+            ):
                 yield from _words([value])
             case ast.Return(value=ast.Tuple(elts=[ast.Starred(value=ast.Name(id="flags")), *words])):
                 yield from _words(words)

@@ -135,7 +135,7 @@ def test_what_the_packaged_characters_say_passes() -> None:
     caught = []
     for cast in casts:
         facts = gate_facts(cast, Staging(), "").model_copy(update={"max_words": 400})
-        lines = [cast.sheet.scenario.greeting, *(example.reply for example in cast.sheet.voice.examples)]
+        lines = [cast.sheet.scenario.greeting or "", *(example.reply for example in cast.sheet.voice.examples)]
         spoken = lines if cast.exemplar is None else [*lines, cast.exemplar]
         found = {text: set(flags(text, facts)) - {"copies_example", "repeats_itself"} for text in spoken}
         caught += [(cast.scene.id, text, names) for text, names in found.items() if names]

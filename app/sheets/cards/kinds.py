@@ -26,8 +26,8 @@ class Card:
     @property
     def outside(self) -> tuple[str, ...]:
         """Names of what stands beside the fields."""
-        own = V1_FIELDS if self.version == "V1" else ("spec", "spec_version", "data")
-        return tuple(name for name in self.document if name not in own)
+        specified = V1_FIELDS if self.version == "V1" else ("spec", "spec_version", "data")
+        return tuple(name for name in self.document if name not in specified)
 
 
 def card_of(value: JsonValue) -> Card | None:
