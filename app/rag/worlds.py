@@ -1,5 +1,6 @@
 """The retriever of our own: a world's events and lorebooks, filtered, ranked, and cut to the room there is."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ SECRETS: Final[Collection[Obstacle]] = ("future", "not_visible", "not_yet_valid"
 """Why an event is withheld. What is out of date is no secret: it is left out, and that is all."""
 
 KEPT_BOOKS: Final = 64
+
+FEWEST: Final = 16
+MOST: Final = 64
+SHORT_LINE: Final = 15
+"""Tokens of an event that is told in few words."""
 
 _AS_WORDS: Final = Manner(case_sensitive=False, whole_words=True)
 
@@ -108,28 +114,36 @@ class WorldRetriever:
     async def _filled(self, query: ContextQuery) -> _Filled:
         asked = _asked(query)
         names = frozenset({query.character, *query.circles})
-        found = await self._events.search(EventSearch(query.world, query.as_of, names, asked))
+        wanted = EventSearch(query.world, query.as_of, names, asked, most=_most(query.budget_tokens))
+        found = await self._events.search(wanted)
         if found is None:
             raise InvalidRequest(f"there is no world {query.world!r}: nothing was told of it", field="world")
-        lore = self._recalled(query, await self._lorebooks.of(query.world))
+        lore = await self._recalled(query, await self._lorebooks.of(query.world))
         left = query.budget_tokens - sum(one.tokens for one in lore if one.told)
         return _Filled(found, lore, tuple(_weighed(_ranked(found, asked), left)))
 
-    def _recalled(self, query: ContextQuery, books: Mapping[str, Lorebook]) -> tuple[Recollection, ...]:
+    async def _recalled(self, query: ContextQuery, books: Mapping[str, Lorebook]) -> tuple[Recollection, ...]:
+        """In a thread: a book may be as large as its author likes."""
         if not books:
             return ()
         known = self._opened.pop(query.world, None)
         if known is None or known.books != books:
-            known = _Opened(books, opened(books))
-        while len(self._opened) >= KEPT_BOOKS:
-            del self._opened[next(iter(self._opened))]
+            known = _Opened(books, await asyncio.to_thread(opened, books))
         self._opened[query.world] = known
-        return recall_from(known.ready, query.conversation, query.seed, int(query.budget_tokens * LORE_SHARE), tokens)
+        while len(self._opened) > KEPT_BOOKS:
+            del self._opened[next(iter(self._opened))]
+        room = int(query.budget_tokens * LORE_SHARE)
+        return await asyncio.to_thread(recall_from, known.ready, query.conversation, query.seed, room, tokens)
 
 
 def line_of(event: Event) -> str:
     """As long as what a prompt says of it, for counting its tokens."""
     return f"- (0000-00-00 00:00) {event.text}"
+
+
+def _most(budget: int) -> int:
+    """Events that each way of finding them may bring: there is hardly room for more, whichever of them are best."""
+    return max(FEWEST, min(MOST, budget // SHORT_LINE))
 
 
 def _asked(query: ContextQuery) -> tuple[str, ...]:

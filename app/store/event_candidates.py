@@ -17,9 +17,9 @@ MOST_TERMS: Final = 64
 """Of a search that are looked at."""
 RAREST: Final = 16
 """Terms by which events are found."""
-COMMON: Final = 512
+COMMON: Final = 256
 """A term that so many events have says little. Counting ends here."""
-MOST_HITS: Final = 1500
+MOST_HITS: Final = 1000
 """Of all terms together; the rarest come first."""
 LEAST_BAD: Final = 4
 """Terms that are used where all are common."""

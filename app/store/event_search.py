@@ -17,6 +17,8 @@ from app.store.prepared import Prepared
 from app.store.seeks import by_dialect, listed
 
 MOST_HIDDEN: Final = 32
+MOST_SECRETS: Final = 48
+"""Events that the terms find among what is not public: hidden ones, and those that many names may know."""
 MOST_OF_A_KIND: Final = 12
 """Hidden for the same reason."""
 WIDER: Final = 4
@@ -64,7 +66,7 @@ class _Look:
     ) -> None:
         window = windows(connection, scene, matching.by_importance, most)
         self._scene, self._matching, self._most = scene, matching, most
-        best, secrets = _best(matching.scores)[:most], _best(matching.hidden)[:most]
+        best, secrets = _best(matching.scores)[:most], _best(matching.hidden)[: min(most, MOST_SECRETS)]
         self._events = standing(connection, scene.levels, {*window.newest, *window.important, *best, *secrets, *around})
         widely_known = [one for one in secrets if self._could_know(one)]
         scores = {**matching.scores, **{one: matching.hidden[one] for one in widely_known}}

@@ -8,6 +8,7 @@ import pytest
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.worlds import Event, EventSearch, EventsTold, Findings, World
 from app.errors import Conflict, GatewayError, NotFound
+from app.store.event_candidates import COMMON
 from app.store.lineages import DEEPEST
 from app.store.store import Store
 from app.terms import terms
@@ -218,7 +219,7 @@ def test_a_common_word_finds_nothing_beside_a_rare_one(store_url: str) -> None:
         matching = [one.event.id for one in found.visible if "text" in one.ways]
         return matching, found.frequencies, sum("text" in one.ways for one in only_common.visible)
 
-    assert using(store_url, scenario) == (["odd"], {"bell": 512, "cracked": 1}, 64)
+    assert using(store_url, scenario) == (["odd"], {"bell": COMMON, "cracked": 1}, 64)
 
 
 def test_what_is_hidden_near_the_question_is_named_with_its_reason(store_url: str) -> None:
