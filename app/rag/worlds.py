@@ -24,15 +24,13 @@ from app.errors import InvalidRequest
 from app.lorebooks.keys import KeyIndex, Manner, plain
 from app.lorebooks.opened import OpenBooks, opened
 from app.lorebooks.recalling import Recollection, recall_from
+from app.rag.asking import asked_about
 from app.rag.ranking import Candidate, Parts, ranked, rarity
 from app.terms import terms
 from app.tokens import tokens
 
 LORE_SHARE: Final = 0.5
 """What lorebooks may take of a query's budget at most; events get the rest, and what lorebooks leave."""
-
-MOST_TERMS: Final = 64
-"""Of what was said, from its end."""
 
 SECRETS: Final[Collection[Obstacle]] = ("future", "not_visible", "not_yet_valid")
 """Why an event is withheld. What is out of date is no secret: it is left out, and that is all."""
@@ -112,7 +110,7 @@ class WorldRetriever:
         )
 
     async def _filled(self, query: ContextQuery) -> _Filled:
-        asked = _asked(query)
+        asked = asked_about(query.text)
         names = frozenset({query.character, *query.circles})
         wanted = EventSearch(query.world, query.as_of, names, asked, most=_most(query.budget_tokens))
         found = await self._events.search(wanted)
@@ -144,10 +142,6 @@ def line_of(event: Event) -> str:
 def _most(budget: int) -> int:
     """Events that each way of finding them may bring: there is hardly room for more, whichever of them are best."""
     return max(FEWEST, min(MOST, budget // SHORT_LINE))
-
-
-def _asked(query: ContextQuery) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(reversed(terms(query.text))))[:MOST_TERMS]
 
 
 def _ranked(found: Findings, asked: Sequence[str]) -> list[tuple[Candidate, Parts]]:
