@@ -11,7 +11,7 @@ import httpx
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from app.cli.address import own_address
@@ -130,7 +130,7 @@ class _Telling:
 
 
 def summary(loaded: list[Loaded]) -> Table:
-    table = Table("world", "branch of", "new events", "known before", "taken back", "lorebooks")
+    table = Table(Column("world", no_wrap=True), "branch of", "new events", "known before", "taken back", "lorebooks")
     for one in loaded:
         counts = (one.new, one.known, one.withdrawn, one.lorebooks)
         table.add_row(one.world, one.branch_of or "", *map(str, counts))

@@ -76,7 +76,8 @@ def _scored(name: str, task: Task, group: Sequence[Completion]) -> list[Score]:
 @every_split
 def test_gold_earns_one_and_a_stranger_s_gold_nothing(name: str, split: Split) -> None:
     environment = _opened(name)
-    known = [(task, gold) for task in _tasks(name, split) if (gold := environment.gold(task)) is not None]
+    every = _tasks(name, split)
+    known = [(task, gold) for task in every if (gold := environment.gold(task)) is not None]
     tasks, golds = [task for task, _ in known], [gold for _, gold in known]
     foreign = [*golds[1:], golds[0]]
     rewards = [
@@ -88,7 +89,7 @@ def test_gold_earns_one_and_a_stranger_s_gold_nothing(name: str, split: Split) -
         for (_, reward), task, other in zip(rewards, tasks, (*tasks[1:], tasks[0]), strict=True)
         if not environment.equivalent(task, other)
     ]
-    assert ([own for own, _ in rewards], len(tasks) >= TASKS // 2) == ([1.0] * len(tasks), True)
+    assert ([own for own, _ in rewards], len(tasks) >= len(every) // 2) == ([1.0] * len(tasks), True)
     assert sum(reward != 0.0 for reward in strangers) <= BY_CHANCE.get(name, 0.0) * len(tasks)
 
 

@@ -1,17 +1,28 @@
 """`atropos-envs worlds` and what the demo shows of a world, against a real gateway."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-from typer.testing import CliRunner
 
-from app.cli.main import cli
 from app.cli.worlds import EVENTS_A_REQUEST
 from tests.serving import Served, free_port, serving
 
-RUNNER = CliRunner(env={"COLUMNS": "200"})
+
+def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """On a wide terminal: how wide it is, a process finds out once."""
+    return subprocess.run(
+        [sys.executable, "-m", "app.cli", *arguments],
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +33,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 def run(*arguments: str) -> tuple[int, list[list[str]], str]:
     """The exit code, the rows of the table, and what went to the standard error."""
-    done = RUNNER.invoke(cli, ["worlds", *arguments])
+    done = command("worlds", *arguments)
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
-    return done.exit_code, rows, " ".join(done.stderr.split())
+    return done.returncode, rows, " ".join(done.stderr.split())
 
 
 def test_the_sample_world_is_told_once(served: Served) -> None:
@@ -93,7 +104,7 @@ def test_a_gateway_that_is_not_there() -> None:
 
 
 def test_the_demo_shows_what_somebody_is_told(served: Served) -> None:
-    done = RUNNER.invoke(cli, ["demo", "--steps", "1", "--batch-size", "1", "--group-size", "2", "--url", served.url])
+    done = command("demo", "--steps", "1", "--batch-size", "1", "--group-size", "2", "--url", served.url)
     said = done.stdout.split("mean reward")[0]
     shown = {
         "Wednesday, before": "The Reedgate ferry runs from first light to last light." in said,
@@ -101,7 +112,7 @@ def test_the_demo_shows_what_somebody_is_told(served: Served) -> None:
         "Friday, loaded again": "The herring boat Patience came in late but whole" in said,
         "what he cannot know": "Steward Pell left Saltern House" in said,
     }
-    assert (done.exit_code, shown) == (
+    assert (done.returncode, shown) == (
         0,
         {"Wednesday, before": True, "Friday": True, "Friday, loaded again": True, "what he cannot know": False},
     )
