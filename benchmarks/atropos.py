@@ -28,7 +28,8 @@ RUN_API = ROOT / ".cache" / "trainers" / "bin" / "run-api"
 
 BATCH_SEQUENCES = 64
 ROUNDS = 8
-GROUPS_A_ROUND = 64
+GROUPS_A_ROUND = 256
+"""Enough that a round is mostly neither beginning nor end."""
 CONNECTIONS = 32
 POLLS_A_ROUND = 4
 QUEUED = 10_000
@@ -163,17 +164,23 @@ def _drain(side: Side) -> None:
     side.drained_wait = longest()
 
 
+def _family(pid: int) -> list[int]:
+    """The process and those that it started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
+    return [pid, *(one for child in children for one in _family(int(child)))]
+
+
 def _cpu(pid: int) -> float:
-    """Seconds."""
-    told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    """Seconds, of its family too."""
+    told = [Path(f"/proc/{one}/stat").read_text(encoding="utf-8").rpartition(")")[2].split() for one in _family(pid)]
+    return sum(int(one[11]) + int(one[12]) for one in told) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident(pid: int) -> int:
-    """Bytes."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024
+    """Bytes, of its family too."""
+    told = [Path(f"/proc/{one}/status").read_text(encoding="utf-8") for one in _family(pid)]
+    lines = [next(line for line in status.splitlines() if line.startswith("VmRSS:")) for status in told]
+    return sum(int(line.split()[1]) for line in lines) * 1024
 
 
 def report(run_api: Path = RUN_API) -> None:

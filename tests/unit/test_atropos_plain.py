@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from app.compat.atropos.plain import plain_group, plain_texts
+from app.compat.atropos.plain import Plain, plain_group, plain_texts
 from app.compat.atropos.wire import ScoredData
 from tests.atropos import FIELDS, JSON, group, large_group
 
@@ -25,24 +25,20 @@ FULL: JSON = group(
     overrides=[{"set_advantage_to_zero": True}] * 2,
     group_overrides={"group_size": 4},
     images=["x", None],
-    env_id=2**70,
+    env_id=2**60,
     distill_token_ids=[[[1, 2]] * 3] * 2,
     distill_logprobs=[[[-0.5, -1.5]] * 3] * 2,
 )
 
 
-def strictly(text: bytes) -> JSON | None:
+def strictly(text: bytes) -> Plain | None:
     """What the model makes of it; None for what it refuses, and for other keys."""
     try:
         found = MODEL.validate_json(text, strict=True)
     except ValidationError:
         return None
-    return None if found.model_extra else found.model_dump(exclude_unset=True)
-
-
-def plainly(text: bytes) -> JSON | None:
-    found = plain_group(text)
-    return None if found is None else found.model_dump(exclude_unset=True)
+    given = frozenset(found.model_fields_set)
+    return None if found.model_extra else Plain(env_id=found.env_id, size=len(found.tokens), given=given)
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
@@ -52,7 +48,8 @@ def plainly(text: bytes) -> JSON | None:
 )
 def test_what_environments_send_is_plain(whole: JSON, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only).encode()
-    assert plainly(text) == strictly(text) == whole
+    known = Plain(env_id=whole.get("env_id"), size=len(whole["tokens"]), given=frozenset(whole))
+    assert plain_group(text) == strictly(text) == known
 
 
 REST = '"masks":[[1]],"scores":[1]'
@@ -79,11 +76,16 @@ REST = '"masks":[[1]],"scores":[1]'
         '[{"tokens":[[1]],%s}]',
         '{"tokens":[[1]],%s}}',
         '{"tokens":[[01]],%s}',
+        '{"tokens":[[1]],%s,"env_id":1' + "0" * 70 + "}",
+        '{"tokens":[[1]],%s,"env_id":1.0}',
+        '{"tokens":[[1]],%s,"env_id":true}',
+        '{"tokens":[[1]],%s,"messages":"text"}',
+        '\ufeff{"tokens":[[1]],%s}',
         "",
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_the_model(text: str) -> None:
-    assert plainly(text.replace("%s", REST).encode()) is None
+    assert plain_group(text.replace("%s", REST).encode()) is None
 
 
 @pytest.mark.parametrize("first", [b"1e999", b'"\xff"', b'{"a":"\\ud800"}', b"null", b"[" * 500 + b"]" * 500])
@@ -91,7 +93,7 @@ def test_what_is_not_plain_is_left_to_the_model(text: str) -> None:
 def test_no_value_hides_behind_another_of_the_same_key(first: bytes, key: bytes) -> None:
     """The text would go to trainers as it came."""
     twice = b'{"tokens":[[1]],"masks":[[1]],"scores":[1],%s:%s,"images":%s}'
-    assert [plainly(twice % (key, first, last)) for last in (b"null", b'"a"', b'["\\""]')] == [None] * 3
+    assert [plain_group(twice % (key, first, last)) for last in (b"null", b'"a"', b'["\\""]')] == [None] * 3
 
 
 numbers = st.one_of(st.integers(), st.floats(), st.integers(min_value=2**62), st.booleans(), st.none(), st.text())
@@ -111,13 +113,15 @@ def test_nothing_is_plain_that_the_model_would_refuse(made: dict[str, Any], from
     """A whole group with one part of it made up, and a group made up altogether."""
     for mixed in (made, FULL | {from_full: made.get(from_full)}):
         text = json.dumps(mixed, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-        found = plainly(text)
+        found = plain_group(text)
         assert found in (None, strictly(text))
 
 
 def test_the_texts_of_a_list_are_its_items() -> None:
-    assert [plain_texts(text) for text in (b' [ {"a": 1} , 2 ] ', b"[]", b"{}", b"[1", b"[" * 9000)] == [
-        [b'{"a": 1}', b"2"],
+    assert [
+        plain_texts(text) for text in (b' [ {"a": [1.50, "}\\\\\\"]"]} , {} ] ', b"[]", b"{}", b"[1", b"[" * 9000)
+    ] == [
+        [b'{"a": [1.50, "}\\\\\\"]"]}', b"{}"],
         [],
         None,
         None,

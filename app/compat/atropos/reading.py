@@ -43,12 +43,12 @@ def _as_sent(body: bytes) -> Packed | None:
     group = plain_group(body)
     if group is None:
         return None
-    absent = b"".join(text for name, text in _ABSENT.items() if name not in group.model_fields_set)
-    return _packed(group, body.strip()[:-1] + absent + b"}")
+    absent = b"".join(text for name, text in _ABSENT.items() if name not in group.given)
+    return _packed(group.env_id, group.size, body.strip()[:-1] + absent + b"}")
 
 
 def _anew(group: ScoredData) -> Packed:
-    return _packed(group, group.__pydantic_serializer__.to_json(group, include=_FIELDS))
+    return _packed(group.env_id, len(group.tokens), group.__pydantic_serializer__.to_json(group, include=_FIELDS))
 
 
 def _read(model: TypeAdapter[T], body: bytes) -> T:
@@ -66,10 +66,10 @@ def _fault(kind: str, location: tuple[int | str, ...], message: str, context: di
     return {"type": "value", "loc": ("body", *location), "msg": message}
 
 
-def _packed(group: ScoredData, text: bytes) -> Packed:
+def _packed(env_id: int | None, size: int, text: bytes) -> Packed:
     body = zstandard.ZstdCompressor(level=_ZSTD_LEVEL).compress(text)
     digest = hashlib.sha256(body).hexdigest()  # of a third of the bytes: the same text is always packed the same way
-    return Packed(env_id=group.env_id, size=len(group.tokens), digest=digest, body=body)
+    return Packed(env_id=env_id, size=size, digest=digest, body=body)
 
 
 def unpacked(body: bytes) -> bytes:
