@@ -39,7 +39,7 @@ KEPT_BOOKS: Final = 64
 
 FEWEST: Final = 16
 MOST: Final = 64
-SHORT_LINE: Final = 15
+SHORT_LINE: Final = 20
 """Tokens of an event that is told in few words."""
 
 _AS_WORDS: Final = Manner(case_sensitive=False, whole_words=True)

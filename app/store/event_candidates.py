@@ -23,7 +23,9 @@ MOST_HITS: Final = 1000
 """Of all terms together; the rarest come first."""
 LEAST_BAD: Final = 4
 """Terms that are used where all are common."""
-MANY: Final = 4096
+ENOUGH: Final = 64
+"""Of one importance: more need not be known of to choose between them."""
+MANY: Final = 1024
 """Where counting of all events ends."""
 
 NEAR: Final = 16
@@ -95,10 +97,12 @@ def matches(connection: Connection, scene: Scene) -> Matches:
     told = [scene.about(term, scene.scopes) for term in asked]
     secret = [scene.about(term, _HIDDEN) for term in asked]
     levels = [scene.important(scene.scopes, importance) for importance in _IMPORTANCE]
-    counted = count(connection, [*told, *secret, *levels], COMMON)
+    everything = scene.all_of(scene.scopes)
+    mosts = [COMMON] * (2 * len(asked)) + [ENOUGH] * len(levels) + [MANY]
+    *counted, there = count(connection, [*told, *secret, *levels, everything], mosts)
     frequencies = {term: min(COMMON, sum(each)) for term, each in zip(asked, counted, strict=False)}
     hidden = {term: min(COMMON, sum(each)) for term, each in zip(asked, counted[len(asked) :], strict=False)}
-    events = sum(count(connection, [scene.all_of(scene.scopes)], MANY)[0])
+    events = sum(there)
     weights = {term: _rarity(frequencies[term] + hidden[term], events) for term in asked}
     found = _found(connection, scene, _rarest(frequencies), COMMON, scene.scopes)
     frequencies |= {term: len(sequences) for term, sequences in found.items()}

@@ -17,7 +17,7 @@ from app.store.prepared import Prepared
 from app.store.seeks import by_dialect, listed
 
 MOST_HIDDEN: Final = 32
-MOST_SECRETS: Final = 48
+MOST_SECRETS: Final = 32
 """Events that the terms find among what is not public: hidden ones, and those that many names may know."""
 MOST_OF_A_KIND: Final = 12
 """Hidden for the same reason."""

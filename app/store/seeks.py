@@ -5,9 +5,10 @@ once a row.
 """
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import groupby, islice
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
@@ -38,10 +39,11 @@ _COUNT = Prepared(
         SELECT CAST(coalesce(json_agg(n ORDER BY place), '[]') AS text) FROM (
             SELECT k.place, (
                 SELECT count(*) FROM (
-                    SELECT 1 FROM event_postings p WHERE p.key = k.key AND p.time <= k.until LIMIT :most
+                    SELECT 1 FROM event_postings p WHERE p.key = k.key AND p.time <= k.until LIMIT k.most
                 ) AS found
             ) AS n
-            FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[])) WITH ORDINALITY AS k(key, until, place)
+            FROM unnest(CAST(:keys AS bigint[]), CAST(:untils AS bigint[]), CAST(:mosts AS bigint[]))
+                WITH ORDINALITY AS k(key, until, most, place)
         ) AS counted
         """,
         """
@@ -144,10 +146,28 @@ def listed(values: Iterable[int], *, postgres: bool) -> str:
     return f"{{{written}}}" if postgres else f"[{written}]"
 
 
-def count(connection: Connection, groups: Sequence[Sequence[Seek]], most: int) -> list[list[int]]:
-    """How many each seek of each group finds, counted up to `most`."""
-    found = iter(_run(_COUNT, connection, groups, most=most))
+def count(connection: Connection, groups: Sequence[Sequence[Seek]], mosts: Sequence[int]) -> list[list[int]]:
+    """How many each seek of each group finds, counted up to what `mosts` has for the group."""
+    seeks = [(seek.key, seek.until, most) for group, most in zip(groups, mosts, strict=True) for seek in group]
+    found = iter(
+        _counts_at_once(connection, seeks) if connection.dialect.name == "postgresql" else _counts(connection, seeks)
+    )
     return [list(islice(found, len(group))) for group in groups]
+
+
+def _counts_at_once(connection: Connection, seeks: Sequence[tuple[int, int, int]]) -> list[int]:
+    if not seeks:
+        return []
+    keys, untils, mosts = (listed(column, postgres=True) for column in zip(*seeks, strict=True))
+    counted: list[int] = json.loads(_COUNT.run(connection, keys=keys, untils=untils, mosts=mosts).scalar_one())
+    return counted
+
+
+def _counts(connection: Connection, seeks: Sequence[tuple[int, int, int]]) -> Iterator[int]:
+    """A limit of SQLite's is the same for a whole statement."""
+    for most, alike in groupby(seeks, key=itemgetter(2)):
+        given = json.dumps([(key, until) for key, until, _ in alike])
+        yield from json.loads(_COUNT.run(connection, seeks=given, most=most).scalar_one())
 
 
 def newest(connection: Connection, groups: Sequence[Sequence[Seek]], most: int) -> list[Hits]:

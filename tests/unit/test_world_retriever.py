@@ -102,7 +102,7 @@ def test_who_asks_for_what_is_asked_of_the_store() -> None:
         as_of=NOON,
         names=frozenset({"hob", "ferrymen"}),
         terms=("し船", "渡し", "rope"),
-        most=40,
+        most=30,
     )
 
 
