@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from app.domain.scores import Score
 from app.domain.tasks import Message, Turn
 from app.errors import InvalidRequest
 
@@ -40,6 +41,11 @@ def replayed(start: StageT, move: Callable[[StageT, Message], StageT], messages:
         now = move(now, message)
         due = [*now.observed]
     return now
+
+
+def forged(refused: InvalidRequest) -> Score:
+    """Of a completion whose transcript was refused."""
+    return Score.gated("forged_observation", rationale=f"{refused.field}: {refused.detail}")
 
 
 def turn_after(stage: Stage, messages: Sequence[Message]) -> Turn:

@@ -24,7 +24,7 @@ from app.errors import InvalidRequest
 from app.grading.committed import committed
 from app.ports import Environment, Tools
 from app.prompts import Phrasings
-from app.transcripts import replayed, turn_after
+from app.transcripts import forged, replayed, turn_after
 
 _PHRASINGS = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
 RANKS = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A")
@@ -169,7 +169,7 @@ def _score(task: Task, completion: Completion) -> Score:
     try:
         hand = _played(task, said)
     except InvalidRequest as error:
-        return Score.gated("forged_observation", rationale=f"{error.field}: {error.detail}")
+        return forged(error)
     reward = _earned(hand)
     strategy = hand.by_strategy / hand.moves if hand.moves else 0.0
     return Score(

@@ -25,7 +25,7 @@ from app.errors import InvalidRequest
 from app.grading.committed import committed
 from app.ports import Environment, Tools
 from app.prompts import Phrasings
-from app.transcripts import replayed, turn_after
+from app.transcripts import forged, replayed, turn_after
 
 _PHRASINGS = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
 LETTERS = "ABCDEFGH"
@@ -108,7 +108,7 @@ def _score(task: Task, completion: Completion) -> Score:
     try:
         game = _played(task, said)
     except InvalidRequest as error:
-        return Score.gated("forged_observation", rationale=f"{error.field}: {error.detail}")
+        return forged(error)
     reward = 1 - (game.used - 1) / game.secret.guesses if game.found else 0.0
     found = Criterion(name="found", value=float(game.found), weight=0.0, note="the code was found at all")
     return Score(

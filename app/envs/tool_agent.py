@@ -29,6 +29,7 @@ from app.simulations.episodes import MOST_TURNS, Replayed, answered, next_turn, 
 from app.simulations.generating import TEST_SIZE, scenario_of
 from app.simulations.registry import SERVICES
 from app.simulations.service import Scenario, Service, tools_of
+from app.transcripts import forged
 
 INSTRUCTION = (
     "You work for the user by calling tools. Do what the user asks for and nothing beyond it. Look up what you do not "
@@ -94,7 +95,7 @@ def _scored(service: Service[Any], scenario: Scenario[Any], completion: Completi
     try:
         episode = replay(service, scenario, said, form)
     except InvalidRequest as error:
-        return Score.gated("forged_observation", rationale=f"{error.field}: {error.detail}")
+        return forged(error)
     state, answers = reached(service, scenario, episode), answered(scenario, episode)
     correct = float(state and answers)
     return Score(

@@ -11,6 +11,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Turn
 from app.errors import InvalidRequest
 from app.sheets.scenes import Scene
+from app.transcripts import forged
 
 Hear = Callable[[str], str]
 """What a player hears of a reply: not its thoughts."""
@@ -94,7 +95,7 @@ def entry_of(scene: Scene, completion: Completion, facts: GateFacts, hear: Hear)
     try:
         episode = Episode.of(scene, completion, hear)
     except InvalidRequest as error:
-        return Score.gated("forged_observation", rationale=f"{error.field}: {error.detail}")
+        return forged(error)
     return Entry(episode.transcript(), episode.lines(facts))
 
 
