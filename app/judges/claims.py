@@ -7,7 +7,7 @@ from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.judges.quotes import occurs, plain, short
 from app.judges.reading import encodable
 
-_READ: Final = 40
+_MOST: Final = 40
 _LONGEST_QUOTE: Final = 400
 _TOLD: Final = 5
 
@@ -25,7 +25,10 @@ def read_claims(
     if not isinstance(value, list):
         problems.append(f'candidate {name} has no list "claims"')
         return ()
-    read = [_claim(f"a claim of candidate {name}", item, said, sources, problems) for item in value[:_READ]]
+    if len(value) > _MOST:
+        problems.append(f"candidate {name} has more than {_MOST} claims")
+        return ()
+    read = [_claim(f"a claim of candidate {name}", item, said, sources, problems) for item in value]
     return tuple(dict.fromkeys(claim for claim in read if claim is not None))
 
 

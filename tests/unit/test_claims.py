@@ -86,6 +86,7 @@ def test_a_claim_is_kept_with_its_source_and_one_without_is_a_defect() -> None:
     ("claims", "grounding", "told"),
     [
         (None, 4, 'candidate c0 has no list "claims"'),
+        ([claim("barge sank", None)] * 41, 4, "candidate c0 has more than 40 claims"),
         ([7], 4, 'a claim of candidate c0 has no "quote"'),
         ([claim("the ferry sank", None)], 4, 'a claim of candidate c0: the reply does not say "the ferry sank"'),
         (
