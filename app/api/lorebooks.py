@@ -1,5 +1,6 @@
 """Lorebooks of worlds."""
 
+import asyncio
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -83,7 +84,7 @@ def lorebooks_router(gateway: Gateway) -> APIRouter:
         book: BookName,
         given: Annotated[Lorebook | dict[str, FiniteJson], Body(openapi_examples=BOOK)],
     ) -> LorebookKept:
-        read, report = (given, None) if isinstance(given, Lorebook) else _read(given)
+        read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_read, given)
         await desk.put_lorebook(world, book, read)
         return LorebookKept(name=book, entries=len(read.entries), read_as=report)
 
