@@ -2,9 +2,8 @@
 
 from collections.abc import Awaitable, Mapping
 from datetime import timedelta
-from typing import Any
 
-from sqlalchemy import Engine, event, insert, text
+from sqlalchemy import insert, text
 
 from app.domain.lorebooks import Lorebook
 from app.domain.worlds import EventSearch
@@ -15,7 +14,7 @@ from app.terms import terms
 from tests.contracts.store_cases import using
 from tests.contracts.test_store_events import NOON
 from tests.contracts.test_store_events import event as told
-from tests.contracts.test_store_plans import Statement, indexes_of
+from tests.contracts.test_store_plans import Statement, indexes_of, statements_made
 
 WORLDS = {"uq_worlds_name", "pk_worlds"}
 
@@ -76,12 +75,6 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         if is_postgres(engine):
             connection.execute(text("ANALYZE"))
     engine.dispose()
-    seen: list[Statement] = []
-
-    def saw(_c: object, _cursor: object, statement: str, parameters: Any, _context: object, many: bool) -> None:
-        if statement.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH RECURSIVE")):
-            seen.append((statement, parameters[0] if many else parameters))
-
     asked = EventSearch("v3", NOON + timedelta(hours=60), frozenset({"person-3"}), terms("word3 of word4"))
     calls: dict[str, Awaitable[object]] = {
         "tell": store.events.tell("v3", [told("fresh")]),
@@ -92,16 +85,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "withdraw": store.events.withdraw("v3", "own1"),
         "lorebooks": store.lorebooks.of("v3"),
     }
-    made: dict[str, list[Statement]] = {}
-    event.listen(Engine, "before_cursor_execute", saw)
-    try:
-        for name, call in calls.items():
-            await call
-            made[name] = list(seen)
-            seen.clear()
-    finally:
-        event.remove(Engine, "before_cursor_execute", saw)
-    return made
+    return await statements_made(calls)
 
 
 def test_hot_queries_use_their_indexes(store_url: str) -> None:

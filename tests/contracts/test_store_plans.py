@@ -123,12 +123,6 @@ def fill(connection: Connection) -> None:
 
 async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     """What each call sends to the database."""
-    seen: list[Statement] = []
-
-    def saw(_c: object, _cursor: object, statement: str, parameters: Any, _context: object, many: bool) -> None:
-        if statement.startswith(("SELECT", "UPDATE")) and "alembic" not in statement:
-            seen.append((statement, parameters[0] if many else parameters))
-
     await store.tasks.put([record(index, f"Question {index}?") for index in range(400)])
     held = (await store.tasks.lease(stream(), 10, 60, cycle(100))).leases
     await store.tasks.lease(stream(), 1, 0, cycle(100))
@@ -167,6 +161,18 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "finish": store.groups.finish([group("fresh", [Score.exact(True)])]),
         "detail": store.views.group("g1"),
     }
+    return await statements_made(calls)
+
+
+async def statements_made(calls: Mapping[str, Awaitable[object]]) -> dict[str, list[Statement]]:
+    """What reads or changes rows that are there, by the call that sends it."""
+    seen: list[Statement] = []
+
+    def saw(_c: object, _cursor: object, statement: str, parameters: Any, _context: object, many: bool) -> None:
+        looks = statement.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH RECURSIVE"))
+        if looks and "alembic" not in statement:
+            seen.append((statement, parameters[0] if many else parameters))
+
     made: dict[str, list[Statement]] = {}
     event.listen(Engine, "before_cursor_execute", saw)
     try:

@@ -1,16 +1,15 @@
 """Every question about trajectories finds its rows through an index, however long the line is."""
 
 from collections.abc import Awaitable, Mapping
-from typing import Any
 
-from sqlalchemy import Engine, event, text
+from sqlalchemy import text
 
 from app.compat.atropos.forming import form
 from app.domain.trajectories import Joining
 from app.store.engine import is_postgres, open_writer
 from app.store.store import Store
 from tests.contracts.store_cases import using
-from tests.contracts.test_store_plans import Statement, indexes_of
+from tests.contracts.test_store_plans import Statement, indexes_of, statements_made
 from tests.contracts.test_store_trajectories import TRAINER, packed
 
 LINE = "ix_trajectory_groups_line"
@@ -49,12 +48,6 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         with engine.begin() as connection:
             connection.execute(text("ANALYZE"))
     engine.dispose()
-    seen: list[Statement] = []
-
-    def saw(_c: object, _cursor: object, statement: str, parameters: Any, _context: object, many: bool) -> None:
-        if statement.startswith(("SELECT", "UPDATE", "DELETE")):
-            seen.append((statement, parameters[0] if many else parameters))
-
     calls: dict[str, Awaitable[object]] = {
         "add": queue.add("r1", [packed("new")]),
         "take": queue.take("r1", "life", [1], form),
@@ -62,16 +55,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "latest": queue.latest("r1"),
         "seen": queue.seen("r1", 0),
     }
-    made: dict[str, list[Statement]] = {}
-    event.listen(Engine, "before_cursor_execute", saw)
-    try:
-        for name, call in calls.items():
-            await call
-            made[name] = list(seen)
-            seen.clear()
-    finally:
-        event.remove(Engine, "before_cursor_execute", saw)
-    return made
+    return await statements_made(calls)
 
 
 def test_hot_queries_use_their_indexes(store_url: str) -> None:
