@@ -22,6 +22,7 @@ from app.domain.groups import (
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult, Rubric
 from app.domain.lorebooks import Lorebook
 from app.domain.pass_rates import TaskOutcome
+from app.domain.programs import Execution, Program
 from app.domain.runs import HeldLease, Lease, PanelOptions, Pin, Run, ScoringOptions, Slot, Stream
 from app.domain.scores import Score
 from app.domain.sources import Dataset
@@ -171,12 +172,28 @@ class NoWorkers:
         raise WorkerFailed(f"{function.__qualname__}: no workers were given")
 
 
+class Programs(Protocol):
+    """Where programs of strangers are run, each in a process of its own that is kept from everything else."""
+
+    async def run(self, program: Program) -> Execution:
+        """Whatever the program does becomes an `Execution`. WorkerFailed when it could not be run: that is our fault.
+        Cancelling ends it."""
+
+
+class NoPrograms:
+    """For environments that run none: asking it is a mistake in what made the tools."""
+
+    async def run(self, program: Program) -> Execution:
+        raise WorkerFailed("no place to run programs was given")
+
+
 @dataclass(frozen=True)
 class Tools:
     """All that an environment gets from the outside while scoring."""
 
     panel: Panel
     workers: Workers = field(default_factory=NoWorkers)
+    programs: Programs = field(default_factory=NoPrograms)
 
 
 class Environment(Protocol):
@@ -191,6 +208,10 @@ class Environment(Protocol):
     """Only what changes prompt or reference; every field has a default."""
     rubric: ClassVar[Rubric | None] = None
     multi_turn: ClassVar[bool] = False
+    runs_programs: ClassVar[bool] = False
+    """Whether scoring runs what a model wrote: it then serves only where that is kept well apart, or is forced."""
+    chance: ClassVar[float] = 0.0
+    """At most this share of tasks is met by the gold of a task drawn at random that is not equivalent."""
     stats_label: ClassVar[str | None] = None
     """The metadata key, if any, by which its figures can be broken down: one with few values, all of them texts."""
     Draft: ClassVar[type[BaseModel] | None] = None
