@@ -17,6 +17,7 @@ Read in this order:
     simulations     small services with a state, for agents to work on
     transcripts     of episodes, replayed move by move
     service     the verbs: next_batch, step, score
+    generated   what environments share whose tasks are made
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
     sandbox     killable workers             policies    clients of inference servers

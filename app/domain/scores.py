@@ -1,10 +1,11 @@
 """Scores: a reward or the reason why there is none, and the parts it was made from."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
 from app.domain.values import FiniteNumber, Frozen, Unit
+from app.errors import ScoringFailed
 
 Outcome = Literal["scored", "pending", "unscored"]
 
@@ -86,6 +87,12 @@ class Score(Frozen):
     @classmethod
     def unscored(cls, reason: Reason, rationale: str = "") -> Self:
         return cls(outcome="unscored", reason=reason, rationale=rationale)
+
+    @classmethod
+    def after(cls, error: ScoringFailed) -> Self:
+        """What failed on our side is no score, and says why."""
+        known: dict[str, Reason] = {reason: reason for reason in get_args(Reason)}
+        return cls.unscored(known.get(error.reason, "internal"), error.detail)
 
     @classmethod
     def pending(cls) -> Self:

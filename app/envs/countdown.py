@@ -14,17 +14,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, Field
+from pydantic import Field, JsonValue
 
-from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Frozen, Split, WholeNumber
-from app.draws import Draws, drawn_apart
-from app.grading.committed import grade_committed
-from app.ports import Environment, Tools
+from app.domain.values import Frozen, WholeNumber
+from app.draws import Draws
+from app.generated import Generated, Level, Levelled
 from app.prompts import Phrasings
 
-_PHRASINGS = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
 _TOKEN = re.compile(r"\s*(?:([0-9]{1,6})|([-+*/()×÷·−]))")
 _PLAIN = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-"})
 _OPERATIONS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
@@ -35,12 +31,12 @@ _OPERATIONS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
 }
 MOST_TOKENS = 60
 LARGE = (25, 50, 75, 100)
-TEST_SIZE = 1_000
+_NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"easy": (3,), "medium": (4,), "hard": (5, 6)}
 
 
-class Params(Frozen):
-    numbers: Annotated[WholeNumber, Field(ge=3, le=6)] = 4
-    """How many numbers there are: the more, the harder."""
+class Params(Levelled):
+    numbers: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
+    """How many numbers there are. Unless it is said, three where it is easy, four, and five or six where it is hard."""
     highest: Annotated[WholeNumber, Field(ge=20, le=9999)] = 200
     """The largest target."""
 
@@ -51,69 +47,50 @@ class Puzzle(Frozen):
     solution: str
 
 
-class Countdown(Environment):
+class Countdown(Generated[Puzzle, Params]):
     name: ClassVar[str] = "countdown"
-    version: ClassVar[str] = "1"
-    Params: ClassVar[type[BaseModel]] = Params
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return {"prompts": _PHRASINGS.digest}
+    def make(self, draws: Draws, level: Level, params: Params) -> Puzzle:
+        return _puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest)
 
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        return TEST_SIZE if split == "test" else None
+    def key(self, made: Puzzle) -> str:
+        return f"{sorted(made.numbers)} {made.target}"
 
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        chosen = Params.model_validate(params, from_attributes=True)
-        seed = f"countdown {chosen.numbers} {chosen.highest} {index}"
-        puzzle = drawn_apart(seed, split == "test", lambda draws: _puzzle(draws, chosen), _key)
-        shown = ", ".join(map(str, puzzle.numbers))
-        prompt = _PHRASINGS.say(Draws(f"{seed} {split}"), numbers=shown, target=puzzle.target)
-        return Task(
-            messages=(Message(role="user", content=prompt),),
-            metadata={"numbers": len(puzzle.numbers)},
-            reference=puzzle.model_dump(mode="json"),
-        )
+    def slots(self, made: Puzzle) -> Mapping[str, str | int]:
+        return {"numbers": ", ".join(map(str, made.numbers)), "target": made.target}
 
-    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        puzzle = Puzzle.model_validate(task.reference)
-        return [grade_committed(completion.answer, lambda answer: _fault(answer, puzzle)) for completion in group]
+    def metadata(self, made: Puzzle) -> dict[str, JsonValue]:
+        return {"numbers": len(made.numbers)}
 
-    def gold(self, task: Task) -> Completion:
-        return Completion(text=f"<answer>{Puzzle.model_validate(task.reference).solution}</answer>")
+    def fault(self, answer: str, made: Puzzle) -> str:
+        try:
+            tokens = _tokens(answer)
+            used = sorted(int(token) for token in tokens if token.isdecimal())
+            value = _value(tokens)
+        except (ValueError, ZeroDivisionError) as error:
+            return str(error) if isinstance(error, ValueError) else "it divides by zero"
+        if used != sorted(made.numbers):
+            return "it does not use every number exactly once"
+        return "" if value == made.target else f"its value is {value}, which is not the target"
 
-    def equivalent(self, one: Task, other: Task) -> bool:
-        return _key(Puzzle.model_validate(one.reference)) == _key(Puzzle.model_validate(other.reference))
+    def solution(self, made: Puzzle) -> str:
+        return made.solution
 
 
-def _puzzle(draws: Draws, params: Params) -> Puzzle:
+def _puzzle(draws: Draws, count: int, highest: int) -> Puzzle:
     """Built from its solution: two numbers at a time are joined until one is left."""
     while True:
-        numbers = [draws.one(LARGE) if draws.chance(20) else 1 + draws.below(12) for _ in range(params.numbers)]
+        numbers = [draws.one(LARGE) if draws.chance(20) else 1 + draws.below(12) for _ in range(count)]
         left = [(Fraction(number), str(number)) for number in draws.shuffled(numbers)]
         while len(left) > 1:
             (first, said), (second, says) = left.pop(draws.below(len(left))), left.pop(draws.below(len(left)))
             sign = draws.one([sign for sign in "+-*/" if sign != "/" or (second and not (first / second) % 1)])
             left.append((_OPERATIONS[sign](first, second), f"({said} {sign} {says})"))
         value, solution = left[0]
-        if value.denominator == 1 and 10 <= value <= params.highest and int(value) not in numbers:
+        if value.denominator == 1 and 10 <= value <= highest and int(value) not in numbers:
             return Puzzle(numbers=tuple(numbers), target=int(value), solution=solution)
-
-
-def _key(puzzle: Puzzle) -> str:
-    return f"{sorted(puzzle.numbers)} {puzzle.target}"
-
-
-def _fault(answer: str, puzzle: Puzzle) -> str:
-    try:
-        tokens = _tokens(answer)
-        used = sorted(int(token) for token in tokens if token.isdecimal())
-        value = _value(tokens)
-    except (ValueError, ZeroDivisionError) as error:
-        return str(error) if isinstance(error, ValueError) else "it divides by zero"
-    if used != sorted(puzzle.numbers):
-        return "it does not use every number exactly once"
-    return "" if value == puzzle.target else f"its value is {value}, which is not the target"
 
 
 def _tokens(answer: str) -> list[str]:

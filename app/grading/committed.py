@@ -8,11 +8,13 @@
 `7`, `the answer is 7`                                 none: mentioned, not committed
 """
 
+import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from app.domain.scores import Score
+from app.errors import ScoringFailed
 from app.grading.replies import spoken
 
 MOST_CHARACTERS = 10_000
@@ -58,10 +60,31 @@ def grade_committed(reply: str, fault: Callable[[str], str]) -> Score:
     """1 when `fault` finds nothing wrong with the committed answer. It is given that answer, untrusted, and returns
     what is wrong in words of ours, which never say what was expected; the empty text when it is right."""
     answer = committed(reply)
+    return _without_answer(answer) if answer.text is None else _graded(fault(answer.text))
+
+
+async def grade_committed_elsewhere(replies: Sequence[str], fault: Callable[[str], Awaitable[str]]) -> list[Score]:
+    """The same, all at once, where a worker has to look for the fault. An answer that could not be looked at
+    (ScoringFailed) is unscored, with the reason; the others are not affected."""
+    return list(await asyncio.gather(*(_elsewhere(reply, fault) for reply in replies)))
+
+
+async def _elsewhere(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
+    answer = committed(reply)
     if answer.text is None:
-        score = Score.exact(False, rationale=_WHY[answer.flags[-1]])
-        return score.model_copy(update={"flags": answer.flags})
-    wrong = fault(answer.text)
+        return _without_answer(answer)
+    try:
+        return _graded(await fault(answer.text))
+    except ScoringFailed as error:
+        return Score.after(error)
+
+
+def _without_answer(answer: Committed) -> Score:
+    score = Score.exact(False, rationale=_WHY[answer.flags[-1]])
+    return score.model_copy(update={"flags": answer.flags})
+
+
+def _graded(wrong: str) -> Score:
     return Score.exact(not wrong, rationale=wrong or "correct")
 
 

@@ -8,7 +8,7 @@ from app.domain.groups import TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult
 from app.domain.model_names import same_model
 from app.domain.runs import Policy, ScoringOptions
-from app.domain.scores import Reason, Score
+from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
 from app.ports import Backed, Environment, Panel, Panels, Tools, Workers
@@ -100,7 +100,7 @@ async def _scores(environment: Environment, task: Task, whole: Sequence[Completi
 def unscored_for(error: Exception, what: str) -> Score:
     """What is said of a completion after this error. One that nobody foresaw is logged, and told in general words."""
     if isinstance(error, ScoringFailed):
-        return Score.unscored(_reason(error), error.detail)
+        return Score.after(error)
     if isinstance(error, EnvironmentUnavailable | NotFound):
         return Score.unscored("environment_unavailable", error.detail)
     if isinstance(error, GatewayError):
@@ -175,15 +175,6 @@ class Scorer:
             judge = self._panels.judges.get(name)
             if isinstance(judge, Backed):
                 yield judge.fallback.name, judge.fallback.model
-
-
-def _reason(error: ScoringFailed) -> Reason:
-    known: dict[str, Reason] = {
-        "judge_failed": "judge_failed",
-        "verifier_failed": "verifier_failed",
-        "verifier_killed": "verifier_killed",
-    }
-    return known.get(error.reason, "internal")
 
 
 def _all(count: int, score: Score) -> Judged:

@@ -1,8 +1,18 @@
 """What a reply commits to between answer tags."""
 
+import asyncio
+
 import pytest
 
-from app.grading.committed import MOST_CHARACTERS, Committed, committed, grade_committed
+from app.domain.scores import Score
+from app.errors import WorkExceeded
+from app.grading.committed import (
+    MOST_CHARACTERS,
+    Committed,
+    committed,
+    grade_committed,
+    grade_committed_elsewhere,
+)
 
 NONE = Committed(None, ("no_answer",))
 DIFFER = Committed(None, ("conflicting_answers",))
@@ -55,3 +65,17 @@ def test_what_is_committed(reply: str, expected: Committed) -> None:
 def test_what_it_earns(reply: str, reward: float, rationale: str, flags: tuple[str, ...]) -> None:
     score = grade_committed(reply, lambda answer: "" if answer == "7" else "it is not seven")
     assert (score.reward, score.rationale, score.flags) == (reward, rationale, flags)
+
+
+def test_what_is_looked_at_elsewhere_fails_alone() -> None:
+    async def fault(answer: str) -> str:
+        if answer == "9":
+            raise WorkExceeded("it took too long", limit="seconds")
+        return "" if answer == "7" else "it is not seven"
+
+    replies = ["<answer>7</answer>", "<answer>9</answer>", "7"]
+    assert asyncio.run(grade_committed_elsewhere(replies, fault)) == [
+        Score.exact(True, rationale="correct"),
+        Score.unscored("verifier_killed", rationale="it took too long"),
+        grade_committed("7", lambda _: ""),
+    ]

@@ -57,8 +57,18 @@ def test_an_expression_is_read_and_worked_out(answer: str, expected: str) -> Non
     assert rationale(answer) == expected
 
 
-@pytest.mark.parametrize("numbers", [3, 6])
-def test_harder_puzzles_have_more_numbers(numbers: int) -> None:
-    tasks = [Countdown().task("train", index, Params(numbers=numbers)) for index in range(100)]
+@pytest.mark.parametrize(
+    ("params", "numbers"),
+    [
+        (Params(numbers=3), {3}),
+        (Params(numbers=6), {6}),
+        (Params(level="easy"), {3}),
+        (Params(level="medium"), {4}),
+        (Params(level="hard"), {5, 6}),
+        (Params(), {3, 4, 5, 6}),
+    ],
+)
+def test_harder_puzzles_have_more_numbers(params: Params, numbers: set[int]) -> None:
+    tasks = [Countdown().task("train", index, params) for index in range(100)]
     puzzles = [Puzzle.model_validate(task.reference) for task in tasks]
-    assert {(len(puzzle.numbers), puzzle.target <= 200) for puzzle in puzzles} == {(numbers, True)}
+    assert {(len(puzzle.numbers), puzzle.target <= 200) for puzzle in puzzles} == {(one, True) for one in numbers}
