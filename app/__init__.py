@@ -18,6 +18,7 @@ Read in this order:
     transcripts     of episodes, replayed move by move
     service     the verbs: next_batch, step, score
     generated   what environments share whose tasks are made
+    conformance what every environment must do, and how that is checked
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
     sandbox     killable workers             policies    clients of inference servers

@@ -1,0 +1,1 @@
+"""What every environment must do, whoever wrote it: checks that the tests and `atropos-envs envs check` share."""
