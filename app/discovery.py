@@ -1,8 +1,11 @@
 """What stands in a folder or behind an entry point, by name."""
 
 import importlib
+import importlib.util
 import pkgutil
+import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from types import ModuleType
 
 import app.envs
@@ -25,6 +28,22 @@ def discover() -> dict[str, type[Environment]]:
     return named
 
 
+def environment_in(file: Path) -> type[Environment]:
+    """The one environment of a Python file, wherever it lies. FileNotFoundError without the file; ValueError when it
+    holds none or several, or breaks while it is read."""
+    try:
+        module = _module_of(file.resolve(strict=True))
+    except FileNotFoundError:
+        raise
+    except Exception as error:  # another's code may raise whatever it likes
+        raise ValueError(f"{file} cannot be read: {type(error).__name__}: {error}") from error
+    found = _environments_in(module)
+    if len(found) != 1:
+        names = ", ".join(one.__name__ for one in found) or "none"
+        raise ValueError(f"{file} should hold one environment, a class that inherits from Environment; it has {names}")
+    return found[0]
+
+
 def brought_retriever(name: str) -> Retriever:
     """Made by the entry point of that name in `atropos_environments.retrievers`, which is called without arguments.
     ValueError when there is none, or nothing comes of it."""
@@ -39,6 +58,26 @@ def brought_retriever(name: str) -> Retriever:
     if not callable(getattr(made, "retrieve", None)):
         raise ValueError(f"rag.retriever is {name!r}, which is no retriever: it has no method retrieve")
     return made
+
+
+def _module_of(file: Path) -> ModuleType:
+    """Imported by the name that it has in its package, where workers find its functions; else by a name of its own."""
+    packages = [file.stem] if file.stem != "__init__" else []
+    folder = file.parent
+    while (folder / "__init__.py").is_file():
+        packages.insert(0, folder.name)
+        folder = folder.parent
+    name = ".".join(packages)
+    known = importlib.util.find_spec(name) if len(packages) > 1 or file.stem == "__init__" else None
+    if known is not None and known.origin is not None and Path(known.origin) == file:
+        return importlib.import_module(name)
+    spec = importlib.util.spec_from_file_location(f"environment_of_{packages[-1]}", file)
+    if spec is None or spec.loader is None:
+        raise ValueError("it is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def _modules_in(package: ModuleType) -> list[ModuleType]:

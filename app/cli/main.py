@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.demo import demo
+from app.cli.envs.command import envs
 from app.cli.judges import judges
 from app.cli.process.command import process
 from app.cli.rescore import rescore
@@ -34,6 +35,7 @@ cli = typer.Typer(
 cli.command()(demo)
 cli.command()(process)
 cli.command()(rescore)
+cli.add_typer(envs, name="envs")
 cli.add_typer(sheets, name="sheets")
 cli.add_typer(worlds, name="worlds")
 cli.add_typer(judges, name="judges")

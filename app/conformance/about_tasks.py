@@ -2,22 +2,23 @@
 
 import inspect
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
 from app.conformance.findings import Finding
-from app.conformance.subject import SPLITS, Subject, excerpt, prompt_of
+from app.conformance.subject import SPLITS, Depth, Subject, digest_of_sample, excerpt, prompt_of
 from app.domain.values import Name
 
 DISTINCT: Final = 0.98
 """Of the prompts that are looked at, at least."""
 MOST_LABELS: Final = 200
 """Values by which figures can be broken down."""
-
-Elsewhere = Mapping[str, str]
-"""By split, the digest of its first tasks as another process made them."""
+_PURE = (
+    "Take all chance from `app.draws.Draws`, with a seed made of split, params and index. Time, `random`, `hash` and "
+    "the order of sets differ between processes."
+)
 
 
 async def says_what_it_is(subject: Subject) -> AsyncIterator[Finding]:
@@ -59,9 +60,17 @@ async def the_same_bytes(subject: Subject) -> AsyncIterator[Finding]:
                     task=str(one),
                     expected="the same task from the same index, however often it is made",
                     came=f"{excerpt(prompt_of(one.task))}, then {excerpt(prompt_of(again.task))}",
-                    mend="Take all chance from `app.draws.Draws` with a seed made of split, params and index. "
-                    "Time, `random`, `hash` and the order of sets differ between processes.",
+                    mend=_PURE,
                 )
+    told = {} if subject.elsewhere is None else await subject.elsewhere()
+    for split, elsewhere in told.items():
+        if elsewhere != digest_of_sample(subject.environment, split):
+            yield Finding(
+                task=f"{split} 0 to {Depth.sample - 1}",
+                expected="the same tasks in every process",
+                came="others in a process of its own",
+                mend=_PURE,
+            )
 
 
 async def splits_stay_apart(subject: Subject) -> AsyncIterator[Finding]:

@@ -1,7 +1,7 @@
 """What is examined: an environment, opened twice, with what it scores with."""
 
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
 from app.draws import Draws
 from app.ports import Environment, Tools
+from app.prompts import digest
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "test")
 LOW: Final = 0.35
@@ -66,6 +67,10 @@ def nobody_watches() -> None:
     pass
 
 
+Elsewhere = Callable[[], Awaitable[Mapping[Split, str]]]
+"""By split, the `digest_of_sample` that another process comes to."""
+
+
 class Subject:
     """`again` is the same environment, opened a second time. `watch` is called for each completion that is scored."""
 
@@ -76,7 +81,10 @@ class Subject:
         tools: Tools,
         depth: Depth | None = None,
         watch: Callable[[], None] = nobody_watches,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
+        """`elsewhere` is None where no other process is asked."""
+        self.elsewhere = elsewhere
         self.environment = environment
         self.again = again
         self.depth = depth or Depth()
@@ -126,7 +134,7 @@ class Subject:
         return scores
 
     async def strangers(self) -> list[Met]:
-        """Each task with the right answer of another one, drawn at random, that is not equivalent. Scored once."""
+        """Each task with the right answer of another one, drawn at random. Scored once."""
         if self._met is None:
             self._met = [met for split in SPLITS for met in await self._strangers(split)]
         return self._met
@@ -140,9 +148,8 @@ class Subject:
         order = Draws(f"strangers {split}").shuffled(known)
         met: list[Met] = []
         for (one, _), (other, foreign) in zip(order, [*order[1:], *order[:1]], strict=True):
-            if not self.environment.equivalent(one.task, other.task):
-                (score,) = await self.score(one, [foreign])
-                met.append(Met(one, other, score.reward))
+            (score,) = await self.score(one, [foreign])
+            met.append(Met(one, other, score.reward))
         return met
 
     def _made(
@@ -156,6 +163,14 @@ class Subject:
                 yield Numbered(split, index, environment.task(split, index, params))
         except Exception as error:  # whatever an environment may raise
             raise Broke(error, "making a task", f"{split} {index}") from error
+
+
+def digest_of_sample(environment: Environment, split: Split, count: int = Depth.sample) -> str:
+    """Of the first tasks of a split as they are handed out and kept."""
+    params = environment.Params()
+    size = environment.size(split, params)
+    indexes = range(count if size is None else min(count, size))
+    return digest([environment.task(split, index, params).model_dump(mode="json") for index in indexes])
 
 
 def prompt_of(task: Task) -> str:

@@ -1,0 +1,78 @@
+"""The checks over one environment, with everything real that they need: judges, workers, places for programs."""
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final
+
+from app.conformance.checks import CHECKS, Check, checked
+from app.conformance.figures import measured
+from app.conformance.findings import Checked, Figures, Report
+from app.conformance.subject import Broke, Depth, Elsewhere, Subject, nobody_watches
+from app.domain.runs import ScoringOptions
+from app.judges.panels import ConfiguredPanels
+from app.ports import Datasets, Environment, Tools
+from app.sandbox.pool import ProcessWorkers, usual_size
+from app.service.judging import NoPanel
+from app.sources.configured import ConfiguredDatasets
+
+NOTHING_CONFIGURED: Final[Datasets] = ConfiguredDatasets({})
+
+
+@dataclass(frozen=True)
+class Watching:
+    """What is told while checks run."""
+
+    begins: Callable[[Check], None] = field(default=lambda check: None)
+    scored: Callable[[], None] = nobody_watches
+
+
+async def examined(kind: type[Environment], check: Check, depth: Depth | None = None) -> Checked:
+    """One check over an environment for which nothing is configured; for tests."""
+    async with tools_for(kind) as tools:
+        one, again = _opened(kind)
+        return await checked(Subject(one, again, tools, depth), check)
+
+
+async def reported(
+    kind: type[Environment], datasets: Datasets, depth: Depth, watching: Watching, elsewhere: Elsewhere
+) -> Report:
+    """Every check, and figures. EnvironmentUnavailable when its data cannot be read."""
+    async with tools_for(kind) as tools:
+        subject = Subject(kind.open(datasets), kind.open(datasets), tools, depth, watching.scored, elsewhere)
+        done: list[Checked] = []
+        for check in CHECKS:
+            watching.begins(check)
+            done.append(await checked(subject, check))
+        return Report(
+            environment=kind.name,
+            version=kind.version,
+            source=f"{kind.__module__}.{kind.__qualname__}",
+            passed=all(one.passed for one in done),
+            checks=tuple(done),
+            figures=await _figures(subject),
+        )
+
+
+@contextlib.asynccontextmanager
+async def tools_for(kind: type[Environment]) -> AsyncIterator[Tools]:
+    """As the service gives them, but that the judge without a model judges: it is free, and says the same twice."""
+    workers = ProcessWorkers(usual_size())
+    panel = NoPanel() if kind.rubric is None else ConfiguredPanels({}, {}).panel(kind.name, ScoringOptions())
+    try:
+        yield Tools(panel=panel, workers=workers)
+    finally:
+        await workers.close()
+
+
+async def _figures(subject: Subject) -> Figures | None:
+    try:
+        return await measured(subject)
+    except Broke:  # a check says so
+        return None
+
+
+@lru_cache(maxsize=64)
+def _opened(kind: type[Environment]) -> tuple[Environment, Environment]:
+    return kind.open(NOTHING_CONFIGURED), kind.open(NOTHING_CONFIGURED)

@@ -1,0 +1,50 @@
+"""An environment by what somebody types: its name, or the file that it is in."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from app.discovery import discover, environment_in
+from app.ports import Environment
+
+
+@dataclass(frozen=True)
+class Found:
+    kind: type[Environment]
+    where: str
+    """What finds it again in another process."""
+
+
+def found(where: str) -> Found:
+    """ValueError in words when there is no such environment, or its code breaks."""
+    if where.endswith(".py") or "/" in where:
+        return _in_file(Path(where))
+    known = all_environments()
+    if where not in known:
+        raise ValueError(
+            f"there is no environment {where!r}; there are {', '.join(sorted(known))}. A file is given by its path, "
+            f"such as ./{where}.py"
+        )
+    return Found(known[where], where)
+
+
+def all_environments() -> dict[str, type[Environment]]:
+    """ValueError when the code of one breaks while it is read."""
+    try:
+        return discover()
+    except Exception as error:  # another's code may raise whatever it likes
+        raise ValueError(f"an environment cannot be read: {' <- '.join(_said(error))}") from error
+
+
+def _in_file(file: Path) -> Found:
+    inside = file / "__init__.py" if file.is_dir() else file
+    try:
+        return Found(environment_in(inside), str(inside.resolve()))
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {inside}") from None
+
+
+def _said(error: BaseException | None) -> Iterator[str]:
+    while error is not None:
+        yield f"{type(error).__name__}: {error}"
+        error = error.__cause__

@@ -1,0 +1,133 @@
+"""`atropos-envs envs new`: an environment that does what every one must, to begin with."""
+
+import keyword
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import app.envs.community
+from app.prompts import Template
+
+_TEMPLATES: Final = Path(__file__).parent / "templates"
+_NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+LONGEST_NAME: Final = 40
+_FILES_OF_ONE: Final[Mapping[bool, Mapping[str, str]]] = {
+    False: {"{name}.py": "verified.py.j2", "{name}/prompts.yaml": "prompts.yaml.j2"},
+    True: {
+        "{name}.py": "judged.py.j2",
+        "{name}/prompts.yaml": "judged_prompts.yaml.j2",
+        "{name}/rubric.yaml": "rubric.yaml.j2",
+    },
+}
+"""By whether it is judged: where a file goes, and what it is made from."""
+_FILES_OF_A_PACKAGE: Final[Mapping[str, str]] = {
+    "pyproject.toml": "pyproject.toml.j2",
+    "README.md": "README.md.j2",
+    "tests/test_{name}.py": "test_package.py.j2",
+}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    name: str
+    folder: Path | None = None
+    """None for the usual place."""
+    package: bool = False
+    judged: bool = False
+
+
+@dataclass(frozen=True)
+class Made:
+    files: tuple[Path, ...]
+    next_steps: str
+
+
+def make(wanted: Wanted, taken: Collection[str]) -> Made:
+    """Writes everything or nothing. ValueError in words for a name that cannot be, or is `taken`, for files that are
+    there already, and where there is no usual place."""
+    _check_name(wanted.name, taken)
+    folder = _folder(wanted)
+    texts = {folder / place: text for place, text in _texts(wanted).items()}
+    there = [str(path) for path in texts if path.exists()]
+    if there:
+        raise ValueError(f"there already: {', '.join(there)}; nothing was written")
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return Made(tuple(map(_shown, texts)), _next_steps(wanted, folder))
+
+
+def module_of(name: str) -> str:
+    """Of a package of its own: names of environments may be those of other modules."""
+    return f"atropos_envs_{name}"
+
+
+def _check_name(name: str, taken: Collection[str]) -> None:
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"{name!r} cannot be the name of an environment: it is at most {LONGEST_NAME} small letters, digits and _, "
+            "begins with a letter, and is no word of Python, such as tide_tables"
+        )
+    if name in taken:
+        raise ValueError(f"there is an environment {name!r} already; names are unique")
+
+
+def _folder(wanted: Wanted) -> Path:
+    if wanted.package:
+        return (wanted.folder or Path()) / module_of(wanted.name).replace("_", "-")
+    if wanted.folder is not None:
+        return wanted.folder
+    community = Path(app.envs.community.__path__[0])
+    if not (community.parents[2] / "pyproject.toml").is_file():
+        raise ValueError("this is an installed package, no checkout: say --path FOLDER, or --package")
+    return community
+
+
+def _texts(wanted: Wanted) -> dict[str, str]:
+    """By place within the folder."""
+    values = {
+        "name": wanted.name,
+        "title": wanted.name.replace("_", " ").capitalize(),
+        "class_name": "".join(part.capitalize() for part in wanted.name.split("_")),
+        "module": module_of(wanted.name),
+        "distribution": module_of(wanted.name).replace("_", "-"),
+        "beside": "parent" if wanted.package else 'with_suffix("")',
+        "service_version": version("atropos-environments"),
+    }
+    sources = dict(_FILES_OF_ONE[wanted.judged])
+    if wanted.package:
+        sources = {_in_package(place): source for place, source in sources.items()} | dict(_FILES_OF_A_PACKAGE)
+    return {
+        place.format(**values): Template.read(_TEMPLATES / source).render(**values) + "\n"
+        for place, source in sources.items()
+    }
+
+
+def _in_package(place: str) -> str:
+    """`{name}.py` is the package itself, and what lies in `{name}` beside it lies in the package."""
+    return "src/{module}/" + ("__init__.py" if place == "{name}.py" else place.removeprefix("{name}/"))
+
+
+def _shown(path: Path) -> Path:
+    """As short as it can be said from here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def _next_steps(wanted: Wanted, folder: Path) -> str:
+    shown = _shown(folder)
+    if wanted.package:
+        steps = (
+            f"python -m pip install -e {shown}    # beside atropos-environments, which then serves it",
+            f"atropos-envs envs check {wanted.name}",
+            "atropos-envs serve",
+        )
+    elif wanted.folder is None:
+        steps = (f"atropos-envs envs check {wanted.name}", "atropos-envs serve")
+    else:
+        steps = (f"atropos-envs envs check {shown / wanted.name}.py",)
+    told = "\n".join(f"    {step}" for step in steps)
+    return f"It passes as it is. Change it bit by bit, and check it each time:\n{told}\nCONTRIBUTING.md is the guide."
