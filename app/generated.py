@@ -55,8 +55,7 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         """Pure: all chance comes from `draws`. Called again, with others, until the task is one of its split."""
 
     def key(self, made: MadeT) -> str:
-        """Equal for what is the same task, however it is put: decides the split, and whether answers are exchangeable.
-        The whole of `made` unless overridden."""
+        """Equal for what is the same task, however it is put: decides the split. The whole of `made` unless overridden."""
         return made.model_dump_json()
 
     @abstractmethod
@@ -113,11 +112,12 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         made = self.made(task)
         return [grade_committed(completion.answer, lambda answer: self.fault(answer, made)) for completion in group]
 
-    def gold(self, task: Task) -> Completion | None:
+    def gold(self, task: Task) -> Completion:
         return Completion(text=f"<answer>{self.solution(self.made(task))}</answer>")
 
     def equivalent(self, one: Task, other: Task) -> bool:
-        return self.key(self.made(one)) == self.key(self.made(other))
+        first, second = self.made(one), self.made(other)
+        return self.key(first) == self.key(second) or self.solution(first) == self.solution(second)
 
     def made(self, task: Task) -> MadeT:
         return cast("MadeT", self.Made.model_validate(task.reference))

@@ -58,6 +58,7 @@ class Row(BaseModel):
 class Gsm8k(Environment):
     name: ClassVar[str] = "gsm8k"
     version: ClassVar[str] = "1"
+    chance: ClassVar[float] = 0.01
 
     def __init__(self, source: Dataset[Row] | WordProblems) -> None:
         self._source = source

@@ -13,29 +13,31 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
-from app.domain.values import Frozen, Split, WholeNumber
-from app.draws import Draws, drawn_apart
+from app.domain.values import Frozen, WholeNumber
+from app.draws import Draws
 from app.errors import InvalidRequest
+from app.generated import Generated, Level, Levelled
 from app.grading.committed import committed
-from app.ports import Environment, Tools
+from app.ports import Tools
 from app.prompts import Phrasings
 from app.transcripts import forged, replayed, turn_after
 
-_PHRASINGS = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
 LETTERS = "ABCDEFGH"
-TEST_SIZE = 500
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (3, 5), "medium": (4, 6), "hard": (5, 8)}
+"""Pegs and colours."""
 
 
-class Params(Frozen):
-    pegs: Annotated[WholeNumber, Field(ge=3, le=6)] = 4
-    colours: Annotated[WholeNumber, Field(ge=5, le=8)] = 6
-    """Different letters that a code may have."""
+class Params(Levelled):
+    pegs: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
+    """Letters of a code; unless it is said, 3, 4 or 5 by level."""
+    colours: Annotated[WholeNumber, Field(ge=5, le=8)] | None = None
+    """Different letters that a code may have; unless it is said, 5, 6 or 8 by level."""
     guesses: Annotated[WholeNumber, Field(ge=4, le=12)] = 8
 
 
@@ -59,48 +61,39 @@ class Game:
         return self.found or self.used == self.secret.guesses
 
 
-class Mastermind(Environment):
+class Mastermind(Generated[Secret, Params]):
     name: ClassVar[str] = "mastermind"
-    version: ClassVar[str] = "1"
-    Params: ClassVar[type[BaseModel]] = Params
+    version: ClassVar[str] = "2"
     multi_turn: ClassVar[bool] = True
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
+    test_size: ClassVar[int] = 500
+    chance: ClassVar[float] = 0.003
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return {"prompts": _PHRASINGS.digest}
+    def make(self, draws: Draws, level: Level, params: Params) -> Secret:
+        pegs, colours = _MEASURES[level]
+        letters = LETTERS[: params.colours or colours]
+        code = "".join(draws.one(letters) for _ in range(params.pegs or pegs))
+        return Secret(code=code, colours=len(letters), guesses=params.guesses)
 
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        return TEST_SIZE if split == "test" else None
+    def key(self, made: Secret) -> str:
+        return f"{made.colours} {made.code}"
 
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        chosen = Params.model_validate(params, from_attributes=True)
-        letters = LETTERS[: chosen.colours]
-        seed = f"mastermind {chosen.model_dump_json()} {index}"
+    def slots(self, made: Secret) -> Mapping[str, str | int]:
+        """The form of a guess is shown with letters of no game, so that it tells nothing and is worth nothing."""
+        pegs, colours = len(made.code), ", ".join(LETTERS[: made.colours])
+        return {"pegs": pegs, "colours": colours, "guesses": made.guesses, "form": "UVWXYZ"[:pegs]}
 
-        def drawn(draws: Draws) -> tuple[str, str]:
-            code = "".join(draws.one(letters) for _ in range(chosen.pegs))
-            example = "".join(draws.one([letter for letter in letters if letter != sign]) for sign in code)
-            said = _PHRASINGS.say(
-                draws, pegs=chosen.pegs, colours=", ".join(letters), guesses=chosen.guesses, example=example
-            )
-            return code, said
+    def turns(self, made: Secret) -> int:
+        return made.guesses
 
-        code, said = drawn_apart(seed, split == "test", drawn, lambda made: f"{chosen.pegs} {chosen.colours} {made[0]}")
-        secret = Secret(code=code, colours=chosen.colours, guesses=chosen.guesses)
-        return Task(
-            messages=(Message(role="user", content=f"Game {2 * index + (split == 'test')}. {said}"),),
-            max_turns=chosen.guesses,
-            reference=secret.model_dump(mode="json"),
-        )
+    def solution(self, made: Secret) -> str:
+        return made.code
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
         return turn_after(_played(task, messages), messages)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         return [_score(task, completion) for completion in group]
-
-    def gold(self, task: Task) -> Completion:
-        return Completion(text=f"<answer>{Secret.model_validate(task.reference).code}</answer>")
 
 
 def _score(task: Task, completion: Completion) -> Score:

@@ -11,26 +11,23 @@ there are options. Only one letter counts: a word that begins with it, two lette
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, JsonValue, TypeAdapter
 
-from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Frozen, Split, WholeNumber
-from app.draws import Draws, drawn_apart
-from app.grading.committed import grade_committed
+from app.domain.values import Frozen, WholeNumber
+from app.draws import Draws
+from app.generated import Generated, Level, Levelled
 from app.packaged import packaged_data
-from app.ports import Environment, Tools
 from app.prompts import Phrasings, digest_of_model
 
 _LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
 LETTERS = "ABCDEF"
 MOST_OPTIONS = len(LETTERS)
-TEST_SIZE = 1_000
 
 
 class Material(Frozen):
@@ -44,81 +41,93 @@ class Material(Frozen):
 
 
 _FOLDER = Path(__file__).with_suffix("")
-_PHRASINGS = Phrasings.read(_FOLDER / "prompts.yaml")
 _MATERIAL = packaged_data(_FOLDER / "material.yaml", TypeAdapter(Material))
 
 
-class Params(Frozen):
+class Size(Frozen):
+    most: int
+    """Of the numbers that are worked with, about."""
+    things: int
+    people: int
+    """Or places: at least as many as there are options."""
+
+
+_SIZES: Final[Mapping[Level, Size]] = {
+    "easy": Size(most=80, things=5, people=3),
+    "medium": Size(most=400, things=9, people=6),
+    "hard": Size(most=9_000, things=14, people=6),
+}
+
+
+class Params(Levelled):
     options: Annotated[WholeNumber, Field(ge=3, le=6)] = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`options` are all different, the right one first."""
+
+    topic: str
+    text: str
+    options: tuple[str, ...]
 
 
 class Question(Frozen):
     topic: str
     text: str
     options: tuple[str, ...]
-    """All different, the right one first."""
+    right: int
+    """Which option is right, counted from 0."""
 
 
-class Mcqa(Environment):
+class Mcqa(Generated[Question, Params]):
     name: ClassVar[str] = "mcqa"
-    version: ClassVar[str] = "1"
-    Params: ClassVar[type[BaseModel]] = Params
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(_MATERIAL)}
     stats_label: ClassVar[str | None] = "topic"
+    chance: ClassVar[float] = 0.2
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return {"prompts": _PHRASINGS.digest, "material": digest_of_model(_MATERIAL)}
-
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        return TEST_SIZE if split == "test" else None
-
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        chosen = Params.model_validate(params, from_attributes=True)
-        seed = f"mcqa {index}"
-        asked = drawn_apart(
-            seed,
-            split == "test",
-            lambda draws: draws.one(_TOPICS)(draws, chosen.options),
-            lambda made: made.text,
-        )
-        draws = Draws(f"{seed} {split} {chosen.options}")
+    def make(self, draws: Draws, level: Level, params: Params) -> Question:
+        asked = draws.one(_TOPICS)(draws, params.options, _SIZES[level])
         options = draws.shuffled(asked.options)
-        listed = "\n".join(f"{letter}. {option}" for letter, option in zip(LETTERS, options, strict=False))
-        return Task(
-            messages=(Message(role="user", content=_PHRASINGS.say(draws, question=asked.text, options=listed)),),
-            metadata={"topic": asked.topic},
-            reference=LETTERS[options.index(asked.options[0])],
-        )
+        right = options.index(asked.options[0])
+        return Question(topic=asked.topic, text=asked.text, options=tuple(options), right=right)
 
-    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        right = str(task.reference)
-        return [grade_committed(completion.answer, lambda answer: _fault(answer, right)) for completion in group]
+    def key(self, made: Question) -> str:
+        return made.text
 
-    def gold(self, task: Task) -> Completion:
-        return Completion(text=f"<answer>{task.reference}</answer>")
+    def slots(self, made: Question) -> Mapping[str, str | int]:
+        listed = (f"{letter}. {option}" for letter, option in zip(LETTERS, made.options, strict=False))
+        return {"question": made.text, "options": "\n".join(listed)}
+
+    def metadata(self, made: Question) -> dict[str, JsonValue]:
+        return {"topic": made.topic}
+
+    def fault(self, answer: str, made: Question) -> str:
+        letter = _LETTER.fullmatch(answer)
+        if letter is None:
+            return "it is not one letter"
+        return "" if letter[1].upper() == self.solution(made) else "it is another option"
+
+    def solution(self, made: Question) -> str:
+        return LETTERS[made.right]
 
 
-def _fault(answer: str, right: str) -> str:
-    letter = _LETTER.fullmatch(answer)
-    if letter is None:
-        return "it is not one letter"
-    return "" if letter[1].upper() == right else "it is another option"
-
-
-def _units(draws: Draws, options: int) -> Question:
+def _units(draws: Draws, options: int, size: Size) -> Asked:
     small, large, factor = draws.one(_MATERIAL.units)
-    count = 10 + draws.below(390)
-    return Question(
+    count = size.most // 40 + draws.below(size.most)
+    return Asked(
         topic="units",
         text=f"One {large} has {factor:,} {small}. How many {small} are as much as {count} times a {large}?",
         options=tuple(f"{(count + slip) * factor:,}" for slip in _slips(draws, options)),
     )
 
 
-def _dates(draws: Draws, options: int) -> Question:
+def _dates(draws: Draws, options: int, size: Size) -> Asked:
     first = date(1950, 1, 1) + timedelta(days=draws.below(36_525))
-    days = 10 + draws.below(190)
-    return Question(
+    days = size.most // 40 + draws.below(size.most // 2)
+    return Asked(
         topic="dates",
         text=f"Which date is {days} days after {_written(first)}?",
         options=tuple(_written(first + timedelta(days=days + slip)) for slip in _slips(draws, options)),
@@ -129,8 +138,8 @@ def _written(day: date) -> str:
     return f"{day.day} {_MATERIAL.months[day.month - 1]} {day.year}"
 
 
-def _sets(draws: Draws, options: int) -> Question:
-    one, other = set(draws.some(_MATERIAL.things, 9)), set(draws.some(_MATERIAL.things, 9))
+def _sets(draws: Draws, options: int, size: Size) -> Asked:
+    one, other = set(draws.some(_MATERIAL.things, size.things)), set(draws.some(_MATERIAL.things, size.things))
     first, second = draws.some(_MATERIAL.names, 2)
     found = {
         f"do {first} and {second} both have": one & other,
@@ -140,44 +149,44 @@ def _sets(draws: Draws, options: int) -> Question:
     }
     asked = draws.one(tuple(found))
     lists = [f"{name} has: {', '.join(sorted(things))}." for name, things in ((first, one), (second, other))]
-    return Question(
+    return Asked(
         topic="sets",
         text=f"{' '.join(lists)} How many different things {asked}?",
         options=tuple(str(len(found[asked]) + slip) for slip in _slips(draws, options, least=-len(found[asked]))),
     )
 
 
-def _orders(draws: Draws, options: int) -> Question:
-    people = draws.some(_MATERIAL.names, MOST_OPTIONS)
+def _orders(draws: Draws, options: int, size: Size) -> Asked:
+    people = draws.some(_MATERIAL.names, max(options, size.people))
     comparison = draws.one(_MATERIAL.comparisons)
     said = [f"{one} {comparison} {behind}." for one, behind in pairwise(people)]
     place = draws.below(len(people))
-    ordinal = ("first", "second", "third", "fourth", "fifth", "last")[place]
+    ordinal = ("last", "first", "second", "third", "fourth", "fifth")[(place + 1) % len(people)]
     right = people.pop(place)
-    return Question(
+    return Asked(
         topic="orders",
-        text=f"{' '.join(draws.shuffled(said))} When the six stand in a row so that everybody {comparison} all those "
+        text=f"{' '.join(draws.shuffled(said))} When all stand in a row so that everybody {comparison} all those "
         f"behind, who comes {ordinal}?",
         options=(right, *draws.some(people, options - 1)),
     )
 
 
-def _tables(draws: Draws, options: int) -> Question:
-    places = draws.some(_MATERIAL.places, MOST_OPTIONS)
+def _tables(draws: Draws, options: int, size: Size) -> Asked:
+    places = draws.some(_MATERIAL.places, max(options, size.people))
     first, second = draws.some(_MATERIAL.things, 2)
     stock = {place: (10 + draws.below(90), 10 + draws.below(90)) for place in places}
     rows = "\n".join(f"{place}: {one} {first}s, {two} {second}s" for place, (one, two) in stock.items())
     by_sum = sorted(places, key=lambda place: sum(stock[place]))
     if sum(stock[by_sum[-1]]) == sum(stock[by_sum[-2]]):
-        return _tables(draws, options)
-    return Question(
+        return _tables(draws, options, size)
+    return Asked(
         topic="tables",
         text=f"A shop in each town counts its stock.\n{rows}\nWhere are there most {first}s and {second}s together?",
         options=(by_sum[-1], *draws.some(by_sum[:-1], options - 1)),
     )
 
 
-_TOPICS: Final[Sequence[Callable[[Draws, int], Question]]] = (_units, _dates, _sets, _orders, _tables)
+_TOPICS: Final[Sequence[Callable[[Draws, int, Size], Asked]]] = (_units, _dates, _sets, _orders, _tables)
 
 
 def _slips(draws: Draws, options: int, least: int = -MOST_OPTIONS) -> tuple[int, ...]:

@@ -9,25 +9,21 @@ The other strings are never shown: fitting ones that were drawn from the form, a
 list of the examples earns nothing. Expressions run on RE2, whose time grows with the text and not with its powers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Frozen, Split, WholeNumber
-from app.draws import Draws, drawn_apart
-from app.grading.committed import grade_committed
+from app.domain.values import Frozen, WholeNumber
+from app.draws import Draws
+from app.generated import Generated, Level, Levelled
 from app.packaged import packaged_data
 from app.patterns import compiled
-from app.ports import Environment, Tools
 from app.prompts import Phrasings, digest
 
 _FOLDER = Path(__file__).with_suffix("")
-_PHRASINGS = Phrasings.read(_FOLDER / "prompts.yaml")
 _WORDS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
 _KINDS = {"digits": ("[0-9]", "0123456789"), "small letters": ("[a-z]", "bcefgijk"), "capitals": ("[A-Z]", "BCEFGHKT")}
 _MARKS = {"hyphen": "-", "underscore": "_", "full stop": ".", "colon": ":", "plus sign": "+"}
@@ -35,12 +31,12 @@ SHOWN = 3
 HIDDEN = 20
 FEWEST = 9
 """Strings of either kind, so that a list of those that are shown sorts most of them wrong."""
-TEST_SIZE = 1_000
+_PARTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
 
 
-class Params(Frozen):
-    parts: Annotated[WholeNumber, Field(ge=2, le=6)] = 3
-    """Of a string's form: the more, the harder."""
+class Params(Levelled):
+    parts: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
+    """Of a string's form; unless it is said, 2, 3 or 5 by level."""
 
 
 class Exercise(Frozen):
@@ -60,39 +56,38 @@ class Part:
     misses: Callable[[Draws], str]
 
 
-class RegexMatch(Environment):
+class RegexMatch(Generated[Exercise, Params]):
     name: ClassVar[str] = "regex_match"
-    version: ClassVar[str] = "1"
-    Params: ClassVar[type[BaseModel]] = Params
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return {"prompts": _PHRASINGS.digest, "words": digest(_WORDS)}
+    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+        return _exercise(draws, params.parts or _PARTS[level])
 
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        return TEST_SIZE if split == "test" else None
+    def key(self, made: Exercise) -> str:
+        return made.pattern
 
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        chosen = Params.model_validate(params, from_attributes=True)
-        seed = f"regex_match {chosen.parts} {index}"
-        made = drawn_apart(seed, split == "test", lambda draws: _exercise(draws, chosen.parts), lambda one: one.pattern)
-        prompt = _PHRASINGS.say(
-            Draws(f"{seed} {split}"),
-            parts="\n".join(f"{place}. {part}" for place, part in enumerate(made.parts, start=1)),
-            matching=", ".join(made.matching[:SHOWN]),
-            others=", ".join(made.others[:SHOWN]),
-        )
-        return Task(messages=(Message(role="user", content=prompt),), reference=made.model_dump(mode="json"))
+    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+        return {
+            "parts": "\n".join(f"{place}. {part}" for place, part in enumerate(made.parts, start=1)),
+            "matching": ", ".join(made.matching[:SHOWN]),
+            "others": ", ".join(made.others[:SHOWN]),
+        }
 
-    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        made = Exercise.model_validate(task.reference)
-        return [grade_committed(completion.answer, lambda answer: _fault(answer, made)) for completion in group]
+    def fault(self, answer: str, made: Exercise) -> str:
+        try:
+            expression = compiled(answer)
+            fitting = sum(expression.matches(text) for text in made.matching)
+            misfits = sum(expression.matches(text) for text in made.others)
+        except ValueError as error:
+            return str(error)
+        if fitting == len(made.matching) and not misfits:
+            return ""
+        return f"it matches {fitting} of {len(made.matching)} that fit, and {misfits} of {len(made.others)} that do not"
 
-    def gold(self, task: Task) -> Completion:
-        return Completion(text=f"<answer>{Exercise.model_validate(task.reference).pattern}</answer>")
-
-    def equivalent(self, one: Task, other: Task) -> bool:
-        return Exercise.model_validate(one.reference).pattern == Exercise.model_validate(other.reference).pattern
+    def solution(self, made: Exercise) -> str:
+        return made.pattern
 
 
 def _exercise(draws: Draws, count: int) -> Exercise:
@@ -168,15 +163,3 @@ def _listed(draws: Draws) -> Part:
         lambda draws: mark.join([word] * (1 + draws.below(most))),
         lambda draws: draws.one((mark.join([word] * (most + 1)), word + mark, word * 2, "")),
     )
-
-
-def _fault(answer: str, made: Exercise) -> str:
-    try:
-        expression = compiled(answer)
-        fitting = sum(expression.matches(text) for text in made.matching)
-        misfits = sum(expression.matches(text) for text in made.others)
-    except ValueError as error:
-        return str(error)
-    if fitting == len(made.matching) and not misfits:
-        return ""
-    return f"it matches {fitting} of {len(made.matching)} that fit, and {misfits} of {len(made.others)} that do not"

@@ -5,30 +5,27 @@
     reply    <think>copper maple otter; backwards …</think> <answer>reppoc elpam retto</answer>
     reward   1.0   exactly that
 
-White space around and between words counts as one space; everything else counts. `steps` is how many steps follow one
-another: later ones work on what earlier ones left.
+White space around and between words counts as one space; everything else counts. Later steps work on what earlier ones
+left.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import Field, TypeAdapter
 
-from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, Task
-from app.domain.values import Frozen, Split, WholeNumber
-from app.draws import Draws, drawn_apart
-from app.grading.committed import grade_committed
+from app.domain.values import Frozen, WholeNumber
+from app.draws import Draws
+from app.generated import Generated, Level, Levelled
 from app.packaged import packaged_data
-from app.ports import Environment, Tools
 from app.prompts import Phrasings, digest
 
 _FOLDER = Path(__file__).with_suffix("")
-_PHRASINGS = Phrasings.read(_FOLDER / "prompts.yaml")
 _WORDS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
-TEST_SIZE = 1_000
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 5), "medium": (2, 6), "hard": (4, 10)}
+"""Steps and words."""
 _TRIES = 40
 """Of steps on one line: what earlier steps left may be too short for another."""
 
@@ -36,10 +33,11 @@ Words = tuple[str, ...]
 Change = Callable[[Words, int], Words]
 
 
-class Params(Frozen):
-    steps: Annotated[WholeNumber, Field(ge=1, le=5)] = 2
-    words: Annotated[WholeNumber, Field(ge=3, le=20)] = 6
-    """In the line to begin with."""
+class Params(Levelled):
+    steps: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
+    """One after the other; unless it is said, 1, 2 or 4 by level."""
+    words: Annotated[WholeNumber, Field(ge=3, le=20)] | None = None
+    """In the line to begin with; unless it is said, 5, 6 or 10 by level."""
 
 
 class Exercise(Frozen):
@@ -84,51 +82,43 @@ _LAST: Final[Mapping[str, Change]] = {
 CHANGES: Final[Mapping[str, Change]] = {**_ANYWHERE, **_LAST}
 
 
-class TextTransform(Environment):
+class TextTransform(Generated[Exercise, Params]):
     name: ClassVar[str] = "text_transform"
-    version: ClassVar[str] = "1"
-    Params: ClassVar[type[BaseModel]] = Params
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 
-    @property
-    def digests(self) -> Mapping[str, str]:
-        return {"prompts": _PHRASINGS.digest, "words": digest(_WORDS)}
+    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+        steps, words = _MEASURES[level]
+        return _exercise(draws, params.steps or steps, params.words or words)
 
-    def size(self, split: Split, params: BaseModel) -> int | None:
-        return TEST_SIZE if split == "test" else None
+    def key(self, made: Exercise) -> str:
+        return " ".join(made.words)
 
-    def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        chosen = Params.model_validate(params, from_attributes=True)
-        seed = f"text_transform {chosen.model_dump_json()} {index}"
-        made = drawn_apart(seed, split == "test", lambda draws: _exercise(draws, chosen), lambda one: str(one.words))
-        listed = "\n".join(f"{place}. {step[0].upper()}{step[1:]}." for place, step in enumerate(made.steps, start=1))
-        prompt = _PHRASINGS.say(Draws(f"{seed} {split}"), text=" ".join(made.words), steps=listed)
-        return Task(messages=(Message(role="user", content=prompt),), reference=made.result)
+    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+        steps = "\n".join(f"{place}. {step[0].upper()}{step[1:]}." for place, step in enumerate(made.steps, start=1))
+        return {"text": " ".join(made.words), "steps": steps}
 
-    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        result = str(task.reference)
-        return [grade_committed(completion.answer, lambda answer: _fault(answer, result)) for completion in group]
+    def fault(self, answer: str, made: Exercise) -> str:
+        return "" if answer.split() == made.result.split() else "it is another line"
 
-    def gold(self, task: Task) -> Completion:
-        return Completion(text=f"<answer>{task.reference}</answer>")
+    def solution(self, made: Exercise) -> str:
+        return made.result
 
 
-def _exercise(draws: Draws, params: Params) -> Exercise:
+def _exercise(draws: Draws, count: int, length: int) -> Exercise:
     """Some words come twice, and every step changes something."""
     while True:
-        different = draws.some(_WORDS, params.words - params.words // 4)
-        words = tuple(draws.shuffled(different + draws.some(different, params.words // 4)))
+        different = draws.some(_WORDS, length - length // 4)
+        words = tuple(draws.shuffled(different + draws.some(different, length // 4)))
         steps, now = list[str](), words
         for _ in range(_TRIES):
-            if len(steps) == params.steps:
+            if len(steps) == count:
                 return Exercise(words=words, steps=tuple(steps), result=" ".join(now))
-            step = draws.one([*_ANYWHERE, *(_LAST if len(steps) == params.steps - 1 else ())])
+            step = draws.one([*_ANYWHERE, *(_LAST if len(steps) == count - 1 else ())])
             number = 2 + draws.below(3)
             said = step.format(number=number)
             changed = CHANGES[step](now, number) if len(now) > number else now
             if changed != now and said not in steps:
                 steps.append(said)
                 now = changed
-
-
-def _fault(answer: str, result: str) -> str:
-    return "" if answer.split() == result.split() else "it is another line"

@@ -88,8 +88,7 @@ def test_answers_that_were_not_given_make_a_transcript_forged(messages: tuple[Me
     assert (scored(*messages).reward, scored(*messages).flags) == (0.0, ("forged_observation",))
 
 
-def test_an_example_in_the_prompt_has_no_letter_in_its_place() -> None:
+def test_the_prompt_tells_nothing_of_the_code() -> None:
     tasks = [ENVIRONMENT.task("train", index, Params(pegs=3, colours=5)) for index in range(300)]
     echoes = [ENVIRONMENT.step(task, (Message(role="assistant", content=task.messages[0].content),)) for task in tasks]
-    told = {(echo.messages[0].content or "")[:7] for echo in echoes}
-    assert told == {"0 exact", "That is"}
+    assert {(echo.messages[0].content or "")[:16] for echo in echoes} == {"That is no guess"}

@@ -9,11 +9,17 @@ from datetime import datetime, timedelta
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.mcqa import Mcqa, Params
+from app.envs.mcqa import Mcqa, Params, Question
 from app.ports import Tools
 from app.service.judging import NoPanel
 
 ENVIRONMENT = Mcqa()
+
+
+def right(task: Task) -> str:
+    return ENVIRONMENT.solution(ENVIRONMENT.made(task))
+
+
 TASKS = [ENVIRONMENT.task("train", index, Params(options=3 + index % 4)) for index in range(1_000)]
 
 
@@ -62,7 +68,7 @@ def orders(task: Task) -> str:
     while row[-1] in behind:
         row.append(behind[row[-1]])
     ordinal = re.search(r"who comes (\w+)\?", prompt(task))[1]  # type: ignore[index]
-    return str(row[("first", "second", "third", "fourth", "fifth", "last").index(ordinal)])
+    return str(row[("last", "first", "second", "third", "fourth", "fifth").index(ordinal) - 1])
 
 
 def tables(task: Task) -> str:
@@ -83,7 +89,7 @@ SOLVERS: dict[str, Callable[[Task], str]] = {
 def test_the_right_option_is_the_right_one(topic: str) -> None:
     tasks = [task for task in TASKS if task.metadata["topic"] == topic]
     solved = [chosen(task, SOLVERS[topic](task)) for task in tasks]
-    assert (len(tasks) > 100, solved) == (True, [task.reference for task in tasks])
+    assert (len(tasks) > 100, solved) == (True, [right(task) for task in tasks])
 
 
 def test_options_are_as_many_as_wanted_and_all_different() -> None:
@@ -95,11 +101,11 @@ def test_neither_a_letter_nor_the_middle_is_a_good_guess() -> None:
     tasks = [ENVIRONMENT.task("train", index, Params()) for index in range(2_000)]
     numbers = [task for task in tasks if task.metadata["topic"] in ("units", "sets")]
     values = [sorted(int(value.replace(",", "")) for value in options(task).values()) for task in numbers]
-    right = [int(options(task)[str(task.reference)].replace(",", "")) for task in numbers]
+    values_right = [int(options(task)[right(task)].replace(",", "")) for task in numbers]
     guesses = [
-        *Counter(str(task.reference) for task in tasks).values(),
+        *Counter(right(task) for task in tasks).values(),
         *(
-            len(tasks) / len(numbers) * sum(row[place] == one for row, one in zip(values, right, strict=True))
+            len(tasks) / len(numbers) * sum(row[place] == one for row, one in zip(values, values_right, strict=True))
             for place in range(5)
         ),
     ]
@@ -124,5 +130,6 @@ def test_neither_a_letter_nor_the_middle_is_a_good_guess() -> None:
 )
 def test_one_letter_is_a_choice(answer: str, expected: str) -> None:
     tagged = Completion(text=f"<answer>{answer}</answer>")
-    (score,) = asyncio.run(ENVIRONMENT.score(Task(messages=(), reference="B"), [tagged], Tools(panel=NoPanel())))
+    asked = Question(topic="sets", text="How many?", options=("3", "4", "5"), right=1).model_dump(mode="json")
+    (score,) = asyncio.run(ENVIRONMENT.score(Task(messages=(), reference=asked), [tagged], Tools(panel=NoPanel())))
     assert (score.rationale, score.reward) == (expected, 1.0 if expected == "correct" else 0.0)

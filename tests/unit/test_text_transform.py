@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.text_transform import CHANGES, Params, TextTransform
+from app.envs.text_transform import CHANGES, Exercise, Params, TextTransform
 from app.ports import Tools
 from app.service.judging import NoPanel
 
@@ -50,7 +50,8 @@ def test_every_step_does_what_it_says() -> None:
 )
 def test_only_white_space_is_left_open(answer: str, reward: float) -> None:
     tagged = Completion(text=f"<answer>{answer}</answer>")
-    task = Task(messages=(), reference="retto elpam")
+    made = Exercise(words=("otter", "maple"), steps=(), result="retto elpam")
+    task = Task(messages=(), reference=made.model_dump(mode="json"))
     (score,) = asyncio.run(ENVIRONMENT.score(task, [tagged], Tools(panel=NoPanel())))
     assert score.reward == reward
 
