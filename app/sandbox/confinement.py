@@ -1,0 +1,87 @@
+"""What a process gives up before it reads a program, so that it can never take it back. Standard library only."""
+
+import ctypes
+import os
+import resource
+import signal
+from dataclasses import dataclass
+from typing import Final
+
+from app.sandbox import landlock, namespaces, seccomp
+from app.sandbox.syscalls import called
+
+CHANNEL: Final = 3
+"""The only descriptor that leads anywhere, beside the three that lead nowhere."""
+OPEN_FILES: Final = 64
+MEBIBYTE: Final = 1024 * 1024
+CAPABILITIES: Final = 64
+"""More than any kernel has."""
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP, PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 1, 4, 24, 47, 4
+CAPABILITY_VERSION: Final = 0x20080522
+
+
+@dataclass(frozen=True)
+class Walls:
+    """What was found to work here: each is then put up for every program, or the program is not run."""
+
+    namespaces: str = ""
+    """`user`, `root` or none."""
+    landlock: bool = False
+    seccomp: bool = False
+    library: tuple[str, ...] = ()
+    """What programs may read."""
+
+    @property
+    def writing(self) -> bool:
+        """Whether there is a directory of bounded size to write to."""
+        return bool(self.namespaces)
+
+
+def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+    """OSError or ValueError where something cannot be given up."""
+    os.dup2(channel, CHANNEL, inheritable=False)
+    os.closerange(CHANNEL + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    os.chdir(namespaces.ROOM if walls.writing else "/")
+    _bound(cpu_seconds, memory_bytes, file_bytes if walls.writing else 0)
+    if walls.namespaces == "root":
+        namespaces.become_nobody()
+    if walls.landlock:
+        rules = landlock.ruleset(walls.library, (namespaces.ROOM,) if walls.writing else ())
+    if walls.seccomp:
+        drop_capabilities()
+        called("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
+        called("prctl", PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if walls.landlock:
+        landlock.restrict(rules)
+        os.close(rules)
+    if walls.seccomp:
+        seccomp.install(seccomp.for_programs(writing=walls.writing))
+
+
+def drop_capabilities() -> None:
+    """All there are, and the right to get any by starting a program."""
+    for capability in range(CAPABILITIES):
+        try:
+            called("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+        except OSError:  # there are no more, or this process may not, and then has none
+            break
+    called("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    head = CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4)
+    called("capset", ctypes.create_string_buffer(head), ctypes.create_string_buffer(24))
+
+
+def _bound(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+    """Soft and hard, so that the kernel kills at once: a signal that can be handled would only be a wish."""
+    bounds = {
+        resource.RLIMIT_CPU: cpu_seconds,
+        resource.RLIMIT_AS: memory_bytes,
+        resource.RLIMIT_FSIZE: file_bytes,
+        resource.RLIMIT_NOFILE: OPEN_FILES,
+        resource.RLIMIT_NPROC: 0,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+    }
+    for what, bound in bounds.items():
+        hard = resource.getrlimit(what)[1]
+        bound = bound if hard == resource.RLIM_INFINITY else min(bound, hard)
+        resource.setrlimit(what, (bound, bound))

@@ -1,0 +1,271 @@
+"""One jail as the service sees it: a warden that runs one program at a time, and is killed with it when it must be."""
+
+import asyncio
+import json
+import math
+import os
+import secrets
+import signal
+import socket
+import sys
+from asyncio import StreamReader, StreamWriter
+from asyncio.subprocess import DEVNULL, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+import app
+from app.domain.programs import Ending, Execution, Program, Returned
+from app.domain.values import FiniteJson, Frozen
+from app.sandbox.confinement import MEBIBYTE
+from app.sandbox.frames import HEAD, STARTED, encoded, frame
+from app.sandbox.player import LOADED, MEMORY, NO_FUNCTION, NO_JSON, RAISED, TOO_MUCH, VALUE
+from app.sandbox.process import ENVIRONMENT
+from app.sandbox.warden import ORDER, REPORT, TOLD
+
+START_SECONDS: Final = 60.0
+"""For starting Python and putting up what walls there are: only our own code can be slow there."""
+GRACE_SECONDS: Final = 5.0
+"""For a program whose channel is closed to be gone."""
+MOST_TOLD: Final = 4096
+LARGE: Final = 64 * 1024
+"""Bytes from which on JSON is read in a thread, so that the service does not stand still."""
+BOOT: Final = (
+    "import sys\n"
+    "sys.path.insert(0, sys.argv[3])\n"
+    "from app.sandbox.warden import serve\n"
+    "del sys.path[0]\n"
+    "serve(int(sys.argv[1]), sys.argv[2])\n"
+)
+
+
+class Walls(Frozen):
+    """What a warden found to work when it tried."""
+
+    namespaces: str = ""
+    landlock: bool = False
+    seccomp: bool = False
+    failed: str = ""
+    """Why it has not got the namespaces that it must not start without."""
+
+
+@dataclass(frozen=True)
+class Lost:
+    """The jail is of no use, and that is not known to be the program's doing."""
+
+    how: str
+
+
+class _Broken(Exception):
+    """The program is gone, or said what cannot be read."""
+
+
+class _Stopped(Exception):
+    """It ends here, by what it said or by what we refuse."""
+
+    def __init__(self, ending: Ending) -> None:
+        self.ending = ending
+
+
+_VALUE: TypeAdapter[FiniteJson] = TypeAdapter(FiniteJson)
+_CLAIMS: Final[dict[bytes, Ending]] = {NO_FUNCTION: "no_function", MEMORY: "memory_mb", TOO_MUCH: "output_bytes"}
+
+
+class Jail:
+    """Started by `start`, good for one program at a time, of no use once it was killed or lost."""
+
+    def __init__(self, process: Process, control: socket.socket, walls: Walls) -> None:
+        self._process = process
+        self._control = control
+        self.walls = walls
+        self.programs = 0
+        """That it has run."""
+        self.usable = True
+
+    @classmethod
+    async def start(cls, namespaces: str) -> "Jail":
+        """With this kind of namespaces (`user`, `root` or none) or not at all: OSError or TimeoutError."""
+        ours, its = socket.socketpair()
+        ours.setblocking(False)
+        with its:
+            try:
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-s", "-S", "-P", "-B", "-c", BOOT),
+                    *(str(os.getpid()), namespaces, str(Path(app.__file__).parents[1])),
+                    stdin=its.fileno(),
+                    stdout=DEVNULL,
+                    stderr=DEVNULL,
+                    cwd="/",
+                    env=ENVIRONMENT,
+                    start_new_session=True,
+                )
+            except BaseException:
+                ours.close()
+                raise
+        jail = cls(process, ours, Walls())
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                jail.walls = await jail._told()
+        except BaseException:
+            await jail.end()
+            raise
+        if jail.walls.failed:
+            await jail.end()
+            raise OSError(jail.walls.failed)
+        return jail
+
+    @property
+    def id(self) -> int:
+        return self._process.pid
+
+    async def run(self, program: Program) -> Execution | Lost:
+        """Never raises but for cancellation, after which the jail must be killed."""
+        self.programs += 1
+        self.usable = False
+        returned: list[Returned] = []
+        try:
+            async with asyncio.timeout(program.limits.seconds):
+                ending = await self._ending(program, returned)
+        except TimeoutError:
+            ending = "seconds"
+        except (OSError, EOFError) as error:
+            return Lost(f"the warden was lost: {error}")
+        return ending if isinstance(ending, Lost) else Execution(ending=ending, returned=tuple(returned))
+
+    async def _ending(self, program: Program, returned: list[Returned]) -> Ending | Lost:
+        reader, writer = await self._begun(program)
+        talk = _Talk(reader, writer, program.limits.output_bytes)
+        try:
+            ending = await talk.through(program, returned)
+        except _Stopped as stopped:
+            ending = stopped.ending
+        except (_Broken, OSError, asyncio.IncompleteReadError):
+            ending = "died"
+        finally:
+            writer.transport.abort()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                status, cpu_seconds = await self._reported()
+        except TimeoutError:
+            return ending if ending != "finished" else "died"
+        self.usable = True
+        if not talk.begun:
+            return Lost(f"it was not confined, and so not run (status {status})")
+        if ending in ("finished", "died"):
+            return _by_status(ending, status, cpu_seconds, program)
+        return ending
+
+    async def _begun(self, program: Program) -> tuple[StreamReader, StreamWriter]:
+        limits = program.limits
+        order = ORDER.pack(math.ceil(limits.cpu_seconds), limits.memory_mb * MEBIBYTE, limits.file_bytes)
+        ours, its = socket.socketpair()
+        with its:
+            streams = await asyncio.open_unix_connection(sock=ours)
+            try:
+                socket.send_fds(self._control, [order], [its.fileno()])
+            except BaseException:
+                streams[1].transport.abort()
+                raise
+        return streams
+
+    async def _reported(self) -> tuple[int, float]:
+        status, thousandths = REPORT.unpack(await self._exactly(REPORT.size))
+        return status, thousandths / 1000
+
+    async def _told(self) -> Walls:
+        (size,) = TOLD.unpack(await self._exactly(TOLD.size))
+        return Walls.model_validate(json.loads(await self._exactly(min(size, MOST_TOLD))))
+
+    async def _exactly(self, size: int) -> bytes:
+        message = b""
+        while len(message) < size:
+            part = await asyncio.get_running_loop().sock_recv(self._control, size - len(message))
+            if not part:
+                raise EOFError("its warden ended")
+            message += part
+        return message
+
+    def kill(self) -> None:
+        """The warden, and whatever it runs."""
+        self.usable = False
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def end(self) -> None:
+        """Killed, and gone."""
+        self.kill()
+        self._control.close()
+        await self._process.wait()
+
+
+class _Talk:
+    """What is said with a program, which is a stranger from its first line on."""
+
+    def __init__(self, reader: StreamReader, writer: StreamWriter, output_bytes: int) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._left = output_bytes
+        self.begun = False
+        """Whether all walls stood before the program was read."""
+
+    async def through(self, program: Program, returned: list[Returned]) -> Ending:
+        await self._heard(STARTED)
+        self.begun = True
+        order = {"source": program.source, "function": program.function, "output_bytes": program.limits.output_bytes}
+        if (await self._asked(order))[:1] != LOADED:
+            raise _Broken
+        for call in program.calls:
+            returned.append(await _read(await self._asked(list(call))))
+        self._write(secrets.token_bytes(16), None)
+        await self._reader.read(1)
+        return "finished"
+
+    async def _asked(self, message: object) -> bytes:
+        token = secrets.token_bytes(16)
+        self._write(token, message)
+        return await self._heard(token)
+
+    def _write(self, token: bytes, message: object) -> None:
+        self._writer.write(frame(token, encoded(message)))
+
+    async def _heard(self, token: bytes) -> bytes:
+        size, answered = HEAD.unpack(await self._reader.readexactly(HEAD.size))
+        if answered != token:
+            raise _Broken
+        self._left -= max(size - 1, 0)
+        if self._left < 0:
+            raise _Stopped("output_bytes")
+        answer = await self._reader.readexactly(size)
+        if claimed := _CLAIMS.get(answer):
+            raise _Stopped(claimed)
+        return answer
+
+
+async def _read(answer: bytes) -> Returned:
+    kind, body = answer[:1], answer[1:]
+    if kind == RAISED:
+        return Returned(fault="raised")
+    if kind == NO_JSON:
+        return Returned(fault="no_json")
+    if kind != VALUE:
+        raise _Broken
+    try:
+        value = await asyncio.to_thread(_VALUE.validate_json, body) if len(body) > LARGE else _VALUE.validate_json(body)
+    except ValidationError:
+        return Returned(fault="no_json")
+    return Returned(value=value)
+
+
+def _by_status(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | Lost:
+    """Nobody but the kernel can have killed it: for the time that it took, or for reasons that are not its own."""
+    if ending == "finished" and status == 0:
+        return "finished"
+    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * 0.95:
+            return "cpu_seconds"
+        return Lost("it was killed from outside")
+    return "died"

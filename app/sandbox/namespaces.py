@@ -1,0 +1,117 @@
+"""A world of its own for a process: no other processes, no network, a tree with nothing but Python's library in it.
+
+Standard library only. Needs user namespaces, or root's privileges; nothing of it is taken back on failure, so whoever
+fails must end.
+"""
+
+import os
+from typing import Final
+
+from app.sandbox.syscalls import called
+
+NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
+    0x00020000,
+    0x02000000,
+    0x04000000,
+    0x08000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+REST: Final = NEWUTS | NEWIPC | NEWPID | NEWNET | NEWCGROUP
+RDONLY, NOSUID, NODEV, NOEXEC, REMOUNT, BIND, REC, PRIVATE = 1, 2, 4, 8, 32, 4096, 16384, 1 << 18
+DETACH: Final = 2
+MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV = 1, 2, 4
+AT_RECURSIVE: Final = 0x8000
+AT_FDCWD: Final = -100
+PR_SET_DUMPABLE: Final = 4
+NOBODY: Final = 65534
+"""Whom programs run as, inside and, where root starts them, outside as well."""
+
+ROOM: Final = "/work"
+"""Where a program's own directory is, in its tree."""
+LAID_OVER: Final = ("/tmp", "/mnt", "/run", "/dev", "/sys")  # noqa: S108  # only a place to mount on, in a view of its own
+"""Where the new tree is put together; any directory that is there and holds nothing of the library."""
+OTHERS_PACKAGES: Final = ("site-packages", "dist-packages")
+
+
+def enter_as_user(library: tuple[str, ...], processes: int) -> None:
+    """By a user namespace, which nobody need be privileged for. Root becomes nobody first. `processes`: a descriptor of
+    /proc, which the new tree has none of."""
+    rootly = os.geteuid() == 0
+    if rootly:
+        called("unshare", NEWNS)
+        _new_tree(library)
+        become_nobody()
+        called("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own maps were not its own to write
+    user, group = os.geteuid(), os.getegid()
+    called("unshare", NEWUSER | NEWNS | REST)
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{NOBODY} {user} 1"),
+        ("gid_map", f"{NOBODY} {group} 1"),
+    ):
+        _write(processes, f"self/{name}", text)
+    if not rootly:
+        _new_tree(library)
+
+
+def enter_as_root(library: tuple[str, ...]) -> None:
+    """Where there are no user namespaces but root's privileges."""
+    called("unshare", NEWNS | REST)
+    _new_tree(library)
+
+
+def become_nobody() -> None:
+    os.setgroups([])
+    os.setresgid(NOBODY, NOBODY, NOBODY)
+    os.setresuid(NOBODY, NOBODY, NOBODY)
+
+
+def furnish(size: int) -> None:
+    """An empty directory of at most `size` bytes, which lies over what was there."""
+    options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={NOBODY},gid={NOBODY}"
+    called("mount", b"none", ROOM.encode(), b"tmpfs", NOSUID | NODEV | NOEXEC, options.encode())
+
+
+def clear() -> None:
+    called("umount2", ROOM.encode(), DETACH)
+
+
+def _new_tree(library: tuple[str, ...]) -> None:
+    over = next(place for place in LAID_OVER if os.path.isdir(place) and not _holds(place, library))  # noqa: PTH112
+    called("mount", None, b"/", None, REC | PRIVATE, None)
+    called("mount", b"none", over.encode(), b"tmpfs", NOSUID | NODEV, b"size=256k,nr_inodes=256,mode=755")
+    for place in library:
+        os.makedirs(over + place, 0o755, exist_ok=True)  # noqa: PTH103
+        called("mount", place.encode(), (over + place).encode(), None, BIND | REC, None)
+        for others in OTHERS_PACKAGES:
+            if os.path.isdir(f"{over}{place}/{others}"):  # noqa: PTH112
+                called("mount", b"none", f"{over}{place}/{others}".encode(), b"tmpfs", RDONLY | NOSUID, b"size=4k")
+        _read_only(over + place)
+    os.mkdir(over + ROOM, 0o755)  # noqa: PTH102
+    os.chdir(over)
+    called("pivot_root", b".", b".")
+    called("umount2", b".", DETACH)
+    os.chdir("/")
+    _read_only("/")
+
+
+def _holds(place: str, library: tuple[str, ...]) -> bool:
+    return any(one == place or one.startswith(place + "/") for one in library)
+
+
+def _read_only(place: str) -> None:
+    """With all that is mounted below it."""
+    attributes = b"".join(
+        value.to_bytes(8, "little") for value in (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
+    )
+    called("mount_setattr", AT_FDCWD, place.encode(), AT_RECURSIVE, attributes, len(attributes))
+
+
+def _write(directory: int, name: str, text: str) -> None:
+    file = os.open(name, os.O_WRONLY, dir_fd=directory)
+    try:
+        os.write(file, text.encode("ascii"))
+    finally:
+        os.close(file)

@@ -1,0 +1,220 @@
+"""The far side of a jail: a process that forks one other for each program, watches it and says how it ended.
+
+It runs no line of a program itself, and holds nothing that a program may not see: no variables, no files of ours, no
+expected results, no tokens. Standard library only.
+"""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import signal
+import socket
+import struct
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from app.sandbox import landlock, namespaces, seccomp
+from app.sandbox.confinement import CHANNEL, PR_SET_PDEATHSIG, Walls, confine
+from app.sandbox.player import play
+from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
+from app.sandbox.syscalls import called
+
+ORDER = struct.Struct(">IQQ")
+"""Seconds of processor time, bytes of memory beyond what there is, bytes of files. Its channel comes with it."""
+REPORT = struct.Struct(">iI")
+"""How it ended, as `wait` says it; thousandths of a second of processor time that it took."""
+TOLD = struct.Struct(">I")
+"""How many bytes of JSON follow, in the first message."""
+PRELOADED: Final = """
+abc argparse array ast base64 bisect calendar cmath collections.abc contextlib copy csv ctypes dataclasses
+datetime decimal difflib enum fractions functools gc hashlib heapq inspect io itertools json keyword locale
+math numbers operator os pathlib pprint queue random re secrets shutil stat statistics string struct sys
+tempfile textwrap threading time traceback types typing unicodedata uuid warnings weakref zlib bz2 lzma
+"""
+"""What programs import most often, and what needs libraries that do not lie beside Python's own."""
+
+
+def serve(service: int, wanted: str) -> None:
+    """`wanted`: the kind of namespaces (`user`, `root` or none) without which this must not start."""
+    control = _control()
+    _preload()
+    library = _library()
+    processes = -1
+    if sys.platform == "linux":
+        processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _first_to_go()
+        called("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    try:
+        _enter(wanted, library, processes)
+    except OSError as error:
+        _tell(control, {"failed": str(error)})
+        os._exit(0)
+    _die_with_parent()
+    if os.getppid() != service:
+        os._exit(0)
+    if wanted:
+        _continue_as_first(control)
+    _watch(control, Walls(wanted, _works(_locks(library)), _works(_filters), library), processes)
+
+
+def _watch(control: socket.socket, walls: Walls, processes: int) -> None:
+    own = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=processes) if walls.namespaces else -1
+    _forget()
+    _tell(control, {"namespaces": walls.namespaces, "landlock": walls.landlock, "seccomp": walls.seccomp})
+    gc.collect()
+    gc.freeze()
+    size = _address_space(processes)
+    if processes >= 0:
+        os.close(processes)
+    while True:
+        order, channels, _, _ = socket.recv_fds(control, ORDER.size, 1)
+        if len(order) < ORDER.size or len(channels) != 1:
+            os._exit(0)
+        cpu_seconds, memory, files = ORDER.unpack(order)
+        bounds = (cpu_seconds, size + memory, files)
+        try:
+            status, used = _ended(walls, channels[0], bounds, own)
+        except OSError:
+            os._exit(1)
+        control.sendall(REPORT.pack(status, int(used * 1000)))
+
+
+def _ended(walls: Walls, channel: int, bounds: tuple[int, int, int], own: int) -> tuple[int, float]:
+    """How the program's process ended, and the processor time that it took."""
+    if walls.writing:
+        namespaces.furnish(bounds[2])
+    try:
+        child = _forked(own)
+        if child == 0:
+            _inside(walls, channel, bounds)
+        os.close(channel)
+        _, status, usage = os.wait4(child, 0)
+    finally:
+        if walls.writing:
+            namespaces.clear()
+    return status, usage.ru_utime + usage.ru_stime
+
+
+def _inside(walls: Walls, channel: int, bounds: tuple[int, int, int]) -> None:
+    """Never returns: nothing that a program leaves behind is run on its way out."""
+    leave = os._exit
+    try:
+        confine(walls, channel, *bounds)
+        play(CHANNEL)
+    except BaseException:
+        leave(1)
+    leave(0)
+
+
+def _forked(own: int) -> int:
+    """Where there are namespaces, the child is the first process of one where there is no other."""
+    if own < 0:
+        return os.fork()
+    called("unshare", namespaces.NEWPID)
+    child = os.fork()
+    if child:
+        called("setns", own, namespaces.NEWPID)
+    return child
+
+
+def _enter(wanted: str, library: tuple[str, ...], processes: int) -> None:
+    if wanted == "user":
+        namespaces.enter_as_user(library, processes)
+    elif wanted == "root":
+        namespaces.enter_as_root(library)
+
+
+def _continue_as_first(control: socket.socket) -> None:
+    """In the child that is the first of the new process namespace; the parent waits for it and ends."""
+    child = os.fork()
+    if child:
+        control.close()
+        os.closerange(CHANNEL, 64)
+        os.waitpid(child, 0)
+        os._exit(0)
+    _die_with_parent()
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        called("prctl", PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+
+
+def _works(deed: Callable[[], None]) -> bool:
+    """Tried in a process that does nothing else."""
+    child = os.fork()
+    if child == 0:
+        try:
+            deed()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _locks(library: tuple[str, ...]) -> Callable[[], None]:
+    return lambda: landlock.restrict(landlock.ruleset(library))
+
+
+def _filters() -> None:
+    seccomp.install(seccomp.for_programs(writing=True))
+
+
+def _library() -> tuple[str, ...]:
+    """Where Python's own modules lie."""
+    places = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("DESTSHARED")]
+    real = {os.path.realpath(place) for place in places if place and Path(place).is_dir()}
+    return tuple(sorted(one for one in real if not any(one != other and one.startswith(other + "/") for other in real)))
+
+
+def _preload() -> None:
+    for name in PRELOADED.split():
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+def _forget() -> None:
+    """What would tell a program where it is run, and by what."""
+    for name in [name for name in sys.modules if name == "__main__" or name.split(".")[0] == "app"]:
+        del sys.modules[name]
+    sys.modules["__main__"] = ModuleType("__main__")
+    sys.argv, sys.orig_argv = [""], [""]
+
+
+def _first_to_go() -> None:
+    """Where memory runs out, before the service does."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("800", encoding="ascii")
+
+
+def _address_space(processes: int) -> int:
+    if processes < 0:
+        return 1 << 40
+    file = os.open("self/statm", os.O_RDONLY, dir_fd=processes)
+    pages = int(os.read(file, 256).split()[0])
+    os.close(file)
+    return pages * resource.getpagesize()
+
+
+def _control() -> socket.socket:
+    """The socket that it was started with, moved away from where programs print to and read from."""
+    control = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in (0, 1, 2):
+        os.dup2(nothing, standard)
+    os.close(nothing)
+    return control
+
+
+def _tell(control: socket.socket, message: dict[str, object]) -> None:
+    body = json.dumps(message).encode("ascii")
+    control.sendall(TOLD.pack(len(body)) + body)
