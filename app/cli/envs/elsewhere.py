@@ -22,8 +22,8 @@ def digests_of(environment: Environment) -> dict[Split, str]:
 
 
 async def digests_elsewhere(where: str, locations: Mapping[str, str]) -> dict[Split, str]:
-    """From a new process, whose hashes and sets are in another order. `locations`: of configured data sets. RuntimeError
-    with the last line that it wrote when the environment breaks there."""
+    """From a new process, whose hashes and sets are in another order. `locations`: of configured data sets.
+    RuntimeError with the last line that it wrote when the environment breaks there."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "app.cli.envs.elsewhere", where, json.dumps(dict(locations))),
         stdout=asyncio.subprocess.PIPE,
