@@ -55,12 +55,16 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         """Pure: all chance comes from `draws`. Called again, with others, until the task is one of its split."""
 
     def key(self, made: MadeT) -> str:
-        """Equal for what is the same task, however it is put: decides the split. The whole of `made` unless overridden."""
+        """Equal for what is the same task, however it is put: decides the split. Unless overridden, all of `made`."""
         return made.model_dump_json()
 
     @abstractmethod
     def slots(self, made: MadeT) -> Mapping[str, str | int]:
         """What stands in the places of a phrasing. `number` is there already: one for each task of either split."""
+
+    def wording(self, made: MadeT) -> Phrasings:
+        """Override it where kinds of task are asked for differently, and put the digests of the others in `data`."""
+        return self.phrasings
 
     def metadata(self, made: MadeT) -> dict[str, JsonValue]:
         """Of the task, beside its level: public."""
@@ -92,7 +96,7 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         seed = f"{self.name} {chosen.model_dump_json()} {index}"
         made = drawn_apart(seed, split == "test", lambda draws: self.make(draws, level, chosen), self.key)
         values = {"number": 2 * index + (split == "test"), **self.slots(made)}
-        prompt = self.phrasings.say(Draws(f"{seed} {split}"), **values)
+        prompt = self.wording(made).say(Draws(f"{seed} {split}"), **values)
         return Task(
             messages=(Message(role="user", content=prompt),),
             max_turns=self.turns(made),
@@ -112,7 +116,7 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         made = self.made(task)
         return [grade_committed(completion.answer, lambda answer: self.fault(answer, made)) for completion in group]
 
-    def gold(self, task: Task) -> Completion:
+    def gold(self, task: Task) -> Completion | None:
         return Completion(text=f"<answer>{self.solution(self.made(task))}</answer>")
 
     def equivalent(self, one: Task, other: Task) -> bool:
