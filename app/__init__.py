@@ -14,6 +14,9 @@ Read in this order:
     grading     what a reply commits to          word_problems   arithmetic made from stories
     conversations   that wait for a reply, as data sets hold them and as we wrote them
     calls       tool calls in replies           tool_tasks      tasks that ask for them
+    coding_tasks    functions to be written, and the inputs to try them on
+    json_tasks      records by a schema, told and broken
+    answer_pairs    two answers, of which one is better
     simulations     small services with a state, for agents to work on
     transcripts     of episodes, replayed move by move
     service     the verbs: next_batch, step, score
@@ -22,6 +25,7 @@ Read in this order:
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
     sandbox     killable workers             policies    clients of inference servers
+    exports     training data out of what is stored
     store       tables, queries, the writer  telemetry   metrics and logs
     web         what every door shares       api, viewer the doors: for programs, for people
     compat      doors that speak as other services do
