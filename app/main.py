@@ -14,6 +14,7 @@ from app.api.catalogue import catalogue_router
 from app.api.characters import characters_router
 from app.api.environments import environment_router
 from app.api.examples import Examples
+from app.api.exports import export_router
 from app.api.health import health_router
 from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
@@ -26,6 +27,7 @@ from app.compat.atropos.root import AtRoot
 from app.compat.atropos.routes import atropos_router
 from app.configured import panels_of, retriever_of
 from app.discovery import discover
+from app.domain.programs import Isolation
 from app.envs.npc_arena import NpcArena
 from app.judges.gates.registry import GATES
 from app.judges.offline import NAME as OFFLINE
@@ -34,14 +36,18 @@ from app.packaged import packaged_folder
 from app.ports import (
     Clock,
     Environment,
+    NoPrograms,
     Observer,
     Opened,
     Panels,
+    Programs,
     Retriever,
     Workers,
 )
 from app.rag.worlds import WorldRetriever
+from app.sandbox.isolation import probed
 from app.sandbox.pool import ProcessWorkers, usual_size
+from app.sandbox.programs import JailedPrograms
 from app.service.catalogue import Catalogue
 from app.service.difficulty import Difficulty
 from app.service.dispatch import Dispatcher
@@ -73,6 +79,8 @@ from app.web.origins import LOOPBACK_HOSTS, is_loopback
 log = logging.getLogger(__name__)
 
 VERSION = version("atropos-environments")
+ISOLATION_SECONDS = 2.0
+"""The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
 DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept."
 
 
@@ -105,7 +113,9 @@ def gateway_of(
     observer: Observer,
     clock: Clock,
     policy: RetrievalPolicy | None = None,
+    programs: Programs | None = None,
 ) -> Gateway:
+    programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
     editions = Editions(catalogue, store.sheets)
     runs = RunBook(store.runs, clock)
@@ -135,6 +145,7 @@ def gateway_of(
             runs=runs,
             panels=panels,
             workers=workers,
+            programs=programs,
             observer=observer,
             clock=clock,
         ),
@@ -146,6 +157,7 @@ def gateway_of(
             runs=runs,
             panels=panels,
             workers=workers,
+            programs=programs,
             observer=observer,
             clock=clock,
         ),
@@ -153,6 +165,7 @@ def gateway_of(
             drafting=drafting,
             panels=panels,
             workers=workers,
+            programs=programs,
             observer=observer,
             gates={gate.flag: gate.notices for gate in GATES},
         ),
@@ -169,6 +182,7 @@ def gateway_of(
         groups=store.groups,
         panels=panels,
         views=store.views,
+        exports=store.exports,
         health=store.health,
     )
 
@@ -198,10 +212,11 @@ def create_app(
     observer.watch_judges(partial(reports_of, panels))
     workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
     observer.watch_workers(lambda: workers.waiting)
+    programs = JailedPrograms(settings.programs.at_once or usual_size())
     classes = environments if environments is not None else discover()
     retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
-    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy)
+    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, programs)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -209,7 +224,7 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(settings, gateway, store, workers, retriever, examples),
+        lifespan=_lifespan(settings, gateway, store, workers, programs, retriever, examples),
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
     atropos = Desk(store.trajectories, observer, clock or _now)
@@ -226,6 +241,7 @@ def create_app(
     service.include_router(worlds_router(gateway))
     service.include_router(mixture_router(gateway))
     service.include_router(records_router(gateway))
+    service.include_router(export_router(gateway, not_for_training={OFFLINE}))
     service.include_router(rescoring_router(gateway))
     service.include_router(runs_router(gateway))
     service.include_router(atropos_router(atropos, settings.max_body_bytes))
@@ -245,6 +261,7 @@ def _lifespan(
     gateway: Gateway,
     store: Store,
     workers: ProcessWorkers,
+    programs: JailedPrograms,
     retriever: Retriever,
     examples: Examples,
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
@@ -252,27 +269,52 @@ def _lifespan(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, Opened)]
         await asyncio.gather(*(one.open() for one in held))
-        opening = asyncio.create_task(_open(settings, gateway, examples))
+        opening = asyncio.create_task(_open(settings, gateway, examples, programs))
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
         await gateway.desk.close()
         await gateway.rescorer.close()
         await workers.close()
+        await programs.close()
         await asyncio.gather(*(one.close() for one in held))
         await store.close()
 
     return lifespan
 
 
-async def _open(settings: Settings, gateway: Gateway, examples: Examples) -> None:
+async def _open(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
     """Reads the data, then takes up what a restart interrupted."""
     folders = {"character_sheets": settings.character_sheets}
     datasets = ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
-    await asyncio.to_thread(gateway.catalogue.open, datasets)
-    for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
-        if isinstance(outcome, Exception):
-            log.error("start-up work failed", exc_info=outcome)
+    trying = asyncio.create_task(_try_isolation(settings, gateway.catalogue, programs))
+    try:
+        await asyncio.to_thread(gateway.catalogue.open, datasets)
+        await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
+        gateway.catalogue.ready = True
+        for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error("start-up work failed", exc_info=outcome)
+        await trying
+    finally:
+        trying.cancel()
+
+
+async def _try_isolation(settings: Settings, catalogue: Catalogue, programs: JailedPrograms) -> None:
+    """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""
+    if not any(environment.runs_programs for environment in catalogue.classes.values()):
+        return
+    try:
+        isolation = await probed(programs)
+    except Exception:
+        log.exception("the isolation of programs could not be tried")
+        isolation = Isolation(protections=())
+    forced = settings.programs.allow_weak_isolation
+    if isolation.strong:
+        log.info("programs of models are kept apart: %s", programs.walls.words)
+    else:
+        log.warning("programs of models are %s: %s", "run all the same" if forced else "not run", isolation.weaknesses)
+    catalogue.judge_isolation(isolation, weak_will_do=forced)
 
 
 async def _reload(gateway: Gateway, examples: Examples) -> None:

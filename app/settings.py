@@ -139,6 +139,15 @@ class RagSettings(_Section):
     """The retriever behind a URL."""
 
 
+class ProgramSettings(_Section):
+    allow_weak_isolation: bool = False
+    """Let environments serve that run programs which models wrote, though these cannot be kept apart well enough on
+    this machine: only where nothing on it is worth protecting."""
+    at_once: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Such programs at most that run at the same time; as many as there are processor cores, and at least 2, by
+    default."""
+
+
 class Settings(BaseSettings):
     """Frozen after start."""
 
@@ -168,6 +177,8 @@ class Settings(BaseSettings):
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run; as many as there are processor cores, and at least
     2, by default."""
+    programs: ProgramSettings = ProgramSettings()
+    """Programs that models wrote."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least severe log line that is written; `debug` has a line for every request."""
     log_format: Literal["auto", "json", "console"] = "auto"

@@ -64,6 +64,7 @@ def _info(gateway: Gateway, name: str) -> EnvironmentInfo:
         mode=None if judged is None else judged.mode,
         votes=None if judged is None else judged.votes,
         relative_weight=None if judged is None else judged.relative_weight,
+        isolation=gateway.catalogue.isolation if environment.runs_programs else None,
         params_schema=environment.Params.model_json_schema(),
     )
 

@@ -25,7 +25,7 @@ def health_router(gateway: Gateway, version: str, clock: Clock, exposition: Expo
         "/readyz", summary="The store takes writes and the environments are open", responses=problem_responses(503)
     )
     async def readyz() -> Health:
-        if not gateway.catalogue.opened:
+        if not gateway.catalogue.ready:
             raise Unavailable("the environments' data is still being read")
         await gateway.health.check()
         return Health(status="ok", version=version, time=clock())

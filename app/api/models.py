@@ -7,6 +7,7 @@ from pydantic import JsonValue
 
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
 from app.domain.judging import Judgement, JudgeReport, Mode
+from app.domain.programs import Isolation
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
@@ -50,6 +51,9 @@ class EnvironmentInfo(Frozen):
     """How often each is asked the same by default; `listwise` has no use for it."""
     relative_weight: Unit | None
     """Share of the standing within the group by default."""
+    isolation: Isolation | None
+    """How well programs that models wrote are kept apart where it runs them, found out by trying; null where it runs
+    none, and until that has been tried."""
     params_schema: dict[str, JsonValue]
     """JSON Schema of `params`."""
 

@@ -16,7 +16,7 @@ from app.envs.npc_arena import Draft, NpcArena
 from app.errors import GatewayError
 from app.judges.gates.registry import GATES
 from app.policies.chat import ChatPolicy
-from app.ports import NoRetriever, NoWorkers
+from app.ports import NoPrograms, NoRetriever, NoWorkers
 from app.service.catalogue import Catalogue
 from app.service.drafting import Drafting
 from app.service.retrieval import Retrieval
@@ -97,6 +97,7 @@ async def _tried(
             drafting=Drafting(catalogue, Retrieval(NoRetriever(), SilentObserver())),
             panels=panels,
             workers=NoWorkers(),
+            programs=NoPrograms(),
             observer=SilentObserver(),
             gates=gates,
         )

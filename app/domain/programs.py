@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, computed_field
 
 from app.domain.values import FiniteJson, Frozen
 
@@ -66,6 +66,14 @@ class Isolation(Frozen):
 
     protections: tuple[Protection, ...]
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def strong(self) -> bool:
+        """Every threat is held off."""
         return bool(self.protections) and all(protection.held for protection in self.protections)
+
+    @property
+    def weaknesses(self) -> str:
+        """What is not held off and why, on one line."""
+        weak = (f"{one.against} ({one.by})" for one in self.protections if not one.held)
+        return ", ".join(weak) or "nothing was tried"

@@ -4,11 +4,12 @@ import ctypes
 import os
 import resource
 import signal
+import sys
 from dataclasses import dataclass
 from typing import Final
 
 from app.sandbox import landlock, namespaces, seccomp
-from app.sandbox.syscalls import called
+from app.sandbox.syscalls import architecture, called, prctl
 
 CHANNEL: Final = 3
 """The only descriptor that leads anywhere, beside the three that lead nowhere."""
@@ -47,10 +48,10 @@ def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, fil
         namespaces.become_nobody()
     if walls.landlock:
         rules = landlock.ruleset(walls.library, (namespaces.ROOM,) if walls.writing else ())
-    if walls.seccomp:
-        drop_capabilities()
-        called("prctl", PR_SET_DUMPABLE, 0, 0, 0, 0)
-        called("prctl", PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if sys.platform == "linux":
+        _drop_capabilities()
+        prctl(PR_SET_DUMPABLE, 0)
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if walls.landlock:
         landlock.restrict(rules)
         os.close(rules)
@@ -58,14 +59,16 @@ def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, fil
         seccomp.install(seccomp.for_programs(writing=walls.writing))
 
 
-def drop_capabilities() -> None:
+def _drop_capabilities() -> None:
     """All there are, and the right to get any by starting a program."""
+    if architecture() is None:
+        return
     for capability in range(CAPABILITIES):
         try:
-            called("prctl", PR_CAPBSET_DROP, capability, 0, 0, 0)
+            prctl(PR_CAPBSET_DROP, capability)
         except OSError:  # there are no more, or this process may not, and then has none
             break
-    called("prctl", PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     head = CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4)
     called("capset", ctypes.create_string_buffer(head), ctypes.create_string_buffer(24))
 

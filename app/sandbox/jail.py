@@ -10,6 +10,7 @@ import socket
 import sys
 from asyncio import StreamReader, StreamWriter
 from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,10 +36,10 @@ LARGE: Final = 64 * 1024
 """Bytes from which on JSON is read in a thread, so that the service does not stand still."""
 BOOT: Final = (
     "import sys\n"
-    "sys.path.insert(0, sys.argv[3])\n"
+    "sys.path.insert(0, sys.argv[4])\n"
     "from app.sandbox.warden import serve\n"
     "del sys.path[0]\n"
-    "serve(int(sys.argv[1]), sys.argv[2])\n"
+    "serve(int(sys.argv[1]), sys.argv[2], sys.argv[3].split(','))\n"
 )
 
 
@@ -50,6 +51,11 @@ class Walls(Frozen):
     seccomp: bool = False
     failed: str = ""
     """Why it has not got the namespaces that it must not start without."""
+
+    @property
+    def words(self) -> str:
+        there = {"namespaces": self.namespaces, "Landlock": self.landlock, "seccomp": self.seccomp}
+        return ", ".join([*(name for name, held in there.items() if held), "resource limits"])
 
 
 @dataclass(frozen=True)
@@ -86,15 +92,16 @@ class Jail:
         self.usable = True
 
     @classmethod
-    async def start(cls, namespaces: str) -> "Jail":
-        """With this kind of namespaces (`user`, `root` or none) or not at all: OSError or TimeoutError."""
+    async def start(cls, namespaces: str, locks: Sequence[str]) -> "Jail":
+        """With this kind of namespaces (`user`, `root` or none) or not at all: OSError or TimeoutError. With those of
+        `locks` that work here."""
         ours, its = socket.socketpair()
         ours.setblocking(False)
         with its:
             try:
                 process = await asyncio.create_subprocess_exec(
                     *(sys.executable, "-s", "-S", "-P", "-B", "-c", BOOT),
-                    *(str(os.getpid()), namespaces, str(Path(app.__file__).parents[1])),
+                    *(str(os.getpid()), namespaces, ",".join(locks), str(Path(app.__file__).parents[1])),
                     stdin=its.fileno(),
                     stdout=DEVNULL,
                     stderr=DEVNULL,

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from app.sandbox.syscalls import called
+from app.sandbox.syscalls import called, prctl
 
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 READ: Final = READ_FILE | READ_DIR
@@ -18,7 +18,6 @@ WRITE: Final = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_RE
 
 VERSION_ONLY: Final = 1
 BENEATH: Final = 1
-LEAST_VERSION: Final = 1
 RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
 """How many rights on files a version knows; the last holds for later ones."""
 TCP: Final = 0b11
@@ -57,7 +56,7 @@ def ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
 
 def restrict(made: int) -> None:
     """This thread and all that it starts, until it ends."""
-    called("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
     called("landlock_restrict_self", made, 0)
 
 

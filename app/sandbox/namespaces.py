@@ -7,7 +7,7 @@ fails must end.
 import os
 from typing import Final
 
-from app.sandbox.syscalls import called
+from app.sandbox.syscalls import called, prctl
 
 NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     0x00020000,
@@ -43,7 +43,7 @@ def enter_as_user(library: tuple[str, ...], processes: int) -> None:
         called("unshare", NEWNS)
         _new_tree(library)
         become_nobody()
-        called("prctl", PR_SET_DUMPABLE, 1, 0, 0, 0)  # else its own maps were not its own to write
+        prctl(PR_SET_DUMPABLE, 1)  # else its own maps were not its own to write
     user, group = os.geteuid(), os.getegid()
     called("unshare", NEWUSER | NEWNS | REST)
     for name, text in (

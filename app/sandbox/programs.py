@@ -6,13 +6,15 @@ from typing import Final
 
 from app.domain.programs import Execution, Program
 from app.errors import WorkerFailed
-from app.sandbox.jail import Jail, Lost
+from app.sandbox.jail import Jail, Lost, Walls
 from app.sandbox.turns import Turns
 
 log = logging.getLogger(__name__)
 
 KINDS: Final = ("user", "root", "")
 """Of namespaces, the best first."""
+LOCKS: Final = ("landlock", "seccomp")
+"""What is put up beside them."""
 PROGRAMS_OF_A_JAIL: Final = 10_000
 """Then it is replaced."""
 
@@ -21,9 +23,11 @@ class JailedPrograms:
     """Nothing is started before it is needed. What kind of namespaces there are is found out once, by trying: a jail
     that later cannot have them is none."""
 
-    def __init__(self, size: int, kinds: tuple[str, ...] = KINDS) -> None:
+    def __init__(self, size: int, kinds: tuple[str, ...] = KINDS, locks: tuple[str, ...] = LOCKS) -> None:
+        """`kinds` and `locks` are what is tried; fewer where a weaker machine is played."""
         self._turns = Turns(size)
         self._kinds = kinds
+        self._locks = locks
         self._kind: str | None = None
         self._choosing = asyncio.Lock()
         self._idle: list[Jail] = []
@@ -32,6 +36,8 @@ class JailedPrograms:
         self._closed = False
         self.missing = ""
         """Why there are no namespaces, or not those of a user."""
+        self.walls = Walls()
+        """What the first jail found to work."""
 
     @property
     def waiting(self) -> int:
@@ -75,7 +81,7 @@ class JailedPrograms:
         if self._closed:
             raise WorkerFailed("the jails are closed")
         try:
-            jail = await (self._first() if self._kind is None else Jail.start(self._kind))
+            jail = await (self._first() if self._kind is None else Jail.start(self._kind, self._locks))
         except (OSError, EOFError, TimeoutError) as error:
             log.exception("no jail could be started")
             raise WorkerFailed("no jail could be started; see the log") from error
@@ -88,14 +94,14 @@ class JailedPrograms:
     async def _first(self) -> Jail:
         async with self._choosing:
             if self._kind is not None:
-                return await Jail.start(self._kind)
+                return await Jail.start(self._kind, self._locks)
             for kind in self._kinds:
                 try:
-                    jail = await Jail.start(kind)
+                    jail = await Jail.start(kind, self._locks)
                 except OSError as error:
                     self.missing = self.missing or str(error)
                     continue
-                self._kind = kind
+                self._kind, self.walls = kind, jail.walls
                 return jail
         raise OSError(self.missing)
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, architecture, called, numbers
+from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, architecture, numbers, prctl
 
 PR_SET_SECCOMP: Final = 22
 PR_SET_NO_NEW_PRIVS: Final = 38
@@ -96,8 +96,8 @@ def install(code: bytes) -> None:
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
-    called("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    called("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, Program(len(code) // 8, code))
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, Program(len(code) // 8, code))
 
 
 def _filter(rules: dict[int, Rule], default: int) -> bytes:

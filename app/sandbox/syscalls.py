@@ -57,7 +57,7 @@ clock_adjtime=305/266 acct=163/89 syslog=103/116
 """What neither a program nor a worker has any business with: other processes, networks, the kernel itself."""
 
 OURS: Final = """
-prctl=157/167 capset=126/91 landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock_restrict_self=446/446
+capset=126/91 landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock_restrict_self=446/446
 """
 """What we call to put up the walls."""
 
@@ -83,6 +83,12 @@ def called(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | ct
     """What the call of `OURS` or `FOREIGN` gives. OSError where it fails."""
     number = numbers(OURS + FOREIGN)[name]
     return checked(name, _LIBC.syscall(ctypes.c_long(number), *(_word(argument) for argument in arguments)))
+
+
+def prctl(option: int, *arguments: int | ctypes.Structure) -> None:
+    """`prctl`, which every Linux has. OSError where it fails."""
+    words = [_word(argument) for argument in (*arguments, 0, 0, 0, 0)][:4]
+    checked("prctl", _LIBC.prctl(ctypes.c_int(option), *words))
 
 
 def checked(name: str, result: int) -> int:

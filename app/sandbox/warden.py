@@ -15,7 +15,7 @@ import socket
 import struct
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Final
@@ -24,7 +24,7 @@ from app.sandbox import landlock, namespaces, seccomp
 from app.sandbox.confinement import CHANNEL, PR_SET_PDEATHSIG, Walls, confine
 from app.sandbox.player import play
 from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
-from app.sandbox.syscalls import called
+from app.sandbox.syscalls import called, prctl
 
 ORDER = struct.Struct(">IQQ")
 """Seconds of processor time, bytes of memory beyond what there is, bytes of files. Its channel comes with it."""
@@ -41,8 +41,9 @@ tempfile textwrap threading time traceback types typing unicodedata uuid warning
 """What programs import most often, and what needs libraries that do not lie beside Python's own."""
 
 
-def serve(service: int, wanted: str) -> None:
-    """`wanted`: the kind of namespaces (`user`, `root` or none) without which this must not start."""
+def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
+    """`wanted`: the kind of namespaces (`user`, `root` or none) without which this must not start. Of `locks` those are
+    put up that work here."""
     control = _control()
     _preload()
     library = _library()
@@ -50,7 +51,7 @@ def serve(service: int, wanted: str) -> None:
     if sys.platform == "linux":
         processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         _first_to_go()
-        called("prctl", PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
     try:
         _enter(wanted, library, processes)
     except OSError as error:
@@ -61,7 +62,9 @@ def serve(service: int, wanted: str) -> None:
         os._exit(0)
     if wanted:
         _continue_as_first(control)
-    _watch(control, Walls(wanted, _works(_locks(library)), _works(_filters), library), processes)
+    works = {"landlock": lambda: landlock.restrict(landlock.ruleset(library)), "seccomp": _filters}
+    held = {name: name in locks and _works(deed) for name, deed in works.items()}
+    _watch(control, Walls(wanted, held["landlock"], held["seccomp"], library), processes)
 
 
 def _watch(control: socket.socket, walls: Walls, processes: int) -> None:
@@ -144,7 +147,7 @@ def _continue_as_first(control: socket.socket) -> None:
 
 def _die_with_parent() -> None:
     if sys.platform == "linux":
-        called("prctl", PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
 def _works(deed: Callable[[], None]) -> bool:
@@ -157,10 +160,6 @@ def _works(deed: Callable[[], None]) -> bool:
             os._exit(1)
         os._exit(0)
     return os.waitpid(child, 0)[1] == 0
-
-
-def _locks(library: tuple[str, ...]) -> Callable[[], None]:
-    return lambda: landlock.restrict(landlock.ruleset(library))
 
 
 def _filters() -> None:

@@ -9,6 +9,7 @@ from threading import Lock
 
 from pydantic import BaseModel, ValidationError
 
+from app.domain.programs import Isolation
 from app.domain.runs import Pin, ScoringOptions
 from app.domain.values import FiniteJson
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
@@ -78,7 +79,12 @@ class Catalogue:
         self._reasons = dict.fromkeys(self.classes, "its data is still being read")
         self._reopening = Lock()
         self._datasets: Datasets | None = None
+        self._weak_will_do = False
+        self.isolation: Isolation | None = None
+        """Of the programs that environments run, once that has been tried."""
         self.opened = False
+        self.ready = False
+        """Set by whoever opens it and tries the isolation, when both are done or the latter takes too long."""
 
     def open(self, datasets: Datasets) -> None:
         """Blocking: reads every configured data source once. One that breaks takes no other with it."""
@@ -93,6 +99,11 @@ class Catalogue:
                 log.exception("environment unavailable: %s", name)
                 self._reasons[name] = "it could not be opened; the service's log says why"
         self.opened = True
+
+    def judge_isolation(self, isolation: Isolation, *, weak_will_do: bool) -> None:
+        """Lets environments serve that run what models wrote, where `isolation` is strong or `weak_will_do`."""
+        self._weak_will_do = weak_will_do
+        self.isolation = isolation
 
     def reopen(self, name: str) -> Hosted:
         """Blocking: reads an environment's data again. What was handed out before is scored as before. InvalidRequest
@@ -127,8 +138,9 @@ class Catalogue:
         """As it is now; with `data_digest` as it was when its data had that, if it is still known. NotFound for an
         unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
         self.require(name)
-        if name not in self._hosted:
-            raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
+        reason = self.reason(name)
+        if reason is not None:
+            raise EnvironmentUnavailable(f"{name}: {reason}")
         present = self._hosted[name]
         if data_digest is None or present.data_digest == data_digest:
             return present
@@ -137,4 +149,17 @@ class Catalogue:
 
     def reason(self, name: str) -> str | None:
         """Why the environment cannot serve, or None when it can."""
-        return None if name in self._hosted else self._reasons[name]
+        if name not in self._hosted:
+            return self._reasons[name]
+        return self._exposed() if self.classes[name].runs_programs else None
+
+    def _exposed(self) -> str | None:
+        """To what threat programs would expose this machine, unless nothing or it is accepted."""
+        if self.isolation is None:
+            return "it runs programs that models write, and whether they can be kept apart here is still being tried"
+        if self._weak_will_do or self.isolation.strong:
+            return None
+        return (
+            "it runs programs that models write, which cannot be kept apart here well enough: "
+            f"{self.isolation.weaknesses}. The setting programs.allow_weak_isolation lets it serve all the same"
+        )

@@ -11,7 +11,7 @@ from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
-from app.ports import Backed, Environment, Panel, Panels, Tools, Workers
+from app.ports import Backed, Environment, Panel, Panels, Programs, Tools, Workers
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
 from app.service.scales import panel_for
@@ -71,6 +71,7 @@ async def judged_by(
     options: ScoringOptions,
     panel: Panel | None,
     workers: Workers,
+    programs: Programs,
     *,
     what: str,
 ) -> Judged:
@@ -80,7 +81,7 @@ async def judged_by(
     cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
     whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
     try:
-        given = await _scores(environment, task, whole, Tools(recorded or NoPanel(), workers))
+        given = await _scores(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
     except Exception as error:
         given = [unscored_for(error, what)] * len(whole)
     scores = iter(given)
@@ -112,11 +113,12 @@ def unscored_for(error: Exception, what: str) -> Score:
 class Scorer:
     """Turns completions into scores. Whatever goes wrong on our side becomes `unscored` here, with its reason."""
 
-    def __init__(self, editions: Editions, panels: Panels, shelf: Shelf, workers: Workers) -> None:
+    def __init__(self, editions: Editions, panels: Panels, shelf: Shelf, workers: Workers, programs: Programs) -> None:
         self._editions = editions
         self._shelf = shelf
         self._panels = panels
         self._workers = workers
+        self._programs = programs
 
     async def judged(
         self,
@@ -155,7 +157,9 @@ class Scorer:
             return _all(len(completions), Score.unscored("self_judge", f"judge {own} is the policy's own model"))
         task = remade or self._shelf.task(hosted, record)
         what = _named(record)
-        judged = await judged_by(hosted.environment, task, completions, options, panel, self._workers, what=what)
+        judged = await judged_by(
+            hosted.environment, task, completions, options, panel, self._workers, self._programs, what=what
+        )
         digest = hosted.pin(options, panel).scoring_digest
         scores = tuple(_marked(score.under(digest), record) for score in judged.scores)
         return Judged(scores, judged.judgements)

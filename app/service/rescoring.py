@@ -14,7 +14,7 @@ from app.domain.scores import Reason, Score
 from app.domain.tasks import Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
 from app.errors import InvalidRequest, NotFound
-from app.ports import Clock, Groups, Observer, Panels, Scorings, Workers
+from app.ports import Clock, Groups, Observer, Panels, Programs, Scorings, Workers
 from app.prompts import digest
 from app.rewards import group_outcome
 from app.service.acceptance import options_for
@@ -94,6 +94,7 @@ class Rescorer:
         runs: RunBook,
         panels: Panels,
         workers: Workers,
+        programs: Programs,
         observer: Observer,
         clock: Clock,
     ) -> None:
@@ -105,7 +106,7 @@ class Rescorer:
         self._panels = panels
         self._observer = observer
         self._clock = clock
-        self._scorer = Scorer(editions, panels, shelf, workers)
+        self._scorer = Scorer(editions, panels, shelf, workers, programs)
         self._remaker = Remaker()
         self._flights = Flights[Landed]("a group could not be scored anew")
 

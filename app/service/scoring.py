@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from app.domain.groups import Group
 from app.errors import Conflict, RequestRefused, StoreUnavailable
-from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Tasks, Workers
+from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Programs, Tasks, Workers
 from app.service.acceptance import Acceptance, Accepted
 from app.service.catalogue import Catalogue
 from app.service.editions import Editions
@@ -43,6 +43,7 @@ class ScoreDesk:
         runs: RunBook,
         panels: Panels,
         workers: Workers,
+        programs: Programs,
         observer: Observer,
         clock: Clock,
     ) -> None:
@@ -53,7 +54,7 @@ class ScoreDesk:
         self._runs = runs
         self._observer = observer
         self._acceptance = Acceptance(editions=editions, groups=groups, runs=runs, panels=panels, clock=clock)
-        self._scorer = Scorer(editions, panels, shelf, workers)
+        self._scorer = Scorer(editions, panels, shelf, workers, programs)
         self._flights = Flights[dict[str, Group]]("groups could not be stored")
 
     async def score(

@@ -11,7 +11,7 @@ from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Passage, Withheld
 from app.domain.values import FiniteNumber, Frozen
-from app.ports import Drafted, Observer, Panels, Workers
+from app.ports import Drafted, Observer, Panels, Programs, Workers
 from app.service.drafting import Drafting
 from app.service.judging import judged_by
 
@@ -71,6 +71,7 @@ class Trier:
         drafting: Drafting,
         panels: Panels,
         workers: Workers,
+        programs: Programs,
         observer: Observer,
         gates: Mapping[str, str],
     ) -> None:
@@ -78,6 +79,7 @@ class Trier:
         self._drafting = drafting
         self._panels = panels
         self._workers = workers
+        self._programs = programs
         self._observer = observer
         self._gates = gates
 
@@ -94,7 +96,7 @@ class Trier:
         task, context = placed.task, placed.context
         what = f"{environment}, a draft"
         judged = await judged_by(
-            made.environment, task, wanted.completions, wanted.options, panel, self._workers, what=what
+            made.environment, task, wanted.completions, wanted.options, panel, self._workers, self._programs, what=what
         )
         judgements = judged.judgements
         self._observer.judged(judgements)
