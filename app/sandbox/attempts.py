@@ -1,0 +1,126 @@
+"""What the isolation is tried with: a program like any other, which does what none may. Read as text, never imported.
+
+`attempt(threat, …)` gives what succeeded, in words. Nothing means that the walls held.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HELD = (OSError, RuntimeError, MemoryError, ImportError, subprocess.SubprocessError)
+"""How a wall feels from the inside."""
+PTRACE_SEIZE = 0x4206
+
+Deed = Callable[[], Any]
+"""It raises one of HELD, or gives False, where it does not succeed."""
+
+
+def attempt(threat: str, *arguments: Any) -> list[str]:
+    return [words for words, deed in DEEDS[threat](*arguments).items() if succeeded(deed)]
+
+
+def succeeded(deed: Deed) -> bool:
+    try:
+        return deed() is not False
+    except HELD:
+        return False
+
+
+def network(host: str, tcp: int, udp: int, unix: str) -> dict[str, Deed]:
+    """Addresses where the service listens meanwhile."""
+    return {
+        "a TCP connection was made": lambda: socket.create_connection((host, tcp), timeout=1),
+        "a datagram was answered": lambda: answered(host, udp),
+        "a Unix socket was reached": lambda: socket.socket(socket.AF_UNIX).connect(unix),
+    }
+
+
+def answered(host: str, port: int) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.settimeout(1)
+        sender.connect((host, port))
+        sender.send(b"there")
+        sender.recv(16)
+
+
+def files(readable: list[str], folder: str) -> dict[str, Deed]:
+    """Files that anybody may read, and a folder where anybody may write."""
+    read = {f"{path} was read": Path(path).read_bytes for path in readable}
+    return read | {
+        f"{folder} was listed": lambda: [*Path(folder).iterdir()],
+        f"a file was left in {folder}": lambda: Path(folder, "left").write_text("x"),
+        f"a file was removed from {folder}": lambda: Path(folder, "there").unlink(),
+        f"a file in {folder} was emptied": lambda: os.truncate(Path(folder, "full"), 0),
+        f"a link was made in {folder}": lambda: Path(folder, "link").symlink_to("/"),
+    }
+
+
+def processes() -> dict[str, Deed]:
+    return {
+        "it forked": forked,
+        "a program was started": lambda: subprocess.run(["/bin/true"], check=True),
+        "a thread was started": lambda: threading.Thread(target=int).start(),
+    }
+
+
+def forked() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def memory(megabytes: int) -> dict[str, Deed]:
+    return {f"{megabytes} MB were allocated": lambda: bytearray(megabytes << 20)}
+
+
+def service(process: int, variables: list[str]) -> dict[str, Deed]:
+    other = process != os.getpid()  # in a world of its own it may have the same number, and is then itself
+    return {
+        "the service was signalled": lambda: other and signalled(process),
+        "every process was signalled": lambda: signalled(-1),
+        "the service's variables were read": Path(f"/proc/{process}/environ").read_bytes,
+        "the service's memory was opened": lambda: Path(f"/proc/{process}/mem").open("rb"),
+        "the service was traced": lambda: other and ctypes.CDLL(None).ptrace(PTRACE_SEIZE, process, 0, 0) == 0,
+        "the service's variables were inherited": lambda: any(name in os.environ for name in variables),
+        "a descriptor was inherited": lambda: any(is_open(number) for number in range(4, 256)),
+    }
+
+
+def signalled(process: int) -> bool:
+    os.kill(process, 0)
+    return True
+
+
+def is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+DEEDS: dict[str, Callable[..., dict[str, Deed]]] = {
+    "network": network,
+    "files": files,
+    "processes": processes,
+    "memory": memory,
+    "service": service,
+}
+
+
+def outlast(seconds: float) -> str:
+    """Ignores every signal that can be ignored, and stays."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        try:
+            signal.signal(number, signal.SIG_IGN)
+        except HELD:
+            continue
+    threading.Event().wait(seconds)
+    return "awake"

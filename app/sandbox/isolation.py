@@ -1,0 +1,142 @@
+"""How well programs are kept apart on this machine, found out by having one attempt all that it must not.
+
+The result is what `GET /envs/{env}` shows: for each threat whether it was held off, and by what.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, get_args
+
+import app
+from app.domain.programs import Execution, Isolation, Program, ProgramLimits, Protection, Threat
+from app.domain.values import FiniteJson
+from app.errors import WorkerFailed
+from app.sandbox.jail import Walls
+from app.sandbox.programs import JailedPrograms
+
+ATTEMPTS: Final = Path(__file__).with_name("attempts.py")
+LIMITS: Final = ProgramLimits(seconds=5, cpu_seconds=2, memory_mb=64)
+TOO_MUCH_MB: Final = 256
+STAYING: Final = ProgramLimits(seconds=0.2)
+HOST: Final = "127.0.0.1"
+
+HOLDS: Final[dict[Threat, tuple[str, ...]]] = {
+    "network": ("seccomp", "namespaces", "landlock"),
+    "files": ("namespaces", "landlock", "seccomp"),
+    "processes": ("seccomp", "limits"),
+    "memory": ("limits",),
+    "time": ("clock", "limits"),
+    "service": ("namespaces", "seccomp", "landlock"),
+}
+"""Which walls stand before a threat."""
+WORDS: Final = {
+    "seccomp": "seccomp allows no sockets, processes, threads or signals",
+    "namespaces": "namespaces of its own for files, processes and network",
+    "landlock": "Landlock lets only Python's library be read",
+    "limits": "resource limits",
+    "clock": "it is killed from outside",
+}
+
+
+@dataclass(frozen=True)
+class Bait:
+    """What a program could reach if nothing held it."""
+
+    folder: Path
+    tcp: int
+    udp: int
+    unix: str
+
+
+async def probed(programs: JailedPrograms) -> Isolation:
+    """By trying, in a second or less. Where no program can be run at all, nothing holds."""
+    try:
+        with _bait() as bait:
+            breaches = await _breaches(programs, bait)
+            stays = await programs.run(_program("outlast", ((600.0,),), STAYING))
+    except WorkerFailed as error:
+        return Isolation(protections=tuple(Protection(against=one, held=False, by=error.detail) for one in _threats()))
+    breaches["time"] = [] if stays.ending == "seconds" else [f"it was not ended in time ({stays.ending})"]
+    return Isolation(protections=tuple(_protection(one, breaches[one], programs) for one in _threats()))
+
+
+async def _breaches(programs: JailedPrograms, bait: Bait) -> dict[Threat, list[str]]:
+    readable = ["/etc/passwd", "/proc/self/environ", str(Path(app.__file__)), str(bait.folder / "full")]
+    asked: dict[Threat, tuple[FiniteJson, ...]] = {
+        "network": (HOST, bait.tcp, bait.udp, bait.unix),
+        "files": ([*readable], str(bait.folder)),
+        "processes": (),
+        "memory": (TOO_MUCH_MB,),
+        "service": (os.getpid(), [name for name in os.environ if name not in ("LC_ALL", "PYTHONHASHSEED")]),
+    }
+    calls = tuple((threat, *arguments) for threat, arguments in asked.items())
+    execution = await programs.run(_program("attempt", calls, LIMITS))
+    found = dict(zip(asked, _told(execution, len(asked)), strict=True))
+    if not (bait.folder / "there").exists() or not (bait.folder / "full").stat().st_size:
+        found["files"].append("a file of others was changed")
+    return found
+
+
+def _told(execution: Execution, expected: int) -> list[list[str]]:
+    """What each attempt says that it achieved. One that ended the program achieved nothing that is known."""
+    told = [
+        [str(words) for words in one.value] if isinstance(one.value, list) else ["it could not be tried"]
+        for one in execution.returned
+    ]
+    return told + [[f"it could not be tried ({execution.ending})"] for _ in range(expected - len(told))]
+
+
+def _protection(threat: Threat, breaches: list[str], programs: JailedPrograms) -> Protection:
+    present, missing = _walls(programs.walls, programs.missing)
+    if breaches:
+        lacking = [missing[wall] for wall in HOLDS[threat] if wall in missing]
+        return Protection(against=threat, held=False, by="; ".join([*breaches, *lacking]))
+    return Protection(against=threat, held=True, by="; ".join(WORDS[one] for one in HOLDS[threat] if one in present))
+
+
+def _walls(walls: Walls, why: str) -> tuple[set[str], dict[str, str]]:
+    there = {"namespaces": bool(walls.namespaces), "landlock": walls.landlock, "seccomp": walls.seccomp}
+    missing = {wall: f"{wall} cannot be had here" for wall, held in there.items() if not held}
+    if "namespaces" in missing and why:
+        missing["namespaces"] += f" ({why})"
+    return {"limits", "clock", *(wall for wall, held in there.items() if held)}, missing
+
+
+def _program(function: str, calls: tuple[tuple[FiniteJson, ...], ...], limits: ProgramLimits) -> Program:
+    return Program(source=ATTEMPTS.read_text(encoding="utf-8"), function=function, calls=calls, limits=limits)
+
+
+def _threats() -> tuple[Threat, ...]:
+    return get_args(Threat)
+
+
+@contextlib.contextmanager
+def _bait() -> Iterator[Bait]:
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isolation-")))
+        for name in ("there", "full"):
+            (folder / name).write_text("kept", encoding="ascii")
+            (folder / name).chmod(0o666)
+        folder.chmod(0o777)
+        tcp = stack.enter_context(socket.create_server((HOST, 0)))
+        udp = stack.enter_context(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        udp.bind((HOST, 0))
+        unix = stack.enter_context(socket.socket(socket.AF_UNIX))
+        unix.bind(str(folder / "socket"))
+        unix.listen()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(udp, _answered, udp)
+        stack.callback(loop.remove_reader, udp)
+        yield Bait(folder, tcp.getsockname()[1], udp.getsockname()[1], str(folder / "socket"))
+
+
+def _answered(udp: socket.socket) -> None:
+    """So that whoever could send something knows it."""
+    with contextlib.suppress(OSError):
+        udp.sendto(b"here", udp.recvfrom(64)[1])
