@@ -1,0 +1,1 @@
+"""Verifiable instructions: what is asked of a text, whether the text does it, and a text that does."""

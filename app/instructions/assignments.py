@@ -1,0 +1,72 @@
+"""What one reply is to follow: a request with instructions that go together, proved by a text that follows all."""
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from app.domain.values import Frozen
+from app.draws import Draws
+from app.instructions.drafts import Draft
+from app.instructions.instruction import Instruction, conflict
+from app.instructions.kinds import KINDS, AnyInstruction
+from app.instructions.reading import Reading, read
+from app.instructions.requests import Request, drawn_request
+from app.instructions.substance import lacking
+
+_TEXTS: Final = 4
+"""Written for a combination before another one is drawn."""
+ROOM: Final = 45
+"""Words that a text may have beyond the least, unless a length is asked for."""
+
+
+class Assignment(Frozen):
+    request: Request
+    instructions: tuple[AnyInstruction, ...]
+    asked: tuple[str, ...]
+    """The instructions in words, in the same order."""
+    gold: str
+    """A text that follows all of them."""
+
+    @property
+    def identity(self) -> str:
+        """Equal for assignments whose replies are exchangeable."""
+        return self.model_dump_json(include={"request", "instructions"})
+
+
+def drawn_assignment(draws: Draws, count: int, hard: int, forms: Collection[str]) -> Assignment:
+    """`count` instructions, `hard` of them of a hard kind. `forms` is all else that stands in prompts."""
+    while True:
+        request = drawn_request(draws)
+        chosen = _kinds(draws, count, hard)
+        if len(chosen) < count:
+            continue
+        instructions = tuple(kind.drawn(draws, request) for kind in chosen)
+        asked = tuple(instruction.asked(draws) for instruction in instructions)
+        gold = _gold(draws, request, instructions, "\n".join([request.said, *asked, *forms]))
+        if gold:
+            return Assignment(request=request, instructions=instructions, asked=asked, gold=gold)
+
+
+def faults(reading: Reading, instructions: Sequence[Instruction]) -> tuple[str, ...]:
+    """One for each; empty where it is followed."""
+    return tuple(instruction.fault(reading) for instruction in instructions)
+
+
+def _kinds(draws: Draws, count: int, hard: int) -> list[type[Instruction]]:
+    chosen: list[type[Instruction]] = []
+    for wanted, of_these in ((hard, True), (count, False)):
+        for kind in draws.shuffled([kind for kind in KINDS.values() if kind.hard == of_these]):
+            if len(chosen) < wanted and not any(conflict(kind, other) for other in chosen):
+                chosen.append(kind)
+    return draws.shuffled(chosen)
+
+
+def _gold(draws: Draws, request: Request, instructions: Sequence[Instruction], prompt: str) -> str:
+    """Empty when none of a few texts does."""
+    for _ in range(_TEXTS):
+        draft = Draft(request, words=(request.least + 12, request.least + ROOM))
+        for instruction in instructions:
+            instruction.shape(draft)
+        reading = read(draft.written(draws))
+        if not lacking(reading, request, prompt) and not any(faults(reading, instructions)):
+            return reading.raw
+    return ""

@@ -1,0 +1,118 @@
+"""A reply as it is counted: what a word, a sentence, a line and a paragraph are.
+
+characters   compatibility forms are plain ones (full-width letters and digits, ligatures); typographic quotation marks
+             and apostrophes are straight; what nobody sees (zero-width characters, controls, lone surrogates) and
+             combining marks are left out; every kind of line end is one
+word         what stands between white space or dashes and has a letter or a digit: `well-known`, `don't`, `3.5` are
+             one each, `house—which` are two, `*` is none
+sentence     goes on to a word with `.`, `!` or `?` at its end (quotation marks and brackets may follow), or to the end
+             of its line, and has a letter: `1.` is none, and `Mr. Lee left.` are two
+line         one that is not blank
+paragraph    lines without a blank one between them
+"""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import Final
+
+MOST_CHARACTERS: Final = 20_000
+"""Of a reply; a longer one is not read."""
+
+_LINE_END = re.compile(r"\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_PARTING = re.compile(r"\s+|[\u2012-\u2015]|--")
+_BARE = re.compile(r"[^\W_]+(?:'[^\W_]+)*")
+_STRAIGHT: Final = str.maketrans(
+    {**dict.fromkeys("“”„‟«»〝〞＂", '"'), **dict.fromkeys("‘’‛′ʼ´＇", "'"), "\u00a0": " ", "\u202f": " "}
+)
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Mn", "Me"})
+_CLOSING: Final = "\"')]}>*_`~\\"
+ENDINGS: Final = ".!?"
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`text` is what `plain` makes of a reply; `raw` is the reply, for what has a grammar of its own."""
+
+    text: str
+    raw: str = ""
+
+    @cached_property
+    def folded(self) -> str:
+        """In lower case, without accents."""
+        if self.text.isascii():
+            return self.text.lower()
+        apart = unicodedata.normalize("NFKD", self.text.casefold())
+        return "".join(character for character in apart if unicodedata.category(character) != "Mn")
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        """As they are written, with what clings to them."""
+        return words_of(self.text)
+
+    @cached_property
+    def bare(self) -> tuple[str, ...]:
+        """Folded runs of letters and digits, with apostrophes inside: what words are found by."""
+        return bare_words(self.folded)
+
+    @cached_property
+    def lines(self) -> tuple[str, ...]:
+        return tuple(line.strip() for line in self.text.split("\n") if line.strip())
+
+    @cached_property
+    def paragraphs(self) -> tuple[str, ...]:
+        lines = (line.strip() for line in self.text.split("\n"))
+        return tuple("\n".join(part) for written, part in groupby(lines, bool) if written)
+
+    @cached_property
+    def sentences(self) -> tuple[str, ...]:
+        return tuple(sentence for line in self.lines for sentence in _sentences(line))
+
+    def parted_by(self, mark: str) -> tuple[str, ...]:
+        """What stands between lines that are `mark` and nothing else."""
+        parts: list[list[str]] = [[]]
+        for line in self.text.split("\n"):
+            if line.strip() == mark:
+                parts.append([])
+            else:
+                parts[-1].append(line)
+        return tuple("\n".join(part).strip() for part in parts)
+
+
+def read(reply: str) -> Reading:
+    """Of at most MOST_CHARACTERS; never raises."""
+    raw = reply[: MOST_CHARACTERS + 1]
+    return Reading(plain(raw), raw.strip())
+
+
+def plain(text: str) -> str:
+    """Marks go before anything is normalised: putting a long run of them in order takes quadratic time."""
+    text = _LINE_END.sub("\n", text)
+    if not (text.isascii() and text.isprintable()):
+        seen = (c for c in text if c in "\n\t" or unicodedata.category(c) not in _UNSEEN)
+        text = unicodedata.normalize("NFKC", "".join(seen).translate(_STRAIGHT)).translate(_STRAIGHT)
+    return text.strip()
+
+
+def words_of(text: str) -> tuple[str, ...]:
+    return tuple(word for word in _PARTING.split(text) if any(map(str.isalnum, word)))
+
+
+def bare_words(folded: str) -> tuple[str, ...]:
+    return tuple(_BARE.findall(folded))
+
+
+def ends_sentence(word: str) -> bool:
+    return word.rstrip(_CLOSING)[-1:] in tuple(ENDINGS)
+
+
+def _sentences(line: str) -> list[str]:
+    found: list[list[str]] = [[]]
+    for word in line.split():
+        found[-1].append(word)
+        if ends_sentence(word):
+            found.append([])
+    said = (" ".join(words) for words in found)
+    return [sentence for sentence in said if any(map(str.isalpha, sentence))]
