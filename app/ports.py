@@ -9,6 +9,7 @@ from typing import ClassVar, Protocol, Self, TypeVar, runtime_checkable
 from pydantic import BaseModel, JsonValue
 
 from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
+from app.domain.exports import ExportFilter, StoredGroup
 from app.domain.groups import (
     Group,
     GroupDetail,
@@ -502,6 +503,16 @@ class Views(Protocol):
     ) -> list[StatisticsRow]:
         """Training rollouts only: `eval` ones are left out. `by_label` breaks them down further, and leaves out tasks
         without a label."""
+
+
+class Exports(Protocol):
+    """What training data is made from."""
+
+    async def newest(self) -> int:
+        """The sequence of the newest group; 0 where nothing is stored."""
+
+    async def page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+        """Groups with sequences above `after` up to `last`, in their order."""
 
 
 class TrajectoryQueue(Protocol):

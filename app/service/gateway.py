@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.ports import Groups, Health, Panels, Views
+from app.ports import Exports, Groups, Health, Panels, Views
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.rescoring import Rescorer
@@ -28,4 +28,5 @@ class Gateway:
     groups: Groups
     panels: Panels
     views: Views
+    exports: Exports
     health: Health

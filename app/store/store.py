@@ -12,6 +12,7 @@ from app.errors import StoreUnavailable
 from app.ports import (
     Clock,
     Events,
+    Exports,
     Groups,
     Health,
     Lorebooks,
@@ -25,6 +26,7 @@ from app.ports import (
 )
 from app.store.database import Database
 from app.store.events import StoredEvents
+from app.store.exports import StoredExports
 from app.store.groups import StoredGroups
 from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
 from app.store.keys import StoredKeys
@@ -77,6 +79,7 @@ class Store:
         self.scorings: Scorings = StoredScorings(database)
         self.runs: Runs = StoredRuns(database)
         self.views: Views = StoredViews(database)
+        self.exports: Exports = StoredExports(database)
         self.trajectories: TrajectoryQueue = StoredTrajectories(database)
         self.keys = StoredKeys(database)
         self.health: Health = StoredHealth(database)
