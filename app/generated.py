@@ -94,7 +94,7 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         chosen = cast("ParamsT", self.Params.model_validate(params, from_attributes=True))
         level = self.level(split, index, chosen)
         seed = f"{self.name} {chosen.model_dump_json()} {index}"
-        made = drawn_apart(seed, split == "test", lambda draws: self.make(draws, level, chosen), self.key)
+        made = self.drawn(seed, split, level, chosen)
         values = {"number": 2 * index + (split == "test"), **self.slots(made)}
         prompt = self.wording(made).say(Draws(f"{seed} {split}"), **values)
         return Task(
@@ -103,6 +103,10 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
             metadata={"level": level, **self.metadata(made)},
             reference=made.model_dump(mode="json"),
         )
+
+    def drawn(self, seed: str, split: Split, level: Level, params: ParamsT) -> MadeT:
+        """Pure. Replaced where part of the work can wait until it is known that a task is one of its split."""
+        return drawn_apart(seed, split == "test", lambda draws: self.make(draws, level, params), self.key)
 
     def level(self, split: Split, index: int, params: Levelled) -> Level:
         return Draws(f"{self.name} {split} {index}").one(LEVELS) if params.level == "mixed" else params.level
