@@ -18,11 +18,11 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
-from app.domain.values import WholeNumber
+from app.domain.values import Split, WholeNumber
 from app.draws import Draws
 from app.generated import Generated, Level, Levelled
 from app.grading.replies import spoken
-from app.instructions.assignments import Assignment, drawn_assignment, faults
+from app.instructions.assignments import Assignment, drawn_assignment, faults, proved
 from app.instructions.drafts import PROSE
 from app.instructions.instruction import WORDINGS
 from app.instructions.reading import read
@@ -59,10 +59,18 @@ class InstructionFollowing(Generated[Assignment, Params]):
     }
 
     def make(self, draws: Draws, level: Level, params: Params) -> Assignment:
-        count, hard = draws.one(_NUMBERS[level])
-        if params.instructions is not None:
-            count, hard = params.instructions, min(hard, params.instructions)
-        return drawn_assignment(draws, count, hard, _FORMS)
+        number, hard = draws.one(_NUMBERS[level])
+        number = params.instructions or number
+        return drawn_assignment(draws, number, min(hard, number))
+
+    def drawn(self, seed: str, split: Split, level: Level, params: Params) -> Assignment:
+        """Again until a text can be written; which split it is for is known before."""
+        attempt, found = 0, None
+        while found is None:
+            made = super().drawn(f"{seed} {attempt}", split, level, params)
+            found = proved(made, Draws(f"{seed} {split} {attempt} gold"), _copied_from(made))
+            attempt += 1
+        return found
 
     def key(self, made: Assignment) -> str:
         return made.identity
@@ -97,11 +105,16 @@ def _scored(made: Assignment, answer: str) -> Score:
         score = _score(0.0, ["the thinking never ended"])
         return score.model_copy(update={"flags": ("unfinished_thinking",)})
     reading = read(said.text)
-    lacks = lacking(reading, made.request, "\n".join([made.request.said, *made.asked, *_FORMS]))
+    lacks = lacking(reading, made.request, _copied_from(made))
     if lacks:
         return _score(0.0, [lacks])
     broken = faults(reading, made.instructions)
     return _score(broken.count("") / len(broken), [fault for fault in broken if fault])
+
+
+def _copied_from(made: Assignment) -> str:
+    """What may stand in a prompt of this task, whichever phrasing it has."""
+    return "\n".join([made.request.said, *made.asked, *_FORMS])
 
 
 def _score(share: float, wrong: Sequence[str]) -> Score:

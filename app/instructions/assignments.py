@@ -1,6 +1,6 @@
 """What one reply is to follow: a request with instructions that go together, proved by a text that follows all."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from app.domain.values import Frozen
@@ -23,7 +23,7 @@ class Assignment(Frozen):
     instructions: tuple[AnyInstruction, ...]
     asked: tuple[str, ...]
     """The instructions in words, in the same order."""
-    gold: str
+    gold: str = ""
     """A text that follows all of them."""
 
     @property
@@ -32,18 +32,28 @@ class Assignment(Frozen):
         return self.model_dump_json(include={"request", "instructions"})
 
 
-def drawn_assignment(draws: Draws, count: int, hard: int, forms: Collection[str]) -> Assignment:
-    """`count` instructions, `hard` of them of a hard kind. `forms` is all else that stands in prompts."""
-    while True:
-        request = drawn_request(draws)
+def drawn_assignment(draws: Draws, count: int, hard: int) -> Assignment:
+    """`count` instructions, `hard` of them of a hard kind, that go together by what they say of themselves. Without
+    its gold."""
+    request, chosen = drawn_request(draws), list[type[Instruction]]()
+    while len(chosen) < count:
         chosen = _kinds(draws, count, hard)
-        if len(chosen) < count:
-            continue
-        instructions = tuple(kind.drawn(draws, request) for kind in chosen)
-        asked = tuple(instruction.asked(draws) for instruction in instructions)
-        gold = _gold(draws, request, instructions, "\n".join([request.said, *asked, *forms]))
-        if gold:
-            return Assignment(request=request, instructions=instructions, asked=asked, gold=gold)
+    instructions = tuple(kind.drawn(draws, request) for kind in chosen)
+    asked = tuple(instruction.asked(draws) for instruction in instructions)
+    return Assignment(request=request, instructions=instructions, asked=asked)
+
+
+def proved(assignment: Assignment, draws: Draws, prompt: str) -> Assignment | None:
+    """With a gold; None when none of a few texts follows all instructions. `prompt` is all that can be copied from."""
+    for _ in range(_TEXTS):
+        request = assignment.request
+        draft = Draft(request, words=(request.least + 12, request.least + ROOM))
+        for instruction in assignment.instructions:
+            instruction.shape(draft)
+        reading = read(draft.written(draws))
+        if not lacking(reading, request, prompt) and not any(faults(reading, assignment.instructions)):
+            return assignment.model_copy(update={"gold": reading.raw})
+    return None
 
 
 def faults(reading: Reading, instructions: Sequence[Instruction]) -> tuple[str, ...]:
@@ -58,15 +68,3 @@ def _kinds(draws: Draws, count: int, hard: int) -> list[type[Instruction]]:
             if len(chosen) < wanted and not any(conflict(kind, other) for other in chosen):
                 chosen.append(kind)
     return draws.shuffled(chosen)
-
-
-def _gold(draws: Draws, request: Request, instructions: Sequence[Instruction], prompt: str) -> str:
-    """Empty when none of a few texts does."""
-    for _ in range(_TEXTS):
-        draft = Draft(request, words=(request.least + 12, request.least + ROOM))
-        for instruction in instructions:
-            instruction.shape(draft)
-        reading = read(draft.written(draws))
-        if not lacking(reading, request, prompt) and not any(faults(reading, instructions)):
-            return reading.raw
-    return ""

@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 
 from app.domain.values import Frozen
 from app.draws import Draws
-from app.instructions.reading import bare_words, words_of
-from app.instructions.requests import Request
+from app.instructions.reading import words_of
+from app.instructions.requests import Request, with_article
 from app.packaged import packaged_data
 
 _FITTINGS: Final = 120
@@ -90,7 +90,8 @@ class Draft:
         return _Writing(self, draws).text()
 
     def permits(self, sentence: str) -> bool:
-        words = bare_words(sentence)
+        """Of words between blanks, in small letters and without marks."""
+        words = sentence.split()
         return (
             not (self.avoided & set(sentence))
             and not self.forbidden.intersection(words)
@@ -115,15 +116,14 @@ class _Place:
 
     @property
     def length(self) -> int:
-        return len(words_of(self.now))
+        return len(self.now.split())
 
 
 class _Writing:
     def __init__(self, draft: Draft, draws: Draws) -> None:
         self.draft, self.draws = draft, draws
-        names = {"thing": draft.request.thing, "place": draft.request.place}
-        self.clauses = [core.format(**names) for core in draws.shuffled(PROSE.cores)]
-        self.names = tuple(names.values())
+        self.clauses = [_with_names(core, draft.request) for core in draws.shuffled(PROSE.cores)]
+        self.names = (draft.request.thing, draft.request.place)
         self.places: list[_Place] = []
         self.starts: list[int] = []
         self.items: list[str] = []
@@ -202,7 +202,7 @@ class _Writing:
 
     def _ways(self, place: _Place, clause: str) -> Iterator[str]:
         """Clause, opener and tail, as the place wants them."""
-        openers: list[str] = ["", *self.draws.some(_OPENERS, 6)]
+        openers: list[str] = ["", *self.draws.some(_OPENERS, 4)]
         if place.opener is not None:
             openers = [place.opener]
         elif place.initial:
@@ -211,7 +211,7 @@ class _Writing:
         if self.draft.different_starts and place.opener is None:
             taken = {other.now.split()[0].casefold() for other in self.places if other.now}
             openers = [opener for opener in openers if opener and opener.split()[0] not in taken]
-        tails = [place.tail] if place.tail else ["", *self.draws.some(PROSE.tails, 6)]
+        tails = [place.tail] if place.tail else ["", *self.draws.some(PROSE.tails, 4)]
         for opener in openers:
             for tail in tails:
                 said = " ".join(part for part in (opener, clause, tail) if part)
@@ -234,7 +234,7 @@ class _Writing:
                 self._exchange(place)
             wished = place.length + (fewest - total if total < fewest else most - total)
             if place.ways:
-                place.now = min(place.ways, key=lambda way: abs(len(words_of(way)) - wished))
+                place.now = min(place.ways, key=lambda way: abs(len(way.split()) - wished))
 
     def _exchange(self, place: _Place) -> None:
         clause = self.draws.one(self.clauses)
@@ -249,9 +249,9 @@ class _Writing:
         for place in self.places:
             clauses = [*self.clauses] if not place.bound else []
             ways = [*place.ways, *(way for clause in clauses[:25] for way in self._ways(place, clause))]
-            fitting = [way for way in ways if len(words_of(way)) >= length]
+            fitting = [way for way in ways if len(way.split()) >= length]
             if fitting:
-                place.now = min(fitting, key=lambda way: len(words_of(way)))
+                place.now = min(fitting, key=lambda way: len(way.split()))
                 self.clauses = [clause for clause in self.clauses if clause not in place.now]
             length = place.length + 1
 
@@ -289,3 +289,9 @@ class _Writing:
 
     def _ended(self, sentence: str, mark: str) -> str:
         return f"{sentence[:1].upper()}{sentence[1:]}{mark}"
+
+
+def _with_names(clause: str, request: Request) -> str:
+    for slot, name in (("{thing}", request.thing), ("{place}", request.place)):
+        clause = f" {clause}".replace(f" a {slot}", f" {with_article(name)}").replace(slot, name).strip()
+    return clause

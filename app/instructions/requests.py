@@ -34,7 +34,7 @@ class Request(Frozen):
     @property
     def said(self) -> str:
         """A sentence."""
-        return f"{self.form} {_with_article(self.thing)} {_at(self.place)}{self.reader}."
+        return f"{self.form} {with_article(self.thing)} in {with_article(self.place)}{self.reader}."
 
 
 def drawn_request(draws: Draws) -> Request:
@@ -47,9 +47,5 @@ def drawn_request(draws: Draws) -> Request:
     )
 
 
-def _with_article(noun: str) -> str:
+def with_article(noun: str) -> str:
     return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
-
-
-def _at(place: str) -> str:
-    return f"in {_with_article(place)}"
