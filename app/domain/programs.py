@@ -13,6 +13,7 @@ class ProgramLimits(Frozen):
     seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
     """By the clock. Generous, since a busy machine is not the program's doing."""
     cpu_seconds: Annotated[float, Field(gt=0, le=600)] = 2.0
+    """Of processor time, counted in whole seconds: it is ended less than one second after it."""
     memory_mb: Annotated[int, Field(ge=16, le=4096)] = 128
     """Address space beyond what an empty interpreter holds."""
     output_bytes: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256 * 1024

@@ -29,8 +29,12 @@ class Walls:
     """`user`, `root` or none."""
     landlock: bool = False
     seccomp: bool = False
+    nobody: bool = False
+    """Programs are run by root's process, which can become another user and still read the library."""
     library: tuple[str, ...] = ()
     """What programs may read."""
+    rules: int = -1
+    """A descriptor of Landlock's rules, where they are the same for all programs."""
 
     @property
     def writing(self) -> bool:
@@ -40,14 +44,13 @@ class Walls:
 
 def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
     """OSError or ValueError where something cannot be given up."""
-    os.dup2(channel, CHANNEL, inheritable=False)
-    os.closerange(CHANNEL + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    rules = _only_these(channel, walls.rules)
     os.chdir(namespaces.ROOM if walls.writing else "/")
     _bound(cpu_seconds, memory_bytes, file_bytes if walls.writing else 0)
-    if walls.namespaces == "root":
+    if walls.nobody:
         namespaces.become_nobody()
-    if walls.landlock:
-        rules = landlock.ruleset(walls.library, (namespaces.ROOM,) if walls.writing else ())
+    if walls.landlock and walls.writing:
+        rules = landlock.ruleset(walls.library, (namespaces.ROOM,))
     if sys.platform == "linux":
         _drop_capabilities()
         prctl(PR_SET_DUMPABLE, 0)
@@ -57,6 +60,17 @@ def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, fil
         os.close(rules)
     if walls.seccomp:
         seccomp.install(seccomp.for_programs(writing=walls.writing))
+
+
+def _only_these(channel: int, rules: int) -> int:
+    """The channel has its number, and nothing else is open but the rules, whose new number this gives."""
+    os.dup2(channel, CHANNEL, inheritable=False)
+    last = CHANNEL
+    if rules >= 0:
+        last = CHANNEL + 1
+        os.dup2(rules, last, inheritable=False)
+    os.closerange(last + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    return last if rules >= 0 else -1
 
 
 def _drop_capabilities() -> None:

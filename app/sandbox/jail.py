@@ -31,6 +31,9 @@ START_SECONDS: Final = 60.0
 """For starting Python and putting up what walls there are: only our own code can be slow there."""
 GRACE_SECONDS: Final = 5.0
 """For a program whose channel is closed to be gone."""
+COUNTED: Final = 0.75
+"""The share of its processor time from which on a killed program was killed for that: for the limit the kernel counts
+in ticks, and exactly in what it tells afterwards."""
 MOST_TOLD: Final = 4096
 LARGE: Final = 64 * 1024
 """Bytes from which on JSON is read in a thread, so that the service does not stand still."""
@@ -132,40 +135,32 @@ class Jail:
         """Never raises but for cancellation, after which the jail must be killed."""
         self.programs += 1
         self.usable = False
-        returned: list[Returned] = []
         try:
-            async with asyncio.timeout(program.limits.seconds):
-                ending = await self._ending(program, returned)
-        except TimeoutError:
-            ending = "seconds"
-        except (OSError, EOFError) as error:
-            return Lost(f"the warden was lost: {error}")
-        return ending if isinstance(ending, Lost) else Execution(ending=ending, returned=tuple(returned))
+            reader, writer = await self._ordered(program)
+            talk = _Talk(reader, writer, program.limits.output_bytes)
+            try:
+                await talk.begin()
+                ending = await talk.through(program)
+            finally:
+                writer.transport.abort()
+            after = await self._after(ending, program)
+        except (OSError, EOFError, _Broken) as error:
+            return Lost(f"its warden was lost: {error}")
+        return after if isinstance(after, Lost) else Execution(ending=after, returned=tuple(talk.returned))
 
-    async def _ending(self, program: Program, returned: list[Returned]) -> Ending | Lost:
-        reader, writer = await self._begun(program)
-        talk = _Talk(reader, writer, program.limits.output_bytes)
-        try:
-            ending = await talk.through(program, returned)
-        except _Stopped as stopped:
-            ending = stopped.ending
-        except (_Broken, OSError, asyncio.IncompleteReadError):
-            ending = "died"
-        finally:
-            writer.transport.abort()
+    async def _after(self, ending: Ending, program: Program) -> Ending | Lost:
+        """Once nothing more is said: what became of its process. One that stays dies with this jail."""
+        if ending == "seconds":
+            return ending
         try:
             async with asyncio.timeout(GRACE_SECONDS):
                 status, cpu_seconds = await self._reported()
         except TimeoutError:
-            return ending if ending != "finished" else "died"
+            return "died" if ending == "finished" else ending
         self.usable = True
-        if not talk.begun:
-            return Lost(f"it was not confined, and so not run (status {status})")
-        if ending in ("finished", "died"):
-            return _by_status(ending, status, cpu_seconds, program)
-        return ending
+        return _by_status(ending, status, cpu_seconds, program)
 
-    async def _begun(self, program: Program) -> tuple[StreamReader, StreamWriter]:
+    async def _ordered(self, program: Program) -> tuple[StreamReader, StreamWriter]:
         limits = program.limits
         order = ORDER.pack(math.ceil(limits.cpu_seconds), limits.memory_mb * MEBIBYTE, limits.file_bytes)
         ours, its = socket.socketpair()
@@ -198,6 +193,8 @@ class Jail:
     def kill(self) -> None:
         """The warden, and whatever it runs."""
         self.usable = False
+        with suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)  # of which it ends by itself, where it may not be signalled
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -216,20 +213,33 @@ class _Talk:
         self._reader = reader
         self._writer = writer
         self._left = output_bytes
-        self.begun = False
-        """Whether all walls stood before the program was read."""
+        self.returned: list[Returned] = []
 
-    async def through(self, program: Program, returned: list[Returned]) -> Ending:
-        await self._heard(STARTED)
-        self.begun = True
+    async def begin(self) -> None:
+        """All walls stand now, and nothing of the program has been read. EOFError or TimeoutError where they do not."""
+        async with asyncio.timeout(START_SECONDS):
+            await self._heard(STARTED)
+
+    async def through(self, program: Program) -> Ending:
+        try:
+            async with asyncio.timeout(program.limits.seconds):
+                await self._played(program)
+        except TimeoutError:
+            return "seconds"
+        except _Stopped as stopped:
+            return stopped.ending
+        except (OSError, EOFError, _Broken):
+            return "died"
+        return "finished"
+
+    async def _played(self, program: Program) -> None:
         order = {"source": program.source, "function": program.function, "output_bytes": program.limits.output_bytes}
-        if (await self._asked(order))[:1] != LOADED:
+        if await self._asked(order) != LOADED:
             raise _Broken
         for call in program.calls:
-            returned.append(await _read(await self._asked(list(call))))
+            self.returned.append(await _read(await self._asked(list(call))))
         self._write(secrets.token_bytes(16), None)
         await self._reader.read(1)
-        return "finished"
 
     async def _asked(self, message: object) -> bytes:
         token = secrets.token_bytes(16)
@@ -268,11 +278,12 @@ async def _read(answer: bytes) -> Returned:
 
 
 def _by_status(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | Lost:
-    """Nobody but the kernel can have killed it: for the time that it took, or for reasons that are not its own."""
-    if ending == "finished" and status == 0:
-        return "finished"
+    """Where it did not say itself how it ended. Only the kernel can have killed it, for the time that it took, or
+    somebody outside: it can signal nobody, not even itself."""
+    if ending not in ("finished", "died") or (ending == "finished" and status == 0):
+        return ending
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * 0.95:
+        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * COUNTED:
             return "cpu_seconds"
         return Lost("it was killed from outside")
     return "died"

@@ -4,7 +4,10 @@ Standard library only. Needs user namespaces, or root's privileges; nothing of i
 fails must end.
 """
 
+import contextlib
+import errno
 import os
+import socket
 from typing import Final
 
 from app.sandbox.syscalls import called, prctl
@@ -46,6 +49,7 @@ def enter_as_user(library: tuple[str, ...], processes: int) -> None:
         prctl(PR_SET_DUMPABLE, 1)  # else its own maps were not its own to write
     user, group = os.geteuid(), os.getegid()
     called("unshare", NEWUSER | NEWNS | REST)
+    _nameless()
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{NOBODY} {user} 1"),
@@ -59,6 +63,7 @@ def enter_as_user(library: tuple[str, ...], processes: int) -> None:
 def enter_as_root(library: tuple[str, ...]) -> None:
     """Where there are no user namespaces but root's privileges."""
     called("unshare", NEWNS | REST)
+    _nameless()
     _new_tree(library)
 
 
@@ -97,6 +102,12 @@ def _new_tree(library: tuple[str, ...]) -> None:
     _read_only("/")
 
 
+def _nameless() -> None:
+    """The machine's name says where a program is."""
+    with contextlib.suppress(OSError):
+        socket.sethostname("nowhere")
+
+
 def _holds(place: str, library: tuple[str, ...]) -> bool:
     return any(one == place or one.startswith(place + "/") for one in library)
 
@@ -106,7 +117,13 @@ def _read_only(place: str) -> None:
     attributes = b"".join(
         value.to_bytes(8, "little") for value in (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
     )
-    called("mount_setattr", AT_FDCWD, place.encode(), AT_RECURSIVE, attributes, len(attributes))
+    try:
+        called("mount_setattr", AT_FDCWD, place.encode(), AT_RECURSIVE, attributes, len(attributes))
+    except OSError as error:
+        if error.errno != errno.ENOSYS:  # which kernels before 5.12 say
+            raise
+        held = os.statvfs(place).f_flag & (RDONLY | NOSUID | NODEV | NOEXEC)
+        called("mount", None, place.encode(), None, REMOUNT | BIND | RDONLY | NOSUID | NODEV | held, None)
 
 
 def _write(directory: int, name: str, text: str) -> None:

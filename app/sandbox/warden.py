@@ -10,6 +10,7 @@ import importlib
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import struct
@@ -62,9 +63,7 @@ def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
         os._exit(0)
     if wanted:
         _continue_as_first(control)
-    works = {"landlock": lambda: landlock.restrict(landlock.ruleset(library)), "seccomp": _filters}
-    held = {name: name in locks and _works(deed) for name, deed in works.items()}
-    _watch(control, Walls(wanted, held["landlock"], held["seccomp"], library), processes)
+    _watch(control, _walls(wanted, locks, library), processes)
 
 
 def _watch(control: socket.socket, walls: Walls, processes: int) -> None:
@@ -83,13 +82,15 @@ def _watch(control: socket.socket, walls: Walls, processes: int) -> None:
         cpu_seconds, memory, files = ORDER.unpack(order)
         bounds = (cpu_seconds, size + memory, files)
         try:
-            status, used = _ended(walls, channels[0], bounds, own)
+            status, used = _ended(control, walls, channels[0], bounds, own)
         except OSError:
             os._exit(1)
         control.sendall(REPORT.pack(status, int(used * 1000)))
 
 
-def _ended(walls: Walls, channel: int, bounds: tuple[int, int, int], own: int) -> tuple[int, float]:
+def _ended(
+    control: socket.socket, walls: Walls, channel: int, bounds: tuple[int, int, int], own: int
+) -> tuple[int, float]:
     """How the program's process ended, and the processor time that it took."""
     if walls.writing:
         namespaces.furnish(bounds[2])
@@ -98,11 +99,22 @@ def _ended(walls: Walls, channel: int, bounds: tuple[int, int, int], own: int) -
         if child == 0:
             _inside(walls, channel, bounds)
         os.close(channel)
-        _, status, usage = os.wait4(child, 0)
+        status, usage = _awaited(child, control)
     finally:
         if walls.writing:
             namespaces.clear()
     return status, usage.ru_utime + usage.ru_stime
+
+
+def _awaited(child: int, control: socket.socket) -> tuple[int, resource.struct_rusage]:
+    """Its status and what it used. It is killed when the service hangs up."""
+    if hasattr(os, "pidfd_open"):
+        gone = os.pidfd_open(child)
+        if gone not in select.select([gone, control.fileno()], [], [])[0]:
+            os.kill(child, signal.SIGKILL)
+        os.close(gone)
+    _, status, usage = os.wait4(child, 0)
+    return status, usage
 
 
 def _inside(walls: Walls, channel: int, bounds: tuple[int, int, int]) -> None:
@@ -150,6 +162,26 @@ def _die_with_parent() -> None:
         prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
 
+def _walls(wanted: str, locks: Sequence[str], library: tuple[str, ...]) -> Walls:
+    """Those of `locks` that work."""
+    works = {"landlock": lambda: landlock.restrict(landlock.ruleset(library)), "seccomp": _filters}
+    held = {name: name in locks and _works(deed) for name, deed in works.items()}
+    return Walls(
+        namespaces=wanted,
+        landlock=held["landlock"],
+        seccomp=held["seccomp"],
+        nobody=_works(lambda: _as_nobody(library)),
+        library=library,
+        rules=landlock.ruleset(_parts(library)) if held["landlock"] and not wanted else -1,
+    )
+
+
+def _as_nobody(library: tuple[str, ...]) -> None:
+    namespaces.become_nobody()
+    for place in library:
+        next(Path(place).glob("*.py"))
+
+
 def _works(deed: Callable[[], None]) -> bool:
     """Tried in a process that does nothing else."""
     child = os.fork()
@@ -171,6 +203,12 @@ def _library() -> tuple[str, ...]:
     places = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("DESTSHARED")]
     real = {os.path.realpath(place) for place in places if place and Path(place).is_dir()}
     return tuple(sorted(one for one in real if not any(one != other and one.startswith(other + "/") for other in real)))
+
+
+def _parts(library: tuple[str, ...]) -> list[str]:
+    """What lies there but packages that do not belong to Python. The places themselves may be listed by nobody."""
+    parts = (part for place in library for part in Path(place).iterdir())
+    return [str(part) for part in parts if part.name not in namespaces.OTHERS_PACKAGES]
 
 
 def _preload() -> None:
