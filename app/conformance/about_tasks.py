@@ -13,8 +13,10 @@ from app.domain.values import Name
 
 DISTINCT: Final = 0.98
 """Of the prompts that are looked at, at least."""
-MOST_LABELS: Final = 200
+MOST_LABELS: Final = 100
 """Values by which figures can be broken down."""
+LABELLED: Final = 200
+"""Tasks whose labels are counted."""
 _PURE = (
     "Take all chance from `app.draws.Draws`, with a seed made of split, params and index. Time, `random`, `hash` and "
     "the order of sets differ between processes."
@@ -124,7 +126,7 @@ async def labels_agree(subject: Subject) -> AsyncIterator[Finding]:
                 came=f"{label!r} and {said!r}",
                 mend="`label` is there to know it without making the task; it must say what `task` writes.",
             )
-    values = {one.task.metadata.get(environment.stats_label or "") for one in subject.tasks("train")} - {None}
+    values = {one.task.metadata.get(environment.stats_label or "") for one in subject.tasks("train", LABELLED)} - {None}
     if environment.stats_label is not None and not 0 < len(values) <= MOST_LABELS:
         yield Finding(
             task="",

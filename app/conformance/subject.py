@@ -90,7 +90,7 @@ class Subject:
         self.depth = depth or Depth()
         self._tools = tools
         self._watch = watch
-        self._tasks: dict[Split, list[Numbered]] = {}
+        self._tasks: dict[Split, list[Numbered]] = {split: [] for split in SPLITS}
         self._met: list[Met] | None = None
 
     @property
@@ -104,9 +104,10 @@ class Subject:
 
     def tasks(self, split: Split, count: int | None = None) -> list[Numbered]:
         """The first of the split: as many as the depth says, or `count` of these. Broke when one cannot be made."""
-        if split not in self._tasks:
-            self._tasks[split] = list(self._made(self.environment, split, self.depth.tasks))
-        return self._tasks[split][:count]
+        made = self._tasks[split]
+        most = self.depth.tasks if count is None else min(count, self.depth.tasks)
+        made.extend(self._made(self.environment, split, range(len(made), most)))
+        return made[:most]
 
     def sample(self, count: int | None = None) -> list[Numbered]:
         """The first few of both splits."""
@@ -114,13 +115,13 @@ class Subject:
 
     def remade(self, split: Split) -> list[Numbered]:
         """The same sample as the second opening makes it."""
-        return list(self._made(self.again, split, self.depth.sample))
+        return list(self._made(self.again, split, range(self.depth.sample)))
 
     @cached_property
     def episodes(self) -> list[Numbered]:
         """Tasks of several turns, where there is a parameter `turns` those that it brings."""
         asked = {"turns": "multi"} if "turns" in self.environment.Params.model_fields else {}
-        return list(self._made(self.environment, "train", self.depth.sample, asked))
+        return list(self._made(self.environment, "train", range(self.depth.sample), asked))
 
     async def score(self, one: Numbered, replies: Sequence[str | Completion]) -> list[Score]:
         """As one group. Broke when the environment raises or does not give one score for each."""
@@ -153,13 +154,13 @@ class Subject:
         return met
 
     def _made(
-        self, environment: Environment, split: Split, count: int, asked: dict[str, str] | None = None
+        self, environment: Environment, split: Split, indexes: range, asked: dict[str, str] | None = None
     ) -> Iterator[Numbered]:
-        index = 0
+        index = indexes.start
         try:
             params = environment.Params.model_validate(asked or {})
             size = environment.size(split, params)
-            for index in range(count if size is None else min(count, size)):
+            for index in indexes if size is None else range(indexes.start, min(indexes.stop, size)):
                 yield Numbered(split, index, environment.task(split, index, params))
         except Exception as error:  # whatever an environment may raise
             raise Broke(error, "making a task", f"{split} {index}") from error

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.cli.envs.elsewhere import digests_elsewhere
+from app.cli.envs.elsewhere import told_elsewhere
 from app.cli.envs.examining import Watching, reported
 from app.cli.envs.found import Found, all_environments, found
 from app.cli.envs.listing import lines, table_of
@@ -107,7 +107,10 @@ def _checked(what: Found, settings: Settings, depth: Depth, *, quiet: bool) -> R
             progress.update(bar, scored=count)
 
         async def elsewhere() -> dict[Split, str]:
-            return await digests_elsewhere(what.where, settings.datasets)
+            told = (await told_elsewhere([what.where], settings.datasets))[what.where]
+            if told.broke:
+                raise RuntimeError(f"in a process of its own it breaks: {told.broke}")
+            return told.digests
 
         return asyncio.run(reported(what.kind, _datasets(settings), depth, Watching(begins, scores), elsewhere))
 

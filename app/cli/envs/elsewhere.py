@@ -1,40 +1,53 @@
-"""`python -m app.cli.envs.elsewhere WHERE`: the digests of an environment's first tasks, as this process makes them."""
+"""`python -m app.cli.envs.elsewhere DATASETS WHERE …`: digests of first tasks, as another process makes them."""
 
 import asyncio
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import typer
 from pydantic import TypeAdapter
 
 from app.cli.envs.found import found
 from app.conformance.subject import SPLITS, digest_of_sample
-from app.domain.values import Split
-from app.ports import Environment
+from app.domain.values import Frozen, Split
 from app.sources.configured import ConfiguredDatasets
 
-_DIGESTS = TypeAdapter(dict[Split, str])
+
+class Told(Frozen):
+    """What a process says of one environment."""
+
+    digests: dict[Split, str] = {}
+    broke: str = ""
+    """Why there are none."""
 
 
-def digests_of(environment: Environment) -> dict[Split, str]:
-    return {split: digest_of_sample(environment, split) for split in SPLITS}
+_TOLD: TypeAdapter[dict[str, Told]] = TypeAdapter(dict[str, Told])
 
 
-async def digests_elsewhere(where: str, locations: Mapping[str, str]) -> dict[Split, str]:
-    """From a new process, whose hashes and sets are in another order. `locations`: of configured data sets.
-    RuntimeError with the last line that it wrote when the environment breaks there."""
+def told(where: str, locations: Mapping[str, str]) -> Told:
+    try:
+        environment = found(where).kind.open(ConfiguredDatasets(locations))
+        return Told(digests={split: digest_of_sample(environment, split) for split in SPLITS})
+    except Exception as error:  # whatever an environment may raise
+        return Told(broke=f"{type(error).__name__}: {error}")
+
+
+async def told_elsewhere(wheres: Sequence[str], locations: Mapping[str, str]) -> dict[str, Told]:
+    """From a new process, whose hashes and sets are in another order, by what finds an environment. `locations`: of
+    configured data sets. RuntimeError with the last line that it wrote when the process breaks."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "app.cli.envs.elsewhere", where, json.dumps(dict(locations))),
+        *(sys.executable, "-m", "app.cli.envs.elsewhere", json.dumps(dict(locations)), *wheres),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
     said, complaint = await process.communicate()
     if process.returncode != 0:
         last = complaint.decode(errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"in a process of its own it breaks: {' '.join(last)}")
-    return _DIGESTS.validate_json(said)
+        raise RuntimeError(f"another process could not be asked: {' '.join(last)}")
+    return _TOLD.validate_json(said)
 
 
 if __name__ == "__main__":
-    typer.echo(json.dumps(digests_of(found(sys.argv[1]).kind.open(ConfiguredDatasets(json.loads(sys.argv[2]))))))
+    every = {where: told(where, json.loads(sys.argv[1])) for where in sys.argv[2:]}
+    typer.echo(_TOLD.dump_json(every).decode())

@@ -14,6 +14,7 @@ from app.domain.runs import ScoringOptions
 from app.judges.panels import ConfiguredPanels
 from app.ports import Datasets, Environment, Tools
 from app.sandbox.pool import ProcessWorkers, usual_size
+from app.sandbox.programs import JailedPrograms
 from app.service.judging import NoPanel
 from app.sources.configured import ConfiguredDatasets
 
@@ -58,12 +59,13 @@ async def reported(
 @contextlib.asynccontextmanager
 async def tools_for(kind: type[Environment]) -> AsyncIterator[Tools]:
     """As the service gives them, but that the judge without a model judges: it is free, and says the same twice."""
-    workers = ProcessWorkers(usual_size())
+    workers, programs = ProcessWorkers(usual_size()), JailedPrograms(usual_size())
     panel = NoPanel() if kind.rubric is None else ConfiguredPanels({}, {}).panel(kind.name, ScoringOptions())
     try:
-        yield Tools(panel=panel, workers=workers)
+        yield Tools(panel=panel, workers=workers, programs=programs)
     finally:
         await workers.close()
+        await programs.close()
 
 
 async def _figures(subject: Subject) -> Figures | None:

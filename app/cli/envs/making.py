@@ -120,7 +120,7 @@ def _shown(path: Path) -> Path:
 def _next_steps(wanted: Wanted, folder: Path) -> str:
     shown = _shown(folder)
     if wanted.package:
-        steps = (
+        steps: tuple[str, ...] = (
             f"python -m pip install -e {shown}    # beside atropos-environments, which then serves it",
             f"atropos-envs envs check {wanted.name}",
             "atropos-envs serve",
