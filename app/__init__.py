@@ -14,9 +14,11 @@ Read in this order:
     grading     what a reply commits to          word_problems   arithmetic made from stories
     conversations   that wait for a reply, as data sets hold them and as we wrote them
     calls       tool calls in replies           tool_tasks      tasks that ask for them
+    math_answers    in LaTeX, and whether they are right    math_problems   made from numbers
     coding_tasks    functions to be written, and the inputs to try them on
     json_tasks      records by a schema, told and broken
     answer_pairs    two answers, of which one is better
+    sql_tasks       questions about small databases, and running a query
     simulations     small services with a state, for agents to work on
     transcripts     of episodes, replayed move by move
     service     the verbs: next_batch, step, score

@@ -109,8 +109,8 @@ def _from_boxes(text: str) -> Reading | None:
     return Reading(None, "box", ("conflicting_boxes",))
 
 
-def boxes(text: str) -> list[str]:
-    """The contents of closed boxes that are in no other closed box, each cut off beyond what a number can take."""
+def boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
+    """The contents of closed boxes that are in no other closed box, each cut off one character beyond `most`."""
     opened: list[tuple[int, bool]] = []
     closed: list[tuple[int, int]] = []
     for brace in _BRACE.finditer(text):
@@ -123,7 +123,7 @@ def boxes(text: str) -> list[str]:
                 closed.append((start, brace.start()))
         elif mark == "{" or mark[1] not in "{}":
             opened.append((brace.end(), mark != "{"))
-    return [text[start : min(end, start + MAX_PHRASE + 1)] for start, end in closed]
+    return [text[start : min(end, start + most + 1)] for start, end in closed]
 
 
 def _from_marker(text: str) -> Reading | None:

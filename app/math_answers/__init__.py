@@ -1,0 +1,6 @@
+"""Answers in LaTeX: which one a reply commits to, what it says, and whether that is what was asked for.
+
+Read in this order: `committing` (boxes), `expressions` (a reader of our own), `forms` (what is left undone),
+`structures` (lists, tuples, intervals, matrices), `checking` (all of it together), `symbolic` (math-verify, only ever
+imported in a worker).
+"""

@@ -1,0 +1,50 @@
+"""math-verify, for workers: whether two expressions are the same. Nothing else imports this module, which brings sympy.
+
+Its own time limits are signals that do not work in threads and do not stop everything; they are off, and the worker's
+limits hold instead. What it says is the same must also agree to thirty digits, since it rounds decimals.
+"""
+
+import logging
+import warnings
+from collections.abc import Sequence
+
+from latex2sympy2_extended import NormalizationConfig
+from math_verify import LatexExtractionConfig, parse, verify
+from sympy import Expr, N
+
+DIGITS = 30
+CLOSE = 10.0**-25
+
+logging.getLogger("math_verify").setLevel(logging.CRITICAL)  # it says at every call that its limits are off
+_AS_IT_IS = NormalizationConfig(
+    basic_latex=True, units=False, malformed_operators=False, nits=False, boxed="none", equations=False
+)
+"""Units would take a `t` for tons."""
+_LATEX = (LatexExtractionConfig(boxed_match_priority=-1, normalization_config=_AS_IT_IS),)
+
+
+def all_equal(pairs: list[list[str]]) -> bool:
+    """Of LaTeX expressions, without dollar signs: whether the two of every pair are equal."""
+    return all(_equal(gold, answer) for gold, answer in pairs)
+
+
+def _equal(gold: str, answer: str) -> bool:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        read = [_read(gold), _read(answer)]
+        if not all(read):
+            return False
+        return bool(verify(*read, timeout_seconds=None)) and not _far(read[0][0], read[1][0])
+
+
+def _read(text: str) -> Sequence[object]:
+    found: Sequence[object] = parse(f"${text}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
+    return found
+
+
+def _far(one: object, other: object) -> bool:
+    """Whether both are numbers, and different ones."""
+    if not isinstance(one, Expr) or not isinstance(other, Expr) or one.free_symbols or other.free_symbols:
+        return False
+    difference = N(one - other, DIGITS)
+    return bool(difference.is_number and abs(difference) > CLOSE)
