@@ -27,7 +27,6 @@ from app.compat.atropos.root import AtRoot
 from app.compat.atropos.routes import atropos_router
 from app.configured import panels_of, retriever_of
 from app.discovery import discover
-from app.domain.programs import Isolation
 from app.envs.npc_arena import NpcArena
 from app.judges.gates.registry import GATES
 from app.judges.offline import NAME as OFFLINE
@@ -212,7 +211,8 @@ def create_app(
     observer.watch_judges(partial(reports_of, panels))
     workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
     observer.watch_workers(lambda: workers.waiting)
-    programs = JailedPrograms(settings.programs.at_once or usual_size())
+    programs = JailedPrograms(settings.programs.at_once or usual_size(), told=observer.ran)
+    observer.watch_programs(lambda: programs.waiting)
     classes = environments if environments is not None else discover()
     retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
@@ -229,6 +229,7 @@ def create_app(
     roster = partial(judge_roster, gateway.catalogue, panels)
     atropos = Desk(store.trajectories, observer, clock or _now)
     service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
+    service.include_router(atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     names = tuple(gateway.catalogue.classes)
     characters = partial(characters_of, gateway)
     pages = WorldPages(gateway.worlds, characters)
@@ -244,7 +245,6 @@ def create_app(
     service.include_router(export_router(gateway, not_for_training={OFFLINE}))
     service.include_router(rescoring_router(gateway))
     service.include_router(runs_router(gateway))
-    service.include_router(atropos_router(atropos, settings.max_body_bytes))
     service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
     install_docs(service)
     ring = key_ring(settings, store, announce)
@@ -304,17 +304,8 @@ async def _try_isolation(settings: Settings, catalogue: Catalogue, programs: Jai
     """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""
     if not any(environment.runs_programs for environment in catalogue.classes.values()):
         return
-    try:
-        isolation = await probed(programs)
-    except Exception:
-        log.exception("the isolation of programs could not be tried")
-        isolation = Isolation(protections=())
-    forced = settings.programs.allow_weak_isolation
-    if isolation.strong:
-        log.info("programs of models are kept apart: %s", programs.walls.words)
-    else:
-        log.warning("programs of models are %s: %s", "run all the same" if forced else "not run", isolation.weaknesses)
-    catalogue.judge_isolation(isolation, weak_will_do=forced)
+    isolation = await probed(programs)
+    catalogue.judge_isolation(isolation, weak_will_do=settings.programs.allow_weak_isolation)
 
 
 async def _reload(gateway: Gateway, examples: Examples) -> None:

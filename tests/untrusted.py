@@ -120,7 +120,12 @@ def surroundings(file: str) -> JsonValue:
         "processes": list(resource.getrlimit(resource.RLIMIT_NPROC)),
         "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[1],
         "written": _attempted(lambda: Path(file).write_text("x", encoding="ascii")),
-        "sockets": _attempted(lambda: [socket.socket() for _ in range(64)]),
+        "descriptors": _attempted(lambda: [os.open(os.devnull, os.O_RDONLY) for _ in range(64)]),
+        "socket": _attempted(socket.socket),
+        "forked": _attempted(os.fork),
+        "started": _attempted(lambda: os.execv("/bin/true", ["true"])),  # noqa: S606
+        "signalled": _attempted(lambda: os.kill(os.getppid(), 0)),
+        "traced": _attempted(lambda: os.pidfd_open(os.getppid())),
     }
 
 

@@ -5,6 +5,7 @@ The result is what `GET /envs/{env}` shows: for each threat whether it was held 
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import tempfile
@@ -19,6 +20,8 @@ from app.domain.values import FiniteJson
 from app.errors import WorkerFailed
 from app.sandbox.jail import Walls
 from app.sandbox.programs import JailedPrograms
+
+log = logging.getLogger(__name__)
 
 ATTEMPTS: Final = Path(__file__).with_name("attempts.py")
 LIMITS: Final = ProgramLimits(seconds=5, cpu_seconds=2, memory_mb=64)
@@ -36,11 +39,11 @@ HOLDS: Final[dict[Threat, tuple[str, ...]]] = {
 }
 """Which walls stand before a threat."""
 WORDS: Final = {
-    "seccomp": "seccomp allows no sockets, processes, threads or signals",
-    "namespaces": "namespaces of its own for files, processes and network",
-    "landlock": "Landlock lets only Python's library be read",
-    "limits": "resource limits",
-    "clock": "it is killed from outside",
+    "seccomp": "seccomp, which refuses new sockets, processes, threads and signals",
+    "namespaces": "namespaces of its own, with no network, no other process and only Python's library",
+    "landlock": "Landlock, which lets only Python's library be read",
+    "limits": "limits that the kernel keeps",
+    "clock": "being killed from outside",
 }
 
 
@@ -55,7 +58,20 @@ class Bait:
 
 
 async def probed(programs: JailedPrograms) -> Isolation:
-    """By trying, in a second or less. Where no program can be run at all, nothing holds."""
+    """By trying, in a second or less; told the log on one line. Where no program can be run at all, nothing holds."""
+    try:
+        isolation = await _probed(programs)
+    except Exception:
+        log.exception("the isolation of programs could not be tried")
+        return Isolation(protections=())
+    if isolation.strong:
+        log.info("programs of models are kept apart: %s", programs.walls.words)
+    else:
+        log.warning("programs of models cannot be kept apart well enough: %s", isolation.weaknesses)
+    return isolation
+
+
+async def _probed(programs: JailedPrograms) -> Isolation:
     try:
         with _bait() as bait:
             breaches = await _breaches(programs, bait)

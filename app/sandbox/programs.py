@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from typing import Final
 
 from app.domain.programs import Execution, Program
@@ -19,13 +21,24 @@ PROGRAMS_OF_A_JAIL: Final = 10_000
 """Then it is replaced."""
 
 
+Told = Callable[[str, float], None]
+"""How one attempt ended (as an `Execution` does, or `lost`, `cancelled`), and its seconds."""
+
+
+def tell_nobody(ending: str, seconds: float) -> None:
+    pass
+
+
 class JailedPrograms:
     """Nothing is started before it is needed. What kind of namespaces there are is found out once, by trying: a jail
     that later cannot have them is none."""
 
-    def __init__(self, size: int, kinds: tuple[str, ...] = KINDS, locks: tuple[str, ...] = LOCKS) -> None:
+    def __init__(
+        self, size: int, kinds: tuple[str, ...] = KINDS, locks: tuple[str, ...] = LOCKS, told: Told = tell_nobody
+    ) -> None:
         """`kinds` and `locks` are what is tried; fewer where a weaker machine is played."""
         self._turns = Turns(size)
+        self._told = told
         self._kinds = kinds
         self._locks = locks
         self._kind: str | None = None
@@ -69,9 +82,13 @@ class JailedPrograms:
 
     async def _attempt(self, program: Program, jail: Jail | None) -> Execution | Lost:
         jail = jail or await self._started()
+        began, ending = time.perf_counter(), "cancelled"
         try:
-            return await jail.run(program)
+            outcome = await jail.run(program)
+            ending = "lost" if isinstance(outcome, Lost) else outcome.ending
+            return outcome
         finally:
+            self._told(ending, time.perf_counter() - began)
             if jail.usable and jail.programs < PROGRAMS_OF_A_JAIL and not self._closed:
                 self._idle.append(jail)
             else:

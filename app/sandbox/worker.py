@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from app.sandbox import seccomp
 from app.sandbox.frames import STARTED, encoded, frame, read_frame
 
 MEBIBYTE = 1024 * 1024
@@ -27,6 +28,7 @@ def serve(service: int) -> None:
     orders, answers = _streams()
     _confine()
     _die_with(service)
+    _forswear()
     _say(answers, STARTED, encoded({"ready": True}))
     functions: dict[str, Callable[..., object]] = {}
     while (order := read_frame(orders)) is not None:
@@ -123,6 +125,13 @@ def _die_with(service: int) -> None:
         kernel.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != service:  # it died before this could be asked for
         os._exit(0)
+
+
+def _forswear() -> None:
+    """New sockets, programs and processes, other processes, the kernel's own affairs: where it can be had, a text that
+    takes over this process has nothing but what the process has already. Files may be read: modules are found late."""
+    with contextlib.suppress(OSError):
+        seccomp.install(seccomp.for_workers())
 
 
 def _fault(error: BaseException) -> str:

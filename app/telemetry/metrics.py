@@ -93,6 +93,15 @@ class PrometheusObserver:
         self._work_queue = Gauge(
             "worker_queue", "Calls waiting for a worker.", namespace=PREFIX, registry=self.registry
         )
+        self._programs = self._histogram(
+            "program_seconds",
+            "Time of a model's program, by its ending, or lost where it was not its doing.",
+            _FAST_SECONDS,
+            "ending",
+        )
+        self._program_queue = Gauge(
+            "program_queue", "Programs waiting for a jail.", namespace=PREFIX, registry=self.registry
+        )
         self._trajectories = self._counter("atropos_groups", "Groups posted to Atropos' API, by whether known.", "what")
         self._trajectory_batches = self._counter(
             "atropos_batches", "Batches asked for: handed, again, not_yet or no_trainer.", "outcome"
@@ -162,6 +171,14 @@ class PrometheusObserver:
     def watch_workers(self, waiting: Callable[[], int]) -> None:
         """`waiting` is asked at every scrape, from another thread."""
         self._work_queue.set_function(lambda: float(waiting()))
+
+    def ran(self, ending: str, seconds: float) -> None:
+        """`ending` is one of `app.domain.programs.Ending`, `lost` or `cancelled`."""
+        self._programs.labels(ending).observe(seconds)
+
+    def watch_programs(self, waiting: Callable[[], int]) -> None:
+        """`waiting` is asked at every scrape, from another thread."""
+        self._program_queue.set_function(lambda: float(waiting()))
 
     def groups_received(self, new: int, known: int) -> None:
         """Groups that Atropos' environments posted; `known` ones had been sent before."""
