@@ -27,7 +27,7 @@ from app.instructions.drafts import PROSE
 from app.instructions.instruction import WORDINGS
 from app.instructions.reading import read
 from app.instructions.requests import PARTS
-from app.instructions.substance import FUNCTION_WORDS, lacking
+from app.instructions.substance import CLASHES, FUNCTION_WORDS, lacking
 from app.packaged import packaged_data
 from app.ports import Tools
 from app.prompts import Phrasings, digest, digest_of_model
@@ -56,6 +56,7 @@ class InstructionFollowing(Generated[Assignment, Params]):
         "requests": digest_of_model(PARTS),
         "prose": digest_of_model(PROSE),
         "function_words": digest(sorted(FUNCTION_WORDS)),
+        "clashes": digest(sorted(CLASHES)),
     }
 
     def make(self, draws: Draws, level: Level, params: Params) -> Assignment:

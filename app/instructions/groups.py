@@ -1,5 +1,6 @@
 """How the text is divided: paragraphs, lines, sections, answers."""
 
+from itertools import pairwise
 from typing import ClassVar, Literal, Self
 
 from app.draws import Draws
@@ -151,12 +152,12 @@ class Sections(_Groups):
 
     def fault(self, reading: Reading) -> str:
         heading = self.heading.casefold()
-        lines = [(place, read(line).folded) for place, line in enumerate(reading.lines)]
-        at = [place for place, line in lines if line in {f"{heading} {number}" for number in range(1, len(lines) + 1)}]
+        headings = {f"{heading} {number}" for number in range(1, len(reading.lines) + 1)}
+        at = [place for place, line in enumerate(reading.lines) if read(line).folded in headings]
         said = [reading.lines[place].split()[1] for place in at]
         if said != [str(number) for number in range(1, self.count + 1)]:
             return f'{counted(len(at), "heading")}, which are not "{self.heading}" 1 to {self.count} in their order'
-        bare = at[0] != 0 or any(next_ - one < 2 for one, next_ in zip(at, [*at[1:], len(lines)], strict=True))
+        bare = at[0] != 0 or any(next_ - one < 2 for one, next_ in pairwise([*at, len(reading.lines)]))
         return "text before the first heading, or a heading without text" if bare else ""
 
     def shape(self, draft: Draft) -> None:

@@ -4,12 +4,13 @@ Otherwise the empty text would have no comma, and one word said over and over wo
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
 
 from pydantic import TypeAdapter
 
+from app.domain.values import Frozen
 from app.instructions.instruction import counted
 from app.instructions.reading import MOST_CHARACTERS, Reading, read
 from app.instructions.requests import Request
@@ -17,21 +18,33 @@ from app.packaged import packaged_data
 
 COPIED_RUN: Final = 5
 """Words in a row that also stand in the prompt are copied."""
-LEAST_SHARE_OF_FUNCTION_WORDS: Final = 0.2
-"""Of all words; English prose has about twice as many."""
+SHARE_OF_FUNCTION_WORDS: Final = (0.2, 0.8)
+"""Of all words; English prose has about half of them."""
 LEAST_SHARE_OF_DIFFERENT_WORDS: Final = 0.4
 COUNTED_FOR_DIFFERENCE: Final = 150
 """Words of which that share must be different: the longer a text, the more often its words come again."""
 NEW_WORDS: Final = 5
 """One in so many of the words asked for must be different ones that the prompt does not have."""
-LONGEST_AVERAGE: Final = 40
+LONGEST_AVERAGE: Final = 60
 SHORTEST_AVERAGE: Final = 3
+"""Words of a sentence, on average."""
 SAME_SENTENCE: Final = 3
 """Words; a shorter sentence may be said again."""
 
 FUNCTION_WORDS: Final = frozenset(
     packaged_data(Path(__file__).with_name("function_words.yaml"), TypeAdapter(tuple[str, ...]))
 )
+WORDS_A_CLASH: Final = 50
+"""Two words that do not follow one another in English may do so once in so many, and once at least."""
+
+
+class _Clash(Frozen):
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+_LISTED: Final = packaged_data(Path(__file__).with_name("clashes.yaml"), TypeAdapter(tuple[_Clash, ...]))
+CLASHES: Final = frozenset((one, other) for listed in _LISTED for one in listed.before for other in listed.after)
 _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzæœøðþłđıªº")
 
 
@@ -62,11 +75,18 @@ def _no_prose(reading: Reading) -> Iterator[str]:
         yield "it has letters that English does not have"
     if len(set(bare)) < LEAST_SHARE_OF_DIFFERENT_WORDS * min(len(bare), COUNTED_FOR_DIFFERENCE):
         yield "it says the same words over and over"
-    if sum(word in FUNCTION_WORDS for word in bare) < LEAST_SHARE_OF_FUNCTION_WORDS * len(bare):
+    holding = sum(word in FUNCTION_WORDS for word in bare)
+    least, most = SHARE_OF_FUNCTION_WORDS
+    if holding < least * len(bare):
         yield "it is a list of words rather than sentences"
+    if holding > most * len(bare):
+        yield "hardly any of its words mean something"
     said = [read(sentence).bare for sentence in reading.sentences]
     if not SHORTEST_AVERAGE <= len(bare) / max(len(said), 1) <= LONGEST_AVERAGE:
         yield "it is not divided into sentences"
+    clashes = sum(pair in CLASHES for words in said for pair in pairwise(words))
+    if clashes > max(1, len(bare) // WORDS_A_CLASH):
+        yield "its words do not go together"
     long = [words for words in said if len(words) >= SAME_SENTENCE]
     if len(set(long)) < len(long):
         yield "it says a sentence twice"
