@@ -15,6 +15,9 @@ _SECURITY_SCHEMES: Document = {
     "basic": {"type": "http", "scheme": "basic", "description": "Any user name; the API key as password."},
 }
 
+_SHOWN_LAST = "/compat/"
+"""Beginning of the paths for programs of others. They are polled, so they may be the first that are looked at."""
+
 
 def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str]) -> None:
     """Completes the document the first time somebody asks for it."""
@@ -32,6 +35,9 @@ def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[st
 
 
 def _complete(document: Document, keys_needed: bool, open_paths: frozenset[str]) -> None:
+    paths = document["paths"]
+    assert isinstance(paths, dict)  # noqa: S101 - FastAPI builds it
+    document["paths"] = dict(sorted(paths.items(), key=lambda item: item[0].startswith(_SHOWN_LAST)))
     components = document.setdefault("components", {})
     assert isinstance(components, dict)  # noqa: S101 - FastAPI builds it
     _, definitions = models_json_schema([(Problem, "serialization")], ref_template="#/components/schemas/{model}")
