@@ -60,7 +60,7 @@ def grade_committed(reply: str, fault: Callable[[str], str]) -> Score:
     """1 when `fault` finds nothing wrong with the committed answer. It is given that answer, untrusted, and returns
     what is wrong in words of ours, which never say what was expected; the empty text when it is right."""
     answer = committed(reply)
-    return _without_answer(answer) if answer.text is None else _graded(fault(answer.text))
+    return without_answer(answer) if answer.text is None else _graded(fault(answer.text))
 
 
 async def grade_committed_elsewhere(replies: Sequence[str], fault: Callable[[str], Awaitable[str]]) -> list[Score]:
@@ -72,14 +72,15 @@ async def grade_committed_elsewhere(replies: Sequence[str], fault: Callable[[str
 async def _elsewhere(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
     answer = committed(reply)
     if answer.text is None:
-        return _without_answer(answer)
+        return without_answer(answer)
     try:
         return _graded(await fault(answer.text))
     except ScoringFailed as error:
         return Score.after(error)
 
 
-def _without_answer(answer: Committed) -> Score:
+def without_answer(answer: Committed) -> Score:
+    """0, with the reason why there is no single answer."""
     score = Score.exact(False, rationale=_WHY[answer.flags[-1]])
     return score.model_copy(update={"flags": answer.flags})
 
