@@ -19,7 +19,7 @@ from app.sources.configured import ConfiguredDatasets
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
 TASKS = 1_000
-BY_CHANCE = {"letter_counting": 0.02, "gsm8k": 0.02, "mcqa": 0.25, "blackjack": 0.05}
+BY_CHANCE = {"letter_counting": 0.02, "gsm8k": 0.02, "mcqa": 0.25, "blackjack": 0.05, "pairwise_judgement": 0.1}
 """The share of tasks at most whose answer is another's by chance; none where nothing is said."""
 
 every_verifier = pytest.mark.parametrize("name", sorted(CLASSES))
