@@ -86,9 +86,9 @@ class Math(Generated[Exercise, Params]):
         row = self._rows.splits[split][index]
         gold = row.gold
         return Task(
-            messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=row.problem)),
+            messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
             metadata={"source": self._rows.origin, **row.labels},
-            reference=Exercise(family="", values={"problem": row.problem}, gold=gold).model_dump(mode="json"),
+            reference=Exercise(family="", values={}, gold=gold).model_dump(mode="json"),
         )
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:

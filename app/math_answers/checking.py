@@ -15,7 +15,7 @@ from app.domain.values import Frozen
 from app.grading.numerals import number
 from app.math_answers.committing import compact
 from app.math_answers.expressions import Node, expression
-from app.math_answers.forms import UNFINISHED, Form, undone
+from app.math_answers.forms import UNFINISHED, Form, heavy, undone
 from app.math_answers.structures import Parts, Shape, parts_of, split
 from app.math_answers.values import may_be_equal
 
@@ -176,6 +176,8 @@ def _expression(given: str, wanted: Node, form: Form) -> Checked:
         return RIGHT
     if not may_be_equal(node, wanted):
         return OTHER
+    if heavy(node, wanted):
+        return TOO_LARGE
     fault = undone(node, wanted, form)
     return Checked(fault) if fault else Checked("", ((wanted.latex, node.latex),))
 

@@ -36,6 +36,23 @@ def undone(answer: Node, gold: Node, form: Form) -> str:
     return _FORMS[form](answer, gold) if form in _FORMS else ""
 
 
+def heavy(answer: Node, gold: Node) -> bool:
+    """Whether algebra might not get done with it: far more in it than a right answer needs."""
+    return any(measure(answer) > measure(gold) + spare for measure, spare in _MEASURES)
+
+
+def _raised_sums(node: Node) -> int:
+    """What sums are raised to, all of it; a root within counts as its order."""
+    powers = [inner for inner in _within(node) if inner.kind == "power" and inner.parts[0].kind != "symbol"]
+    return sum(round(abs(_fraction(power.parts[1]) or Fraction(2))) for power in powers)
+
+
+def _calls(node: Node) -> int:
+    return sum(
+        inner.kind == "call" or (inner.kind == "power" and inner.parts[0].name == "e") for inner in _within(node)
+    )
+
+
 def _within(node: Node) -> Iterator[Node]:
     yield node
     for part in node.parts:
@@ -211,6 +228,14 @@ def _rationalized(answer: Node, gold: Node) -> str:
         return "there is a root below a fraction bar"
     return _simplified(answer, gold)
 
+
+_MEASURES: Final[tuple[tuple[Callable[[Node], int], int], ...]] = (
+    (lambda node: sum(1 for _ in _within(node)), 80),
+    (_roots, 4),
+    (_raised_sums, 8),
+    (_calls, 6),
+)
+"""What is counted, and how much more than in a right answer there may be."""
 
 _FORMS: Final[Mapping[str, Callable[[Node, Node], str]]] = {
     "expanded": _expanded,

@@ -22,6 +22,7 @@ BREACHES = {
     "Environments do not know one another": [("app/envs/gsm8k.py", "import app.envs.npc_arena")],
     "No cycles": [("app/web/limits.py", "import app.web.door")],
     "The core knows no web, no database, no client": [("app/service/order.py", "import httpx")],
+    "Algebra is done in workers": [("app/math_answers/elsewhere.py", "import sympy")],
     "SQL lives in the store": [("app/viewer/text.py", "import sqlalchemy")],
     "Environments know no web and no client": [("app/envs/gsm8k.py", "import httpx")],
 }
