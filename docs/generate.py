@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from docs.markdown import filled, names_in
+from docs.parts.environment_checks import environment_checks
 from docs.parts.environments import gallery
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
@@ -22,6 +23,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings_table,
     "settings-example": settings_example,
     "environments": gallery,
+    "environment-checks": environment_checks,
     "reasons": reasons,
     "gates": gates,
     "service-flags": service_flags,

@@ -1,0 +1,8 @@
+"""What `atropos-envs envs check` makes sure of."""
+
+from app.conformance.checks import CHECKS
+from docs.markdown import code, table
+
+
+def environment_checks() -> str:
+    return table(("check", "makes sure of"), [(code(check.name), check.asks) for check in CHECKS])
