@@ -1,6 +1,7 @@
 """Groups on their way from environments elsewhere to trainers: joining, posting, looking, forgetting."""
 
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 
 from sqlalchemy import BindParameter, Connection, bindparam, delete, func, insert, select, update
 
@@ -184,9 +185,20 @@ def _add_some(connection: Connection, database: Database, run: str, groups: Sequ
 
 def _body_ids(connection: Connection, run: str, digests: Collection[str], since: int) -> dict[str, int]:
     """By digest, where they are there."""
-    here = (bodies.c.run == run, bodies.c.digest.in_(digests), bodies.c.created_at >= since)
-    found = connection.execute(select(bodies.c.digest, bodies.c.body_id).where(*here))
-    return {digest: body_id for digest, body_id in found}
+    sought = dict(zip(_digest_names(len(digests)), digests, strict=True))
+    found = _bodies_of(len(digests)).run(connection, run=run, since=since, **sought)
+    return {row.digest: row.body_id for row in found}
+
+
+@lru_cache(maxsize=64)
+def _bodies_of(count: int) -> Prepared:
+    among = bodies.c.digest.in_([bindparam(name) for name in _digest_names(count)])
+    here = (bodies.c.run == bindparam("run"), among, bodies.c.created_at >= bindparam("since"))
+    return Prepared(lambda _: select(bodies.c.digest, bodies.c.body_id).where(*here))
+
+
+def _digest_names(count: int) -> list[str]:
+    return [f"digest_{number}" for number in range(count)]
 
 
 def _body(run: str, group: Packed, stamp: int) -> Row:
