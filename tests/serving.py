@@ -38,7 +38,13 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def serving(folder: Path, *, port: int | None = None, settings: Mapping[str, str] | None = None) -> Iterator[Served]:
+def serving(
+    folder: Path,
+    *,
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    python: str | Path = sys.executable,
+) -> Iterator[Served]:
     """A gateway on loopback whose SQLite file lies in `folder`; again on the same folder, it goes on where it was.
     RuntimeError with its log when it does not get ready."""
     port = port or free_port()
@@ -54,7 +60,7 @@ def serving(folder: Path, *, port: int | None = None, settings: Mapping[str, str
     began = time.monotonic()
     with log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "app.cli", "serve"], cwd=folder, env=environment, stdout=output, stderr=output
+            [python, "-m", "app.cli", "serve"], cwd=folder, env=environment, stdout=output, stderr=output
         )
     url = f"http://127.0.0.1:{port}"
     try:
