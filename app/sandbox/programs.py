@@ -62,6 +62,11 @@ class JailedPrograms:
         """Of the wardens there are."""
         return tuple(sorted(jail.id for jail in self._all))
 
+    async def prepare(self) -> None:
+        """A jail stands ready. WorkerFailed where there can be none."""
+        async with self._turns.place("programs"):
+            self._idle.append(self._idle.pop() if self._idle else await self._started())
+
     async def run(self, program: Program) -> Execution:
         async with self._turns.place("programs"):
             outcome = await self._attempt(program, self._idle.pop() if self._idle else None)
