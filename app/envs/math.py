@@ -13,6 +13,7 @@ With a data set configured (MATH, DeepScaleR, AIME and the like) the tasks are i
 without effect.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self
@@ -117,7 +118,7 @@ class Math(Generated[Exercise, Params]):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         gold = self.made(task).gold
-        return [await _scored(completion.answer, gold, tools) for completion in group]
+        return list(await asyncio.gather(*(_scored(completion.answer, gold, tools) for completion in group)))
 
     def gold(self, task: Task) -> Completion | None:
         return Completion(text=f"\\boxed{{{self.solution(self.made(task))}}}")

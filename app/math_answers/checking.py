@@ -56,7 +56,7 @@ _UNIT = re.compile(
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
 _OPERATOR = re.compile(r"[-+*/^\\]")
 _HEAVY = re.compile(
-    r"[0-9]{12}|\^\s*\{?\s*[-+(]*[0-9]{3}|\^[^ ]{0,12}\^|[0-9)}]\s*!"
+    r"[0-9]{12}|\)\s*\^\s*\{?\s*[0-9]{2}|\^\s*\{?\s*[-+(]*[0-9]{3}|\^[^ ]{0,12}\^|[0-9)}]\s*!"
     r"|\\(?:int|sum|prod|lim|binom)(?![A-Za-z])|(?:\{[^{}]{0,40}){8}"
 )
 """What algebra might not get done with. Of answers that our reader does not understand."""
@@ -94,7 +94,12 @@ def _tidy(text: str) -> str:
 
 def _restated(answer: str, gold: Gold) -> bool:
     said = compact(answer)
-    if len(said) < 5 or not _OPERATOR.search(said) or said not in compact(gold.problem):
+    if (
+        len(said) < 5
+        or not _OPERATOR.search(said)
+        or said not in compact(gold.problem)
+        or number(gold.latex) is not None
+    ):
         return False
     one, other = expression(answer), expression(gold.latex)
     return one is None or other is None or one.latex != other.latex

@@ -1,7 +1,7 @@
 """Rows of mathematics data sets: a problem and its answer, or a solution that boxes it.
 
     problem    (or `question`) the text of the task
-    answer     in LaTeX, with or without dollar signs or a box; a number will do
+    answer     in LaTeX, with or without dollar signs or a box; a number will do; of several parts by `####` the last
     solution   used where there is no answer: what its last box holds
     level      optional, text or number: the label of its figures
     topic      optional (or `subject`, `type`): in the metadata
@@ -53,7 +53,7 @@ class MathRow(BaseModel):
     @property
     def right(self) -> str:
         if self.answer.strip():
-            return (boxes(self.answer, MOST_CHARACTERS) or [self.answer])[-1].strip()
+            return (boxes(self.answer, MOST_CHARACTERS) or [self.answer])[-1].rpartition("####")[2].strip()
         return (boxes(self.solution, MOST_CHARACTERS) or [""])[-1].strip()
 
     @property

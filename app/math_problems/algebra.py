@@ -32,6 +32,17 @@ def bracket(constant: int, factor: int = 1) -> str:
     return f"({polynomial([constant, factor])})"
 
 
+def fractions(draws: Draws, level: Level) -> Asked:
+    """A sum of fractions; where it is hard, one of them times another."""
+    most = (9, 15, 20)[size(level)]
+    first, second, third = (Fraction(1 + draws.below(most), 2 + draws.below(most)) for _ in range(3))
+    sign = draws.one((1, -1))
+    said = f"{fraction(first)} {'+' if sign > 0 else '-'} {fraction(second)}"
+    if level != "hard":
+        return asked(fraction(first + sign * second), "lowest", expression=said)
+    return asked(fraction(first + sign * second * third), "lowest", expression=f"{said} \\cdot {fraction(third)}")
+
+
 def linear_equation(draws: Draws, level: Level) -> Asked:
     most = (9, 12, 20)[size(level)]
     while True:
@@ -45,7 +56,7 @@ def linear_equation(draws: Draws, level: Level) -> Asked:
         else:
             equation, offset = f"{polynomial(left)} = {polynomial(right)}", two - four
         if slope:
-            return asked(fraction(Fraction(-offset, slope)), "lowest", equation=equation)
+            return asked(fraction(Fraction(-offset, slope)), equation=equation)
 
 
 def quadratic_equation(draws: Draws, level: Level) -> Asked:
@@ -166,7 +177,7 @@ def radical_equation(draws: Draws, level: Level) -> Asked:
     """The root of a linear expression is a number."""
     factor, constant, root = 1 + draws.below((3, 7, 12)[size(level)]), whole(draws, 20), 1 + draws.below(9)
     value = Fraction(root**2 - constant, factor)
-    return asked(fraction(value), "lowest", left=f"\\sqrt{{{polynomial([constant, factor])}}}", right=root)
+    return asked(fraction(value), left=f"\\sqrt{{{polynomial([constant, factor])}}}", right=root)
 
 
 def hypotenuse(draws: Draws, level: Level) -> Asked:

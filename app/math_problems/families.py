@@ -28,6 +28,7 @@ class Family(NamedTuple):
 
 
 FAMILIES: Final[Mapping[str, Family]] = {
+    "fractions": Family("algebra", algebra.fractions),
     "linear_equation": Family("algebra", algebra.linear_equation),
     "quadratic_equation": Family("algebra", algebra.quadratic_equation),
     "linear_system": Family("algebra", algebra.linear_system),
