@@ -72,6 +72,8 @@ class Draft:
     """Clauses that must occur, in this order."""
     avoided: set[str] = field(default_factory=set)
     """Letters."""
+    favoured: str = ""
+    """A letter that should occur often."""
     forbidden: set[str] = field(default_factory=set)
     longest_word: int = 40
     marks: dict[str, int] = field(default_factory=dict)
@@ -123,6 +125,8 @@ class _Writing:
     def __init__(self, draft: Draft, draws: Draws) -> None:
         self.draft, self.draws = draft, draws
         self.clauses = [_with_names(core, draft.request) for core in draws.shuffled(PROSE.cores)]
+        if draft.favoured:
+            self.clauses.sort(key=lambda clause: -clause.count(draft.favoured))
         self.names = (draft.request.thing, draft.request.place)
         self.places: list[_Place] = []
         self.starts: list[int] = []

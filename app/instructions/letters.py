@@ -51,7 +51,7 @@ class LetterAtLeast(_Letters):
         return wrong if found < self.count else ""
 
     def shape(self, draft: Draft) -> None:
-        draft.words = (max(draft.words[0], min(90, draft.words[1])), draft.words[1])
+        draft.favoured = self.letter
 
 
 class ShortWords(_Letters):
@@ -65,7 +65,7 @@ class ShortWords(_Letters):
         return cls(letters=max(len(request.thing), len(request.place), 6 + draws.below(3)))
 
     def fault(self, reading: Reading) -> str:
-        longest = max(map(len, reading.bare), default=0)
+        longest = max((len(word.replace("'", "")) for word in reading.bare), default=0)
         return f"a word of {longest} letters where at most {self.letters} were asked" if longest > self.letters else ""
 
     def shape(self, draft: Draft) -> None:
