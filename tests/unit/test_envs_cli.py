@@ -46,7 +46,7 @@ def test_a_check_passes_and_shows_figures() -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """The same environment, in a file elsewhere, to which any date is right."""
+    """The same environment, in a file elsewhere, to which any date is right: that of an example in its prompt too."""
     source = Path(date_arithmetic.__file__)
     shutil.copytree(source.with_suffix(""), tmp_path / "broken")
     text = source.read_text(encoding="utf-8").replace('"" if answer == self.solution(made) else', '"" if made else')
@@ -59,7 +59,7 @@ def test_a_check_fails_with_what_to_mend(broken: Path) -> None:
     assert "Another task's right answer earns nothing. failed" in words
     assert "expected: at most 0.0% of tasks met by another task's right answer: its `chance` came: 80 of 80:" in words
     assert "to mend: Answers repeat too often, and a constant one would be paid" in words
-    assert words.endswith(f"failed: 1 of {len(CHECKS)}")
+    assert words.endswith(f"failed: 2 of {len(CHECKS)}")
 
 
 def test_a_check_for_programs_is_one_object(broken: Path) -> None:
@@ -68,7 +68,7 @@ def test_a_check_for_programs_is_one_object(broken: Path) -> None:
     assert (done.exit_code, report.passed, [one.name for one in report.checks if not one.passed]) == (
         1,
         False,
-        ["strangers_earn_nothing"],
+        ["strangers_earn_nothing", "junk_earns_nothing"],
     )
 
 
