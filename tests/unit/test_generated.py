@@ -102,3 +102,18 @@ def test_what_has_the_same_answer_is_equivalent() -> None:
         for one, other in ((2, 5), (5, 2), (3, 4), (3, 5))
     ]
     assert [SUMS.equivalent(sums[0], task) for task in sums] == [True, True, True, False]
+
+
+class Worded(Sums):
+    """Even ones are asked for in other words."""
+
+    name: ClassVar[str] = "worded"
+
+    def wording(self, made: Sum) -> Phrasings:
+        return Phrasings(["{number} even"]) if made.one % 2 == 0 else self.phrasings
+
+
+def test_kinds_of_task_may_have_words_of_their_own() -> None:
+    tasks = [Worded().task("train", index, Levelled()) for index in range(50)]
+    even = [SUMS.made(task).one % 2 == 0 for task in tasks]
+    assert [(task.messages[0].content or "").endswith("even") for task in tasks] == even
