@@ -53,6 +53,8 @@ _UNIT = re.compile(
     r"(?:[cmk]?m|in|ft|rad|units?|radians|inches|feet|meters|metres|centimeters|centimetres)\.?\s*\}"
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
+_LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
+_AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
 _OPERATOR = re.compile(r"[-+*/^\\]")
 _HEAVY = re.compile(
@@ -84,12 +86,12 @@ def check(answer: str, gold: Gold) -> Checked:
 
 
 def _tidy(text: str) -> str:
-    """Without dollar signs around it and a full stop behind it."""
-    bare = text.strip().removesuffix(".").strip()
+    """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
+    bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         if len(bare) > 4 and bare.startswith(opening) and bare.endswith(closing) and bare.count("$") in (0, 2, 4):
             bare = bare[len(opening) : -len(closing)].strip()
-    return bare.removesuffix(".")
+    return _AT_THE_END.sub("", bare)
 
 
 def _restated(answer: str, gold: Gold) -> bool:

@@ -175,8 +175,9 @@ class _Reader:
         return negative(found) if minus else found
 
     def _signs(self) -> bool:
-        """Whether those that stand here make it negative: one, or none."""
-        return self._next() in ("+", "-") and self._take() == "-"
+        """Whether those that stand here make it negative: two at most."""
+        signs = [self._take() for _ in range(2) if self._next() in ("+", "-")]
+        return signs.count("-") == 1
 
     def _factor(self) -> Node:
         return self._raised(self._atom())

@@ -7,8 +7,7 @@ may ask for more:
     expanded      no product or power of a sum, nothing but a number below a fraction bar, like terms joined
     factored      a product of factors of the right degrees
     reduced       below fraction bars no higher degree than needed, and one fraction where one is enough
-    simplified    no more terms and no more roots than needed, nothing square under a root
-    rationalized  simplified, and no root below a fraction bar
+    simplified    no more terms and no more roots than needed, nothing square under a root, no root below a fraction bar
     lowest        of a number: a whole number, a decimal, or a fraction that cannot be reduced
 """
 
@@ -19,7 +18,7 @@ from typing import Final, Literal
 
 from app.math_answers.expressions import Node
 
-Form = Literal["value", "expanded", "factored", "reduced", "simplified", "rationalized", "lowest"]
+Form = Literal["value", "expanded", "factored", "reduced", "simplified", "lowest"]
 
 UNFINISHED = "its arithmetic is not finished"
 
@@ -207,6 +206,8 @@ def _reduced(answer: Node, gold: Node) -> str:
 
 
 def _simplified(answer: Node, gold: Node) -> str:
+    if any(not _rational(below) for below in _below(answer)):
+        return "there is a root below a fraction bar"
     if _terms(answer) > _terms(gold) or _roots(answer) > _roots(gold):
         return "it can be simplified further"
     roots = [node for node in _within(answer) if node.kind == "root" and _rational(node.parts[1])]
@@ -223,12 +224,6 @@ def _has_square(root: Node) -> bool:
 _PRIMES: Final = tuple(one for one in range(2, 1000) if all(one % other for other in range(2, isqrt(one) + 1)))
 
 
-def _rationalized(answer: Node, gold: Node) -> str:
-    if any(not _rational(below) for below in _below(answer)):
-        return "there is a root below a fraction bar"
-    return _simplified(answer, gold)
-
-
 _MEASURES: Final[tuple[tuple[Callable[[Node], int], int], ...]] = (
     (lambda node: sum(1 for _ in _within(node)), 80),
     (_roots, 4),
@@ -242,5 +237,4 @@ _FORMS: Final[Mapping[str, Callable[[Node, Node], str]]] = {
     "factored": _factored,
     "reduced": _reduced,
     "simplified": _simplified,
-    "rationalized": _rationalized,
 }

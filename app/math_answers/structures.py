@@ -21,9 +21,9 @@ Shape = Literal["single", "set", "tuple", "intervals", "matrix"]
 MOST_PARTS = 40
 
 _LEAD = re.compile(
-    r"\s*((?:\\(?:text|mathrm)\s?\{[A-Za-z ]{1,40}\}"
-    r"|[A-Za-z]{1,12}\s?'?(?:\s?\(\s?[a-z]\s?\))?(?:_\{?[A-Za-z0-9]{1,3}\}?)?"
-    r"|\\(?:theta|alpha|lambda)|\(\s?[a-z](?:\s?,\s?[a-z]){1,3}\s?\)))\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
+    r"\s*((?:\\(?:text|mathrm|mathbf)\s?\{[A-Za-z ]{1,40}\}|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
+    r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
+    r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
 )
 _OR = re.compile(r"\\text\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
 _UNION = re.compile(r"\\cup(?![A-Za-z])|∪|" + _OR.pattern)
@@ -110,7 +110,7 @@ def _set(text: str) -> Parts | None:
     bare = without_lead(text)
     if bare.startswith("\\{") and bare.endswith("\\}"):
         bare = bare[2:-2]
-    items = [without_lead(item) for item in split(_OR.sub(",", bare))]
+    items = [without_lead(item) for item in split(_OR.sub(",", bare).replace(";", ","))]
     both = [one for item in items for one in _plus_and_minus(item)]
     return Parts(tuple(both)) if all(both) else None
 
@@ -128,7 +128,7 @@ def _tuple(text: str) -> Parts | None:
     bare = rest if not name or rest.startswith("(") else text
     if bare.startswith("(") and bare.endswith(")") and len(split(bare)) == 1:
         bare = bare[1:-1]
-    items = [_named(item) for item in split(_OR.sub(",", bare))]
+    items = [_named(item) for item in split(_OR.sub(",", bare).replace(";", ","))]
     names = {name for name, _ in items}
     if len(names) == len(items) and "" not in names:
         items.sort()

@@ -160,7 +160,7 @@ def rationalized(draws: Draws, level: Level) -> Asked:
     under = draws.one(FREE)
     above = 1 + draws.below(60)
     if level == "easy":
-        return asked(surd(Fraction(above, under), under), "rationalized", above=above, below=f"\\sqrt{{{under}}}")
+        return asked(surd(Fraction(above, under), under), "simplified", above=above, below=f"\\sqrt{{{under}}}")
     while True:
         number, factor = whole(draws, 9), 1 + draws.below(3 if level == "hard" else 1)
         norm = number**2 - factor**2 * under
@@ -170,7 +170,7 @@ def rationalized(draws: Draws, level: Level) -> Asked:
     shared = one.denominator * two.denominator // gcd(one.denominator, two.denominator)
     root = f"\\sqrt{{{under}}}"
     answer = over(joined([str(int(one * shared)), times(int(two * shared), root)]), shared)
-    return asked(answer, "rationalized", above=above, below=joined([str(number), times(factor, root)]))
+    return asked(answer, "simplified", above=above, below=joined([str(number), times(factor, root)]))
 
 
 def radical_equation(draws: Draws, level: Level) -> Asked:
