@@ -99,7 +99,7 @@ class RationedWords(_Keywords):
 
     @classmethod
     def drawn(cls, draws: Draws, request: Request) -> Self:
-        return cls(word=draws.one(("the", "a", "and", "of", "it", "was", "in", "to")), most=1 + draws.below(2))
+        return cls(word=draws.one(("the", "a", "and", "of", "it", "was", "in", "to")), most=2 + draws.below(2))
 
     def fault(self, reading: Reading) -> str:
         found = reading.bare.count(self.word)

@@ -47,7 +47,7 @@ class MarkTimes(_Marks):
     @classmethod
     def drawn(cls, draws: Draws, request: Request) -> Self:
         mark, name = draws.one((("?", "question mark"), ("!", "exclamation mark")))
-        return cls(mark=mark, name=name, count=1 + draws.below(4))
+        return cls(mark=mark, name=name, count=2 + draws.below(4))
 
     def fault(self, reading: Reading) -> str:
         found = reading.text.count(self.mark)
@@ -100,7 +100,7 @@ class Brackets(_Marks):
 
     @classmethod
     def drawn(cls, draws: Draws, request: Request) -> Self:
-        return cls(count=1 + draws.below(4))
+        return cls(count=2 + draws.below(3))
 
     def fault(self, reading: Reading) -> str:
         found = len(_insides(_ROUND, reading))

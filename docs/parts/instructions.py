@@ -1,0 +1,97 @@
+"""Kinds of instructions, how texts are counted, and what cheap tricks earn: all from the code itself."""
+
+import asyncio
+from functools import cache
+
+from app.domain.tasks import Completion, Task
+from app.draws import Draws
+from app.envs.instruction_following import InstructionFollowing
+from app.instructions.assignments import Assignment
+from app.instructions.edges import LastWord
+from app.instructions.instruction import WORDINGS, conflict
+from app.instructions.kinds import KINDS
+from app.instructions.lengths import SentencesExactly
+from app.instructions.marks import NoCommas
+from app.instructions.reading import read
+from app.instructions.requests import Request
+from app.ports import Tools
+from app.service.judging import NoPanel
+from docs.markdown import code, table
+
+REQUEST = Request(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
+ASKED = (NoCommas(), SentencesExactly(count=4), LastWord(word="again"))
+MADE = Assignment(
+    request=REQUEST, instructions=ASKED, asked=tuple(one.asked(Draws(f"docs {one.kind}")) for one in ASKED)
+)
+TEXT = (
+    "An old violin lay in the harbour for years. Nobody knew who had left it there. On windy nights it sang by itself "
+    "and the captain took off his cap. One morning a girl came to take it home again."
+)
+COUNTED = (
+    ("A well-known fact, isn't it?", ""),
+    ("The house—which is old – stands.", "dashes part words"),
+    ("Mr. Lee paid 3.5 pounds.", "a full stop before a space ends a sentence"),
+    ('"No!" (So he said.)', "quotation marks and brackets may follow"),
+    ("A title\nOne. Two", "a sentence ends with its line"),
+    ("1. Salt\n2. Oil", "`1.` has a digit, so it is a word, but no letter, so it is no sentence"),
+    ("One.\n \nTwo.", "a line of blanks is blank"),
+    ("One.\n***\nTwo.", "`***` is a line without words"),
+)
+
+
+def instruction_kinds() -> str:
+    rows = []
+    for name, kind in KINDS.items():
+        example = kind.drawn(Draws(f"docs {name}"), REQUEST)
+        said = WORDINGS[name][0].format_map(example.slots())
+        beside = [code(other.model_fields["kind"].default) for other in KINDS.values() if conflict(kind, other)]
+        never = ", ".join(one for one in beside if one != code(name))
+        rows.append((code(name), kind.family, "hard" if kind.hard else "", code(said), never))
+    return table(("kind", "family", "", "for example", "never beside"), rows)
+
+
+def instruction_counting() -> str:
+    rows = []
+    for text, why in COUNTED:
+        reading = read(text)
+        shown = code(text.replace("\n", "⏎"))
+        counts = (len(reading.words), len(reading.sentences), len(reading.lines), len(reading.paragraphs))
+        rows.append((shown, *map(str, counts), why))
+    return table(("text (⏎ is a line end)", "words", "sentences", "lines", "paragraphs", ""), rows)
+
+
+def instruction_tricks() -> str:
+    prompt = _prompt()
+    both = f"{REQUEST.thing} {REQUEST.place}"
+    tricks = (
+        ("a text that follows all", TEXT),
+        ("the same after thinking", f"<think>Four sentences.</think>{TEXT}"),
+        ("with an opening remark", f"Sure! {TEXT}"),
+        ("with a comma", TEXT.replace(" and", ", and")),
+        ("cut off", TEXT[:80]),
+        ("about something else", TEXT.replace("violin", "piano")),
+        ("nothing: no comma is in it", ""),
+        ("the prompt", prompt),
+        ("the two words over and over", f"{both}. " * 30),
+        ("a sentence over and over", f"There was a {REQUEST.thing} in the {REQUEST.place} again. " * 4),
+        ("words without sentences", f"{both} " + " ".join(word for word in TEXT.split() if len(word) > 4) * 3),
+        ("zero-width characters for spaces", TEXT.replace(" ", "\u200b")),
+        ("Cyrillic letters among the Latin ones", TEXT.replace("sang", "s\u0430ng")),
+    )
+    rows = [(what, f"{reward:g}", rationale) for what, reward, rationale in (_earns(*one) for one in tricks)]
+    return table(("reply", "earns", "rationale"), rows)
+
+
+def _earns(what: str, text: str) -> tuple[str, float, str]:
+    task = Task(messages=(), reference=MADE.model_dump(mode="json"))
+    (score,) = asyncio.run(_environment().score(task, [Completion(text=text)], Tools(panel=NoPanel())))
+    return what, -1.0 if score.reward is None else score.reward, score.rationale
+
+
+@cache
+def _environment() -> InstructionFollowing:
+    return InstructionFollowing()
+
+
+def _prompt() -> str:
+    return _environment().phrasings.say(Draws("docs"), **_environment().slots(MADE))
