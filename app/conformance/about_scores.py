@@ -12,8 +12,6 @@ from app.domain.tasks import Completion
 
 KNOWN: Final = 0.5
 """The share of tasks, at least, whose right answer an environment without judges knows."""
-TELLING: Final = 4
-"""Characters of a reference, as JSON, beyond which nobody hits upon it by accident; a letter somebody may."""
 DUMPED: Final = 9
 """Right answers on either side of a task's own."""
 
@@ -96,10 +94,9 @@ async def a_list_of_answers_earns_nothing(subject: Subject) -> AsyncIterator[Fin
 
 
 async def no_text_breaks_it(subject: Subject) -> AsyncIterator[Finding]:
-    tasks = subject.tasks("train", 200)
-    telling = [one for one in tasks if len(one.task.model_dump_json(include={"reference"})) > TELLING + 14]
-    asked = telling or tasks
-    most = subject.most if telling else 1.0
+    """Where a stranger's answer may be right by chance, so may a text."""
+    asked = subject.tasks("train", 200)
+    most = 1.0 if subject.environment.chance else subject.most
     generated = hostile(subject.depth.sample if subject.judged else subject.depth.texts)
     for number, text in enumerate([*HARD, *generated]):
         one = asked[number % len(asked)]

@@ -1,104 +1,53 @@
 """What every environment that scores without judges must do: over many tasks, and over text that nobody meant."""
 
 import asyncio
-import json
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from app.cli.envs.examining import examined, tools_for
+from app.conformance.checks import CHECKS, Check
+from app.conformance.subject import Depth, Subject
+from app.conformance.texts import PIECES
 from app.discovery import discover
-from app.domain.scores import Score
-from app.domain.tasks import Completion, Task
-from app.domain.values import Split
-from app.ports import Environment, Tools
-from app.service.judging import NoPanel
 from app.sources.configured import ConfiguredDatasets
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
-TASKS = 1_000
-BY_CHANCE = {"letter_counting": 0.02, "gsm8k": 0.02, "mcqa": 0.25, "blackjack": 0.05, "pairwise_judgement": 0.1}
-"""The share of tasks at most whose answer is another's by chance; none where nothing is said."""
-
-every_verifier = pytest.mark.parametrize("name", sorted(CLASSES))
-every_split = pytest.mark.parametrize("split", ["train", "test"])
-
-PIECES = (
-    *("<answer>", "</answer>", "<ANSWER>", "<think>", "</think>", "<|im_end|>", "\\boxed{", "}", "#### ", "answer is "),
-    *(
-        "0",
-        "7",
-        "42",
-        "-1",
-        "1/2",
-        "1e999",
-        "nan",
-        "9" * 400,
-        "(",
-        ")",
-        "+",
-        "*",
-        "/",
-        ",",
-        " ",
-        "\n",
-        "\x00",
-        "\ud800",
-    ),
-    *("a", "A", "the", "true", "null", '{"a": 1}', "[", "]", "$", "\\", "**", "```", "'", '"', "\u202e", "７", "é"),
-)
-TELLING = 4
-"""Characters of a reference beyond which nobody hits upon it with these pieces; a letter somebody may."""
+WHOLE = Depth(tasks=1_000, scored=1_000)
+OVER_MANY = [check for check in CHECKS if check.name in {"gold_earns_one", "strangers_earn_nothing"}]
 
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=25).map("".join)
+wrapped = st.sampled_from(("{}", "<answer>{}</answer>", "\\boxed{{{}}}", "```python\n{}\n```", "<think>{}</think>{}"))
 
 
-@lru_cache
-def _opened(name: str) -> Environment:
-    return CLASSES[name].open(ConfiguredDatasets({}))
+@pytest.mark.parametrize("name", sorted(CLASSES))
+@pytest.mark.parametrize("check", OVER_MANY, ids=[check.name for check in OVER_MANY])
+def test_over_a_thousand_tasks_of_each_split(name: str, check: Check) -> None:
+    assert asyncio.run(examined(CLASSES[name], check, WHOLE)).findings == ()
 
 
-@lru_cache
-def _tasks(name: str, split: Split) -> tuple[Task, ...]:
-    environment = _opened(name)
-    params = environment.Params()
-    size = environment.size(split, params)
-    return tuple(environment.task(split, index, params) for index in range(TASKS if size is None else min(size, TASKS)))
+@pytest.fixture(scope="module", params=sorted(CLASSES))
+def examining(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Subject]]:
+    """An environment with the workers that it needs, which stay where they are between texts."""
+    kind = CLASSES[request.param]
+    environment = kind.open(ConfiguredDatasets({}))
+    with asyncio.Runner() as runner:
+        entered = tools_for(kind)
+        tools = runner.run(entered.__aenter__())
+        try:
+            yield runner, Subject(environment, environment, tools, Depth(tasks=200))
+        finally:
+            runner.run(entered.__aexit__(None, None, None))
 
 
-def _scored(name: str, task: Task, group: Sequence[Completion]) -> list[Score]:
-    return asyncio.run(_opened(name).score(task, group, Tools(panel=NoPanel())))
-
-
-@every_verifier
-@every_split
-def test_gold_earns_one_and_a_stranger_s_gold_nothing(name: str, split: Split) -> None:
-    environment = _opened(name)
-    every = _tasks(name, split)
-    known = [(task, gold) for task in every if (gold := environment.gold(task)) is not None]
-    tasks, golds = [task for task, _ in known], [gold for _, gold in known]
-    foreign = [*golds[1:], golds[0]]
-    rewards = [
-        [score.reward for score in _scored(name, task, pair)]
-        for task, pair in zip(tasks, zip(golds, foreign, strict=True), strict=True)
-    ]
-    strangers = [
-        reward
-        for (_, reward), task, other in zip(rewards, tasks, (*tasks[1:], tasks[0]), strict=True)
-        if not environment.equivalent(task, other)
-    ]
-    assert ([own for own, _ in rewards], len(tasks) >= len(every) // 2) == ([1.0] * len(tasks), True)
-    assert sum(reward != 0.0 for reward in strangers) <= BY_CHANCE.get(name, 0.0) * len(tasks)
-
-
-@every_verifier
 @settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(text=hostile, number=st.integers(0, 199))
-def test_no_text_raises_or_is_paid_by_accident(name: str, text: str, number: int) -> None:
-    tasks = _tasks(name, "train")[:200]
-    telling = [task for task in tasks if len(json.dumps(task.reference)) > TELLING]
-    task = (telling or tasks)[number % len(telling or tasks)]
-    (score,) = _scored(name, task, [Completion(text=text)])
-    assert (score.outcome, score.reward) in {("scored", 0.0), ("scored", 0.0 if telling else 1.0)}
+@given(text=hostile, form=wrapped, number=st.integers(0, 199))
+def test_no_text_raises_or_is_paid_by_accident(
+    examining: tuple[asyncio.Runner, Subject], text: str, form: str, number: int
+) -> None:
+    runner, subject = examining
+    tasks = subject.tasks("train")
+    (score,) = runner.run(subject.score(tasks[number % len(tasks)], [form.format(text, text)]))
+    assert (score.outcome, score.reward == 0.0 or subject.environment.chance > 0) == ("scored", True)
