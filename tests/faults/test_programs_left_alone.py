@@ -1,0 +1,275 @@
+"""Programs among one another, and after the end of what runs them: nothing stays, nothing is passed on."""
+
+import asyncio
+import os
+import resource
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from app.domain.programs import Execution, Program, ProgramLimits, Returned
+from app.errors import WorkerFailed
+from app.sandbox.programs import JailedPrograms
+from tests.architecture.test_house import ROOT
+from tests.jailed import GUARDED, Jails, jails
+
+AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600)
+SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
+ONE = Program(source="def f(): return 1", function="f", calls=((),))
+DONE = Execution(ending="finished", returned=(Returned(value=1),))
+
+
+@pytest.fixture(scope="module", params=GUARDED)
+def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
+    with jails(request.param, places=2) as made:
+        yield made
+
+
+def below(process: int) -> set[int]:
+    """All that it has started, and what those have."""
+    with suppress(OSError):
+        children = Path(f"/proc/{process}/task/{process}/children").read_text(encoding="ascii").split()
+        return set().union(*({int(child)} | below(int(child)) for child in children))
+    return set()
+
+
+async def begun(programs: JailedPrograms, program: Program = SLEEPING) -> tuple[asyncio.Task[Execution], set[int]]:
+    """A program that has been running for a moment, and the processes of its jail."""
+    running = asyncio.create_task(programs.run(program))
+    while not (programs.ids and len(processes := {programs.ids[0]} | below(programs.ids[0])) > 1):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    return running, processes | below(programs.ids[0])
+
+
+def _is_there(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").exists()
+
+
+async def gone(processes: set[int]) -> bool:
+    for _ in range(500):
+        if not any(map(_is_there, processes)):
+            return True
+        await asyncio.sleep(0.02)
+    return False
+
+
+def played(play: Callable[[JailedPrograms], Awaitable[object]], run: Callable[..., object] = asyncio.run) -> object:
+    async def all_of_it() -> object:
+        programs = JailedPrograms(1)
+        try:
+            return await play(programs)
+        finally:
+            await programs.close()
+
+    return run(all_of_it())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_cancelling_ends_a_program(run: Callable[..., object]) -> None:
+    async def play(programs: JailedPrograms) -> object:
+        running, processes = await begun(programs)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return running.cancelled(), await gone(processes), await programs.run(ONE)
+
+    assert played(play, run) == (True, True, DONE)
+
+
+def test_closing_ends_programs() -> None:
+    async def play(programs: JailedPrograms) -> object:
+        running, processes = await begun(programs)
+        await programs.close()
+        outcome = (await asyncio.gather(running, return_exceptions=True))[0]
+        return type(outcome), await gone(processes)
+
+    assert played(play) == (WorkerFailed, True)
+
+
+def test_nothing_is_left_of_one_that_is_out_of_time() -> None:
+    async def play(programs: JailedPrograms) -> object:
+        short = SLEEPING.model_copy(update={"limits": ProgramLimits(seconds=1.5)})
+        running, processes = await begun(programs, short)
+        return (await running).ending, len(processes) > 1, await gone(processes)
+
+    assert played(play) == ("seconds", True, True)
+
+
+def test_nothing_is_left_of_one_that_has_finished() -> None:
+    async def play(programs: JailedPrograms) -> object:
+        await programs.run(ONE)
+        before = below(programs.ids[0])
+        await asyncio.gather(*(programs.run(ONE) for _ in range(5)))
+        return before == below(programs.ids[0])
+
+    assert played(play) is True
+
+
+def test_one_that_is_killed_from_outside_is_run_again() -> None:
+    """Programs cannot be signalled by one another, so that was not its fault."""
+
+    async def play(programs: JailedPrograms) -> object:
+        waiting = ONE.model_copy(update={"source": "import time\ntime.sleep(1)\ndef f(): return 1"})
+        running, processes = await begun(programs, waiting)
+        os.kill(max(processes), signal.SIGKILL)
+        return (await running).ending
+
+    assert played(play) == "finished"
+
+
+def test_one_that_is_killed_from_outside_twice_is_our_failure() -> None:
+    async def play(programs: JailedPrograms) -> object:
+        running, first = await begun(programs)
+        os.kill(min(first), signal.SIGKILL)
+        await gone(first)
+        while not (programs.ids and (second := below(programs.ids[0])) and not second & first):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(1)
+        os.kill(programs.ids[0], signal.SIGKILL)
+        return type((await asyncio.gather(running, return_exceptions=True))[0])
+
+    assert played(play) is WorkerFailed
+
+
+SERVICE = """
+import asyncio, sys
+from app.domain.programs import Program, ProgramLimits
+from app.sandbox.programs import JailedPrograms
+from tests.faults.test_programs_left_alone import SLEEPING, begun
+
+async def serve():
+    programs = JailedPrograms(1, (sys.argv[1],))
+    running, processes = await begun(programs)
+    print(*processes, flush=True)
+    await running
+
+asyncio.run(serve())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing ends with the service at once")
+@pytest.mark.parametrize("namespaces", ["user", ""])
+def test_programs_die_with_the_service(namespaces: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SERVICE, namespaces], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as service:
+        assert service.stdout is not None
+        watched = [os.pidfd_open(int(process)) for process in service.stdout.readline().split()]
+        service.kill()
+        ended = [select.select([process], [], [], 30)[0] == [process] for process in watched]
+        for process in watched:
+            os.close(process)
+    assert (len(ended) > 1, set(ended)) == (True, {True})
+
+
+LEAVES = """
+import builtins, os, sys, tempfile, json
+def f():
+    builtins.left = sys.left = json.left = os.environ['LEFT'] = 'secret'
+    try:
+        open('left', 'w').write('secret'); os.mkdir('folder')
+        open(os.path.join(tempfile.gettempdir(), 'left'), 'w').write('secret')
+    except OSError:
+        pass
+    return 'done'
+"""
+LOOKS = """
+import builtins, gc, os, sys, json
+def f():
+    found = [thing.__name__ for thing in (builtins, sys, json) if hasattr(thing, 'left')]
+    for place in ('.', '/tmp', '/dev/shm', '/var/tmp', '/work'):
+        try: found += [f'{place}/{name}' for name in os.listdir(place)]
+        except OSError: pass
+    held = [thing for thing in gc.get_objects() if isinstance(thing, dict)]
+    texts = [thing for thing in held if 'terces'[::-1] in [text for text in thing.values() if isinstance(text, str)]]
+    return [found, 'LEFT' in os.environ, len(texts)]
+"""
+
+
+def test_nothing_is_passed_on_from_program_to_program(jailed: Jails) -> None:
+    seen = [jailed.said(LEAVES), jailed.said(LOOKS), jailed.said(LOOKS)]
+    assert seen == ["done", [[], False, 0], [[], False, 0]]
+
+
+MEETS = """
+import os, time
+def f(own, other):
+    found = []
+    try: open(own, 'w').close()
+    except OSError: pass
+    for _ in range(40):
+        time.sleep(0.02)
+        found += [name for name in ([other] if os.path.exists(other) else [])]
+        for process in range(1, 40):
+            try: os.kill(process, 0); found.append(process)
+            except OSError: pass
+    return found
+"""
+
+
+def test_two_that_run_at_once_do_not_meet(jailed: Jails) -> None:
+    async def both() -> list[Execution]:
+        programs = [Program(source=MEETS, function="f", calls=(names,)) for names in (("a", "b"), ("b", "a"))]
+        return await asyncio.gather(*(jailed.programs.run(program) for program in programs))
+
+    seen = jailed.awaited(both())
+    assert [[one.value for one in execution.returned] for execution in seen] == [[[]], [[]]]
+
+
+FLOODS = {
+    "print": "def f():\n  for _ in range(2000): print('x' * 65536)\n  return 'done'",
+    "descriptors": "import os\ndef f():\n  for _ in range(2000): os.write(1, b'x' * 65536)\n  return 'done'",
+    "answers": "import os\ndef f():\n  while True: os.write(3, b'\\0' * 65536)",
+    "one answer": "import os\ndef f():\n  os.write(3, b'\\x7f' + b'\\0' * 19)\n  while True: os.write(3, b'x' * 65536)",
+    "before reading": "import os\nwhile True: os.write(3, b'x' * 65536)",
+    "value": "def f(): return 'x' * (50 << 20)",
+}
+
+
+def test_floods_reach_nobody(jailed: Jails) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    limits = ProgramLimits(seconds=60, cpu_seconds=20, memory_mb=256, output_bytes=1024 * 1024)
+    seen = {name: jailed.said(source, limits=limits) for name, source in FLOODS.items()}
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    expected = {name: "died" for name in FLOODS} | {"print": "done", "descriptors": "done", "value": "output_bytes"}
+    assert (seen, grown < 20_000) == (expected, True)
+
+
+FILLS = """
+import os
+def f():
+    written = files = 0
+    try:
+        while True:
+            with open(f'file{files}', 'wb', buffering=0) as file:
+                files += 1
+                written += file.write(b'x' * 65536)
+    except OSError as error:
+        return [written, files <= 300]
+"""
+
+
+def test_a_full_directory_is_the_end_of_it(jailed: Jails) -> None:
+    limits = ProgramLimits(seconds=60, cpu_seconds=20, file_bytes=1024 * 1024)
+    assert jailed.said(FILLS, limits=limits) in ([0, True], [1024 * 1024, True])
+
+
+EXHAUSTS = {
+    "descriptors": "import os\ndef f():\n  try:\n    while True: os.dup(0)\n  except OSError: return 'refused'",
+    "address space": "import mmap\ndef f():\n  try: mmap.mmap(-1, 1 << 30)\n  except OSError: return 'refused'",
+    "threads": "import threading\ndef f():\n  try:\n    while True: threading.Thread(target=print).start()\n"
+    "  except RuntimeError: return 'refused'",
+    "forks": "import os\ndef f():\n  try:\n    while True: os.fork()\n  except OSError: return 'refused'",
+}
+
+
+def test_what_is_exhausted_is_its_own(jailed: Jails) -> None:
+    seen = {name: jailed.said(source) for name, source in EXHAUSTS.items()}
+    assert (seen, jailed.said(ONE.source)) == (dict.fromkeys(EXHAUSTS, "refused"), 1)
