@@ -12,6 +12,7 @@ Read in this order:
     prompts     templates and digests        sheets      character sheets
     lorebooks   which of their entries a conversation calls up
     grading     what a reply commits to          word_problems   arithmetic made from stories
+    instructions    that a program can check, and texts that follow them
     conversations   that wait for a reply, as data sets hold them and as we wrote them
     calls       tool calls in replies           tool_tasks      tasks that ask for them
     math_answers    in LaTeX, and whether they are right    math_problems   made from numbers
