@@ -10,6 +10,7 @@ from docs.parts.environment_checks import environment_checks
 from docs.parts.environments import gallery
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
+from docs.parts.instructions import instruction_counting, instruction_kinds, instruction_tricks
 from docs.parts.judge_check import check_figures, check_mutations
 from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
@@ -38,6 +39,9 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "call-formats": call_formats,
     "value-rules": value_rules,
     "call-tricks": tricks,
+    "instruction-kinds": instruction_kinds,
+    "instruction-counting": instruction_counting,
+    "instruction-tricks": instruction_tricks,
 }
 
 FILES: Mapping[str, Callable[[], str]] = {"docs/openapi.json": openapi_json}
