@@ -117,15 +117,11 @@ def say_again(digits: str, *, times: int, order: str, most: int) -> str:
     return digits
 
 
-def last_ones(people: int, *, step: int, left: int, turning: bool, start: int) -> list[int]:
+def last_ones(people: int, *, step: int, left: int, more: int, start: int) -> list[int]:
     circle = list(range(1, people + 1))
-    place, way = start - 1, 1
+    place = start - 1
     while len(circle) > left:
-        place = (place + way * (step - 1)) % len(circle)
+        place = (place + step - 1) % len(circle)
         circle.pop(place)
-        if turning:
-            way = -way
-        if way < 0:
-            place -= 1
-        place %= len(circle)
+        step += more
     return circle
