@@ -192,12 +192,13 @@ def create_app(
     environments: Mapping[str, type[Environment]] | None = None,
     panels: Panels | None = None,
     retriever: Retriever | None = None,
+    programs: JailedPrograms | None = None,
     clock: Clock | None = None,
     announce: Callable[[str], None] = log.warning,
 ) -> FastAPI:
     """Opens and migrates the store at once, the environments' data behind the first requests. `environments`,
-    `panels` and `retriever` replace what would be discovered and configured, `clock` the present in groups, runs and
-    leases; `announce` is told a key that was made."""
+    `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
+    runs and leases; `announce` is told a key that was made."""
     observer = PrometheusObserver()
     store = Store.open(
         settings.database_url,
@@ -211,12 +212,12 @@ def create_app(
     observer.watch_judges(partial(reports_of, panels))
     workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
     observer.watch_workers(lambda: workers.waiting)
-    programs = JailedPrograms(settings.programs.at_once or usual_size(), told=observer.ran)
-    observer.watch_programs(lambda: programs.waiting)
+    jails = programs or JailedPrograms(settings.programs.at_once or usual_size(), told=observer.ran)
+    observer.watch_programs(lambda: jails.waiting)
     classes = environments if environments is not None else discover()
     retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
-    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, programs)
+    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, jails)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -224,7 +225,7 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(settings, gateway, store, workers, programs, retriever, examples),
+        lifespan=_lifespan(settings, gateway, store, workers, jails, retriever, examples),
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
     atropos = Desk(store.trajectories, observer, clock or _now)
