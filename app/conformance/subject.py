@@ -2,6 +2,7 @@
 
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -92,6 +93,12 @@ class Subject:
         self._watch = watch
         self._tasks: dict[Split, list[Numbered]] = {split: [] for split in SPLITS}
         self._met: list[Met] | None = None
+
+    def using(self, tools: Tools) -> "Subject":
+        """The same with other tools, and with the tasks that were made so far."""
+        other = copy(self)
+        other._tools = tools
+        return other
 
     @property
     def judged(self) -> bool:

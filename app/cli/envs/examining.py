@@ -32,8 +32,7 @@ class Watching:
 async def examined(kind: type[Environment], check: Check, depth: Depth | None = None) -> Checked:
     """One check over an environment for which nothing is configured; for tests."""
     async with tools_for(kind) as tools:
-        one, again = _opened(kind)
-        return await checked(Subject(one, again, tools, depth), check)
+        return await checked(_remembered(kind, depth or Depth()).using(tools), check)
 
 
 async def reported(
@@ -76,5 +75,6 @@ async def _figures(subject: Subject) -> Figures | None:
 
 
 @lru_cache(maxsize=64)
-def _opened(kind: type[Environment]) -> tuple[Environment, Environment]:
-    return kind.open(NOTHING_CONFIGURED), kind.open(NOTHING_CONFIGURED)
+def _remembered(kind: type[Environment], depth: Depth) -> Subject:
+    """Without tools of use: what one check has made need not be made for the next one."""
+    return Subject(kind.open(NOTHING_CONFIGURED), kind.open(NOTHING_CONFIGURED), Tools(panel=NoPanel()), depth)
