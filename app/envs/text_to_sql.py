@@ -34,7 +34,7 @@ from app.sql_tasks.running import fault
 from app.sql_tasks.samples import sample_rows
 from app.sql_tasks.soundness import is_sound
 
-LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=192, output_bytes=4096)
+LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=4096)
 
 
 class Question(Frozen):

@@ -1,5 +1,6 @@
 """What questions are made of: filters with their words, phrases for rows and columns, choices among what there is."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from pydantic import TypeAdapter
 from app.draws import Draws
 from app.packaged import packaged_data
 from app.prompts import Phrasings, digest_of_text
-from app.sql_tasks.filling import date, number
+from app.sql_tasks.filling import date, numbers
 from app.sql_tasks.queries import Among, Col, Compare, Cond, Known, Lit, Operator, Order, Query, Source, Year
 from app.sql_tasks.schemas import Column, Link, Schema, Table
 
@@ -34,6 +35,8 @@ _DATES: Final[dict[Operator, str]] = {
     "=": "whose {noun} is {value}",
 }
 _BOUNDS: Final[tuple[Operator, ...]] = (">", ">=", "<", "<=")
+_VOWEL: Final = re.compile(r"\b([Aa]) (?=hour|(?!uni|eu|one\b)[aeiou])")
+"""After an article: templates and words have `a` throughout."""
 FEW_VALUES = 12
 FEW_YEARS = 6
 
@@ -72,7 +75,7 @@ class Asking:
         self.draws = draws
 
     def say(self, shape: str, **slots: str | int) -> str:
-        text = SAYINGS[shape].say(self.draws, **slots)
+        text = _VOWEL.sub(r"\1n ", SAYINGS[shape].say(self.draws, **slots))
         return text[0].upper() + text[1:]
 
     def pick(self, items: Sequence[ItemT]) -> ItemT:
@@ -129,7 +132,7 @@ class Asking:
         within = column.trait.range if column.trait and column.trait.range else (0.0, 1.0)
         low, high, step = (*within, 1.0)[:3]
         away = step * max(1, round((high - low) / step) // 5)
-        value = number(self.draws, (low + away, high - away, step))
+        value = numbers((low + away, high - away, step))(self.draws)
         return value if column.type == "REAL" else int(value)
 
     def _number(self, column: Column, col: Col) -> Filter:
@@ -141,7 +144,7 @@ class Asking:
         simple = " of " not in column.noun and " in " not in column.noun
         said = self.draws.one([text for text in words if simple or "{a}" not in text])
         return Filter(
-            Compare(col, operator, Lit(value)), said.format(noun=column.noun, a=an(column.noun), value=f"{value:g}")
+            Compare(col, operator, Lit(value)), said.format(noun=column.noun, a=f"a {column.noun}", value=f"{value:g}")
         )
 
     def _date(self, column: Column, col: Col) -> Filter:
@@ -163,11 +166,6 @@ class Asking:
         said = column.trait.said if column.trait else None
         words = said.format(f"'{one}'") if said else f"whose {column.noun} is '{one}'"
         return Filter(Compare(col, "=", Lit(one)), words, direct=said is not None)
-
-
-def an(noun: str) -> str:
-    vowel = noun[0] in "aeiou" and not noun.startswith(("uni", "eu", "one"))
-    return f"{'an' if vowel or noun.startswith('hour') else 'a'} {noun}"
 
 
 def listed(words: Sequence[str]) -> str:

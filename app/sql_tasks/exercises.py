@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from app.draws import Draws
-from app.sql_tasks import alone, further, related
+from app.sql_tasks import alone, figures, related, sets
 from app.sql_tasks.asking import Asked, Asking, Unfit
 from app.sql_tasks.filling import HIDDEN, SHOWN, Rows, filled, wanted_by
 from app.sql_tasks.schemas import Level, Schema, drawn_schema
@@ -46,21 +46,21 @@ SHAPES: Final[dict[Level, Sequence[Shape]]] = {
         related.known_figures,
     ),
     "hard": (
-        further.partners,
-        further.partners_at_least,
-        further.both,
-        further.one_but_not_other,
-        further.in_two_tables,
-        further.most_in_total,
-        further.only_such,
-        further.best_of_each,
-        further.above_overall,
-        further.such_of_each,
-        further.share,
-        further.two_counts,
-        further.pairs,
-        further.spread,
-        further.grandchildren,
+        figures.partners,
+        sets.partners_at_least,
+        sets.both,
+        sets.one_but_not_other,
+        sets.in_two_tables,
+        figures.most_in_total,
+        sets.only_such,
+        figures.best_of_each,
+        figures.above_overall,
+        figures.such_of_each,
+        figures.share,
+        figures.two_counts,
+        sets.pairs,
+        figures.spread,
+        figures.grandchildren,
     ),
 }
 MOST_ATTEMPTS = 500

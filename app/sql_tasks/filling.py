@@ -3,8 +3,9 @@
 Some cells take values that the query asks for, so that conditions are met, and just not met.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from app.draws import Draws
 from app.sql_tasks.domains import POOLS, Label
@@ -56,13 +57,13 @@ def filled(schema: Schema, seed: str, size: Size, wanted: Wanted) -> Rows:
         count = size.of(table) + draws.below(size.of(table) // 4)
         first = 1 + draws.below(40)
         labels = _labels(draws, table.thing.label, count)
-        here = {column.name: wanted.get((table.name, column.name), ()) for column in table.columns}
+        cells = [_cells_of(column, wanted.get((table.name, column.name), ())) for column in table.columns]
         rows[table.name] = [
             (
                 first + place,
                 *labels[place : place + 1],
-                *(_partner(draws, rows[link.to], link.tie.unknown) for link in table.links),
-                *(_cell(draws, column, here[column.name]) for column in table.columns),
+                *[_partner(draws, rows[link.to], link.tie.unknown) for link in table.links],
+                *[cell(draws) for cell in cells],
             )
             for place in range(count)
         ]
@@ -85,28 +86,47 @@ def _partner(draws: Draws, there: Sequence[tuple[Cell, ...]], null: int) -> Cell
     return there[min(place, draws.below(taken)) if place % 2 else place][0]
 
 
-def _cell(draws: Draws, column: Column, wanted: Sequence[int | float | str]) -> Cell:
+def _cells_of(column: Column, wanted: Sequence[int | float | str]) -> Callable[[Draws], Cell]:
+    """What draws a cell: made once for a column, since there are many cells."""
     trait = column.trait
-    if trait is None or (trait.unknown and draws.chance(trait.unknown)):
-        return None
-    if wanted and draws.chance(WANTED_SHARE):
-        return draws.one(wanted)
-    if trait.range is not None:
-        return number(draws, trait.range)
-    if trait.date is not None:
-        return date(draws, trait.date)
-    return draws.one(column.values) if column.values else draws.below(2)
+    unknown = trait.unknown if trait else 0
+    value = _values_of(column)
+
+    def cell(draws: Draws) -> Cell:
+        chance = draws.below(100 * 100)
+        if chance // 100 < unknown:
+            return None
+        return draws.one(wanted) if wanted and chance % 100 < WANTED_SHARE else value(draws)
+
+    return cell
 
 
-def number(draws: Draws, within: Sequence[float]) -> int | float:
+def _values_of(column: Column) -> Callable[[Draws], Cell]:
+    trait = column.trait
+    if trait is not None and trait.range is not None:
+        return numbers(trait.range)
+    if trait is not None and trait.date is not None:
+        return partial(date, years=trait.date)
+    values: tuple[Cell, ...] = column.values or (0, 1)
+    return partial(_one, values)
+
+
+def _one(values: Sequence[Cell], draws: Draws) -> Cell:
+    return draws.one(values)
+
+
+def numbers(within: Sequence[float]) -> Callable[[Draws], int | float]:
     low, high, step = (*within, 1.0)[:3]
-    value = low + step * draws.below(round((high - low) / step) + 1)
-    return value if any(part % 1 for part in within) else int(value)
+    count, whole = round((high - low) / step) + 1, not any(part % 1 for part in within)
+
+    def drawn(draws: Draws) -> int | float:
+        value = low + step * draws.below(count)
+        return int(value) if whole else value
+
+    return drawn
 
 
 def date(draws: Draws, years: tuple[int, int]) -> str:
     """Two in five are one of few days, so that some are shared."""
-    year, month = years[0] + draws.below(years[1] - years[0] + 1), 1 + draws.below(12)
-    if draws.chance(40):
-        return f"{year}-{month - (month - 1) % 3:02}-15"
-    return f"{year}-{month:02}-{1 + draws.below(28):02}"
+    year, month, day = years[0] + draws.below(years[1] - years[0] + 1), draws.below(12), draws.below(46)
+    return f"{year}-{month + 1:02}-{day + 1:02}" if day < 28 else f"{year}-{month // 3 * 3 + 1:02}-15"

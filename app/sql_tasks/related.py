@@ -8,7 +8,6 @@ from app.sql_tasks.asking import (
     Asking,
     Filter,
     Slots,
-    an,
     by_label,
     col,
     held,
@@ -152,7 +151,7 @@ def without(asking: Asking) -> Asked:
         "things": rows(parent.many, theirs),
         "child": rows(child.one, ours),
         "children": rows(child.many, ours),
-        "a_child": rows(an(child.one), ours),
+        "a_child": rows(f"a {child.one}", ours),
     }
     return Asked(query, asking.say("without", **slots), turned)
 
@@ -218,7 +217,6 @@ def lookup(asking: Asking) -> Asked:
         "one": child.one,
         "other": parent.label.noun,
         "parent": parent.one,
-        "a_parent": an(parent.one),
     }
     return Asked(query, asking.say("lookup", **slots))
 

@@ -24,8 +24,8 @@ SECONDS = 1.0
 """Of processor time, for what takes few steps, each of which is long."""
 MOST_ROWS = 150
 """Of a right answer."""
+TOO_MUCH_MEMORY = "it needs more memory than a query may use"
 _STEPS_AT_ONCE = 1_000
-_HEAP_BYTES = 64 * 1024 * 1024
 _ERROR_CHARACTERS = 160
 
 _LIMITS: Final = {
@@ -117,7 +117,6 @@ def query_of(answer: str) -> str:
 def opened(schema: Schema, rows: Rows) -> sqlite3.Connection:
     """In memory, filled, and from then on only to be read, within limits."""
     database = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
-    database.execute(f"PRAGMA hard_heap_limit = {_HEAP_BYTES}")
     database.execute("PRAGMA temp_store = MEMORY")
     database.executescript(schema.created())
     database.execute("BEGIN")
@@ -135,14 +134,16 @@ def opened(schema: Schema, rows: Rows) -> sqlite3.Connection:
     return database
 
 
-def run(database: sqlite3.Connection, text: str, most_rows: int) -> Result:
+def run(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int = MOST_STEPS) -> Result:
     """Refused when it is no query, may not do what it wants, or takes too long."""
     try:
         with closing(database.execute(f"EXPLAIN {text}")):
             pass
-    except (sqlite3.Error, sqlite3.Warning, ValueError, MemoryError) as error:
+    except MemoryError as error:
+        raise Refused(TOO_MUCH_MEMORY) from error
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise Refused(f"it is no query that can be run here: {_printable(str(error))}") from error
-    database.set_progress_handler(_within_steps(), _STEPS_AT_ONCE)
+    database.set_progress_handler(_within_steps(most_steps), _STEPS_AT_ONCE)
     try:
         with closing(database.execute(text)) as cursor:
             return [tuple(row) for row in cursor.fetchmany(most_rows)]
@@ -151,7 +152,7 @@ def run(database: sqlite3.Connection, text: str, most_rows: int) -> Result:
             raise Refused("it needs more steps than a query may take") from error
         raise Refused("it fails while it runs") from error
     except MemoryError as error:
-        raise Refused("it needs more memory than a query may use") from error
+        raise Refused(TOO_MUCH_MEMORY) from error
     except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
         raise Refused("it fails while it runs") from error
     finally:
@@ -182,8 +183,8 @@ def _only_reading(tables: frozenset[str]) -> Callable[..., int]:
     return allows
 
 
-def _within_steps() -> Callable[[], int]:
-    left, until = MOST_STEPS // _STEPS_AT_ONCE, time.process_time() + SECONDS
+def _within_steps(most: int) -> Callable[[], int]:
+    left, until = most // _STEPS_AT_ONCE, time.process_time() + SECONDS
 
     def stops() -> int:
         nonlocal left

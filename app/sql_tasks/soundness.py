@@ -10,8 +10,10 @@ from app.sql_tasks.exercises import Exercise
 from app.sql_tasks.mutants import UNROUNDED, mutants
 from app.sql_tasks.queries import Col, Combined, Query, ordered, sql
 from app.sql_tasks.results import Result, same
-from app.sql_tasks.running import MOST_ROWS, Refused, opened, run
+from app.sql_tasks.running import MOST_ROWS, MOST_STEPS, Refused, opened, run
 
+STEPS = MOST_STEPS // 10
+"""That leaves room for right answers that go a longer way."""
 HALF = 1e-6
 """How near to half a cent a value may not be that is to be rounded: there, ways to work it out differ."""
 
@@ -64,7 +66,7 @@ def _unnoticed(exercise: Exercise, databases: list[sqlite3.Connection], right: l
 
 def _result(database: sqlite3.Connection, query: Query) -> Result | None:
     try:
-        return run(database, sql(query), MOST_ROWS + 1)
+        return run(database, sql(query), MOST_ROWS + 1, STEPS)
     except Refused:
         return None
 
