@@ -1,8 +1,8 @@
 """What an answer leaves undone. Equal is not enough: the question itself, put into a box, has the right value too.
 
-Every answer has its arithmetic done: no `2 + 3`, `2 \\cdot 3`, `2^{10}`, `\\sqrt{16}`, `i^2`, `0 \\cdot x`, and no
-function of a number that a right answer does not need (`\\cos 15` where roots are asked for; `\\ln 3` stays). A task
-may ask for more:
+Every answer has its arithmetic done: no `2 + 3`, `2 \\cdot 3`, `2^{10}`, `(6\\pi)^2`, `\\sqrt{16}`, `i^2`,
+`0 \\cdot x`, and no function of a number that a right answer does not need (`\\cos 15` where roots are asked for;
+`\\ln 3` stays). A task may ask for more:
 
     expanded      no product or power of a sum, nothing but a number below a fraction bar, like terms joined
     factored      a product of factors of the right degrees
@@ -20,6 +20,7 @@ from app.math_answers.expressions import Node
 
 Form = Literal["value", "expanded", "factored", "reduced", "simplified", "lowest"]
 
+_HALF: Final = Fraction(1, 2)
 UNFINISHED = "its arithmetic is not finished"
 
 
@@ -80,7 +81,9 @@ def _unfinished(node: Node) -> bool:
         return rational > 1 or any(part.kind == "number" and not part.value for part in node.parts)
     if node.kind == "power":
         base, exponent = node.parts
-        return _imaginary(base) or _fraction(exponent) == 0 or (_rational(base) and not _true_root(base, exponent))
+        if _fraction(exponent) == 0 or (_can_be_raised(base) and (_fraction(exponent) or _HALF).denominator == 1):
+            return True
+        return _rational(base) and not _true_root(base, exponent)
     if node.kind == "root":
         index, inner = node.parts
         return _rational(inner) and (not _bare(inner) or _perfect(inner, int(index.value)))
@@ -91,8 +94,9 @@ def _minus_one(node: Node) -> bool:
     return node.kind == "number" and node.value == -1
 
 
-def _imaginary(node: Node) -> bool:
-    return node.kind == "symbol" and node.name == "i"
+def _can_be_raised(base: Node) -> bool:
+    """Whether a whole power of it has a shorter form: of `6\\pi` or `i`, but not of `\\pi`, `\\ln 2` or `x + 1`."""
+    return base.name == "i" or (not base.symbols and base.kind not in ("symbol", "call"))
 
 
 def _true_root(base: Node, exponent: Node) -> bool:
