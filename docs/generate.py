@@ -8,6 +8,7 @@ from pathlib import Path
 from docs.markdown import filled, names_in
 from docs.parts.environment_checks import environment_checks
 from docs.parts.environments import gallery
+from docs.parts.exports import export_columns, export_request
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
 from docs.parts.instructions import instruction_counting, instruction_kinds, instruction_tricks
@@ -30,6 +31,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "service-flags": service_flags,
     "defects": defects,
     "routes": route_table,
+    "export-request": export_request,
+    "export-columns": export_columns,
     "metrics": metrics_table,
     "characters": characters,
     "sheet-fields": sheet_fields,

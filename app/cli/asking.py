@@ -81,7 +81,7 @@ class AskedGateway:
             raise Unavailable(f"no gateway answers at {base}: {error or type(error).__name__}") from error
         if reply.is_success:
             return reply.content
-        words = f"{str(base).rstrip('/')}{path} answers {reply.status_code}: {_told(reply)}"
+        words = f"{str(base).rstrip('/')}{path} answers {reply.status_code}: {told(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)
@@ -92,7 +92,8 @@ def _written(group: Answered) -> JsonValue:
     return {"task_id": group.task_id, "lease_id": group.lease_id, "completions": completions}
 
 
-def _told(reply: httpx.Response) -> str:
+def told(reply: httpx.Response) -> str:
+    """Why a gateway refused, in its own words."""
     try:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:

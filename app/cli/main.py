@@ -12,6 +12,7 @@ from rich.console import Console
 
 from app.cli.demo import demo
 from app.cli.envs.command import envs
+from app.cli.export import export
 from app.cli.judges import judges
 from app.cli.process.command import process
 from app.cli.rescore import rescore
@@ -33,6 +34,7 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.command()(demo)
+cli.command()(export)
 cli.command()(process)
 cli.command()(rescore)
 cli.add_typer(envs, name="envs")

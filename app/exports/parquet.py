@@ -4,13 +4,15 @@ Importing it takes a third of a second, so only those who export Parquet wait fo
 """
 
 from collections.abc import Sequence
-from io import RawIOBase
+from io import BytesIO, RawIOBase
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import json, parquet
 from pydantic import BaseModel
+
+from app.exports.lines import lines
 
 _PLAIN: Final = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
@@ -24,8 +26,12 @@ class ParquetEncoder:
         self._writer = parquet.ParquetWriter(self._sink, self._schema, compression="zstd")
 
     def add(self, rows: Sequence[BaseModel]) -> bytes:
-        plain = [row.model_dump(mode="json") for row in rows]
-        self._writer.write_table(pa.Table.from_pylist(plain, schema=self._schema))
+        """By way of JSON lines, which Arrow reads by itself: from Python's objects it would have pandas help, and that
+        takes 50 MB."""
+        said = lines(rows)
+        parsing = json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="error")
+        whole = json.ReadOptions(use_threads=False, block_size=len(said) + 1)
+        self._writer.write_table(json.read_json(BytesIO(said), whole, parsing))
         return self._sink.taken()
 
     def end(self) -> bytes:

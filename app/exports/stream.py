@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from app.domain.exports import ExportRequest, Format, Shape, StoredGroup
 from app.domain.groups import Rollout
 from app.exports.choosing import rows_of
+from app.exports.lines import LinesEncoder
 from app.exports.rows import DpoRow, KtoRow, PrivateRow, RolloutRow, Row, SftRow
 from app.ports import Exports
 from app.prompts import digest
@@ -29,14 +30,6 @@ class Encoder(Protocol):
     def add(self, rows: Sequence[BaseModel]) -> bytes: ...
 
     def end(self) -> bytes: ...
-
-
-class LinesEncoder:
-    def add(self, rows: Sequence[BaseModel]) -> bytes:
-        return b"".join(row.model_dump_json().encode() + b"\n" for row in rows)
-
-    def end(self) -> bytes:
-        return b""
 
 
 async def exported(

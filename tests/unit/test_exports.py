@@ -267,7 +267,9 @@ def test_calls_and_what_they_gave_are_messages() -> None:
 
 @pytest.mark.parametrize("shape", ["rollouts", "sft", "dpo", "kto"])
 def test_parquet_says_the_same(shape: str) -> None:
-    groups = [MIXED, CALLED.model_copy(update={"sequence": 2}), *(stored(3 + n, ("x", UNSCORED)) for n in range(200))]
+    odd = "a\x00b\u2028c\ud83d \U0001f9d9 " + "long " * 500_000
+    groups = [MIXED, CALLED.model_copy(update={"sequence": 2}), stored(3, (odd, judged(0.9, 0.9)), ("", judged(0, 0)))]
+    groups += [stored(4 + number, ("x", UNSCORED)) for number in range(200)]
     table = parquet.read_table(BytesIO(file(groups, shape=shape, format="parquet")))
     lines = rows(groups, shape=shape)
     assert [_without_nulls(row) for row in table.to_pylist()] == [_without_nulls(row) for row in lines]

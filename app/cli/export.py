@@ -1,0 +1,111 @@
+"""`atropos-envs export`: training data out of a running gateway, into a file."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import httpx
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
+
+from app.cli.address import own_address
+from app.cli.asking import told
+from app.domain.exports import ExportRequest, Format, Shape
+from app.domain.runs import Purpose
+
+console = Console(stderr=True)
+READ_SECONDS = 120.0
+"""Until the next piece: a filter that few groups pass makes the gateway look for long."""
+
+Moment = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="In UTC.")]
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="To write; .jsonl or .parquet says the format.")],
+    shape: Annotated[Shape, typer.Option(help="What a row is.")] = "rollouts",
+    env: Annotated[str | None, typer.Option(help="Only this environment.")] = None,
+    run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
+    label: Annotated[str | None, typer.Option(help="Only tasks with this label, such as a character's id.")] = None,
+    judge: Annotated[str | None, typer.Option(help="Only what this judge scored.")] = None,
+    since: Moment = None,
+    until: Moment = None,
+    purpose: Annotated[Purpose, typer.Option(help="Training, or evaluations instead.")] = "train",
+    threshold: Annotated[
+        float | None, typer.Option(min=0, max=1, help="sft: least value. kto: desirable from.")
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="sft: the best of each group, so many.")] = None,
+    margin: Annotated[float, typer.Option(max=1, help="dpo: least difference in reward.")] = 0.1,
+    pairs: Annotated[int, typer.Option(min=1, help="dpo: pairs of a group at most.")] = 1,
+    offline_judge: Annotated[bool, typer.Option("--offline-judge", help="Also what no model judged.")] = False,
+    private: Annotated[bool, typer.Option("--private", help="Also what the policy never saw.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+) -> None:
+    """Write stored rollouts as training data. The file is there when it is whole, and not before."""
+    given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
+    try:
+        wanted = ExportRequest.model_validate({**given, "format": _format(file), **_in_utc(since=since, until=until)})
+    except ValidationError as error:
+        _stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()))
+    if file.exists() and not force:
+        _stop(f"{file} exists; --force replaces it")
+    url = url or own_address()
+    try:
+        with _half_done(file) as part:
+            size = _fetched(url, api_key, wanted, part)
+            part.replace(file)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        _stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
+    except OSError as error:
+        _stop(f"{file} cannot be written: {error.strerror}")
+    console.print(f"{file}: {size:,} bytes", highlight=False, markup=False)
+
+
+def _format(file: Path) -> Format:
+    if file.suffix not in (".jsonl", ".parquet"):
+        _stop(f"{file}: its name must end in .jsonl or .parquet")
+    return "jsonl" if file.suffix == ".jsonl" else "parquet"
+
+
+def _in_utc(**moments: datetime | None) -> dict[str, str]:
+    return {name: f"{moment.isoformat()}Z" for name, moment in moments.items() if moment is not None}
+
+
+@contextmanager
+def _half_done(file: Path) -> Iterator[Path]:
+    """Gone again unless it was put in the file's place."""
+    part = file.with_name(f"{file.name}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
+    asked = wanted.model_dump(mode="json", exclude_defaults=True)
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
+    timeout = httpx.Timeout(30, read=READ_SECONDS)
+    with (
+        httpx.stream("GET", f"{url}/export", params=asked, headers=headers, timeout=timeout) as reply,
+        Progress(*columns, console=console, transient=True) as progress,
+    ):
+        if reply.is_error:
+            reply.read()
+            _stop(f"{url}/export answers {reply.status_code}: {told(reply)}")
+        bar = progress.add_task("", total=None)
+        with part.open("wb") as written:
+            for piece in reply.iter_bytes():
+                written.write(piece)
+                progress.update(bar, advance=len(piece))
+            return written.tell()
+
+
+def _stop(message: str) -> NoReturn:
+    console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(1)

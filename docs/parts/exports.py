@@ -1,0 +1,47 @@
+"""The columns of each shape of export, and what may be asked for."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import BaseModel
+
+from app.domain.exports import ExportRequest
+from app.exports.rows import DpoRow, KtoRow, Origin, PrivateRow, RolloutRow, SftRow
+from docs.markdown import code, table
+from docs.parts.schemas import Fields
+
+_SHAPES: Final[Mapping[str, type[BaseModel]]] = {
+    "all": Origin,
+    "rollouts": RolloutRow,
+    "with private": PrivateRow,
+    "sft": SftRow,
+    "dpo": DpoRow,
+    "kto": KtoRow,
+}
+
+
+def export_request() -> str:
+    fields = Fields(ExportRequest)
+    rows = [
+        (code(name), fields.type_in_words(name), fields.default(name), fields.meaning(name))
+        for name in ExportRequest.model_fields
+    ]
+    return table(("name", "type", "default", "meaning"), rows)
+
+
+def export_columns() -> str:
+    """What every row has, and then by shape what comes to it."""
+    return table(
+        ("shape", "column", "type", "meaning"),
+        [row for shape, model in _SHAPES.items() for row in _columns(shape, model)],
+    )
+
+
+def _columns(shape: str, model: type[BaseModel]) -> list[tuple[str, str, str, str]]:
+    fields = Fields(model)
+    above = model.__bases__[0].model_fields if issubclass(model.__bases__[0], Origin) else {}
+    return [
+        (shape, code(name), fields.type_in_words(name), fields.meaning(name))
+        for name in model.model_fields
+        if name not in above
+    ]
