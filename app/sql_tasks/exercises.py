@@ -82,7 +82,7 @@ class Exercise:
         return filled(self.schema, f"{self.seed} hidden", HIDDEN, wanted_by(self.asked.query))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def exercise(seed: str, level: Level) -> Exercise:
     """Pure. The shape is chosen first, so that rare ones are not drawn less often for what they need."""
     draws = Draws(f"{seed} {level}")

@@ -108,8 +108,7 @@ def best_of_each(asking: Asking) -> Asked:
         "most": ("latest" if high else "earliest") if column.dated else ("highest" if high else "lowest"),
         "their_many": "their",
     }
-    once = Select(query.outputs, query.source, query.joins, (), (Col(child.name, link.name),))
-    return Asked(query, asking.say("best_of_each", **slots), (once,))
+    return Asked(query, asking.say("best_of_each", **slots))
 
 
 def above_overall(asking: Asking) -> Asked:

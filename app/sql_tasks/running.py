@@ -159,7 +159,7 @@ def run(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int
         database.set_progress_handler(None, 0)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def right_results(seed: str, level: Level) -> tuple[Result, Result]:
     """Of the right query on either database."""
     asked = exercise(seed, level)
