@@ -57,6 +57,7 @@ _LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle
 _AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
 _OPERATOR = re.compile(r"[-+*/^\\]")
+_IN_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textrm|mbox)\s?\{[^{}]*\}|[A-Za-z]{3}[A-Za-z ]*")
 _HEAVY = re.compile(
     r"[0-9]{12}|\)\s*\^\s*\{?\s*[0-9]{2}|\^\s*\{?\s*[-+(]*[0-9]{3}|\^[^ ]{0,12}\^|[0-9)}]\s*!"
     r"|\\(?:int|sum|prod|lim|binom)(?![A-Za-z])|(?:\{[^{}]{0,40}){8}"
@@ -72,6 +73,8 @@ def check(answer: str, gold: Gold) -> Checked:
         return RIGHT
     if gold.problem and _restated(bare, gold):
         return Checked(UNFINISHED)
+    if gold.problem and _IN_WORDS.fullmatch(_tidy(gold.latex)):
+        return _raw(bare, gold.latex)
     wanted = parts_of(_tidy(gold.latex), gold.shape)
     given = parts_of(bare, gold.shape)
     if wanted is None:

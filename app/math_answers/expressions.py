@@ -55,7 +55,7 @@ _INVERSE = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
 _NAMES = "|".join(sorted({*FUNCTIONS, *_GREEK, "sqrt", "pi", "frac"}, key=len, reverse=True))
 _TOKEN = re.compile(
     rf"\s*(?:(?P<number>[0-9]+(?:\.[0-9]+)?|\.[0-9]+)|\\(?P<command>[A-Za-z]+)|(?P<name>{_NAMES}|[A-Za-z])"
-    r"|(?P<mark>[-+*/^_(){}\[\]]))"
+    r"|(?P<mark>[-+*/^_(){}\[\]|]))"
 )
 _REWRITTEN: Final = tuple(
     (re.compile(pattern), replacement)
@@ -164,7 +164,7 @@ class _Reader:
     def _term(self) -> Node:
         minus = self._signs()
         found = self._factor()
-        while self._next() and self._next() not in ("+", "-", ")", "}", "]"):
+        while self._next() and self._next() not in ("+", "-", ")", "}", "]", "|"):
             sign = self._take() if self._next() in ("*", "/") else ""
             flips = self._signs() if sign else False
             other = self._factor()
@@ -254,11 +254,20 @@ class _Reader:
             exponent = self._argument(signed=True)
             if exponent.kind == "number" and exponent.value == -1 and name in _INVERSE:
                 name, exponent = _INVERSE[name], None
-        argument = self._between("(", ")") if self._next() == "(" else self._bare()
-        found = Node("call", (argument, *base), "ln" if name == "log" and not base else name)
+        argument = self._argument_of_call()
+        natural = name == "log" and (not base or base[0].name == "e")
+        found = Node("call", (argument,) if natural else (argument, *base), "ln" if natural else name)
         if name == "exp":
             found = Node("power", (Node("symbol", name="e"), argument))
         return found if exponent is None else Node("power", (found, exponent))
+
+    def _argument_of_call(self) -> Node:
+        if self._next() != "|":
+            return self._between("(", ")") if self._next() == "(" else self._bare()
+        found = self._between("|", "|")
+        if found.kind != "number" or found.value <= 0:
+            raise ValueError("an absolute value that is not worked out")
+        return found
 
     def _bare(self) -> Node:
         """The argument of a function without brackets: numbers, symbols, roots and fractions up to the next sign."""

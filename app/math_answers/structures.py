@@ -26,7 +26,7 @@ _LEAD = re.compile(
     r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
 )
 _OR = re.compile(r"\\text\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
-_UNION = re.compile(r"\\cup(?![A-Za-z])|∪|" + _OR.pattern)
+_UNION = re.compile(r"\\(?:big)?cup(?![A-Za-z])|∪|" + _OR.pattern)
 _MATRIX = re.compile(
     r"\s*(?:\\left)?\s*[(\[]?\s*\\begin\{(?:[pb]|small)?(?:matrix|array)\}(?:\{[clr| ]{1,12}\})?"
     r"(.*?)\\end\{(?:[pb]|small)?(?:matrix|array)\}\s*(?:\\right)?\s*[)\]]?\s*",
@@ -34,6 +34,12 @@ _MATRIX = re.compile(
 )
 _ROW = re.compile(r"\\\\(?:\[[^\]]{0,8}\])?")
 _SIZED = re.compile(r"\\(?:left|right|big|Big|bigl|bigr|Bigl|Bigr)(?![A-Za-z])\s?\.?")
+_SPACED = re.compile(_SIZED.pattern + r"|(?<!\\)\\[,;:! ]|\\q?quad(?![A-Za-z])|~")
+_SIZES_AND_SPACES: Final = (_SPACED, _SIZED)
+"""Spaces with commas in them; in a single number they may stand between thousands."""
+_CONDITION = re.compile(
+    r"\s*,?\s*(?:\\text\s?\{\s*(?:for|where|if|with)?\s*\})?\s*[a-z]\s*(?:\\neq?(?![A-Za-z])|≠)[^=<>,]{1,40}\Z"
+)
 _RELATIONS: Final = (
     (re.compile(r"\\(?:leqslant|leq|le)(?![A-Za-z])|<=|⩽"), "≤"),
     (re.compile(r"\\(?:geqslant|geq|ge)(?![A-Za-z])|>=|⩾"), "≥"),
@@ -74,7 +80,7 @@ def _half_open(bare: str) -> bool:
 
 def parts_of(text: str, shape: Shape) -> Parts | None:
     """None for what is not of that shape, or has more than 40 parts."""
-    found = _READERS[shape](_SIZED.sub("", text).strip())
+    found = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
     return found if found is not None and 0 < len(found.texts) <= MOST_PARTS else None
 
 
@@ -103,7 +109,8 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _single(text: str) -> Parts:
-    return Parts((without_lead(text),))
+    """What is left out of a variable's values may be said behind it."""
+    return Parts((without_lead(_CONDITION.sub("", text)),))
 
 
 def _set(text: str) -> Parts | None:
