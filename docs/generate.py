@@ -17,6 +17,7 @@ from docs.parts.metrics import metrics_table
 from docs.parts.offline_judge import offline_figures
 from docs.parts.settings import settings_example, settings_table
 from docs.parts.sheets import characters, sheet_fields
+from docs.parts.text_to_sql import sql_questions, sql_tricks
 from docs.parts.tool_calls import call_formats, tricks, value_rules
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,8 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "call-formats": call_formats,
     "value-rules": value_rules,
     "call-tricks": tricks,
+    "sql-questions": sql_questions,
+    "sql-tricks": sql_tricks,
     "instruction-kinds": instruction_kinds,
     "instruction-counting": instruction_counting,
     "instruction-tricks": instruction_tricks,

@@ -36,6 +36,7 @@ def _busy_observer() -> PrometheusObserver:
     observer.retrieved(0.1, failed=False)
     observer.committed(0.1)
     observer.worked("any", "done", 0.1)
+    observer.ran("finished", 0.1)
     observer.groups_received(1, 1)
     observer.batch_asked("handed")
     observer.watch_judges(lambda: {"any": BUSY})
