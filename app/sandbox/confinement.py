@@ -28,13 +28,19 @@ class Walls:
     namespaces: str = ""
     """`user`, `root` or none."""
     landlock: bool = False
-    seccomp: bool = False
+    seccomp: bytes = b""
+    """The filter, where it can be had."""
     nobody: bool = False
     """Programs are run by root's process, which can become another user and still read the library."""
     library: tuple[str, ...] = ()
     """What programs may read."""
     rules: int = -1
     """A descriptor of Landlock's rules, where they are the same for all programs."""
+
+    @property
+    def owner(self) -> int:
+        """Whom programs run as, by its number inside."""
+        return namespaces.NOBODY if self.nobody else os.geteuid()
 
     @property
     def writing(self) -> bool:
@@ -53,13 +59,13 @@ def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, fil
         rules = landlock.ruleset(walls.library, (namespaces.ROOM,))
     if sys.platform == "linux":
         _drop_capabilities()
-        prctl(PR_SET_DUMPABLE, 0)
+        prctl(PR_SET_DUMPABLE, 0)  # anew: becoming another user may set it
         prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
     if walls.landlock:
         landlock.restrict(rules)
         os.close(rules)
     if walls.seccomp:
-        seccomp.install(seccomp.for_programs(writing=walls.writing))
+        seccomp.install(walls.seccomp)
 
 
 def _only_these(channel: int, rules: int) -> int:
@@ -73,16 +79,20 @@ def _only_these(channel: int, rules: int) -> int:
     return last if rules >= 0 else -1
 
 
-def _drop_capabilities() -> None:
-    """All there are, and the right to get any by starting a program."""
-    if architecture() is None:
-        return
+def bar_capabilities() -> None:
+    """No program that this process or one of its children starts can have more of them than it has now."""
     for capability in range(CAPABILITIES):
         try:
             prctl(PR_CAPBSET_DROP, capability)
         except OSError:  # there are no more, or this process may not, and then has none
             break
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+
+
+def _drop_capabilities() -> None:
+    """All that it has now."""
+    if architecture() is None:
+        return
     head = CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4)
     called("capset", ctypes.create_string_buffer(head), ctypes.create_string_buffer(24))
 

@@ -73,9 +73,9 @@ def become_nobody() -> None:
     os.setresuid(NOBODY, NOBODY, NOBODY)
 
 
-def furnish(size: int) -> None:
+def furnish(size: int, owner: int) -> None:
     """An empty directory of at most `size` bytes, which lies over what was there."""
-    options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={NOBODY},gid={NOBODY}"
+    options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={owner},gid={owner}"
     called("mount", b"none", ROOM.encode(), b"tmpfs", NOSUID | NODEV | NOEXEC, options.encode())
 
 

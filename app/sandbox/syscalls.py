@@ -8,6 +8,7 @@ import ctypes
 import os
 import platform
 import sys
+from functools import lru_cache
 from typing import Final
 
 ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
@@ -73,7 +74,11 @@ def numbers(table: str) -> dict[str, int]:
     """Of those calls that this architecture has. OSError where the numbers here do not hold."""
     if architecture() is None:
         raise OSError(f"no system call numbers for {platform.machine()} on {sys.platform}")
-    column = list(ARCHITECTURES).index(platform.machine())
+    return _of(table, list(ARCHITECTURES).index(platform.machine()))
+
+
+@lru_cache
+def _of(table: str, column: int) -> dict[str, int]:
     calls = dict(entry.split("=") for entry in table.split())
     found = {name: both.split("/")[column] for name, both in calls.items()}
     return {name: int(number) for name, number in found.items() if number != "-"}

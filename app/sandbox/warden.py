@@ -22,7 +22,15 @@ from types import ModuleType
 from typing import Final
 
 from app.sandbox import landlock, namespaces, seccomp
-from app.sandbox.confinement import CHANNEL, PR_SET_PDEATHSIG, Walls, confine
+from app.sandbox.confinement import (
+    CHANNEL,
+    OPEN_FILES,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    Walls,
+    bar_capabilities,
+    confine,
+)
 from app.sandbox.player import play
 from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
 from app.sandbox.syscalls import called, prctl
@@ -46,6 +54,8 @@ def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
     """`wanted`: the kind of namespaces (`user`, `root` or none) without which this must not start. Of `locks` those are
     put up that work here."""
     control = _control()
+    few = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
     _preload()
     library = _library()
     processes = -1
@@ -55,26 +65,32 @@ def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
         prctl(PR_SET_NO_NEW_PRIVS, 1)
     try:
         _enter(wanted, library, processes)
+        _die_with_parent()
+        if os.getppid() != service:
+            os._exit(0)
+        if wanted:
+            _continue_as_first(control)
+        walls = _walls(wanted, locks, library)
+        if walls.writing:  # tried beforehand
+            namespaces.furnish(0, walls.owner)
+            namespaces.clear()
     except OSError as error:
         _tell(control, {"failed": str(error)})
         os._exit(0)
-    _die_with_parent()
-    if os.getppid() != service:
-        os._exit(0)
-    if wanted:
-        _continue_as_first(control)
-    _watch(control, _walls(wanted, locks, library), processes)
+    _watch(control, walls, processes)
 
 
 def _watch(control: socket.socket, walls: Walls, processes: int) -> None:
     own = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=processes) if walls.namespaces else -1
     _forget()
-    _tell(control, {"namespaces": walls.namespaces, "landlock": walls.landlock, "seccomp": walls.seccomp})
+    _tell(control, {"namespaces": walls.namespaces, "landlock": walls.landlock, "seccomp": bool(walls.seccomp)})
     gc.collect()
     gc.freeze()
     size = _address_space(processes)
     if processes >= 0:
         os.close(processes)
+        bar_capabilities()
+        prctl(PR_SET_DUMPABLE, 0)  # nobody of the same user may look into it
     while True:
         order, channels, _, _ = socket.recv_fds(control, ORDER.size, 1)
         if len(order) < ORDER.size or len(channels) != 1:
@@ -93,7 +109,7 @@ def _ended(
 ) -> tuple[int, float]:
     """How the program's process ended, and the processor time that it took."""
     if walls.writing:
-        namespaces.furnish(bounds[2])
+        namespaces.furnish(bounds[2], walls.owner)
     try:
         child = _forked(own)
         if child == 0:
@@ -169,7 +185,7 @@ def _walls(wanted: str, locks: Sequence[str], library: tuple[str, ...]) -> Walls
     return Walls(
         namespaces=wanted,
         landlock=held["landlock"],
-        seccomp=held["seccomp"],
+        seccomp=seccomp.for_programs(writing=bool(wanted)) if held["seccomp"] else b"",
         nobody=_works(lambda: _as_nobody(library)),
         library=library,
         rules=landlock.ruleset(_parts(library)) if held["landlock"] and not wanted else -1,

@@ -16,7 +16,7 @@ import uvloop
 
 from app.domain.programs import Execution, Program, ProgramLimits, Returned
 from app.errors import WorkerFailed
-from app.sandbox.programs import JailedPrograms
+from app.sandbox.programs import KINDS, JailedPrograms
 from tests.architecture.test_house import ROOT
 from tests.jailed import GUARDED, Jails, jails
 
@@ -61,9 +61,13 @@ async def gone(processes: set[int]) -> bool:
     return False
 
 
-def played(play: Callable[[JailedPrograms], Awaitable[object]], run: Callable[..., object] = asyncio.run) -> object:
+def played(
+    play: Callable[[JailedPrograms], Awaitable[object]],
+    run: Callable[..., object] = asyncio.run,
+    kinds: tuple[str, ...] = KINDS,
+) -> object:
     async def all_of_it() -> object:
-        programs = JailedPrograms(1)
+        programs = JailedPrograms(1, kinds)
         try:
             return await play(programs)
         finally:
@@ -136,6 +140,22 @@ def test_one_that_is_killed_from_outside_twice_is_our_failure() -> None:
         return type((await asyncio.gather(running, return_exceptions=True))[0])
 
     assert played(play) is WorkerFailed
+
+
+@pytest.mark.parametrize("kind", ["user", ""])
+def test_what_the_kernel_says_of_a_program(kind: str) -> None:
+    async def play(programs: JailedPrograms) -> object:
+        running, processes = await begun(programs)
+        status = Path(f"/proc/{max(processes)}/status").read_text(encoding="ascii")  # noqa: ASYNC240
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return dict(line.split(":", 1) for line in status.splitlines())
+
+    said = played(play, kinds=(kind,))
+    assert isinstance(said, dict)
+    names = ("CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Threads")
+    rootly = "0" in said["Uid"].split() and kind != ""
+    assert ([said[name].strip() for name in names], rootly) == (["0" * 16] * 4 + ["1", "2", "1"], False)
 
 
 SERVICE = """
