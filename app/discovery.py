@@ -41,6 +41,8 @@ def environment_in(file: Path) -> type[Environment]:
     if len(found) != 1:
         names = ", ".join(one.__name__ for one in found) or "none"
         raise ValueError(f"{file} should hold one environment, a class that inherits from Environment; it has {names}")
+    if not isinstance(getattr(found[0], "name", None), str):
+        raise ValueError(f"{file}: {found[0].__name__} has no name: set `name`, the word by which it is asked for")
     return found[0]
 
 

@@ -34,7 +34,7 @@ async def says_what_it_is(subject: Subject) -> AsyncIterator[Finding]:
             came=repr(kind.name),
             mend="Rename it.",
         )
-    if not kind.version:
+    if not getattr(kind, "version", ""):
         yield Finding(task="", expected="a version", came="none", mend='Set `version`; "1" is a good first one.')
     module = inspect.getmodule(kind)
     if module is None or not (module.__doc__ or "").strip():

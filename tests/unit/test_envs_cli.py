@@ -77,6 +77,11 @@ def test_a_check_for_programs_is_one_object(broken: Path) -> None:
     [
         (None, "there is no file"),
         ("x = 1\n", "should hold one environment, a class that inherits from Environment; it has none"),
+        ("from app.ports import Environment\n\n\nclass Odd(Environment):\n    size = None\n", "Odd has no name"),
+        (
+            "from app.generated import Generated\n\n\nclass Odd(Generated):\n    name = 'odd'\n",
+            "odd cannot be opened: TypeError: Can't instantiate abstract class Odd",
+        ),
         ("import nowhere_at_all\n", "cannot be read: ModuleNotFoundError: No module named 'nowhere_at_all'"),
     ],
 )

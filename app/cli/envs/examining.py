@@ -11,6 +11,7 @@ from app.conformance.figures import measured
 from app.conformance.findings import Checked, Figures, Report
 from app.conformance.subject import Broke, Depth, Elsewhere, Subject, nobody_watches
 from app.domain.runs import ScoringOptions
+from app.errors import EnvironmentUnavailable
 from app.judges.panels import ConfiguredPanels
 from app.ports import Datasets, Environment, Tools
 from app.sandbox.pool import ProcessWorkers, usual_size
@@ -38,16 +39,18 @@ async def examined(kind: type[Environment], check: Check, depth: Depth | None = 
 async def reported(
     kind: type[Environment], datasets: Datasets, depth: Depth, watching: Watching, elsewhere: Elsewhere
 ) -> Report:
-    """Every check, and figures. EnvironmentUnavailable when its data cannot be read."""
+    """Every check, and figures. EnvironmentUnavailable when its data cannot be read; ValueError in words when it cannot
+    be opened for another reason."""
     async with tools_for(kind) as tools:
-        subject = Subject(kind.open(datasets), kind.open(datasets), tools, depth, watching.scored, elsewhere)
+        one, again = _opened(kind, datasets), _opened(kind, datasets)
+        subject = Subject(one, again, tools, depth, watching.scored, elsewhere)
         done: list[Checked] = []
         for check in CHECKS:
             watching.begins(check)
             done.append(await checked(subject, check))
         return Report(
             environment=kind.name,
-            version=kind.version,
+            version=getattr(kind, "version", ""),
             source=f"{kind.__module__}.{kind.__qualname__}",
             passed=all(one.passed for one in done),
             checks=tuple(done),
@@ -65,6 +68,15 @@ async def tools_for(kind: type[Environment]) -> AsyncIterator[Tools]:
     finally:
         await workers.close()
         await programs.close()
+
+
+def _opened(kind: type[Environment], datasets: Datasets) -> Environment:
+    try:
+        return kind.open(datasets)
+    except EnvironmentUnavailable:
+        raise
+    except Exception as error:  # another's code may raise whatever it likes
+        raise ValueError(f"{kind.name} cannot be opened: {type(error).__name__}: {error}") from error
 
 
 async def _figures(subject: Subject) -> Figures | None:
