@@ -5,7 +5,7 @@ import platform
 import sqlite3
 
 from app.cli.main import collect_seldom
-from benchmarks import atropos, calls, difficulty, dispatch, judging, retrieval, scoring, startup
+from benchmarks import atropos, calls, catalogue, difficulty, dispatch, judging, retrieval, scoring, startup
 
 
 def main() -> None:
@@ -30,6 +30,7 @@ def main() -> None:
     print(f"  leased requests, as a share of the rate of GET /livez: {ratio:.3f}")
     collect_seldom()
     print("", *calls.report(calls.measure(), calls.slowest()), sep="\n")
+    print("", *catalogue.report(catalogue.measure()), sep="\n")
     print("", *difficulty.report(difficulty.compare()), sep="\n")
     print()
     atropos.report()
