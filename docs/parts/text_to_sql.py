@@ -1,0 +1,63 @@
+"""Kinds of questions, each with one and the query that answers it, and what cheap tricks earn: from the code itself."""
+# ruff: noqa: S608  # queries made of parts are what is shown
+
+import asyncio
+from functools import cache
+
+from app.domain.tasks import Completion, Task
+from app.envs.text_to_sql import Question, TextToSql
+from app.generated import LEVELS, Level
+from app.ports import Tools
+from app.sandbox.in_process import InProcessWorkers
+from app.service.judging import NoPanel
+from app.sql_tasks.exercises import SHAPES, Exercise, exercise
+from app.sql_tasks.queries import sql
+from app.sql_tasks.running import right_results
+from app.sql_tasks.soundness import is_sound
+from docs.markdown import code, table
+
+
+def sql_questions() -> str:
+    rows = []
+    for level in LEVELS:
+        for shape in dict.fromkeys(one.__name__ for one in SHAPES[level]):
+            rows.append((code(shape), level, _example(shape, level).asked.question))
+    return table(("shape", "level", "for example"), rows)
+
+
+def sql_tricks() -> str:
+    made = _example("counting", "easy")
+    right, table_name = sql(made.asked.query), made.schema.tables[0].name
+    shown = right_results(made.seed, "easy")[0][0][0]
+    tricks = (
+        ("the right query", right),
+        ("in a fence, with a semicolon", f"```sql\n{right};\n```"),
+        ("as a query of a query, with another name for the column", f"WITH a(b) AS ({right}) SELECT b AS c FROM a"),
+        ("its result as a float", f"SELECT ({right}) * 1.0"),
+        ("its result on the first database, written down", f"SELECT {shown}"),
+        ("one column more", f"SELECT ({right}), 1"),
+        ("its row twice", f"{right} UNION ALL {right}"),
+        ("every number there is", "WITH RECURSIVE n(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"),
+        ("by whether a table is large", f"SELECT CASE WHEN (SELECT COUNT(*) FROM {table_name}) > 30 THEN 1 ELSE 2 END"),
+        ("by the clock", f"SELECT ({right}) + 0 * julianday('now')"),
+        ("two statements", f"{right}; {right}"),
+        ("a statement that changes something", f"DELETE FROM {table_name}"),
+        ("the question", made.asked.question),
+    )
+    return table(("answer", "earns"), [(what, _earns(made, answer)) for what, answer in tricks])
+
+
+def _earns(made: Exercise, answer: str) -> str:
+    question = Question(seed=made.seed, level="easy", query=sql(made.asked.query))
+    task = Task(messages=(), reference=question.model_dump(mode="json"))
+    group = [Completion(text=f"<answer>{answer}</answer>")]
+    tools = Tools(panel=NoPanel(), workers=InProcessWorkers())
+    (score,) = asyncio.run(TextToSql().score(task, group, tools))
+    return f"{-1.0 if score.reward is None else score.reward:g}"
+
+
+@cache
+def _example(shape: str, level: Level) -> Exercise:
+    seeds = (f"docs {number}" for number in range(100_000))
+    made = (exercise(seed, level) for seed in seeds)
+    return next(one for one in made if one.shape == shape and is_sound(one))
