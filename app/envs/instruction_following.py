@@ -43,8 +43,8 @@ _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
 
 class Params(Levelled):
     instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
-    """How many there are, of any kind. Unless it is said, one or two where it is easy, two or three, and three to
-    five where it is hard, with kinds to match."""
+    """How many there are, of any kind. Unless it is said, one or two where it is easy, two or three where it is medium,
+    and three to five where it is hard, of kinds to match."""
 
 
 class InstructionFollowing(Generated[Assignment, Params]):
