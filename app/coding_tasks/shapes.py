@@ -1,4 +1,4 @@
-"""What an argument looks like, as YAML says it: `{whole: [0, 9]}`, `{list: {whole: [0, 9]}, length: [0, 12]}` …
+"""What an argument looks like: shapes such as `{whole: [0, 9]}` or `{list: {whole: [0, 9]}, length: [0, 12]}` in YAML.
 
 All chance comes from draws, so the same seed gives the same arguments everywhere.
 """
