@@ -39,11 +39,8 @@ def pay_out(amount: int, *, coins: list[int], most: int, rest: str) -> list[int]
 
 
 def primes_between(low: int, high: int, *, divisor: int, remainder: int, what: str) -> int:
-    primes = [
-        number
-        for number in range(max(low, 2), high + 1)
-        if all(number % smaller for smaller in range(2, int(number**0.5) + 1)) and number % divisor == remainder
-    ]
+    fitting = [number for number in range(max(low, 2), high + 1) if number % divisor == remainder]
+    primes = [number for number in fitting if all(number % smaller for smaller in range(2, int(number**0.5) + 1))]
     if what == "count":
         return len(primes)
     return sum(primes) if what == "sum" else max(primes, default=0)
