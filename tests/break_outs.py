@@ -33,7 +33,7 @@ FILES: Final = {
     "service's variables": "Path(f'/proc/{given[\"service\"]}/environ').read_bytes()",
     "service's memory": "open(f'/proc/{given[\"service\"]}/mem', 'rb')",
     "service's open files": "os.listdir(f'/proc/{given[\"service\"]}/fd')",
-    "through its root": "Path(f'/proc/{given[\"service\"]}/root/etc/passwd').read_bytes()",
+    "through its root": "Path(f'/proc/{given[\"service\"]}/' 'root' '/etc/passwd').read_bytes()",
     "up from here": "Path('../../../../../../etc/passwd').read_text()",
     "by descriptor": "os.open('etc/passwd', os.O_RDONLY, dir_fd=os.open('/', os.O_PATH))",
     "new file": "Path(given['folder'], 'new').write_text('x')",

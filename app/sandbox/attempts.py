@@ -11,6 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from posix import environ as inherited  # of its own process, which is not the service
 from typing import Any
 
 HELD = (OSError, RuntimeError, MemoryError, ImportError, subprocess.SubprocessError)
@@ -88,7 +89,7 @@ def service(process: int, variables: list[str]) -> dict[str, Deed]:
         "the service's variables were read": Path(f"/proc/{process}/environ").read_bytes,
         "the service's memory was opened": lambda: Path(f"/proc/{process}/mem").open("rb"),
         "the service was traced": lambda: other and ctypes.CDLL(None).ptrace(PTRACE_SEIZE, process, 0, 0) == 0,
-        "the service's variables were inherited": lambda: any(name in os.environ for name in variables),
+        "variables were inherited": lambda: not {*inherited} <= {name.encode() for name in variables},
         "a descriptor was inherited": lambda: any(is_open(number) for number in range(4, 256)),
     }
 

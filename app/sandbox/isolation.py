@@ -19,6 +19,7 @@ from app.domain.programs import Execution, Isolation, Program, ProgramLimits, Pr
 from app.domain.values import FiniteJson
 from app.errors import WorkerFailed
 from app.sandbox.jail import Walls
+from app.sandbox.process import ENVIRONMENT
 from app.sandbox.programs import JailedPrograms
 
 log = logging.getLogger(__name__)
@@ -89,7 +90,7 @@ async def _breaches(programs: JailedPrograms, bait: Bait) -> dict[Threat, list[s
         "files": ([*readable], str(bait.folder)),
         "processes": (),
         "memory": (TOO_MUCH_MB,),
-        "service": (os.getpid(), [name for name in os.environ if name not in ("LC_ALL", "PYTHONHASHSEED")]),
+        "service": (os.getpid(), [*ENVIRONMENT]),
     }
     calls = tuple((threat, *arguments) for threat, arguments in asked.items())
     execution = await programs.run(_program("attempt", calls, LIMITS))
