@@ -50,15 +50,15 @@ def answered(host: str, port: int) -> None:
         sender.recv(16)
 
 
-def files(readable: list[str], folder: str) -> dict[str, Deed]:
-    """Files that anybody may read, and a folder where anybody may write."""
-    read = {f"{path} was read": Path(path).read_bytes for path in readable}
+def files(readable: dict[str, str], folder: str) -> dict[str, Deed]:
+    """Paths by what they are called here, and a folder where anybody may write."""
+    read = {f"{name} was read": Path(path).read_bytes for name, path in readable.items()}
     return read | {
-        f"{folder} was listed": lambda: [*Path(folder).iterdir()],
-        f"a file was left in {folder}": lambda: Path(folder, "left").write_text("x"),
-        f"a file was removed from {folder}": lambda: Path(folder, "there").unlink(),
-        f"a file in {folder} was emptied": lambda: os.truncate(Path(folder, "full"), 0),
-        f"a link was made in {folder}": lambda: Path(folder, "link").symlink_to("/"),
+        "a folder of everybody was listed": lambda: [*Path(folder).iterdir()],
+        "a file was left outside": lambda: Path(folder, "left").write_text("x"),
+        "a file outside was removed": lambda: Path(folder, "there").unlink(),
+        "a file outside was emptied": lambda: os.truncate(Path(folder, "full"), 0),
+        "a link was made outside": lambda: Path(folder, "link").symlink_to("/"),
     }
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, get_args
 
+from pydantic import JsonValue
+
 import app
 from app.domain.programs import Execution, Isolation, Program, ProgramLimits, Protection, Threat
 from app.domain.values import FiniteJson
@@ -84,10 +86,15 @@ async def _probed(programs: JailedPrograms) -> Isolation:
 
 
 async def _breaches(programs: JailedPrograms, bait: Bait) -> dict[Threat, list[str]]:
-    readable = ["/etc/passwd", "/proc/self/environ", str(Path(app.__file__)), str(bait.folder / "full")]
+    readable: dict[str, JsonValue] = {
+        "/etc/passwd": "/etc/passwd",
+        "/proc": "/proc/self/environ",
+        "the service's source": app.__file__,
+        "a file of everybody": str(bait.folder / "full"),
+    }
     asked: dict[Threat, tuple[FiniteJson, ...]] = {
         "network": (HOST, bait.tcp, bait.udp, bait.unix),
-        "files": ([*readable], str(bait.folder)),
+        "files": (readable, str(bait.folder)),
         "processes": (),
         "memory": (TOO_MUCH_MB,),
         "service": (os.getpid(), [*ENVIRONMENT]),
