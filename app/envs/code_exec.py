@@ -49,6 +49,7 @@ class CodeExec(Generated[Exercise, Levelled]):
     name: ClassVar[str] = "code_exec"
     version: ClassVar[str] = "1"
     runs_programs: ClassVar[bool] = True
+    chance: ClassVar[float] = 0.005
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"families": DIGEST}
 
