@@ -27,7 +27,7 @@ Read in this order:
     conformance what every environment must do, and how that is checked
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
-    sandbox     killable workers             policies    clients of inference servers
+    sandbox     killable workers, jails      policies    clients of inference servers
     exports     training data out of what is stored
     store       tables, queries, the writer  telemetry   metrics and logs
     web         what every door shares       api, viewer the doors: for programs, for people

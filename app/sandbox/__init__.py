@@ -1,1 +1,1 @@
-"""Killable workers: processes of ours with limits, for whatever parses or runs untrusted text."""
+"""Processes of ours for what strangers wrote: killable workers that parse it, and jails that run it."""
