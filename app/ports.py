@@ -212,7 +212,7 @@ class Environment(Protocol):
     runs_programs: ClassVar[bool] = False
     """Whether scoring runs what a model wrote: it then serves only where that is kept well apart, or is forced."""
     chance: ClassVar[float] = 0.0
-    """At most this share of tasks is answered rightly by the gold of another task, drawn at random."""
+    """At most this share of tasks pays for the gold of another task, drawn at random."""
     stats_label: ClassVar[str | None] = None
     """The metadata key, if any, by which its figures can be broken down: one with few values, all of them texts."""
     Draft: ClassVar[type[BaseModel] | None] = None

@@ -142,7 +142,7 @@ class Subject:
         return scores
 
     async def strangers(self) -> list[Met]:
-        """Each task with the right answer of another one, drawn at random, unless they are the same. Scored once."""
+        """Each task with the right answer of another one, drawn at random, which may be of the same. Scored once."""
         if self._met is None:
             self._met = [met for split in SPLITS for met in await self._strangers(split)]
         return self._met
@@ -156,8 +156,6 @@ class Subject:
         order = Draws(f"strangers {split}").shuffled(known)
         met: list[Met] = []
         for (one, _), (other, foreign) in zip(order, [*order[1:], *order[:1]], strict=True):
-            if self.environment.equivalent(one.task, other.task):
-                continue
             (score,) = await self.score(one, [foreign])
             met.append(Met(one, other, score.reward))
         return met

@@ -60,7 +60,7 @@ class Blackjack(Environment):
     name: ClassVar[str] = "blackjack"
     version: ClassVar[str] = "1"
     multi_turn: ClassVar[bool] = True
-    chance: ClassVar[float] = 0.25
+    chance: ClassVar[float] = 0.41
 
     @property
     def digests(self) -> Mapping[str, str]:

@@ -56,6 +56,7 @@ class ToolCallingParams(Frozen):
 class ToolCalling(Environment):
     name: ClassVar[str] = "tool_calling"
     version: ClassVar[str] = "1"
+    chance: ClassVar[float] = 0.002
     Params: ClassVar[type[BaseModel]] = ToolCallingParams
     stats_label: ClassVar[str | None] = "category"
 
