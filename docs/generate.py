@@ -7,7 +7,7 @@ from pathlib import Path
 
 from docs.markdown import filled, names_in
 from docs.parts.environment_checks import environment_checks
-from docs.parts.environments import gallery
+from docs.parts.environments import gallery, overview
 from docs.parts.exports import export_columns, export_request
 from docs.parts.flags import defects, gates, reasons, service_flags
 from docs.parts.http import openapi_json, route_table
@@ -25,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PARTS: Mapping[str, Callable[[], str]] = {
     "settings": settings_table,
     "settings-example": settings_example,
+    "environments-overview": overview,
     "environments": gallery,
     "environment-checks": environment_checks,
     "reasons": reasons,

@@ -12,6 +12,7 @@ from app.api.catalogue import SPLITS, description_of
 from app.discovery import discover
 from app.domain.sources import Dataset
 from app.domain.tasks import Message, Task, ToolSpec
+from app.generated import LEVELS, Levelled
 from app.ports import Environment
 from app.prompts import canonical_json
 from docs.markdown import code, fenced, table
@@ -35,6 +36,21 @@ def environments() -> Mapping[str, Environment]:
     """Ours, by name; those that other packages add are documented there."""
     ours = {name: found for name, found in sorted(discover().items()) if found.__module__.startswith("app.envs.")}
     return {name: found.open(NothingConfigured()) for name, found in ours.items()}
+
+
+def overview() -> str:
+    rows = [
+        (
+            f"[{name}](#{name})",
+            description_of(type(environment)),
+            "several" if environment.multi_turn else "one",
+            "judges" if environment.rubric is not None else "running it" if environment.runs_programs else "a verifier",
+            ", ".join(LEVELS) if issubclass(environment.Params, Levelled) else "",
+            "" if environment.rubric is not None else f"{environment.chance:.1%}",
+        )
+        for name, environment in environments().items()
+    ]
+    return table(("environment", "what is asked", "turns", "scored by", "levels", "another's answer is paid"), rows)
 
 
 def gallery() -> str:
@@ -69,9 +85,18 @@ def _facts(environment: Environment) -> str:
         if environment.rubric is None
         else f"judges, against the rubric {environment.rubric.name}",
         "tasks where nothing is configured": environment.origin,
+        **(
+            {}
+            if environment.rubric is not None
+            else {"another task's right answer is paid": _share(environment.chance)}
+        ),
         **{f"{split} tasks then": "endless" if size is None else str(size) for split, size in sizes.items()},
     }
     return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def _share(chance: float) -> str:
+    return f"in at most {chance:.1%} of tasks" if chance else "never, over a thousand of each split"
 
 
 def _params(model: type[BaseModel]) -> str:
