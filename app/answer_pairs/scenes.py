@@ -96,8 +96,8 @@ def evasion(draws: Draws, level: Level) -> Pair:
 
 def _evading(draws: Draws, said: _Drawn, unsaid: _Drawn) -> str:
     parts = [
-        f"As to {said.told.topic}: {said.claim(draws)}",
-        f"As to {unsaid.told.topic}: {draws.one(_SILENCE)}.",
+        f"If you ask {said.told.topic}: {said.claim(draws)}",
+        f"If you ask {unsaid.told.topic}: {draws.one(_SILENCE)}.",
     ]
     return " ".join(draws.shuffled(parts))
 
