@@ -121,7 +121,7 @@ def geometric_series(draws: Draws, level: Level) -> Asked:
     above = (1 + draws.below(below - 1)) * (1 if level == "medium" else draws.one((1, -1)))
     terms = [Fraction(first) * Fraction(above, below) ** place for place in range(3)]
     shown = ", ".join(fraction(term) for term in terms)
-    return asked(fraction(first / (1 - Fraction(above, below))), shown=shown, count="terms, without end")
+    return asked(fraction(first / (1 - Fraction(above, below))), shown=shown, count="infinitely many terms")
 
 
 def general_term(draws: Draws, level: Level) -> Asked:
