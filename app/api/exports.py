@@ -30,9 +30,10 @@ def export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -
     async def export(wanted: Annotated[ExportRequest, Query()]) -> StreamingResponse:
         if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
             raise NotFound(f"there is no environment {wanted.env!r}; GET /envs lists them", field="query.env")
+        last = await gateway.exports.newest()  # before a reply begins, so that a store that is away is a 503
         name = "-".join(["atropos", wanted.env or "all", wanted.shape])
         return StreamingResponse(
-            exported(gateway.exports, wanted, not_for_training),
+            exported(gateway.exports, wanted, last, not_for_training),
             media_type=MEDIA_TYPES[wanted.format],
             headers={"Content-Disposition": f'attachment; filename="{name}.{wanted.format}"'},
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -21,7 +21,10 @@ console = Console(stderr=True)
 READ_SECONDS = 120.0
 """Until the next piece: a filter that few groups pass makes the gateway look for long."""
 
-Moment = Annotated[datetime | None, typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S"], help="In UTC.")]
+Moment = Annotated[
+    datetime | None,
+    typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"], help="In UTC, or with its zone."),
+]
 
 
 def export(
@@ -49,13 +52,15 @@ def export(
     """Write stored rollouts as training data. The file is there when it is whole, and not before."""
     given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
     try:
-        wanted = ExportRequest.model_validate({**given, "format": _format(file), **_in_utc(since=since, until=until)})
+        wanted = ExportRequest.model_validate(
+            {**given, "format": _format(file), **_with_zone(since=since, until=until)}
+        )
     except ValidationError as error:
         _stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()))
-    if file.exists() and not force:
-        _stop(f"{file} exists; --force replaces it")
-    url = url or own_address()
+    url = (url or own_address()).rstrip("/")
     try:
+        if file.exists() and not force:
+            _stop(f"{file} exists; --force replaces it")
         with _half_done(file) as part:
             size = _fetched(url, api_key, wanted, part)
             part.replace(file)
@@ -72,8 +77,8 @@ def _format(file: Path) -> Format:
     return "jsonl" if file.suffix == ".jsonl" else "parquet"
 
 
-def _in_utc(**moments: datetime | None) -> dict[str, str]:
-    return {name: f"{moment.isoformat()}Z" for name, moment in moments.items() if moment is not None}
+def _with_zone(**moments: datetime | None) -> dict[str, datetime]:
+    return {name: moment.replace(tzinfo=moment.tzinfo or UTC) for name, moment in moments.items() if moment is not None}
 
 
 @contextmanager
@@ -100,9 +105,12 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
             _stop(f"{url}/export answers {reply.status_code}: {told(reply)}")
         bar = progress.add_task("", total=None)
         with part.open("wb") as written:
-            for piece in reply.iter_bytes():
-                written.write(piece)
-                progress.update(bar, advance=len(piece))
+            try:
+                for piece in reply.iter_bytes():
+                    written.write(piece)
+                    progress.update(bar, advance=len(piece))
+            except httpx.HTTPError as error:
+                _stop(f"{url} broke off after {written.tell():,} bytes, so no file was written: {error}")
             return written.tell()
 
 

@@ -18,10 +18,12 @@ class ExportFilter(Frozen):
     env: Annotated[str | None, Field(max_length=100)] = None
     """Only groups of this environment."""
     run: Annotated[str | None, Field(max_length=100)] = None
+    """Only groups of this run."""
     label: Annotated[str | None, Field(max_length=200)] = None
     """Only tasks with this label: in NPC Arena a character's id."""
     since: AwareDatetime | None = None
-    """Groups that were scored at this moment or later; with its zone."""
+    """Groups that were scored at this moment or later. With its zone, such as 2026-01-31T18:00:00Z; the plus sign of
+    another zone is written %2B in a URL."""
     until: AwareDatetime | None = None
     """Groups that were scored before this moment."""
     purpose: Purpose = "train"
@@ -36,6 +38,7 @@ class ExportRequest(ExportFilter):
     """`rollouts`: everything that was scored. `sft`: good completions. `dpo`: pairs of a better and a worse one of a
     group. `kto`: completions with a verdict each."""
     format: Format = "jsonl"
+    """JSON lines, a row each, or one Parquet file."""
     judge: Annotated[str | None, Field(max_length=100)] = None
     """Only completions that this judge scored."""
     offline_judge: bool = False

@@ -20,6 +20,8 @@ from app.exports.rows import (
 
 GOOD: Final = 0.7
 DESIRABLE: Final = 0.5
+ROUNDING: Final = 1e-9
+"""By which 1.0 - 0.9 may miss a margin of 0.1."""
 UNDECIDED: Final = frozenset({"low_signal", "position_dominated"})
 """Flags of judgements whose orders contradict one another: nobody knows which of two is better."""
 
@@ -74,13 +76,19 @@ def _verdicts(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rol
 
 def _pairs(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
     scored = [one for one in rollouts if one.score.reward is not None and not UNDECIDED & {*one.score.flags}]
-    pairs = [(better, worse) for better in scored for worse in scored if _beats(better, worse, wanted.margin)]
+    said = {one.rollout_id: completion_of(one) for one in scored}
+    pairs = [
+        (better, worse)
+        for better in scored
+        for worse in scored
+        if _beats(better, worse, wanted.margin) and said[better.rollout_id] != said[worse.rollout_id]
+    ]
     for better, worse in sorted(pairs, key=lambda pair: _reward(pair[1]) - _reward(pair[0]))[: wanted.pairs]:
         yield DpoRow(
             **dict(origin_of(stored)),
             prompt=prompt_of(stored),
-            chosen=completion_of(better),
-            rejected=completion_of(worse),
+            chosen=said[better.rollout_id],
+            rejected=said[worse.rollout_id],
             tools=tools_of(stored),
             chosen_id=better.rollout_id,
             rejected_id=worse.rollout_id,
@@ -95,7 +103,7 @@ def _reward(rollout: Rollout) -> float:
 
 def _beats(better: Rollout, worse: Rollout, margin: float) -> bool:
     """By the reward with a margin, and not the other way round by what it is made of: the value alone, the standing."""
-    if _reward(better) - _reward(worse) < margin or completion_of(better) == completion_of(worse):
+    if _reward(better) - _reward(worse) < margin - ROUNDING:
         return False
     values = value_of(better), value_of(worse)
     standings = better.score.relative, worse.score.relative

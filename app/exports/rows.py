@@ -59,7 +59,9 @@ class Origin(Frozen):
     """What figures are broken down by: a character, a category, a level."""
     run: str
     policy: str
+    """Name of the model that is trained."""
     step: int | None
+    """Of its training."""
     created_at: str
     """ISO 8601, UTC."""
 
@@ -79,8 +81,11 @@ class RolloutRow(Origin):
     value: FiniteNumber | None
     """Gate x absolute."""
     gate: FiniteNumber | None
+    """0 when a gate failed, else 1."""
     absolute: FiniteNumber | None
+    """How good it is by itself: what a verifier said, or judges without comparing."""
     relative: FiniteNumber | None
+    """Its standing within its group."""
     criteria: tuple[Valued, ...]
     flags: tuple[str, ...]
     judges: tuple[str, ...]

@@ -33,13 +33,13 @@ class Encoder(Protocol):
 
 
 async def exported(
-    exports: Exports, wanted: ExportRequest, not_for_training: Collection[str] = ()
+    exports: Exports, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
 ) -> AsyncIterator[bytes]:
-    """A file in pieces, oldest groups first; what is stored meanwhile is not met. `not_for_training` are judges whose
-    scores are left out unless the request asks for them."""
+    """A file in pieces, oldest groups first, up to the one numbered `last`. `not_for_training` are judges whose scores
+    are left out unless the request asks for them."""
     encoder = await asyncio.to_thread(_encoder, wanted)
     choice = Choice(wanted, not_for_training)
-    after, last = 0, await exports.newest()
+    after = 0
     while page := await exports.page(wanted, after, last, PAGE):
         after = page[-1].sequence
         if piece := await asyncio.to_thread(_piece, encoder, choice, page):

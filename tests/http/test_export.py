@@ -1,8 +1,11 @@
 """Exports from a gateway in a process of its own: the command, the file as `datasets` reads it, and what it takes."""
 
 import json
+import os
+import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,6 +71,7 @@ def test_evaluations_are_exported_by_themselves(gateway: Served) -> None:
         (("rows.jsonl", "--since", "2026-02-01", "--until", "2026-01-01"), "until must be later than since"),
         (("rows.jsonl", "--margin", "0"), "margin: Input should be greater than 0"),
         (("missing/rows.jsonl",), "cannot be written"),
+        (("n" * 300 + ".jsonl",), "cannot be written"),
     ],
 )
 def test_what_cannot_be_exported_is_said(
@@ -75,6 +79,13 @@ def test_what_cannot_be_exported_is_said(
 ) -> None:
     done = command(str(tmp_path / arguments[0]), *arguments[1:], url=gateway.url)
     assert (done.returncode, said in done.stderr, [*tmp_path.iterdir()]) == (1, True, []), done.stderr
+
+
+@pytest.mark.parametrize(("since", "rows"), [("2001-01-01", 4), ("2001-01-01T00:00:00+14:00", 4), ("2999-01-01", 0)])
+def test_moments_are_in_utc_or_have_a_zone(gateway: Served, tmp_path: Path, since: str, rows: int) -> None:
+    file = tmp_path / "rows.jsonl"
+    done = command(str(file), "--since", since, url=f"{gateway.url}/")
+    assert (done.returncode, len(file.read_text().splitlines())) == (0, rows), done.stderr
 
 
 def test_a_file_is_replaced_only_by_force(gateway: Served, tmp_path: Path) -> None:
@@ -86,6 +97,29 @@ def test_a_file_is_replaced_only_by_force(gateway: Served, tmp_path: Path) -> No
 def test_no_gateway_is_said(tmp_path: Path) -> None:
     done = command(str(tmp_path / "rows.jsonl"), url="http://127.0.0.1:9")
     assert (done.returncode, "no gateway answers at http://127.0.0.1:9" in done.stderr) == (1, True)
+
+
+def _alter(database: Path, statement: str) -> None:
+    with sqlite3.connect(database, timeout=30) as connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_what_breaks_off_is_no_file(tmp_path: Path, suffix: str) -> None:
+    (folder := tmp_path / "served").mkdir()
+    using(f"sqlite:///{folder / 'gateway.db'}", _two_pages)
+    _alter(folder / "gateway.db", "UPDATE groups SET head = '{' WHERE sequence = 100")
+    with serving(folder) as served:
+        done = command(str(tmp_path / f"rows.{suffix}"), url=served.url)
+        _alter(served.database, "ALTER TABLE groups RENAME TO lost")
+        away = httpx.get(f"{served.url}/export")
+    assert (done.returncode, "broke off after" in done.stderr, [*tmp_path.iterdir()]) == (1, True, [folder])
+    assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
+
+
+async def _two_pages(store: Store) -> None:
+    await store.tasks.put([record(number) for number in range(100)])
+    await store.groups.add([_group(number, [Score.exact(True)]) for number in range(100)])
 
 
 async def _filled(store: Store) -> None:
@@ -121,6 +155,24 @@ def test_a_hundred_thousand_rollouts_take_little_memory(filled: Path, wanted: di
                 size += len(piece)
         grown = (_memory(served, "VmHWM") - before) / MEGABYTE
     assert (size > MEGABYTE, grown < 100) == (True, True), (size, grown)
+
+
+def _processor_seconds(served: Served) -> float:
+    fields = Path(f"/proc/{served.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a process's time as Linux tells it")
+def test_the_work_ends_when_the_client_hangs_up(filled: Path) -> None:
+    with serving(filled) as served:
+        with httpx.stream("GET", f"{served.url}/export", timeout=60) as reply:
+            next(reply.iter_bytes())
+        time.sleep(1)
+        before = _processor_seconds(served)
+        time.sleep(2)
+        spent = _processor_seconds(served) - before
+    assert spent < 0.4
 
 
 @pytest.fixture(scope="module")

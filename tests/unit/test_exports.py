@@ -101,7 +101,7 @@ class Kept:
 def file(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
     async def pieces() -> bytes:
         request = ExportRequest.model_validate(wanted)
-        return b"".join([piece async for piece in exported(Kept(groups), request, {"offline"})])
+        return b"".join([piece async for piece in exported(Kept(groups), request, len(groups), {"offline"})])
 
     return asyncio.run(pieces())
 
@@ -220,6 +220,10 @@ def test_pairs_come_by_their_margin() -> None:
 )
 def test_no_pair_where_it_is_not_known_which_is_better(scores: tuple[Score, ...]) -> None:
     assert pairs(*scores) == []
+
+
+def test_a_margin_is_met_where_only_rounding_stands_between() -> None:
+    assert pairs(judged(1.0, 1.0), judged(0.9, 0.9), margin=0.1) == [("g1-0", "g1-1")]
 
 
 def test_the_same_words_are_no_pair() -> None:
