@@ -6,6 +6,7 @@ for the parameters), what the parameters may be, what its arguments look like, a
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,6 +28,9 @@ Interval: TypeAlias = Annotated[StrictStr, Field(pattern=r"^-?[0-9]+\.\.-?[0-9]+
 """`2..9`: every whole number from the one to the other."""
 Words: TypeAlias = dict[StrictBool | StrictInt | StrictStr, str]
 """What a parameter may be, each with what the statement says of it."""
+
+_COUNTED = "bracket|character|column|desk|digit|item|minute|number|order|place|road|step"
+_ONE_OF_SEVERAL = re.compile(rf"(?<![-+*] )\b1 ({_COUNTED})s\b")
 
 
 class Spec(Frozen):
@@ -79,7 +83,7 @@ class Family:
         plain = {name: _plain(value) for name, value in chosen.items()}
         words = {name: _worded(self.spec.choices[name], value) for name, value in chosen.items()}
         said = {name: word.format_map(plain) for name, word in words.items() if word is not None}
-        return self.spec.says.format_map({**plain, **said}).strip()
+        return _in_english(self.spec.says.format_map({**plain, **said}).strip())
 
     @cached_property
     def signature(self) -> str:
@@ -112,6 +116,11 @@ def _values(choice: str | tuple[JsonValue, ...] | Words) -> tuple[JsonValue, ...
         least, most = map(int, choice.split(".."))
         return tuple(range(least, most + 1))
     return tuple(choice)
+
+
+def _in_english(statement: str) -> str:
+    """Texts are written for numbers of two and more."""
+    return _ONE_OF_SEVERAL.sub(r"1 \1", statement.replace("1 times in all", "once"))
 
 
 def _plain(value: JsonValue) -> str:

@@ -138,3 +138,8 @@ def test_a_solution_is_the_function_with_its_parameters_written_into_it() -> Non
             "    return kept[::-1] if order == 'reversed' else kept",
         ]
     )
+
+
+def test_texts_written_for_several_are_right_for_one() -> None:
+    said = FAMILIES["pass_over"].statement({"passes": 1, "gap": 1, "down": False})
+    assert re.findall(r"1 places?\b|Do this \S+|1 times", said) == ["1 place", "1 place", "Do this once"]
