@@ -69,4 +69,4 @@ class Report(Frozen):
     passed: bool
     checks: tuple[Checked, ...]
     figures: Figures | None
-    """None where a check broke on what is measured."""
+    """None where the environment broke while it was measured, which is no pass."""

@@ -131,7 +131,7 @@ class Subject:
         return list(self._made(self.environment, "train", range(self.depth.sample), asked))
 
     async def score(self, one: Numbered, replies: Sequence[str | Completion]) -> list[Score]:
-        """As one group. Broke when the environment raises or does not give one score for each."""
+        """As one group. Broke when the environment raises."""
         group = [Completion(text=reply) if isinstance(reply, str) else reply for reply in replies]
         try:
             scores = await self.environment.score(one.task, group, self._tools)

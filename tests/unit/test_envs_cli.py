@@ -62,6 +62,23 @@ def test_a_check_fails_with_what_to_mend(broken: Path) -> None:
     assert words.endswith(f"failed: 2 of {len(CHECKS)}")
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def gold(self, task): raise KeyError('oops')", "came: KeyError: 'oops'"),
+        ("def size(self, split, params): return 0", "came: size 0"),
+        (
+            "def task(self, split, index, params): return super().task(split, index, params if index < 99 else 1 / 0)",
+            "failed: it broke while it was measured, on tasks after those that were looked at",
+        ),
+    ],
+)
+def test_one_that_raises_gets_its_report_all_the_same(broken: Path, code: str, told: str) -> None:
+    text = Path(date_arithmetic.__file__).read_text(encoding="utf-8")
+    broken.write_text(text.replace("    def make(", f"    {code}\n\n    def make("), encoding="utf-8")
+    assert told in said("check", str(broken), *QUICKLY, expected=1)
+
+
 def test_a_check_for_programs_is_one_object(broken: Path) -> None:
     done = RUNNER.invoke(cli, ["envs", "check", str(broken), *QUICKLY, "--json"])
     report = Report.model_validate_json(done.stdout)

@@ -9,7 +9,7 @@ from typing import Final
 from app.conformance.checks import CHECKS, Check, checked
 from app.conformance.figures import measured
 from app.conformance.findings import Checked, Figures, Report
-from app.conformance.subject import Broke, Depth, Elsewhere, Subject, nobody_watches
+from app.conformance.subject import Depth, Elsewhere, Subject, nobody_watches
 from app.domain.runs import ScoringOptions
 from app.errors import EnvironmentUnavailable
 from app.judges.panels import ConfiguredPanels
@@ -48,13 +48,14 @@ async def reported(
         for check in CHECKS:
             watching.begins(check)
             done.append(await checked(subject, check))
+        figures = await _figures(subject)
         return Report(
             environment=kind.name,
             version=getattr(kind, "version", ""),
             source=f"{kind.__module__}.{kind.__qualname__}",
-            passed=all(one.passed for one in done),
+            passed=all(one.passed for one in done) and figures is not None,
             checks=tuple(done),
-            figures=await _figures(subject),
+            figures=figures,
         )
 
 
@@ -82,7 +83,7 @@ def _opened(kind: type[Environment], datasets: Datasets) -> Environment:
 async def _figures(subject: Subject) -> Figures | None:
     try:
         return await measured(subject)
-    except Broke:  # a check says so
+    except Exception:  # whatever an environment may raise; a check says what, where it met it
         return None
 
 

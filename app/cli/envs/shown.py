@@ -28,6 +28,10 @@ def show(report: Report, console: Console) -> None:
         console.print(_figures(report.figures))
     failed = sum(not one.passed for one in report.checks)
     words = "passed: it does what an environment must" if report.passed else f"failed: {failed} of {len(report.checks)}"
+    if report.figures is None and not failed:
+        words = (
+            "failed: it broke while it was measured, on tasks after those that were looked at (--tasks looks at more)"
+        )
     console.print()
     console.print(words, style="green" if report.passed else "red", highlight=False)
 
