@@ -31,6 +31,7 @@ from app.sandbox.confinement import (
     bar_capabilities,
     confine,
 )
+from app.sandbox.descriptors import own_socket
 from app.sandbox.player import play
 from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
 from app.sandbox.syscalls import called, prctl
@@ -53,7 +54,7 @@ tempfile textwrap threading time traceback types typing unicodedata uuid warning
 def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
     """`wanted`: the kind of namespaces (`user`, `root` or none) without which this must not start. Of `locks` those are
     put up that work here."""
-    control = _control()
+    control = socket.socket(fileno=own_socket())
     few = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
     _preload()
@@ -256,16 +257,6 @@ def _address_space(processes: int) -> int:
     pages = int(os.read(file, 256).split()[0])
     os.close(file)
     return pages * resource.getpagesize()
-
-
-def _control() -> socket.socket:
-    """The socket that it was started with, moved away from where programs print to and read from."""
-    control = socket.socket(fileno=os.dup(0))
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.close(nothing)
-    return control
 
 
 def _tell(control: socket.socket, message: dict[str, object]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.sandbox import seccomp
+from app.sandbox.descriptors import own_socket
 from app.sandbox.frames import STARTED, encoded, frame, read_frame
 
 MEBIBYTE = 1024 * 1024
@@ -98,13 +99,9 @@ def _address_space() -> int:
 
 
 def _streams() -> tuple[BinaryIO, BinaryIO]:
-    """Both ends of the socket that it was started with, moved away from where functions print to and read from."""
-    orders, answers = os.dup(0), os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for standard in (0, 1, 2):
-        os.dup2(nothing, standard)
-    os.close(nothing)
-    return os.fdopen(orders, "rb"), os.fdopen(answers, "wb")
+    """Both ends of the socket that it was started with."""
+    orders = own_socket()
+    return os.fdopen(orders, "rb"), os.fdopen(os.dup(orders), "wb")
 
 
 def _confine() -> None:
