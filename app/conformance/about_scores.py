@@ -56,7 +56,7 @@ async def strangers_earn_nothing(subject: Subject) -> AsyncIterator[Finding]:
             expected=f"at most {chance:.1%} of tasks met by another task's right answer: its `chance`",
             came=f"{len(paid)} of {len(met)}: {shown}",
             mend="Answers repeat too often, and a constant one would be paid: ask for answers of a larger range. Where "
-            "the two are the same task, let `equivalent` say so; where few answers exist, declare `chance`.",
+            "tasks are few, or few answers exist, declare `chance`.",
         )
 
 

@@ -153,7 +153,7 @@ class Subject:
             for one in self.tasks(split, self.depth.scored)
             if (gold := self.environment.gold(one.task)) is not None
         ]
-        order = Draws(f"strangers {split}").shuffled(known)
+        order = Draws(f"strangers {split}").shuffled(known) if len(known) > 1 else []
         met: list[Met] = []
         for (one, _), (other, foreign) in zip(order, [*order[1:], *order[:1]], strict=True):
             (score,) = await self.score(one, [foreign])

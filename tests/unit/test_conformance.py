@@ -96,8 +96,12 @@ class Constant(Sums):
     def solution(self, made: Sum) -> str:
         return str((made.one + made.other) % 2)
 
-    def equivalent(self, one: Task, other: Task) -> bool:
-        return False
+
+class Single(Sums):
+    """With nobody else's answer."""
+
+    def size(self, split: Split, params: BaseModel) -> int:
+        return 1
 
 
 class Careless(Sums):
@@ -182,6 +186,11 @@ def test_what_raises_is_told_with_its_place_and_ends_the_check() -> None:
         "train",
         "What a model wrote must never raise: what cannot be read earns 0.",
     )
+
+
+def test_an_only_task_has_no_stranger() -> None:
+    (check,) = [check for check in CHECKS if check.name == "strangers_earn_nothing"]
+    assert asyncio.run(examined(Single, check, DEPTH)).findings == ()
 
 
 def test_figures_are_of_the_tasks_that_were_looked_at() -> None:
