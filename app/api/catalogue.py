@@ -9,6 +9,7 @@ from app.api.models import (
     CriterionInfo,
     EnvironmentInfo,
     EnvironmentList,
+    IsolationInfo,
     JudgeInfo,
     JudgeList,
     SplitInfo,
@@ -64,9 +65,14 @@ def _info(gateway: Gateway, name: str) -> EnvironmentInfo:
         mode=None if judged is None else judged.mode,
         votes=None if judged is None else judged.votes,
         relative_weight=None if judged is None else judged.relative_weight,
-        isolation=gateway.catalogue.isolation if environment.runs_programs else None,
+        isolation=_isolation(gateway.catalogue, environment),
         params_schema=environment.Params.model_json_schema(),
     )
+
+
+def _isolation(catalogue: Catalogue, environment: type[Environment]) -> IsolationInfo | None:
+    found = catalogue.isolation if environment.runs_programs else None
+    return None if found is None else IsolationInfo.of(found)
 
 
 def _splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:

@@ -7,7 +7,7 @@ from pydantic import JsonValue
 
 from app.domain.groups import Group, GroupDetail, GroupSummary, Scoring, StatisticsRow, TaskRecord
 from app.domain.judging import Judgement, JudgeReport, Mode
-from app.domain.programs import Isolation
+from app.domain.programs import Isolation, Protection
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
@@ -26,6 +26,18 @@ class SplitInfo(Frozen):
     name: Split
     size: int | None
     """Tasks per epoch; null is endless."""
+
+
+class IsolationInfo(Frozen):
+    """How well programs of models are kept apart on this machine, found out by trying."""
+
+    strong: bool
+    """Every threat is held off."""
+    protections: tuple[Protection, ...]
+
+    @classmethod
+    def of(cls, isolation: Isolation) -> "IsolationInfo":
+        return cls(strong=isolation.strong, protections=isolation.protections)
 
 
 class EnvironmentInfo(Frozen):
@@ -51,7 +63,7 @@ class EnvironmentInfo(Frozen):
     """How often each is asked the same by default; `listwise` has no use for it."""
     relative_weight: Unit | None
     """Share of the standing within the group by default."""
-    isolation: Isolation | None
+    isolation: IsolationInfo | None
     """How well programs that models wrote are kept apart where it runs them, found out by trying; null where it runs
     none, and until that has been tried."""
     params_schema: dict[str, JsonValue]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, computed_field
+from pydantic import Field
 
 from app.domain.values import FiniteJson, Frozen
 
@@ -67,7 +67,6 @@ class Isolation(Frozen):
 
     protections: tuple[Protection, ...]
 
-    @computed_field  # type: ignore[prop-decorator]
     @property
     def strong(self) -> bool:
         """Every threat is held off."""

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from pydantic import BaseModel
 
+from app.api.models import EnvironmentInfo
 from app.domain.programs import Program
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
@@ -93,6 +94,12 @@ def test_strong_isolation_is_shown_and_logged(tmp_path: Path, caplog: pytest.Log
         None,
         ["programs of models are kept apart"],
     )
+
+
+def test_what_is_shown_can_be_read_back(tmp_path: Path) -> None:
+    seen = entry(tmp_path)
+    read = {name: EnvironmentInfo.model_validate(one) for name, one in seen.items()}
+    assert {name: one.model_dump(mode="json") for name, one in read.items()} == seen
 
 
 def test_where_it_is_weak_the_environment_is_off_and_says_what_is_missing(tmp_path: Path) -> None:
