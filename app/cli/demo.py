@@ -19,6 +19,7 @@ from app.cli.asking import AskedGateway
 from app.cli.scripted import turns_of
 from app.cli.worlds import SAMPLE, Asked, load_world, summary, told_to
 from app.discovery import discover
+from app.domain.programs import Isolation
 from app.domain.tasks import Completion, Message, Turn
 from app.errors import GatewayError
 from app.service.catalogue import Catalogue
@@ -170,10 +171,11 @@ async def _played(client: httpx.AsyncClient, task: HandedOut, attempt: Completio
 
 
 def _solver() -> Catalogue:
-    """The environments as this machine's own settings open them."""
+    """The environments as this machine's own settings open them. Nothing is scored here, so no program is run."""
     settings = read_settings()
     catalogue = Catalogue(discover())
     catalogue.open(ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir))
+    catalogue.judge_isolation(Isolation(protections=()), weak_will_do=True)
     return catalogue
 
 

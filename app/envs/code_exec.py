@@ -98,7 +98,17 @@ class CodeExec(Generated[Exercise, Levelled]):
 
 
 def _score(program: Committed, by_source: Mapping[str, Score]) -> Score:
-    return without_answer(program) if program.text is None else by_source[program.text]
+    if program.text is not None:
+        return by_source[program.text]
+    return without_answer(program).model_copy(update={"criteria": _criteria(0.0, 0.0)})
+
+
+def _criteria(correct: float, share: float) -> tuple[Criterion, ...]:
+    """The same for every completion, as trainers want them."""
+    return (
+        Criterion(name="correct", value=correct, weight=1.0),
+        Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
+    )
 
 
 async def _tried(source: str, made: Exercise, tests: Sequence[Case], tools: Tools) -> Score:
@@ -118,10 +128,7 @@ def _graded(execution: Execution, tests: Sequence[Case]) -> Score:
         reward=correct,
         gate=1.0,
         absolute=correct,
-        criteria=(
-            Criterion(name="correct", value=correct, weight=1.0),
-            Criterion(name="share", value=sum(right) / len(tests), weight=0.0, note="of the hidden tests that pass"),
-        ),
+        criteria=_criteria(correct, sum(right) / len(tests)),
         rationale=_why(execution, right),
     )
 

@@ -212,3 +212,9 @@ def test_tasks_are_equivalent_by_what_is_asked() -> None:
     ]
     tasks = [TASK.model_copy(update={"reference": one.model_dump(mode="json")}) for one in references]
     assert [ENV.equivalent(tasks[0], task) for task in tasks] == [True, True, False]
+
+
+def test_every_score_has_the_same_criteria() -> None:
+    group = [reply(), Completion(text="no program"), Completion(text="")]
+    names = [[one.name for one in made.criteria] for made in scored(Scripted(returning(*RIGHT)), *group)]
+    assert names == [["correct", "share"]] * 3
