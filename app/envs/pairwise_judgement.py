@@ -19,7 +19,6 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue
 
 from app.answer_pairs.asking import DIGESTS, KINDS, Question, question
-from app.domain.tasks import Task
 from app.domain.values import Frozen, WholeNumber
 from app.draws import Draws, held_out
 from app.generated import Generated, Level, Levelled
@@ -60,9 +59,6 @@ class PairwiseJudgement(Generated[Judgement, Params]):
     def key(self, made: Judgement) -> str:
         """The first decides the split for all."""
         return made.questions[0].matter
-
-    def equivalent(self, one: Task, other: Task) -> bool:
-        return self.made(one) == self.made(other)
 
     def slots(self, made: Judgement) -> Mapping[str, str | int]:
         count = len(made.questions)
