@@ -56,7 +56,7 @@ class LetterCounting(Generated[Question, Params]):
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
-    chance: ClassVar[float] = 0.001
+    chance: ClassVar[float] = 0.002
 
     def make(self, draws: Draws, level: Level, params: Params) -> Question:
         usual_letters, usual_length = _MEASURES[level]

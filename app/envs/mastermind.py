@@ -67,7 +67,7 @@ class Mastermind(Generated[Secret, Params]):
     multi_turn: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_suffix("") / "prompts.yaml")
     test_size: ClassVar[int] = 500
-    chance: ClassVar[float] = 0.003
+    chance: ClassVar[float] = 0.005
 
     def make(self, draws: Draws, level: Level, params: Params) -> Secret:
         pegs, colours = _MEASURES[level]

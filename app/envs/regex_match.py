@@ -60,6 +60,7 @@ class RegexMatch(Generated[Exercise, Params]):
     name: ClassVar[str] = "regex_match"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    chance: ClassVar[float] = 0.002
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 
     def make(self, draws: Draws, level: Level, params: Params) -> Exercise:

@@ -17,6 +17,7 @@ from app.service.choosing import labels_in, locate_in
 from app.service.difficulty import Difficulty, settled, targeted
 from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
+from app.service.making import made
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
 from app.service.placing import placed
 from app.service.requests import TARGET, Batch, HandedOut, MixMember, NextBatch, NextMixedBatch, Select
@@ -195,20 +196,18 @@ class Dispatcher:
         stream, params = source.stream, source.params
         by_epoch = await self._editions.dealt(source.hosted, stream, params, {one.slot.epoch for one in dealt})
         editions = [by_epoch[one.slot.epoch] for one in dealt]
-        bare = [
-            hosted.environment.task(stream.split, one.slot.index, params)
-            for hosted, one in zip(editions, dealt, strict=True)
-        ]
+        wanted = [(hosted.environment, one.slot.index) for hosted, one in zip(editions, dealt, strict=True)]
+        bare = await made(wanted, stream.split, params)
         contexts = await self._contexts(source, dealt, bare)
-        made = [
+        tasks = [
             placed(hosted.environment, task, context)
             for hosted, task, context in zip(editions, bare, contexts, strict=True)
         ]
         records = [
             _record(hosted, stream, one.slot.index, task, context)
-            for hosted, one, task, context in zip(editions, dealt, made, contexts, strict=True)
+            for hosted, one, task, context in zip(editions, dealt, tasks, contexts, strict=True)
         ]
-        await self._shelf.put(records, made)
+        await self._shelf.put(records, tasks)
         self._observer.handed_out(source.hosted.name, len(records))
         return tuple(_handed_out(record, one.lease) for record, one in zip(records, dealt, strict=True))
 

@@ -211,7 +211,7 @@ def test_unscored_groups_are_asked_for_again_and_then_left_out(tmp_path: Path) -
 WRONG = {
     "no environment": (
         ("--env", "chess"),
-        "the gateway has no environment 'chess'; it has: blackjack, countdown, gsm8k",
+        "the gateway has no environment 'chess'; it has: blackjack, code_exec,",
     ),
     "no gateway": (("--env", "gsm8k", "--url", "http://127.0.0.1:9"), "no gateway answers at http://127.0.0.1:9"),
     "no policy": (("--env", "gsm8k", "--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
