@@ -46,14 +46,6 @@ async def gold_earns_one(subject: Subject) -> AsyncIterator[Finding]:
 
 async def strangers_earn_nothing(subject: Subject) -> AsyncIterator[Finding]:
     met = await subject.strangers()
-    for one in met:
-        if one.reward == 1.0 and not subject.environment.equivalent(one.one.task, one.other.task):
-            yield Finding(
-                task=str(one.one),
-                expected=f"less than 1 for the right answer of {one.other}, which `equivalent` says is another",
-                came="1.0",
-                mend="Score what was asked for and nothing near it; or, where both are right, let `equivalent` say so.",
-            )
     paid = [one for one in met if one.reward != 0.0]
     chance = subject.environment.chance
     allowed = chance * len(met) + 3 * sqrt(chance * (1 - chance) * len(met))
@@ -66,6 +58,15 @@ async def strangers_earn_nothing(subject: Subject) -> AsyncIterator[Finding]:
             mend="Answers repeat too often, and a constant one would be paid: ask for answers of a larger range. Where "
             "tasks are few, or few answers exist, declare `chance`.",
         )
+        return
+    for one in paid:
+        if one.reward == 1.0 and not subject.environment.equivalent(one.one.task, one.other.task):
+            yield Finding(
+                task=str(one.one),
+                expected=f"less than 1 for the right answer of {one.other}, which `equivalent` says is another",
+                came="1.0",
+                mend="Score what was asked for and nothing near it; or, where both are right, let `equivalent` say so.",
+            )
 
 
 async def junk_earns_nothing(subject: Subject) -> AsyncIterator[Finding]:

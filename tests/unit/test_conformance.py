@@ -97,6 +97,15 @@ class Constant(Sums):
         return str((made.one + made.other) % 2)
 
 
+class Near(Sums):
+    """Whatever has the right last digit is paid, and that is said to happen often; the tasks are said to be apart."""
+
+    chance: ClassVar[float] = 0.5
+
+    def fault(self, answer: str, made: Sum) -> str:
+        return "" if answer[-1:] == self.solution(made)[-1] else "it is another number"
+
+
 class Single(Sums):
     """With nobody else's answer."""
 
@@ -186,6 +195,12 @@ def test_what_raises_is_told_with_its_place_and_ends_the_check() -> None:
         "train",
         "What a model wrote must never raise: what cannot be read earns 0.",
     )
+
+
+def test_chance_is_no_excuse_for_paying_what_is_not_right() -> None:
+    (check,) = [check for check in CHECKS if check.name == "strangers_earn_nothing"]
+    findings = asyncio.run(examined(Near, check, DEPTH)).findings
+    assert {finding.expected.split(" of ")[0] for finding in findings} == {"less than 1 for the right answer"}
 
 
 def test_an_only_task_has_no_stranger() -> None:
