@@ -293,10 +293,10 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples, progra
         await asyncio.to_thread(gateway.catalogue.open, datasets)
         await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
         gateway.catalogue.ready = True
+        await trying  # what was interrupted is not given up because nobody knows yet whether it may be run
         for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
             if isinstance(outcome, Exception):
                 log.error("start-up work failed", exc_info=outcome)
-        await trying
     finally:
         trying.cancel()
 
