@@ -177,8 +177,8 @@ class Programs(Protocol):
     """Where programs of strangers are run, each in a process of its own that is kept from everything else."""
 
     async def run(self, program: Program) -> Execution:
-        """Whatever the program does becomes an `Execution`. WorkerFailed when it could not be run: that is our fault.
-        Cancelling ends it."""
+        """Whatever the program does becomes an `Execution`: one that is out of time by the clock was so twice, the
+        second time in a fresh process. WorkerFailed when it could not be run: our fault. Cancelling ends it."""
 
 
 class NoPrograms:

@@ -72,6 +72,7 @@ class JailedPrograms:
             outcome = await self._attempt(program, self._idle.pop() if self._idle else None)
             if isinstance(outcome, Lost):
                 log.warning("a program was lost: %s", outcome.how)
+            if isinstance(outcome, Lost) or outcome.ending == "seconds":  # which a busy machine may have taken
                 outcome = await self._attempt(program, None)
         if isinstance(outcome, Lost):
             raise WorkerFailed(f"a program was lost twice, the last time because {outcome.how}")

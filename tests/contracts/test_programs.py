@@ -1,10 +1,12 @@
 """What becomes of programs: their values, their endings, and that none of them can claim another."""
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
 from app.domain.programs import Program, ProgramLimits, Returned
+from app.sandbox.programs import JailedPrograms
 from tests.jailed import GUARDED, Jails, jails
 
 
@@ -192,3 +194,18 @@ def f(word):
 def test_nothing_of_what_is_asked_later_is_there_to_be_found(jailed: Jails) -> None:
     seen = jailed.run(ASKED_LATER, ("call--1",), ("call--2",))
     assert (seen.ending, seen.returned[0].value) == ("finished", ["call--1"])
+
+
+def test_out_of_time_by_the_clock_is_so_twice() -> None:
+    endings: list[str] = []
+
+    async def tried() -> str:
+        programs = JailedPrograms(1, told=lambda ending, seconds: endings.append(ending))
+        try:
+            slow = "import time\ndef f():\n    time.sleep(60)"
+            limits = ProgramLimits(seconds=0.3)
+            return (await programs.run(Program(source=slow, function="f", calls=((),), limits=limits))).ending
+        finally:
+            await programs.close()
+
+    assert (asyncio.run(tried()), endings) == ("seconds", ["seconds", "seconds"])
