@@ -5,6 +5,7 @@ Read in this order:
     errors      what can go wrong, drawn as a tree
     draws       even choices out of a seed          patterns   regular expressions that strangers write
     tokens      about how many a text takes
+    intervals   how sure a measured share is
     terms       what a text is found by
     domain      the words: Task, Completion, Score, Criterion, Judgement, Run …
     ports       the seams between the core and everything that touches the world
@@ -25,6 +26,7 @@ Read in this order:
     service     the verbs: next_batch, step, score
     generated   what environments share whose tasks are made
     conformance what every environment must do, and how that is checked
+    evaluation  what a model's attempts at held-out tasks amount to: figures, comparisons, reports
     envs        one file per environment     judges      who reads a group, and how a panel decides
     sources     where data sets come from    rag         what is retrieved into a prompt
     sandbox     killable workers, jails      policies    clients of inference servers

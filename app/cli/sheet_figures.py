@@ -8,7 +8,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, Split, Unit
 from app.envs.npc_arena import NpcArena
-from app.judges.intervals import Share
+from app.intervals import Share
 from app.ports import Panels, Tools
 from app.sheets.apart import lineups
 from app.sheets.casting import Cast

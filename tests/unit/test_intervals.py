@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.judges.intervals import Share, intraclass_correlation
+from app.intervals import Share, intraclass_correlation
 
 
 @pytest.mark.parametrize(

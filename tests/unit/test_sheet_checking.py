@@ -13,7 +13,7 @@ from app.cli.main import cli
 from app.cli.sheet_figures import tell_apart
 from app.domain.values import Split
 from app.envs.npc_arena import NpcArena, Params
-from app.judges.intervals import Share
+from app.intervals import Share
 from app.judges.panels import ConfiguredPanels
 from app.packaged import packaged_folder
 from app.sheets.apart import lineups

@@ -1,0 +1,1 @@
+"""What a model's attempts at held-out tasks amount to: figures with intervals, comparisons, reports. Pure."""
