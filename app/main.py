@@ -53,6 +53,7 @@ from app.service.dispatch import Dispatcher
 from app.service.drafting import Drafting
 from app.service.editions import Editions
 from app.service.gateway import Gateway
+from app.service.parts import PartDesk
 from app.service.rescoring import Rescorer
 from app.service.retrieval import Retrieval, RetrievalPolicy
 from app.service.roster import judge_roster
@@ -121,6 +122,19 @@ def gateway_of(
     shelf = Shelf(store.tasks)
     retrieval = Retrieval(retriever, observer, policy)
     drafting = Drafting(catalogue, retrieval)
+    desk = ScoreDesk(
+        catalogue=catalogue,
+        editions=editions,
+        tasks=store.tasks,
+        shelf=shelf,
+        groups=store.groups,
+        runs=runs,
+        panels=panels,
+        workers=workers,
+        programs=programs,
+        observer=observer,
+        clock=clock,
+    )
     return Gateway(
         catalogue=catalogue,
         dispatcher=Dispatcher(
@@ -135,19 +149,8 @@ def gateway_of(
             observer=observer,
         ),
         stepper=Stepper(editions, shelf),
-        desk=ScoreDesk(
-            catalogue=catalogue,
-            editions=editions,
-            tasks=store.tasks,
-            shelf=shelf,
-            groups=store.groups,
-            runs=runs,
-            panels=panels,
-            workers=workers,
-            programs=programs,
-            observer=observer,
-            clock=clock,
-        ),
+        desk=desk,
+        parts=PartDesk(desk),
         rescorer=Rescorer(
             editions=editions,
             shelf=shelf,

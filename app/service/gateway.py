@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from app.ports import Exports, Groups, Health, Panels, Views
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
+from app.service.parts import PartDesk
 from app.service.rescoring import Rescorer
 from app.service.runs import RunBook
 from app.service.scoring import ScoreDesk
@@ -20,6 +21,7 @@ class Gateway:
     dispatcher: Dispatcher
     stepper: Stepper
     desk: ScoreDesk
+    parts: PartDesk
     rescorer: Rescorer
     trier: Trier
     runs: RunBook
