@@ -36,7 +36,7 @@ Read in this order:
     compat      doors that speak as other services do
     settings    the one reader of the process environment
     discovery   what stands in a folder or behind an entry point
-    configured  what the settings name, made
+    configured  what the settings name, made    assembled   the gateway, put together
     main        the one place where concrete classes meet
     cli         the command line
 

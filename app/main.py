@@ -20,6 +20,7 @@ from app.api.records import mixture_router, records_router, runs_router
 from app.api.rescoring import rescoring_router
 from app.api.trying import trying_router
 from app.api.worlds import worlds_router
+from app.assembled import gateway_of
 from app.compat.atropos.addresses import PREFIX as ATROPOS
 from app.compat.atropos.desk import Desk
 from app.compat.atropos.posting import posting_routes
@@ -28,41 +29,24 @@ from app.compat.atropos.routes import atropos_router
 from app.configured import panels_of, retriever_of
 from app.discovery import discover
 from app.envs.npc_arena import NpcArena
-from app.judges.gates.registry import GATES
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import reports_of
 from app.packaged import packaged_folder
 from app.ports import (
     Clock,
     Environment,
-    NoPrograms,
-    Observer,
     Opened,
     Panels,
-    Programs,
     Retriever,
-    Workers,
 )
 from app.rag.worlds import WorldRetriever
 from app.sandbox.isolation import probed
 from app.sandbox.pool import ProcessWorkers, usual_size
 from app.sandbox.programs import JailedPrograms
 from app.service.catalogue import Catalogue
-from app.service.difficulty import Difficulty
-from app.service.dispatch import Dispatcher
-from app.service.drafting import Drafting
-from app.service.editions import Editions
 from app.service.gateway import Gateway
-from app.service.parts import PartDesk
-from app.service.rescoring import Rescorer
-from app.service.retrieval import Retrieval, RetrievalPolicy
+from app.service.retrieval import RetrievalPolicy
 from app.service.roster import judge_roster
-from app.service.runs import RunBook
-from app.service.scoring import ScoreDesk
-from app.service.shelf import Shelf
-from app.service.stepping import Stepper
-from app.service.trying import Trier
-from app.service.worlds import WorldDesk
 from app.settings import Settings
 from app.sheets.views import CharacterCard, character_cards
 from app.sources.configured import ConfiguredDatasets
@@ -102,91 +86,6 @@ def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) 
         announce(key)
         digests = (key_digest(key),)
     return KeyRing(digests, anonymous=False)
-
-
-def gateway_of(
-    classes: Mapping[str, type[Environment]],
-    store: Store,
-    panels: Panels,
-    workers: Workers,
-    retriever: Retriever,
-    observer: Observer,
-    clock: Clock,
-    policy: RetrievalPolicy | None = None,
-    programs: Programs | None = None,
-) -> Gateway:
-    programs = programs or NoPrograms()
-    catalogue = Catalogue(classes)
-    editions = Editions(catalogue, store.sheets)
-    runs = RunBook(store.runs, clock)
-    shelf = Shelf(store.tasks)
-    retrieval = Retrieval(retriever, observer, policy)
-    drafting = Drafting(catalogue, retrieval)
-    desk = ScoreDesk(
-        catalogue=catalogue,
-        editions=editions,
-        tasks=store.tasks,
-        shelf=shelf,
-        groups=store.groups,
-        runs=runs,
-        panels=panels,
-        workers=workers,
-        programs=programs,
-        observer=observer,
-        clock=clock,
-    )
-    return Gateway(
-        catalogue=catalogue,
-        dispatcher=Dispatcher(
-            catalogue=catalogue,
-            editions=editions,
-            tasks=store.tasks,
-            shelf=shelf,
-            runs=runs,
-            retrieval=retrieval,
-            panels=panels,
-            difficulty=Difficulty(store.outcomes),
-            observer=observer,
-        ),
-        stepper=Stepper(editions, shelf),
-        desk=desk,
-        parts=PartDesk(desk),
-        rescorer=Rescorer(
-            editions=editions,
-            shelf=shelf,
-            groups=store.groups,
-            scorings=store.scorings,
-            runs=runs,
-            panels=panels,
-            workers=workers,
-            programs=programs,
-            observer=observer,
-            clock=clock,
-        ),
-        trier=Trier(
-            drafting=drafting,
-            panels=panels,
-            workers=workers,
-            programs=programs,
-            observer=observer,
-            gates={gate.flag: gate.notices for gate in GATES},
-        ),
-        runs=runs,
-        shelf=shelf,
-        worlds=WorldDesk(
-            environment=NpcArena.name,
-            catalogue=catalogue,
-            drafting=drafting,
-            events=store.events,
-            lorebooks=store.lorebooks,
-            retrieval=retrieval,
-        ),
-        groups=store.groups,
-        panels=panels,
-        views=store.views,
-        exports=store.exports,
-        health=store.health,
-    )
 
 
 def create_app(

@@ -11,13 +11,13 @@ from typing import ClassVar
 
 from pydantic import BaseModel, JsonValue
 
+from app.assembled import gateway_of
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.envs.tool_calling import ToolCalling
 from app.judges.panels import ConfiguredPanels
-from app.main import gateway_of
 from app.ports import Environment, NoRetriever, NoWorkers, Tools
 from app.service.gateway import Gateway
 from app.service.requests import GroupReply, GroupToScore, HandedOut, NextBatch, ScoreRequest, Select

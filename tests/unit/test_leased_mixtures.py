@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from app.assembled import gateway_of
 from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context
-from app.main import gateway_of
 from app.ports import Front, Leased, Locate, NoWorkers, Place, Tasks
 from app.service.requests import MixMember, NextMixedBatch
 from app.sources.configured import ConfiguredDatasets

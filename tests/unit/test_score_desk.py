@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from app.assembled import gateway_of
 from app.domain.groups import Group, RunActivity
 from app.domain.runs import Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.errors import StoreUnavailable
-from app.main import gateway_of
 from app.ports import Groups, GroupToStore, IdempotencyKey, NoWorkers, Runs
 from app.service import scoring
 from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
