@@ -1,6 +1,5 @@
 """What an evaluation consists of: how it was set up, and every attempt at every task."""
 
-from datetime import datetime
 from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
@@ -108,5 +107,5 @@ class Evaluation(Frozen):
     attempts: tuple[Attempt, ...]
     judging_usd: Price | None = None
     """What the judges took, where that is known."""
-    finished_at: datetime | None = None
+    finished_at: AwareDatetime | None = None
     """Null while attempts are missing."""

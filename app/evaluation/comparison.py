@@ -1,0 +1,229 @@
+"""Two evaluations beside each other, task by task: how far apart they are, and whether that is more than chance."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from statistics import fmean
+from typing import Final, Literal
+
+from app.domain.values import FiniteNumber, Frozen
+from app.errors import InvalidRequest
+from app.evaluation.attempts import Evaluation, EvaluationSetup
+from app.evaluation.by_task import Tried, by_label, criteria_in, tried
+from app.evaluation.measuring import cautions, scoring_digests
+from app.evaluation.passing import rungs
+from app.evaluation.report import Caution
+from app.evaluation.resampling import Estimate, Resampler, adjusted, noticeable
+
+Verdict = Literal["better", "worse", "undecided", "not comparable"]
+
+SIGNIFICANT: Final = 0.05
+MOST_CHANGED: Final = 10
+
+
+class Obstacle(Frozen):
+    """Why the difference is not the models' alone."""
+
+    what: str
+    before: str
+    after: str
+
+
+class Difference(Frozen):
+    """After minus before, over the tasks that have a value in both."""
+
+    name: str
+    before: FiniteNumber
+    after: FiniteNumber
+    difference: Estimate
+    p: FiniteNumber
+    """Of the sign-flip test."""
+    adjusted_p: FiniteNumber
+    """Holm's, over its table."""
+
+
+class TaskChange(Frozen):
+    task_id: str
+    place: int
+    label: str | None
+    before: FiniteNumber
+    after: FiniteNumber
+
+
+class Comparison(Frozen):
+    kind: Literal["comparison"] = "comparison"
+    schema_version: Literal[1] = 1
+    before: EvaluationSetup
+    after: EvaluationSetup
+    verdict: Verdict
+    """Of the second model against the first, by mean reward; `undecided` does not mean equal."""
+    obstacles: tuple[Obstacle, ...]
+    cautions: tuple[Caution, ...]
+    tasks: int
+    """With a score in both."""
+    only_before: int
+    only_after: int
+    overall: Difference
+    noticeable: FiniteNumber | None
+    """The smallest true difference that four in five comparisons over so many tasks would show, with these spreads."""
+    passes: tuple[Difference, ...]
+    criteria: tuple[Difference, ...]
+    labels: tuple[Difference, ...]
+    improved: int
+    declined: int
+    gained: tuple[TaskChange, ...]
+    lost: tuple[TaskChange, ...]
+    """The tasks whose mean moved most, either way."""
+
+
+def comparison_of(before: Evaluation, after: Evaluation, resampler: Resampler | None = None) -> Comparison:
+    """InvalidRequest where they have no task in common, since then there is nothing to compare."""
+    resampler = resampler or Resampler(before.setup.seed)
+    first = {task.task_id: task for task in tried(before.attempts) if task.reward is not None}
+    second = {task.task_id: task for task in tried(after.attempts) if task.reward is not None}
+    pairs = [(first[task_id], second[task_id]) for task_id in first if task_id in second]
+    if not pairs:
+        raise InvalidRequest(_strangers(before.setup, after.setup))
+    overall = _difference("reward", pairs, lambda task: task.reward, resampler)
+    obstacles = _obstacles(before, after)
+    changes = sorted((_change(*pair) for pair in pairs), key=lambda each: each.before - each.after)
+    return Comparison(
+        before=before.setup,
+        after=after.setup,
+        verdict="not comparable" if obstacles else _verdict(overall),
+        obstacles=obstacles,
+        cautions=_cautions(before, after),
+        tasks=len(pairs),
+        only_before=len(first) - len(pairs),
+        only_after=len(second) - len(pairs),
+        overall=overall,
+        noticeable=noticeable([(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]),
+        passes=_passes(pairs, before.setup, after.setup, resampler),
+        criteria=_criteria(pairs, before, after, resampler),
+        labels=_labels(pairs, resampler),
+        improved=sum(change.after > change.before for change in changes),
+        declined=sum(change.after < change.before for change in changes),
+        gained=tuple(change for change in changes[:MOST_CHANGED] if change.after > change.before),
+        lost=tuple(change for change in reversed(changes[-MOST_CHANGED:]) if change.after < change.before),
+    )
+
+
+Pairs = Sequence[tuple[Tried, Tried]]
+Value = Callable[[Tried], float | None]
+
+
+def _passes(
+    pairs: Pairs, before: EvaluationSetup, after: EvaluationSetup, resampler: Resampler
+) -> tuple[Difference, ...]:
+    """With the threshold of the first, for every k that both have."""
+    shared = sorted({*rungs(before.samples)} & {*rungs(after.samples)})
+    values: dict[str, Value] = {f"pass@{k}": _passing(k, before.threshold) for k in shared}
+    return _family({name: (pairs, value) for name, value in values.items()}, resampler)
+
+
+def _passing(k: int, threshold: float) -> Value:
+    return lambda task: task.pass_at(k, threshold)
+
+
+def _criteria(pairs: Pairs, before: Evaluation, after: Evaluation, resampler: Resampler) -> tuple[Difference, ...]:
+    shared = [name for name in criteria_in(before) if name in criteria_in(after)]
+    return _family({name: (pairs, _named(name)) for name in shared}, resampler)
+
+
+def _named(criterion: str) -> Value:
+    return lambda task: task.criterion(criterion)
+
+
+def _labels(pairs: Pairs, resampler: Resampler) -> tuple[Difference, ...]:
+    after = {one.task_id: two for one, two in pairs}
+    labels = by_label([one for one, _ in pairs])
+    return _family(
+        {
+            label: ([(one, after[one.task_id]) for one in some], lambda task: task.reward)
+            for label, some in labels.items()
+        },
+        resampler,
+    )
+
+
+def _family(table: Mapping[str, tuple[Pairs, Value]], resampler: Resampler) -> tuple[Difference, ...]:
+    """One table, whose p-values are adjusted for how many there are. What no task has in both is left out."""
+    found = [
+        _difference(name, pairs, value, resampler)
+        for name, (pairs, value) in table.items()
+        if any(value(one) is not None and value(two) is not None for one, two in pairs)
+    ]
+    ps = adjusted([each.p for each in found])
+    return tuple(each.model_copy(update={"adjusted_p": p}) for each, p in zip(found, ps, strict=True))
+
+
+def _difference(name: str, pairs: Pairs, value: Value, resampler: Resampler) -> Difference:
+    valued = [(value(one), value(two)) for one, two in pairs]
+    both = [(one, two) for one, two in valued if one is not None and two is not None]
+    moved = [two - one for one, two in both]
+    p = resampler.sign_flip(moved)
+    return Difference(
+        name=name,
+        before=fmean(one for one, _ in both),
+        after=fmean(two for _, two in both),
+        difference=resampler.estimate(moved, least=-1.0),
+        p=p,
+        adjusted_p=p,
+    )
+
+
+def _change(one: Tried, two: Tried) -> TaskChange:
+    return TaskChange(
+        task_id=one.task_id, place=one.place, label=one.label, before=one.reward or 0.0, after=two.reward or 0.0
+    )
+
+
+def _verdict(overall: Difference) -> Verdict:
+    if overall.p >= SIGNIFICANT:
+        return "undecided"
+    return "better" if overall.after > overall.before else "worse"
+
+
+def _obstacles(before: Evaluation, after: Evaluation) -> tuple[Obstacle, ...]:
+    """Equal tasks already mean an equal environment, version, data, split and params."""
+    told = {
+        "rule of scoring": (", ".join(scoring_digests(each.attempts)) for each in (before, after)),
+        "judges": (", ".join(_judges(each)) or "none" for each in (before, after)),
+        "threshold of a pass": (f"{each.setup.threshold:g}" for each in (before, after)),
+    }
+    return tuple(Obstacle(what=what, before=one, after=two) for what, (one, two) in told.items() if one != two)
+
+
+def _judges(evaluation: Evaluation) -> list[str]:
+    return sorted({judge for attempt in evaluation.attempts for judge in attempt.judges})
+
+
+def _cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:
+    """Those of each, and what only a pair can have."""
+    found = [
+        Caution(code=caution.code, text=f"{which}: {caution.text}")
+        for which, each in (("Before", before), ("After", after))
+        for caution in cautions(each, tried(each.attempts))
+    ]
+    one, two = before.setup, after.setup
+    if one.samples != two.samples:
+        text = f"{one.samples} attempts at each task before, {two.samples} after: only k that both have are compared."
+        found.append(Caution(code="samples", text=text))
+    if one.sampling != two.sampling:
+        text = "The two were sampled with different settings, which the difference is partly due to."
+        found.append(Caution(code="sampling", text=text))
+    return tuple(found)
+
+
+def _strangers(before: EvaluationSetup, after: EvaluationSetup) -> str:
+    told = {
+        "environment": (before.environment, after.environment),
+        "version": (before.version, after.version),
+        "split": (before.split, after.split),
+        "params": (json.dumps(before.params, sort_keys=True), json.dumps(after.params, sort_keys=True)),
+        "first task": (str(before.first), str(after.first)),
+    }
+    apart = [f"{what} {one} and {two}" for what, (one, two) in told.items() if one != two]
+    why = (
+        ": " + ", ".join(apart) if apart else ", though both were set up alike: what the environment reads has changed"
+    )
+    return f"these evaluations have no scored task in common{why}"

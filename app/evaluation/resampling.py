@@ -1,0 +1,137 @@
+"""How far a mean over tasks may be off, and whether a difference between two models is more than chance.
+
+Attempts at one task hang together, so a task is what is drawn: everything here is given one value for each task, the
+mean over its attempts, and resamples tasks (a cluster bootstrap of equal weights; arXiv 2411.00640 has the reasons).
+"""
+
+import math
+import random
+from collections.abc import Sequence
+from operator import getitem
+from statistics import NormalDist, fmean, stdev
+from typing import Final
+
+from app.domain.values import FiniteNumber, Frozen
+from app.intervals import Z_95, Share
+
+RESAMPLES: Final = 10_000
+MOST_DRAWS: Final = 20_000_000
+"""Of one interval: with more than 2,000 tasks there are fewer resamples, and they are needed less."""
+
+EXACT_UP_TO: Final = 13
+"""Tasks that differ whose signs are all tried; of more, as many ways are drawn as there are resamples."""
+
+POWER: Final = 0.8
+_SAME: Final = 1e-9
+"""Below it two sums differ by the order of their summands alone."""
+
+
+class Estimate(Frozen):
+    """A mean over tasks with its interval of 95 %; all null where nothing was measured."""
+
+    value: FiniteNumber | None = None
+    low: FiniteNumber | None = None
+    high: FiniteNumber | None = None
+    tasks: int = 0
+
+
+class Resampler:
+    """Draws from a seed, so that the same values always have the same interval."""
+
+    def __init__(self, seed: int, resamples: int = RESAMPLES) -> None:
+        self._seed = seed
+        self._resamples = resamples
+        self._known: dict[tuple[tuple[float, ...], float], Estimate] = {}
+
+    def estimate(self, values: Sequence[float], least: float = 0.0) -> Estimate:
+        """Of the mean of what `values` in [least, 1] were drawn from: an expanded percentile interval (Hesterberg,
+        arXiv 1411.5279), which makes up for a plain one being too narrow where there are few tasks.
+
+        Where every task has the same value resampling would find no width at all. How many of a population might have
+        another and not be among so many is what Wilson's interval for none of them says; those could lie anywhere."""
+        key = (tuple(values), least)
+        if key not in self._known:
+            self._known[key] = self._estimate(values, least)
+        return self._known[key]
+
+    def means(self, values: Sequence[float]) -> list[float]:
+        """Of resamples with replacement, in order."""
+        chance = random.Random(f"means {self._seed}")  # noqa: S311
+        count = min(self._resamples, max(1, MOST_DRAWS // len(values)))
+        return sorted(fmean(chance.choices(values, k=len(values))) for _ in range(count))
+
+    def sign_flip(self, differences: Sequence[float]) -> float:
+        """Two-sided p of the mean difference, were the two of each pair exchangeable: the share of ways to swap them
+        that bring at least as much. Never 0: where ways are drawn, what came counts as one of them (Phipson and Smyth,
+        Stat. Appl. Genet. Mol. Biol. 9, 2010, art. 39)."""
+        moved = [difference for difference in differences if abs(difference) > _SAME]
+        reached = abs(math.fsum(moved)) - _SAME * max(1, len(moved))
+        tables = [_signed_sums(moved[at : at + 8]) for at in range(0, len(moved), 8)]
+        if len(moved) <= EXACT_UP_TO:
+            ways = [0.0]
+            for table in tables:
+                ways = [way + more for way in ways for more in table]
+            return sum(abs(way) >= reached for way in ways) / len(ways)
+        chance = random.Random(f"signs {self._seed}")  # noqa: S311
+        sizes = [len(table) - 1 for table in tables]
+        found = 0
+        for _ in range(self._resamples):
+            drawn = map(int.__and__, chance.randbytes(len(tables)), sizes)
+            found += abs(sum(map(getitem, tables, drawn))) >= reached
+        return (found + 1) / (self._resamples + 1)
+
+    def _estimate(self, values: Sequence[float], least: float) -> Estimate:
+        if not values:
+            return Estimate()
+        mean = fmean(values)
+        if max(values) - min(values) < _SAME:
+            unseen = (Share(0, len(values)).interval or (0.0, 1.0))[1]
+            low, high = mean - unseen * (mean - least), mean + unseen * (1.0 - mean)
+        else:
+            means, tail = self.means(values), _tail(len(values))
+            low, high = quantile(means, tail), quantile(means, 1.0 - tail)
+        return Estimate(value=mean, low=low, high=high, tasks=len(values))
+
+
+def quantile(ordered: Sequence[float], share: float) -> float:
+    """Between the two nearest, as most programs have it (Hyndman and Fan's type 7)."""
+    place = share * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+def adjusted(ps: Sequence[float]) -> tuple[float, ...]:
+    """Holm's step-down adjustment (Scand. J. Stat. 6, 1979), so that of a whole table at most one in twenty such tables
+    has any entry below 0.05 by chance."""
+    found = [0.0] * len(ps)
+    largest = 0.0
+    for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
+        largest = max(largest, min(1.0, (len(ps) - rank) * ps[place]))
+        found[place] = largest
+    return tuple(found)
+
+
+def noticeable(values: Sequence[float]) -> float | None:
+    """The smallest true mean that four in five sets of so many tasks would show to differ from 0, were its spread that
+    of `values`; null below two."""
+    if len(values) < 2:
+        return None
+    return (Z_95 + NormalDist().inv_cdf(POWER)) * stdev(values) / math.sqrt(len(values))
+
+
+def _tail(count: int) -> float:
+    """The share beyond each end of an expanded percentile interval of `count` values. Student's t by its Cornish-Fisher
+    expansion (Abramowitz and Stegun, 26.7.5)."""
+    z, free = Z_95, count - 1
+    t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
+    t += (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * free**3)
+    return NormalDist().cdf(-t * math.sqrt(count / free))
+
+
+def _signed_sums(values: Sequence[float]) -> list[float]:
+    """All sums of the values with either sign: 2 to the power of how many there are."""
+    sums = [0.0]
+    for value in values:
+        sums = [each + sign * value for each in sums for sign in (1.0, -1.0)]
+    return sums
