@@ -5,7 +5,7 @@ Read in this order:
     errors      what can go wrong, drawn as a tree
     draws       even choices out of a seed          patterns   regular expressions that strangers write
     tokens      about how many a text takes
-    intervals   how sure a measured share is
+    intervals   how sure a measured share is        shown      texts and numbers, ready to be looked at
     terms       what a text is found by
     domain      the words: Task, Completion, Score, Criterion, Judgement, Run …
     ports       the seams between the core and everything that touches the world

@@ -9,7 +9,7 @@ from pydantic import JsonValue
 
 from app.calls.json_text import Malformed, read_json
 from app.domain.tasks import ToolCall, ToolSpec
-from app.viewer.text import Excerpt, as_json, excerpt, visible
+from app.shown import Excerpt, as_json, excerpt, visible
 
 MOST_ARGUMENTS: Final = 30
 """Of one call; one with more is shown as its JSON."""

@@ -8,9 +8,8 @@ from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Message
 from app.rewards import group_statistics
+from app.shown import SHOWN_AT_ONCE, Excerpt, excerpt, heat, number, signed, visible
 from app.viewer.calls import Call, Result, call_of, result_of
-from app.viewer.figures import heat, number, signed
-from app.viewer.text import SHOWN_AT_ONCE, Excerpt, excerpt, visible
 
 OFFLINE_JUDGE = "offline"
 """The judge without a model: good for trying things out, not for training."""

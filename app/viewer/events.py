@@ -6,8 +6,7 @@ from itertools import groupby
 from typing import Final
 
 from app.domain.worlds import Event, World
-from app.viewer.figures import day_and_time, heat
-from app.viewer.text import Excerpt, excerpt, visible
+from app.shown import Excerpt, day_and_time, excerpt, heat, visible
 
 AT_ONCE: Final = 400
 """Characters of an event."""

@@ -1,8 +1,9 @@
-"""Numbers as people read them, and the small charts made of them."""
+"""Small charts of rewards."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+
+from app.shown import heat, number
 
 MAX_BARS = 64
 _BAR_WIDTH, _GAP, _HEIGHT = 7, 2, 26
@@ -26,27 +27,6 @@ class BarChart:
     bar_width: int
     bars: tuple[Bar, ...]
     left_out: int
-
-
-def number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def day_and_time(time: datetime | None) -> str:
-    """To the second, with four digits of the year, in the zone that it has; empty for none."""
-    return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")
-
-
-def signed(value: float) -> str:
-    """With a real minus sign; `0.00` has none."""
-    rounded = f"{abs(value):.2f}"
-    sign = "" if float(rounded) == 0 else "+" if value > 0 else "−"
-    return sign + rounded
-
-
-def heat(value: float) -> int:
-    """0 to 10: the class of the colour scale that `value` in [0, 1] falls in."""
-    return max(0, min(10, round(value * 10)))
 
 
 def bar_chart(rewards: Sequence[float | None]) -> BarChart:

@@ -15,6 +15,7 @@ from app.ports import Views
 from app.rewards import group_statistics
 from app.service.requests import GroupId
 from app.service.roster import JudgeEntry
+from app.shown import as_json, excerpt, visible
 from app.viewer.assets import assets_router
 from app.viewer.calls import offered
 from app.viewer.cards import OFFLINE_JUDGE, cards_of, lines_of
@@ -22,7 +23,6 @@ from app.viewer.figures import bar_chart
 from app.viewer.rendering import Renderer
 from app.viewer.retrieved import retrieved
 from app.viewer.scorings import columns_of
-from app.viewer.text import as_json, excerpt, visible
 from app.viewer.worlds import WorldPages, worlds_router
 
 PAGE_SIZE = 50

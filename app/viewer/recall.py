@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.worlds import Explained, HiddenEvent, Ranked, Recalled, Way
+from app.shown import day_and_time, heat, number, visible
 from app.viewer.events import Line, line_of
-from app.viewer.figures import day_and_time, heat, number
 from app.viewer.retrieved import reason_of
-from app.viewer.text import visible
 
 WAYS: Final[Mapping[Way, str]] = {"text": "words", "newest": "new", "important": "important"}
 

@@ -9,8 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from app.domain.groups import GroupFilter
-from app.viewer.figures import day_and_time, heat, number
-from app.viewer.text import visible
+from app.shown import day_and_time, heat, number, visible
 
 
 class Renderer:

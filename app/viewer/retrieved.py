@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.tasks import Context
-from app.viewer.figures import day_and_time
-from app.viewer.text import Excerpt, excerpt, visible
+from app.shown import Excerpt, day_and_time, excerpt, visible
 
 AT_ONCE: Final = 600
 """Characters of a passage."""

@@ -7,9 +7,8 @@ from datetime import datetime
 from app.domain.groups import Group, GroupDetail, Scoring
 from app.domain.scores import Score
 from app.rewards import group_statistics
+from app.shown import heat, number, signed, visible
 from app.viewer.cards import OFFLINE_JUDGE, Reading, readings_of
-from app.viewer.figures import heat, number, signed
-from app.viewer.text import visible
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,11 @@ from app.domain.worlds import GameTime, World
 from app.errors import GatewayError, InvalidRequest, NotFound
 from app.service.worlds import Moment, Question, Said, WorldDesk
 from app.sheets.views import CharacterCard
+from app.shown import SHOWN_AT_ALL, Excerpt, excerpt, visible
 from app.viewer.cards import Line, lines_of
 from app.viewer.events import days_of, family_of, tree_of
 from app.viewer.recall import Recall, recall_of
 from app.viewer.rendering import Renderer
-from app.viewer.text import SHOWN_AT_ALL, Excerpt, excerpt, visible
 from app.web.event_places import next_before, place_of
 
 PAGE_SIZE: Final = 50

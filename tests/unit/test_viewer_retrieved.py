@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from app.domain.tasks import Context, Passage, Withheld
+from app.shown import excerpt
 from app.viewer.retrieved import Held, Retrieved, Told, retrieved
-from app.viewer.text import excerpt
 
 NINE = datetime(412, 4, 3, 9, 15, tzinfo=UTC)
 

@@ -9,10 +9,10 @@ from pydantic import JsonValue
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+from app.shown import SHOWN_AT_ALL, Excerpt, excerpt, heat, number, signed, visible
 from app.viewer.calls import MOST_ARGUMENTS, Argument, Result, call_of, offered
 from app.viewer.cards import Seen, cards_of, lines_of, readings_of
-from app.viewer.figures import MAX_BARS, Bar, bar_chart, heat, number, signed
-from app.viewer.text import SHOWN_AT_ALL, Excerpt, excerpt, visible
+from app.viewer.figures import MAX_BARS, Bar, bar_chart
 from tests.http.sample_calls import ORDERS
 from tests.http.sample_views import group_of, gsm8k_group, npc_group
 

@@ -1,9 +1,10 @@
-"""Text that somebody else wrote, made ready to be looked at. Escaping is the templates' part."""
+"""Texts that somebody else wrote, and numbers, made ready to be looked at. Escaping is the templates' part."""
 
 import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 from pydantic import JsonValue
 
@@ -52,3 +53,24 @@ def _cut(text: str, limit: int) -> int:
 
 def as_json(value: Mapping[str, JsonValue] | JsonValue) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def day_and_time(time: datetime | None) -> str:
+    """To the second, with four digits of the year, in the zone that it has; empty for none."""
+    return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")
+
+
+def signed(value: float) -> str:
+    """With a real minus sign; `0.00` has none."""
+    rounded = f"{abs(value):.2f}"
+    sign = "" if float(rounded) == 0 else "+" if value > 0 else "−"
+    return sign + rounded
+
+
+def heat(value: float) -> int:
+    """0 to 10: the class of the colour scale that `value` in [0, 1] falls in."""
+    return max(0, min(10, round(value * 10)))
