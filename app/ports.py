@@ -22,6 +22,7 @@ from app.domain.groups import (
 )
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult, Rubric
 from app.domain.lorebooks import Lorebook
+from app.domain.parts import Cohort, Look, Member, Misfit, Seat, Windows
 from app.domain.pass_rates import TaskOutcome
 from app.domain.programs import Execution, Program
 from app.domain.runs import HeldLease, Lease, PanelOptions, Pin, Run, ScoringOptions, Slot, Stream
@@ -464,6 +465,40 @@ class Groups(Protocol):
 
     async def check_key(self, key: IdempotencyKey) -> None:
         """InvalidRequest when the key was used with another body."""
+
+
+class Parts(Protocol):
+    """Groups whose completions do not come together. What closes one stores it, as pending, in the same transaction;
+    whoever closed it scores it. Whatever writes is durable on return."""
+
+    async def arrive(self, cohort: Cohort, group_id: str, members: Sequence[Member], seconds: float) -> Seat | Misfit:
+        """Members that name their places. The first to come open the cohort for as many seconds; those who come when
+        it is closed, and were not there before, get a group of their own, `late`."""
+
+    async def take(self, cohort: Cohort, completion: Completion, seconds: float, windows: Windows) -> Seat:
+        """A place for a completion that names none: that of an equal member whose holder has left, else one in the open
+        cohort of the scope, else, where the newest was closed without some, one of the missing, `late`; else the first
+        of another cohort. It is held until it is settled, or until nobody says any more that it is."""
+
+    async def settle(self, held: Seat, *, answered: bool) -> None:
+        """Its holder has got its answer, or has left without it and will ask again."""
+
+    async def keep(self, held: Collection[Seat], scoring: Collection[str]) -> None:
+        """A sign of life: these places are still held by this process, and these groups being scored."""
+
+    async def forget_holders(self) -> None:
+        """When a service starts that is the only one: whoever held a place before has left."""
+
+    async def opened(self, group_ids: Collection[str]) -> dict[str, Group]:
+        """Of those that are open what has come so far, as pending groups."""
+
+    async def look(self, group_ids: Collection[str]) -> Look: ...
+
+    async def take_due(self, limit: int) -> list[Group]:
+        """Closes what is over its deadline, and claims closed groups that nobody seems to be scoring; to be scored."""
+
+    async def clear(self, seconds: float) -> int:
+        """Forgets some that are older, and done with; how many. Their groups stay."""
 
 
 class Scorings(Protocol):

@@ -182,6 +182,13 @@ class Completion(Frozen):
         return self
 
     @property
+    def said(self) -> list[JsonValue]:
+        """All by which completions are told apart, as JSON."""
+        if self.text is not None:
+            return [self.text, self.finish_reason]
+        return [[message.model_dump(mode="json") for message in self.messages or ()], self.finish_reason]
+
+    @property
     def truncated(self) -> bool:
         return self.finish_reason == "length"
 

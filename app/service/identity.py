@@ -52,11 +52,4 @@ def _plain(value: JsonValue) -> JsonValue:
 def group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]) -> str:
     """The retry identity. `holder` is the lease, else the run, else empty."""
     trained = None if policy is None else [policy.model, policy.step]
-    return "group_" + digest([task, holder, trained, purpose, [_said(completion) for completion in completions]])
-
-
-def _said(completion: Completion) -> list[object]:
-    if completion.text is not None:
-        return [completion.text, completion.finish_reason]
-    messages = [message.model_dump(mode="json") for message in completion.messages or ()]
-    return [messages, completion.finish_reason]
+    return "group_" + digest([task, holder, trained, purpose, [completion.said for completion in completions]])

@@ -42,7 +42,9 @@ class StoredGroups(Groups):
         """NotFound when a group is about a task that is not stored."""
         if not groups and key is None:
             return []
-        return await self._database.write(lambda connection: _add(connection, self._database, groups, key), "groups")
+        return await self._database.write(
+            lambda connection: add_groups(connection, self._database, groups, key), "groups"
+        )
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """NotFound when one of the groups was never added."""
@@ -59,7 +61,7 @@ class StoredGroups(Groups):
         await self._database.read(lambda connection: _compare_key(connection, key))
 
 
-def _add(
+def add_groups(
     connection: Connection, database: Database, items: Sequence[GroupToStore], key: IdempotencyKey | None
 ) -> list[Group]:
     if key is not None:

@@ -17,6 +17,7 @@ from app.ports import (
     Health,
     Lorebooks,
     Outcomes,
+    Parts,
     Runs,
     Scorings,
     Sheets,
@@ -32,6 +33,7 @@ from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
 from app.store.keys import StoredKeys
 from app.store.lorebooks import StoredLorebooks
 from app.store.migration import migrate
+from app.store.parts import StoredParts
 from app.store.pass_rates import StoredOutcomes
 from app.store.runs import StoredRuns
 from app.store.scorings import StoredScorings
@@ -75,6 +77,7 @@ class Store:
         self.events: Events = StoredEvents(database)
         self.lorebooks: Lorebooks = StoredLorebooks(database)
         self.groups: Groups = StoredGroups(database)
+        self.parts: Parts = StoredParts(database)
         self.outcomes: Outcomes = StoredOutcomes(database)
         self.scorings: Scorings = StoredScorings(database)
         self.runs: Runs = StoredRuns(database)

@@ -8,6 +8,7 @@ from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, I
 from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
+import app.store.part_tables
 import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401
 from app.store.records import Record, table_of

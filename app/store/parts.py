@@ -1,0 +1,309 @@
+"""Groups whose completions do not come together, kept until they are whole or their time is up."""
+
+import secrets
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, RowMapping, and_, delete, func, or_, select, update
+
+from app.domain.groups import Group
+from app.domain.parts import Cohort, Look, Member, Misfit, Seat, Windows
+from app.domain.tasks import Completion
+from app.ports import Parts
+from app.prompts import digest
+from app.store.cohorts import CLAIM_SECONDS, SECOND, apart, close, load, lock, open_cohort, opened, restored, seat
+from app.store.database import Database
+from app.store.group_rows import load_groups
+from app.store.part_tables import part_members, parts
+from app.store.payloads import findable
+from app.store.tables import groups
+
+HELD_SECONDS: Final = 15.0
+"""A holder that has not said for so long that it waits is gone. Only where replicas share a database: on SQLite they
+are gone when the service starts."""
+CLEARED_AT_ONCE: Final = 500
+"""Cohorts."""
+
+
+class StoredParts(Parts):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def arrive(self, cohort: Cohort, group_id: str, members: Sequence[Member], seconds: float) -> Seat | Misfit:
+        return await self._database.write(
+            lambda connection: _arrive(connection, self._database, cohort, group_id, members, seconds), _order(cohort)
+        )
+
+    async def take(self, cohort: Cohort, completion: Completion, seconds: float, windows: Windows) -> Seat:
+        return await self._database.write(
+            lambda connection: _take(connection, self._database, cohort, completion, seconds, windows), _order(cohort)
+        )
+
+    async def settle(self, held: Seat, *, answered: bool) -> None:
+        await self._database.write(lambda connection: _settle(connection, self._database, held, answered), "parts")
+
+    async def keep(self, held: Collection[Seat], scoring: Collection[str]) -> None:
+        await self._database.write(lambda connection: _keep(connection, self._database, held, scoring), "parts")
+
+    async def forget_holders(self) -> None:
+        if not self._database.postgres:
+            await self._database.write(lambda connection: _forget_holders(connection, self._database), "parts")
+
+    async def opened(self, group_ids: Collection[str]) -> dict[str, Group]:
+        wanted = findable(group_ids)
+        return await self._database.read(lambda connection: opened(connection, wanted)) if wanted else {}
+
+    async def look(self, group_ids: Collection[str]) -> Look:
+        return await self._database.read(lambda connection: _look(connection, self._database, group_ids))
+
+    async def take_due(self, limit: int) -> list[Group]:
+        return await self._database.write(lambda connection: _take_due(connection, self._database, limit), "parts")
+
+    async def clear(self, seconds: float) -> int:
+        return await self._database.write(lambda connection: _clear(connection, self._database, seconds), "parts")
+
+
+def _order(cohort: Cohort) -> str:
+    return f"parts {cohort.scope}"
+
+
+def _arrive(
+    connection: Connection,
+    database: Database,
+    cohort: Cohort,
+    group_id: str,
+    members: Sequence[Member],
+    seconds: float,
+) -> Seat | Misfit:
+    lock(connection, database, cohort.scope)
+    now = database.now(connection)
+    here = select(parts).where(parts.c.group_id == group_id).with_for_update()
+    row = connection.execute(here).mappings().one_or_none() or restored(connection, cohort, group_id, now)
+    if row is None:
+        row = open_cohort(connection, cohort, group_id, 0, now, seconds)
+    if row["size"] != cohort.size:
+        return Misfit("part.size", f"the group under this key has {row['size']} completions")
+    places = tuple(member.place for member in members)
+    known = _known(connection, group_id, places)
+    if any(known[one.place]["said"] != digest(one.completion.said) for one in members if one.place in known):
+        return Misfit("part.index", "another completion has this place in the group")
+    fresh = [member for member in members if member.place not in known]
+    begun = [] if row["state"] == "closed" or row["deadline"] > now else [close(connection, database, row, now)]
+    if row["state"] == "closed" or begun:
+        return _to_the_closed(connection, database, row, places, known, fresh, begun, now)
+    if fresh:
+        seat(connection, row, fresh, now)
+        if _count(connection, group_id) == row["size"]:
+            begun = [close(connection, database, row, now)]
+    return Seat(group_id, group_id, places, open=not begun, begun=tuple(begun))
+
+
+def _to_the_closed(
+    connection: Connection,
+    database: Database,
+    row: RowMapping,
+    places: tuple[int, ...],
+    known: dict[int, RowMapping],
+    fresh: Sequence[Member],
+    begun: list[Group],
+    now: int,
+) -> Seat | Misfit:
+    cohort_id = row["group_id"]
+    homes = {member["own_group"] or cohort_id for member in known.values()}
+    if len(homes) + bool(fresh) > 1:
+        return Misfit("part.index", "some of these places came in another piece, and the group is closed")
+    if homes:
+        return Seat(cohort_id, homes.pop(), places, open=False, begun=tuple(begun))
+    own = "group_" + digest([cohort_id, "late", [[one.place, one.completion.said] for one in fresh]])
+    begun.append(apart(connection, database, row, fresh, own, now))
+    seat(connection, row, fresh, now, own_group=own)
+    return Seat(cohort_id, own, places, open=False, begun=tuple(begun))
+
+
+def _known(connection: Connection, group_id: str, places: Collection[int]) -> dict[int, RowMapping]:
+    statement = select(part_members).where(part_members.c.group_id == group_id, part_members.c.place.in_(places))
+    return {row["place"]: row for row in connection.execute(statement).mappings()}
+
+
+def _count(connection: Connection, group_id: str, *, late: bool = False) -> int:
+    own = part_members.c.own_group.is_not(None) if late else part_members.c.own_group.is_(None)
+    statement = select(func.count()).select_from(part_members).where(part_members.c.group_id == group_id, own)
+    return connection.execute(statement).scalar_one()
+
+
+def _take(
+    connection: Connection,
+    database: Database,
+    cohort: Cohort,
+    completion: Completion,
+    seconds: float,
+    windows: Windows,
+) -> Seat:
+    lock(connection, database, cohort.scope)
+    now = database.now(connection)
+    held_until = now + round(HELD_SECONDS * SECOND)
+    newest = _newest(connection, cohort)
+    begun: list[Group] = []
+    if newest is not None and newest["state"] == "open" and newest["deadline"] <= now:
+        begun.append(close(connection, database, newest, now))
+        newest = load(connection, newest["group_id"])
+    left = _left(connection, database, cohort, completion, now, windows.retry)
+    if left is not None:
+        return _again(connection, left, held_until, begun)
+    own = None
+    if newest is not None and newest["state"] == "closed" and _awaits(connection, newest, now, windows.late):
+        own = _fresh_id()
+        member = Member(place=_next(connection, newest), completion=completion)
+        begun.append(apart(connection, database, newest, [member], own, now))
+    elif newest is None or newest["state"] == "closed":
+        generation = 0 if newest is None else newest["generation"] + 1
+        newest = open_cohort(connection, cohort, _fresh_id(), generation, now, seconds)
+        member = Member(place=0, completion=completion)
+    else:
+        member = Member(place=_next(connection, newest), completion=completion)
+    holder = seat(connection, newest, [member], now, held_until=held_until, own_group=own)
+    if own is None and member.place + 1 == newest["size"]:
+        begun.append(close(connection, database, newest, now))
+    here = newest["group_id"]
+    still_open = own is None and here not in {group.group_id for group in begun}
+    return Seat(here, own or here, (member.place,), open=still_open, holder=holder, begun=tuple(begun))
+
+
+def _fresh_id() -> str:
+    return f"group_{secrets.token_hex(16)}"
+
+
+def _newest(connection: Connection, cohort: Cohort) -> RowMapping | None:
+    statement = (
+        select(parts)
+        .where(parts.c.scope == cohort.scope)
+        .order_by(parts.c.generation.desc())
+        .limit(1)
+        .with_for_update()
+    )
+    return connection.execute(statement).mappings().one_or_none()
+
+
+def _left(
+    connection: Connection, database: Database, cohort: Cohort, completion: Completion, now: int, seconds: float
+) -> RowMapping | None:
+    """An equal member whose holder has left, the newest first: it asks again."""
+    gone = part_members.c.state == "left"
+    if database.postgres:
+        gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= now))
+    statement = (
+        select(part_members)
+        .where(
+            part_members.c.scope == cohort.scope,
+            part_members.c.said == digest(completion.said),
+            part_members.c.state != "answered",
+            gone,
+            part_members.c.held_until > now - round(seconds * SECOND),
+        )
+        .order_by(part_members.c.held_until.desc())
+        .limit(1)
+    )
+    return connection.execute(statement).mappings().one_or_none()
+
+
+def _again(connection: Connection, member: RowMapping, held_until: int, begun: list[Group]) -> Seat:
+    holder = secrets.token_hex(8)
+    connection.execute(
+        update(part_members).where(*_is(member)).values(state="held", holder=holder, held_until=held_until)
+    )
+    cohort_id, own = member["group_id"], member["own_group"]
+    still_open = own is None and load(connection, cohort_id)["state"] == "open"
+    return Seat(cohort_id, own or cohort_id, (member["place"],), open=still_open, holder=holder, begun=tuple(begun))
+
+
+def _is(member: RowMapping) -> tuple[Any, ...]:
+    return part_members.c.group_id == member["group_id"], part_members.c.place == member["place"]
+
+
+def _awaits(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
+    """Whether one that was missing when it was closed may still come."""
+    if not row["missing"] or row["closed_at"] <= now - round(seconds * SECOND):
+        return False
+    missing: int = row["missing"]
+    return _count(connection, row["group_id"], late=True) < missing
+
+
+def _next(connection: Connection, row: RowMapping) -> int:
+    last = select(func.max(part_members.c.place)).where(part_members.c.group_id == row["group_id"])
+    place = connection.execute(last).scalar()
+    return 0 if place is None else int(place) + 1
+
+
+def _settle(connection: Connection, database: Database, held: Seat, answered: bool) -> None:
+    mine = (
+        part_members.c.group_id == held.cohort_id,
+        part_members.c.place == held.places[0],
+        part_members.c.holder == held.holder,
+    )
+    values = {"state": "answered" if answered else "left", "held_until": database.now(connection)}
+    connection.execute(update(part_members).where(*mine).values(values))
+
+
+def _keep(connection: Connection, database: Database, held: Collection[Seat], scoring: Collection[str]) -> None:
+    now = database.now(connection)
+    if database.postgres:
+        for one in sorted(held, key=lambda seat: (seat.cohort_id, seat.places)):
+            mine = (
+                part_members.c.group_id == one.cohort_id,
+                part_members.c.place == one.places[0],
+                part_members.c.holder == one.holder,
+                part_members.c.state == "held",
+            )
+            until = now + round(HELD_SECONDS * SECOND)
+            connection.execute(update(part_members).where(*mine).values(held_until=until))
+    for group_id in sorted(scoring):
+        claimed = parts.c.group_id == group_id, parts.c.state == "closed", parts.c.due.is_not(None)
+        connection.execute(update(parts).where(*claimed).values(due=now + round(CLAIM_SECONDS * SECOND)))
+
+
+def _forget_holders(connection: Connection, database: Database) -> None:
+    values = {"state": "left", "held_until": database.now(connection)}
+    connection.execute(update(part_members).where(part_members.c.state == "held").values(values))
+
+
+def _look(connection: Connection, database: Database, group_ids: Collection[str]) -> Look:
+    done = select(groups.c.group_id).where(groups.c.group_id.in_(group_ids), groups.c.outcome != "pending")
+    ended = frozenset(connection.execute(done).scalars()) if group_ids else frozenset()
+    due = select(parts.c.group_id).where(parts.c.due <= database.now(connection)).limit(1)
+    return Look(ended=ended, due=connection.execute(due).first() is not None)
+
+
+def _take_due(connection: Connection, database: Database, limit: int) -> list[Group]:
+    now = database.now(connection)
+    statement = (
+        select(parts).where(parts.c.due <= now).order_by(parts.c.due).limit(limit).with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(statement).mappings().all()
+    taken = [close(connection, database, row, now) for row in rows if row["state"] == "open"]
+    claimed = now + round(CLAIM_SECONDS * SECOND)
+    for row in rows:
+        if row["state"] == "closed":
+            pending = _pending(connection, row["group_id"])
+            due = claimed if pending else None
+            connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due=due))
+            taken += pending
+    return taken
+
+
+def _pending(connection: Connection, cohort_id: str) -> list[Group]:
+    """Of a cohort's group, and of those that came late, whatever still waits for its scores."""
+    own = select(part_members.c.own_group).where(
+        part_members.c.group_id == cohort_id, part_members.c.own_group.is_not(None)
+    )
+    here = [cohort_id, *dict.fromkeys(connection.execute(own).scalars())]
+    return load_groups(connection, groups.c.group_id.in_(here) & (groups.c.outcome == "pending"))
+
+
+def _clear(connection: Connection, database: Database, seconds: float) -> int:
+    before = database.now(connection) - round(seconds * SECOND)
+    old = select(parts.c.group_id).where(parts.c.created_at < before, parts.c.due.is_(None)).limit(CLEARED_AT_ONCE)
+    group_ids = list(connection.execute(old).scalars())
+    if group_ids:
+        connection.execute(delete(part_members).where(part_members.c.group_id.in_(group_ids)))
+        connection.execute(delete(parts).where(parts.c.group_id.in_(group_ids)))
+    return len(group_ids)
