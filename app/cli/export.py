@@ -1,23 +1,20 @@
 """`atropos-envs export`: training data out of a running gateway, into a file."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import httpx
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from app.cli.address import own_address
 from app.cli.asking import told
-from app.domain.exports import ExportRequest, Format, Shape
+from app.cli.data_files import console, format_of, half_done, stop
+from app.domain.exports import ExportRequest, Shape
 from app.domain.runs import Purpose
 
-console = Console(stderr=True)
 READ_SECONDS = 120.0
 """Until the next piece: a filter that few groups pass makes the gateway look for long."""
 
@@ -53,42 +50,26 @@ def export(
     given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
     try:
         wanted = ExportRequest.model_validate(
-            {**given, "format": _format(file), **_with_zone(since=since, until=until)}
+            {**given, "format": format_of(file), **_with_zone(since=since, until=until)}
         )
     except ValidationError as error:
-        _stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()))
+        stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()))
     url = (url or own_address()).rstrip("/")
     try:
         if file.exists() and not force:
-            _stop(f"{file} exists; --force replaces it")
-        with _half_done(file) as part:
+            stop(f"{file} exists; --force replaces it")
+        with half_done(file) as part:
             size = _fetched(url, api_key, wanted, part)
             part.replace(file)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        _stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
+        stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
     except OSError as error:
-        _stop(f"{file} cannot be written: {error.strerror}")
-    console.print(f"{file}: {size:,} bytes", highlight=False, markup=False)
-
-
-def _format(file: Path) -> Format:
-    if file.suffix not in (".jsonl", ".parquet"):
-        _stop(f"{file}: its name must end in .jsonl or .parquet")
-    return "jsonl" if file.suffix == ".jsonl" else "parquet"
+        stop(f"{file} cannot be written: {error.strerror}")
+    console.print(f"{file}: {size:,} bytes", highlight=False, markup=False, soft_wrap=True)
 
 
 def _with_zone(**moments: datetime | None) -> dict[str, datetime]:
     return {name: moment.replace(tzinfo=moment.tzinfo or UTC) for name, moment in moments.items() if moment is not None}
-
-
-@contextmanager
-def _half_done(file: Path) -> Iterator[Path]:
-    """Gone again unless it was put in the file's place."""
-    part = file.with_name(f"{file.name}.part")
-    try:
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
@@ -102,7 +83,7 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
     ):
         if reply.is_error:
             reply.read()
-            _stop(f"{url}/export answers {reply.status_code}: {told(reply)}")
+            stop(f"{url}/export answers {reply.status_code}: {told(reply)}")
         bar = progress.add_task("", total=None)
         with part.open("wb") as written:
             try:
@@ -110,10 +91,5 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
                     written.write(piece)
                     progress.update(bar, advance=len(piece))
             except httpx.HTTPError as error:
-                _stop(f"{url} broke off after {written.tell():,} bytes, so no file was written: {error}")
+                stop(f"{url} broke off after {written.tell():,} bytes, so no file was written: {error}")
             return written.tell()
-
-
-def _stop(message: str) -> NoReturn:
-    console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(1)

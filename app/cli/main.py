@@ -18,6 +18,7 @@ from app.cli.process.command import process
 from app.cli.rescore import rescore
 from app.cli.rlaif import rlaif
 from app.cli.sheets import sheets
+from app.cli.tasks import tasks
 from app.cli.worlds import worlds
 from app.errors import GatewayError
 from app.main import VERSION, create_app
@@ -37,6 +38,7 @@ cli.command()(demo)
 cli.command()(export)
 cli.command()(process)
 cli.command()(rescore)
+cli.command()(tasks)
 cli.add_typer(envs, name="envs")
 cli.add_typer(sheets, name="sheets")
 cli.add_typer(worlds, name="worlds")
@@ -69,6 +71,10 @@ def serve(
         access_log=settings.log_level == "debug",
         server_header=False,
         timeout_graceful_shutdown=20,
+        ws="websockets-sansio",
+        ws_max_size=settings.max_body_bytes,
+        ws_per_message_deflate=False,  # as request bodies: a few kilobytes could become gigabytes
+        ws_ping_timeout=None,  # a client may learn for minutes, and answer nothing meanwhile
     )
     uvicorn.Server(config).run(_sockets(settings))
 

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from app.domain.exports import StoredGroup
 from app.domain.groups import Rollout
-from app.domain.tasks import Message
+from app.domain.tasks import Message, ToolSpec
 from app.domain.values import FiniteNumber, Frozen, is_encodable
 from app.prompts import canonical_json
 
@@ -205,7 +205,11 @@ def prompt_of(stored: StoredGroup) -> tuple[Said, ...]:
 
 
 def tools_of(stored: StoredGroup) -> str:
-    return canonical_json([tool.model_dump(mode="json") for tool in stored.task.prompt.tools])
+    return specified(stored.task.prompt.tools)
+
+
+def specified(tools: Iterable[ToolSpec]) -> str:
+    return canonical_json([tool.model_dump(mode="json") for tool in tools])
 
 
 def completion_of(rollout: Rollout) -> tuple[Said, ...]:

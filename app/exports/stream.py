@@ -37,7 +37,7 @@ async def exported(
 ) -> AsyncIterator[bytes]:
     """A file in pieces, oldest groups first, up to the one numbered `last`. `not_for_training` are judges whose scores
     are left out unless the request asks for them."""
-    encoder = await asyncio.to_thread(_encoder, wanted)
+    encoder = await asyncio.to_thread(encoder_of, wanted.format, _row(wanted))
     choice = Choice(wanted, not_for_training)
     after = 0
     while page := await exports.page(wanted, after, last, PAGE):
@@ -53,10 +53,14 @@ def _piece(encoder: Encoder, choice: "Choice", page: Sequence[StoredGroup]) -> b
     return encoder.add(rows) if rows else b""
 
 
-def _encoder(wanted: ExportRequest) -> Encoder:
-    if wanted.format == "jsonl":
+def _row(wanted: ExportRequest) -> type[BaseModel]:
+    return PrivateRow if wanted.private and wanted.shape == "rollouts" else _ROWS[wanted.shape]
+
+
+def encoder_of(form: Format, row: type[BaseModel]) -> Encoder:
+    """For rows of this class."""
+    if form == "jsonl":
         return LinesEncoder()
-    row = PrivateRow if wanted.private and wanted.shape == "rollouts" else _ROWS[wanted.shape]
     made: Encoder = import_module("app.exports.parquet").ParquetEncoder(row)
     return made
 

@@ -53,7 +53,7 @@ def members(env: str | None, mix: str | None, split: Split, params: str | None) 
     if (env is None) == (mix is None):
         raise ValueError("give either --env or --mix")
     if mix is None:
-        return (_member("--env", str(env), "1", split, _params(params)),)
+        return (_member("--env", str(env), "1", split, params_of(params)),)
     if params is not None:
         raise ValueError("--params goes with --env; members of a mixture have their defaults")
     parts = [part.strip().partition("=") for part in mix.split(",") if part.strip()]
@@ -77,7 +77,8 @@ def _member(option: str, name: str, weight: str, split: Split, params: dict[str,
         raise ValueError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
 
 
-def _params(text: str | None) -> dict[str, JsonValue]:
+def params_of(text: str | None) -> dict[str, JsonValue]:
+    """Of an environment, as an option says them: a JSON object."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:

@@ -1,0 +1,34 @@
+"""Files of training data that commands write: whole or not at all."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+from app.domain.exports import Format
+
+console = Console(stderr=True)
+
+
+def format_of(file: Path) -> Format:
+    if file.suffix not in (".jsonl", ".parquet"):
+        stop(f"{file}: its name must end in .jsonl or .parquet")
+    return "jsonl" if file.suffix == ".jsonl" else "parquet"
+
+
+@contextmanager
+def half_done(file: Path) -> Iterator[Path]:
+    """Gone again unless it was put in the file's place."""
+    part = file.with_name(f"{file.name}.part")
+    try:
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def stop(message: str) -> NoReturn:
+    console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(1)

@@ -1,0 +1,117 @@
+"""`atropos-envs tasks`: an environment's tasks as the prompt data set of a trainer that wants a file."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import typer
+from pydantic import JsonValue
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from app.cli.address import own_address
+from app.cli.asking import AskedGateway
+from app.cli.data_files import console, format_of, half_done, stop
+from app.cli.process.plan import params_of
+from app.domain.values import Split
+from app.errors import EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound
+from app.exports.prompts import ROWS, Trainer, prompt_row
+from app.exports.stream import Encoder, encoder_of
+
+ENDLESS: Final = 1_000
+"""Rows of a split without an end, when nobody says how many."""
+A_BATCH: Final = 256
+WHOLE_EPISODES: Final[frozenset[Trainer]] = frozenset({"trl"})
+"""Trainers that can play a task over several turns; the others send one reply."""
+
+
+def tasks(
+    file: Annotated[Path, typer.Argument(help="To write; .jsonl or .parquet says the format.")],
+    env: Annotated[str, typer.Option(help="The environment.")],
+    trainer: Annotated[Trainer, typer.Option("--for", help="Whose columns.")] = "trl",
+    split: Annotated[Split, typer.Option(help="Of the tasks.")] = "train",
+    params: Annotated[str, typer.Option(help="Of the environment, a JSON object.")] = "{}",
+    count: Annotated[
+        int | None, typer.Option(min=1, help="Rows.", show_default="the split, or 1,000 of one without an end")
+    ] = None,
+    first: Annotated[int, typer.Option(min=0, help="The place in the split to begin at.")] = 0,
+    run: Annotated[str | None, typer.Option(help="The run whose retrieved contexts they have.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
+    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+) -> None:
+    """Write an environment's tasks as prompts, each with the id that its answer is scored under. Nothing is leased; the
+    same command writes the same file. It is there when it is whole, and not before."""
+    form = format_of(file)
+    if file.exists() and not force:
+        stop(f"{file} exists; --force replaces it")
+    try:
+        wanted = Wanted(trainer, env, split, params_of(params), run, first, count)
+        with half_done(file) as part:
+            encoder = encoder_of(form, ROWS[trainer])
+            rows = asyncio.run(_written(part, encoder, url or own_address(), api_key, wanted))
+            part.replace(file)
+    except ValueError as error:
+        stop(str(error))
+    except GatewayError as error:
+        stop(error.detail)
+    except OSError as error:
+        stop(f"{file} cannot be written: {error.strerror}")
+    console.print(f"{file}: {rows:,} tasks of {env}", highlight=False, markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    trainer: Trainer
+    environment: str
+    split: Split
+    params: dict[str, JsonValue]
+    run: str | None
+    first: int
+    count: int | None
+
+    def ask(self, batch_size: int, cursor: int) -> dict[str, JsonValue]:
+        """The body of `next-batch`."""
+        said: dict[str, JsonValue] = {"split": self.split, "params": self.params, "run": self.run}
+        return {**said, "batch_size": batch_size, "cursor": cursor}
+
+
+async def _written(part: Path, encoder: Encoder, url: str, api_key: str, wanted: Wanted) -> int:
+    """Number of rows."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        gateway = AskedGateway(client)
+        count = await _count(gateway, wanted)
+        with part.open("wb") as file, Progress(*columns, console=console, transient=True) as progress:
+            bar = progress.add_task("", total=count)
+            written = 0
+            while written < count:
+                cursor = wanted.first + written
+                ask = wanted.ask(min(A_BATCH, count - written), cursor)
+                batch = await gateway.next_batch(ask, wanted.environment)
+                places = enumerate(batch.tasks, start=cursor)
+                file.write(encoder.add([prompt_row(wanted.trainer, task, wanted.split, at) for at, task in places]))
+                written += len(batch.tasks)
+                progress.update(bar, completed=written)
+                if batch.exhausted or not batch.tasks:
+                    break
+            file.write(encoder.end())
+    return written
+
+
+async def _count(gateway: AskedGateway, wanted: Wanted) -> int:
+    """How many rows there will be at most. An error of the service's when there can be none."""
+    environments = {one.name: one for one in (await gateway.environments()).environments}
+    found = environments.get(wanted.environment)
+    if found is None:
+        raise NotFound(f"there is no environment {wanted.environment!r}; there are: {', '.join(sorted(environments))}")
+    if not found.available:
+        raise EnvironmentUnavailable(f"{found.name} is not available: {found.reason}")
+    if found.multi_turn and wanted.trainer not in WHOLE_EPISODES:
+        raise InvalidRequest(
+            f"{found.name} is played over several turns; what is made for {wanted.trainer} replies once"
+        )
+    size = next((split.size for split in found.splits if split.name == wanted.split), None)
+    return wanted.count or size or ENDLESS

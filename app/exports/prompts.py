@@ -1,0 +1,106 @@
+"""Tasks as rows of a prompt data set, in the columns that each trainer reads.
+
+Never the answer: what the trainer gives back to be scored names the task.
+"""
+
+from typing import Final, Literal
+
+from app.domain.values import Frozen, Split
+from app.errors import InvalidRequest
+from app.exports.rows import Said, said, specified
+from app.service.requests import HandedOut
+
+Trainer = Literal["trl", "openrlhf", "slime", "verl"]
+
+
+class TrlPrompt(Frozen):
+    """For `GRPOTrainer`, which hands the other columns to its reward functions."""
+
+    prompt: tuple[Said, ...]
+    task_id: str
+    environment: str
+    tools: str
+    """OpenAI's tool specifications as JSON, a text; `[]` without any."""
+
+
+class OpenRlhfPrompt(Frozen):
+    """For `--data.input_key prompt --data.label_key label --data.apply_chat_template`."""
+
+    prompt: tuple[Said, ...]
+    label: str
+    """The task's id."""
+
+
+class SlimeLabel(Frozen):
+    task_id: str
+
+
+class SlimePrompt(Frozen):
+    """For `--input-key prompt --label-key label --tool-key tools --apply-chat-template`."""
+
+    prompt: tuple[Said, ...]
+    label: SlimeLabel
+    tools: str
+
+
+class VerlReward(Frozen):
+    style: str = "rule"
+    ground_truth: str
+    """The task's id: what `compute_score` is given."""
+
+
+class VerlExtra(Frozen):
+    split: str
+    index: int
+    environment: str
+
+
+class VerlPrompt(Frozen):
+    """The columns of verl's own data preparation."""
+
+    data_source: str
+    """The environment's name."""
+    prompt: tuple[Said, ...]
+    ability: str
+    reward_model: VerlReward
+    extra_info: VerlExtra
+
+
+PromptRow = TrlPrompt | OpenRlhfPrompt | SlimePrompt | VerlPrompt
+
+ROWS: Final[dict[Trainer, type[PromptRow]]] = {
+    "trl": TrlPrompt,
+    "openrlhf": OpenRlhfPrompt,
+    "slime": SlimePrompt,
+    "verl": VerlPrompt,
+}
+
+
+WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime"})
+"""Those whose rows can hold the tools that a task offers beside its prompt."""
+
+
+def prompt_row(trainer: Trainer, task: HandedOut, split: Split, index: int) -> PromptRow:
+    """InvalidRequest when the task offers tools and the trainer's rows cannot hold them."""
+    if task.tools and trainer not in WITH_TOOLS:
+        raise InvalidRequest(
+            f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "
+            "them into the prompt (in tool_calling: tool_format)"
+        )
+    prompt = said(task.messages)
+    tools = specified(task.tools)
+    match trainer:
+        case "trl":
+            return TrlPrompt(prompt=prompt, task_id=task.task_id, environment=task.environment, tools=tools)
+        case "openrlhf":
+            return OpenRlhfPrompt(prompt=prompt, label=task.task_id)
+        case "slime":
+            return SlimePrompt(prompt=prompt, label=SlimeLabel(task_id=task.task_id), tools=tools)
+        case "verl":
+            return VerlPrompt(
+                data_source=task.environment,
+                prompt=prompt,
+                ability=task.environment,
+                reward_model=VerlReward(ground_truth=task.task_id),
+                extra_info=VerlExtra(split=split, index=index, environment=task.environment),
+            )
