@@ -1,7 +1,8 @@
-"""Where commands look for a gateway when nobody says where."""
+"""Where commands look for a gateway when nobody says where, and the keys they show."""
 
 import typer
 
+from app.policies.server import bearer
 from app.settings import read_settings
 from app.web.origins import is_loopback
 
@@ -16,3 +17,11 @@ def own_address() -> str:
         raise typer.BadParameter(str(error)) from error
     near = is_loopback(settings.host) or settings.host in _EVERYWHERE
     return f"http://{'127.0.0.1' if near else settings.host}:{settings.port}"
+
+
+def policy_headers(variable: str | None) -> dict[str, str]:
+    """With the key that stands in this variable. ValueError when it is not set."""
+    key = None if variable is None else read_settings().secret(variable)
+    if variable is not None and key is None:
+        raise ValueError(f"--api-key-env names {variable}, which is not set")
+    return bearer(key)

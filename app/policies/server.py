@@ -1,7 +1,7 @@
 """Any server that speaks OpenAI's chat completions."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -24,6 +24,8 @@ class Sampling:
     temperature: float = 1.0
     max_tokens: int = 512
     top_p: float | None = None
+    extra: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Sent with every request; null takes away what would be sent otherwise."""
 
     @property
     def shortest(self) -> "Sampling":
@@ -32,7 +34,8 @@ class Sampling:
     @property
     def parameters(self) -> dict[str, JsonValue]:
         nucleus: dict[str, JsonValue] = {} if self.top_p is None else {"top_p": self.top_p}
-        return {"temperature": self.temperature, "max_tokens": self.max_tokens, **nucleus}
+        sent = {"temperature": self.temperature, "max_tokens": self.max_tokens, **nucleus, **self.extra}
+        return {name: value for name, value in sent.items() if value is not None}
 
 
 DEFAULT_SAMPLING: Final = Sampling()
@@ -53,7 +56,9 @@ class InferenceServer:
     def base(self) -> str:
         return self.base_url.rstrip("/")
 
-    async def ask(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1) -> Answer:
+    async def ask(
+        self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
+    ) -> Answer:
         """At least one message of the model, `count` where the server can do that. Unavailable when it does not answer
         or passes; RequestRefused, of the kind of its status, when it will never answer this."""
         body: dict[str, JsonValue] = {
@@ -67,6 +72,8 @@ class InferenceServer:
             body["tools"] = [tool.model_dump(mode="json") for tool in tools]
         if count > 1:
             body["n"] = count
+        if seed is not None:
+            body["seed"] = seed
         try:
             async with self.line:
                 reply = await self.client.post(f"{self.base}/chat/completions", json=body)

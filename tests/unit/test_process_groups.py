@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from app.cli.prices import Prices
 from app.cli.process.groups import GroupLine, Sample, group_line
-from app.cli.process.meter import Meter, Prices
+from app.cli.process.meter import Meter
 from app.cli.process.outputs import opened_file
 from app.cli.process.plan import members
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall

@@ -7,8 +7,8 @@ from typing import Final
 import httpx
 from pydantic import BaseModel, JsonValue
 
+from app.cli.patience import Patience
 from app.cli.process.groups import GroupLine
-from app.cli.process.patience import Patience
 from app.errors import InvalidRequest, Unavailable
 
 TRAINER: Final = "the Atropos API"

@@ -8,16 +8,15 @@ import httpx
 import typer
 from rich.console import Console
 
-from app.cli.address import own_address
+from app.cli.address import own_address, policy_headers
+from app.cli.prices import Prices
 from app.cli.process.journal import opened_journal
-from app.cli.process.meter import Prices
 from app.cli.process.plan import Plan, Setup, To, checked_run, members
 from app.cli.process.session import Ends, Session
 from app.domain.values import Split
 from app.errors import GatewayError
-from app.policies.server import Sampling, bearer
+from app.policies.server import Sampling
 from app.policies.tokenizer import LocalTokenizer
-from app.settings import read_settings
 
 errors = Console(stderr=True)
 
@@ -112,7 +111,7 @@ def process(
                 gateway=url,
                 gateway_headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
                 policy=policy,
-                policy_headers=_policy_headers(api_key_env),
+                policy_headers=policy_headers(api_key_env),
                 atropos=atropos or f"{url.rstrip('/')}/compat/atropos",
                 out=output,
             ),
@@ -133,13 +132,6 @@ def process(
     if not ended:
         errors.print("stopped; the same command goes on from here", highlight=False)
         raise typer.Exit(130)
-
-
-def _policy_headers(variable: str | None) -> dict[str, str]:
-    key = None if variable is None else read_settings().secret(variable)
-    if variable is not None and key is None:
-        raise ValueError(f"--api-key-env names {variable}, which is not set")
-    return bearer(key)
 
 
 def _stop(words: str) -> NoReturn:

@@ -7,14 +7,15 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
 from app.cli.asking import Answered, AskedGateway
+from app.cli.patience import Patience
+from app.cli.playing import GATEWAY, LeftOut
 from app.cli.process.groups import Sample, group_line
 from app.cli.process.journal import Journal
 from app.cli.process.ledger import WRITTEN, Item, Sampled, Settled, Taken, keyed
 from app.cli.process.meter import Meter
 from app.cli.process.outputs import Output
-from app.cli.process.patience import Patience
 from app.cli.process.plan import Plan
-from app.cli.process.sampling import GATEWAY, LeftOut, Sampler
+from app.cli.process.sampling import Sampler
 from app.errors import InvalidRequest
 from app.service.requests import GroupReply
 
@@ -194,7 +195,7 @@ class Processing:
             self._parked[item.key] = item
             return
         rewards = [reward for reward in reply.rewards if reward is not None]
-        parameters = self._sampler.server.sampling.parameters
+        parameters = self._sampler.player.server.sampling.parameters
         line = await asyncio.to_thread(group_line, item.task, samples, reply.group_id, rewards, parameters)
         reason = await self._output.put(line)
         if reason is not None:

@@ -4,38 +4,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from app.cli.prices import Prices
 from app.policies.wire import Usage
-
-
-@dataclass(frozen=True)
-class Prices:
-    """US dollars per million tokens; None where nobody said."""
-
-    input: float | None = None
-    output: float | None = None
-
-    def of(self, usage: Usage) -> float | None:
-        if self.input is None or self.output is None:
-            return None
-        return (usage.prompt_tokens * self.input + usage.completion_tokens * self.output) / 1e6
 
 
 @dataclass
 class Meter:
     """Since the command was started."""
 
-    prices: Prices = Prices()
+    prices: Prices = field(default_factory=Prices)
     began: float = field(default_factory=time.monotonic)
     usage: Usage = field(default_factory=Usage)
     groups: int = 0
     rewards: int = 0
     reward_sum: float = 0.0
 
-    def asked(self, usage: Usage) -> None:
-        self.usage = Usage(
-            prompt_tokens=self.usage.prompt_tokens + usage.prompt_tokens,
-            completion_tokens=self.usage.completion_tokens + usage.completion_tokens,
-        )
+    def asked(self, usage: Usage, seconds: float = 0.0) -> None:
+        self.usage += usage
 
     def wrote(self, rewards: Sequence[float]) -> None:
         self.groups += 1

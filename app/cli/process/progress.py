@@ -9,10 +9,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from app.cli.patience import Patience
 from app.cli.process.ledger import Ledger
 from app.cli.process.loop import Processing
 from app.cli.process.meter import Meter
-from app.cli.process.patience import Patience
 
 REFRESH_SECONDS = 0.25
 

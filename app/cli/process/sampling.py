@@ -1,87 +1,38 @@
 """A task's group of completions from an inference server, with their tokens."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from app.cli.asking import AskedGateway
+from app.cli.playing import LeftOut, Player, require_model, together
 from app.cli.process.groups import Sample
-from app.cli.process.meter import Meter
-from app.cli.process.patience import Patience
-from app.domain.tasks import Message, ToolSpec, Turn
-from app.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
-from app.policies.episodes import Episode, played, single
+from app.domain.tasks import Message
+from app.errors import InvalidRequest, RequestRefused, Unavailable
+from app.policies.episodes import Episode
 from app.policies.sequences import Exchange, sequence_of
 from app.policies.server import InferenceServer
 from app.policies.tokenizer import LocalTokenizer
-from app.policies.wire import EXTENSIONS, Answer, Extension, Said
+from app.policies.wire import EXTENSIONS, Extension, Said
 from app.service.requests import HandedOut
-
-POLICY = "the policy's server"
-GATEWAY = "the gateway"
-
-T = TypeVar("T")
-
-
-class LeftOut(GatewayError):
-    """The task gives no group. `reason` is a word for the counts; `answered` says that its lease is done with."""
-
-    def __init__(self, reason: str, detail: str, *, answered: bool = False) -> None:
-        super().__init__(detail)
-        self.reason = reason
-        self.answered = answered
 
 
 @dataclass(frozen=True)
 class Sampler:
-    server: InferenceServer
-    gateway: AskedGateway
+    player: Player
     tokenizer: LocalTokenizer | None
     group_size: int
-    patience: Patience
-    meter: Meter
 
     async def sample(self, task: HandedOut) -> tuple[Sample, ...]:
         """`group_size` of them, for which it waits as long as it takes. LeftOut when a server refuses the task, or its
         tokens cannot be told; RequestRefused when everything would be refused."""
         if task.max_turns == 1:
-            episodes = [single(said) for said in await self._said(task.messages, task.tools, self.group_size)]
+            episodes = await self.player.single(task, self.group_size)
         else:
-            episodes = await together([self._played(task) for _ in range(self.group_size)])
+            episodes = await together([self.player.episode(task) for _ in range(self.group_size)])
         try:
             return await asyncio.to_thread(lambda: tuple(self._sample(task, episode) for episode in episodes))
         except ValueError as error:
             raise LeftOut("no_tokens", str(error)) from error
-
-    async def _said(self, messages: Sequence[Message], tools: Sequence[ToolSpec], count: int) -> list[Said]:
-        """Servers that know no `n` are asked again."""
-        said: list[Said] = []
-        while len(said) < count:
-            said += (await self._answer(messages, tools, count - len(said))).said
-        return said[:count]
-
-    async def _answer(self, messages: Sequence[Message], tools: Sequence[ToolSpec], count: int) -> Answer:
-        try:
-            answer = await self.patience.until_answered(POLICY, lambda: self.server.ask(messages, tools, count))
-        except InvalidRequest as error:
-            raise LeftOut("policy_refused", error.detail) from error
-        self.meter.asked(answer.usage)
-        return answer
-
-    async def _played(self, task: HandedOut) -> Episode:
-        async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Said:
-            return (await self._said(messages, tools, 1))[0]
-
-        async def step(messages: tuple[Message, ...]) -> Turn:
-            try:
-                return await self.patience.until_answered(
-                    GATEWAY, lambda: self.gateway.step(task.environment, task.task_id, messages)
-                )
-            except RequestRefused as error:
-                raise LeftOut("step_refused", error.detail) from error
-
-        return await played(task.messages, task.tools, task.max_turns, ask, step)
 
     def _sample(self, task: HandedOut, episode: Episode) -> Sample:
         spoken = zip(episode.said, episode.places, strict=True)
@@ -92,7 +43,7 @@ class Sampler:
         """What the server did not tell is made from the tokenizer; the server's log probabilities go with its own
         tokens only."""
         if self.tokenizer is None and not said.has_tokens:
-            raise ValueError(f"{self.server.base} sent no token ids, and there is no --tokenizer")
+            raise ValueError(f"{self.player.server.base} sent no token ids, and there is no --tokenizer")
         prompt, ids = said.prompt_ids, said.ids
         if self.tokenizer is not None:
             prompt = self.tokenizer.prompt(before, task.tools) if prompt is None else prompt
@@ -100,23 +51,10 @@ class Sampler:
         return Exchange(prompt or (), ids or (), said.logprobs)
 
 
-async def together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Their results in order; when one fails the others are cancelled."""
-    tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-
-
 async def able(server: InferenceServer) -> tuple[tuple[Extension, ...], Said]:
     """What the server takes beyond the standard, and what it said when asked for one token. Unavailable when it does
     not answer; RequestRefused when it refuses the plainest request, NotFound for a model that it does not have."""
-    models = await server.models()
-    if models is not None and server.model not in models:
-        known = ", ".join(sorted(models)[:20]) or "none"
-        raise InvalidRequest(f"{server.base} has no model {server.model!r}; it has: {known}", field="--model")
+    await require_model(server)
     hello = (Message(role="user", content="Hello."),)
     refused: RequestRefused | Unavailable | None = None
     for extensions in EXTENSIONS:

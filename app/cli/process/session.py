@@ -2,8 +2,7 @@
 
 import asyncio
 import contextlib
-import signal
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,16 +12,19 @@ import httpx
 from rich.console import Console
 
 from app.cli.asking import AskedGateway
+from app.cli.patience import Patience
+from app.cli.playing import Player
+from app.cli.prices import Prices
 from app.cli.process.atropos import TRAINER, AtroposApi, AtroposQueue
 from app.cli.process.journal import Journal
 from app.cli.process.ledger import Registered
 from app.cli.process.loop import Processing
-from app.cli.process.meter import Meter, Prices
+from app.cli.process.meter import Meter
 from app.cli.process.outputs import Output, opened_file
-from app.cli.process.patience import Patience
 from app.cli.process.plan import Plan
 from app.cli.process.progress import shown, summary
 from app.cli.process.sampling import Sampler, able
+from app.cli.stopping import told_to_stop
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unavailable
 from app.policies.server import InferenceServer, Sampling
 from app.policies.tokenizer import LocalTokenizer
@@ -62,7 +64,8 @@ class Session:
         async with self._clients() as (gateway, policy):
             await self._require_environments(gateway)
             server = await self._server(policy)
-            sampler = Sampler(server, gateway, self.tokenizer, self.plan.setup.group_size, patience, meter)
+            player = Player(server, gateway, patience, meter.asked)
+            sampler = Sampler(player, self.tokenizer, self.plan.setup.group_size)
             async with self._output(journal, patience, server) as output:
                 processing = Processing(self.plan, gateway, sampler, output, journal, patience, meter)
                 try:
@@ -157,7 +160,7 @@ class Session:
 
             follow = asyncio.create_task(bar.follow(processing, journal.ledger, meter, patience))
             try:
-                with _signals(stop):
+                with told_to_stop(stop):
                     await work
             except asyncio.CancelledError:
                 if not stopped:
@@ -166,17 +169,3 @@ class Session:
                 follow.cancel()
                 await follow
             return not stopped
-
-
-@contextlib.contextmanager
-def _signals(stop: Callable[[], None]) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):  # not on Windows
-            loop.add_signal_handler(number, stop)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            with contextlib.suppress(NotImplementedError):
-                loop.remove_signal_handler(number)

@@ -1,0 +1,154 @@
+"""A command's work on disk: each event is there before anything follows from it, so that no kill loses anything."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Final, Generic, Protocol, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.values import Frozen
+
+if sys.platform != "win32":
+    import fcntl
+
+SHORTEN_AFTER: Final = 64 * 1024 * 1024
+"""Bytes written since the file was last as short as it can be."""
+
+H = TypeVar("H", bound=Frozen)
+
+
+class Ledger(Protocol[H]):
+    """A fold over what happened."""
+
+    @property
+    def setup(self) -> Frozen | None:
+        """What may not change between two starts on the same journal; None before the first event."""
+
+    def apply(self, happened: H) -> None:
+        """KeyError for what cannot follow from what happened before."""
+
+    def shortest(self) -> Iterator[H]:
+        """Events that come to the same."""
+
+
+L = TypeVar("L", bound=Ledger[Any])
+
+
+class Journal(Generic[H, L]):
+    """One file of JSON lines. Only one process has it open."""
+
+    def __init__(self, path: Path, file: BinaryIO, adapter: TypeAdapter[H], ledger: L, shorten_after: int) -> None:
+        self.path = path
+        self.ledger = ledger
+        self._adapter = adapter
+        self._file = file
+        self._written = 0
+        self._shorten_after = shorten_after
+        self._turn = asyncio.Lock()
+
+    async def add(self, *happened: H) -> None:
+        """On disk when it returns."""
+        async with self._turn:
+            lines = b"".join(_line(self._adapter, one) for one in happened)
+            await asyncio.to_thread(_append, self._file, lines)
+            for one in happened:
+                self.ledger.apply(one)
+            self._written += len(lines)
+            if self._written > self._shorten_after:
+                self._shorten()
+
+    def _shorten(self) -> None:
+        """A new file in the place of the old one, under the same lock: the lock is on another file."""
+        self._file.close()
+        _rewrite(self.path, self._adapter, self.ledger)
+        self._file = self.path.open("ab")
+        self._written = 0
+
+    def close(self) -> None:
+        self._file.close()
+
+
+@contextmanager
+def journaled(
+    path: Path,
+    command: str,
+    adapter: TypeAdapter[H],
+    ledger: L,
+    setup: Frozen,
+    began: H,
+    shorten_after: int = SHORTEN_AFTER,
+) -> Iterator[Journal[H, L]]:
+    """Continued where there is one; `ledger` is empty, and `began` the first event of a new one. ValueError when the
+    file began with another setup, is no journal, or is in use."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_name(f"{path.name}.lock").open("ab") as lock:
+        _lock(lock, path)
+        _read(path, command, adapter, ledger)
+        if ledger.setup is None:
+            ledger.apply(began)
+        else:
+            _require_same(path, ledger.setup, setup)
+        _rewrite(path, adapter, ledger)
+        journal = Journal(path, path.open("ab"), adapter, ledger, shorten_after)
+        try:
+            yield journal
+        finally:
+            journal.close()
+
+
+def _lock(lock: BinaryIO, path: Path) -> None:
+    if sys.platform == "win32":
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        raise ValueError(f"{path}: another process is at work on it") from error
+
+
+def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
+    """A last line without its end was being written when the process died: nothing had followed from it."""
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                ledger.apply(adapter.validate_json(line))
+            except (ValidationError, KeyError) as error:
+                raise ValueError(f"{path}:{number}: this is no journal of `{command}`") from error
+
+
+def _require_same(path: Path, before: Frozen, now: Frozen) -> None:
+    if before == now:
+        return
+    then, today = before.model_dump(mode="json"), now.model_dump(mode="json")
+    differing = ", ".join(f"{name} was {then[name]}" for name in then if then[name] != today[name])
+    raise ValueError(f"{path} began otherwise ({differing}): give another --out, or the same options")
+
+
+def _rewrite(path: Path, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("wb") as file:
+        for one in ledger.shortest():
+            file.write(_line(adapter, one))
+        _sync(file)
+    fresh.replace(path)
+
+
+def _line(adapter: TypeAdapter[H], happened: H) -> bytes:
+    return adapter.dump_json(happened) + b"\n"
+
+
+def _append(file: BinaryIO, lines: bytes) -> None:
+    file.write(lines)
+    _sync(file)
+
+
+def _sync(file: BinaryIO) -> None:
+    file.flush()
+    os.fsync(file.fileno())

@@ -1,0 +1,18 @@
+"""What a model's tokens cost."""
+
+from dataclasses import dataclass
+
+from app.policies.wire import Usage
+
+
+@dataclass(frozen=True)
+class Prices:
+    """US dollars per million tokens; None where nobody said."""
+
+    input: float | None = None
+    output: float | None = None
+
+    def of(self, usage: Usage) -> float | None:
+        if self.input is None or self.output is None:
+            return None
+        return (usage.prompt_tokens * self.input + usage.completion_tokens * self.output) / 1e6
