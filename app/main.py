@@ -26,6 +26,9 @@ from app.compat.atropos.desk import Desk
 from app.compat.atropos.posting import posting_routes
 from app.compat.atropos.root import AtRoot
 from app.compat.atropos.routes import atropos_router
+from app.compat.one_sample.desk import RewardDesk
+from app.compat.openrlhf import openrlhf_router
+from app.compat.slime import slime_router
 from app.configured import panels_of, retriever_of
 from app.discovery import discover
 from app.envs.npc_arena import NpcArena
@@ -133,6 +136,9 @@ def create_app(
     atropos = Desk(store.trajectories, observer, clock or _now)
     service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
     service.include_router(atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
+    rewards = RewardDesk(gateway.parts, gateway.catalogue, settings.compat.unscored_reward, observer.told_unscored)
+    service.include_router(openrlhf_router(rewards))
+    service.include_router(slime_router(rewards))
     names = tuple(gateway.catalogue.classes)
     characters = partial(characters_of, gateway)
     pages = WorldPages(gateway.worlds, characters)

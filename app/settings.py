@@ -148,6 +148,17 @@ class ProgramSettings(_Section):
     default."""
 
 
+class CompatSettings(_Section):
+    unscored_reward: Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)] | None = None
+    """The number that trainers are told where there is no score and their contract has no word for that (OpenRLHF,
+    slime). Without one they are answered 503 and ask again. A number is trained on as if it had been judged: each is
+    counted, and the log says at start that one is set."""
+    openenv_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
+    """Web sockets of OpenEnv's clients at most; further ones are refused with CAPACITY_REACHED."""
+    openenv_idle_seconds: Positive = 1800.0
+    """A client that sends nothing for so long is disconnected. Trainers keep their connections while they learn."""
+
+
 class Settings(BaseSettings):
     """Frozen after start."""
 
@@ -208,6 +219,8 @@ class Settings(BaseSettings):
     """Per environment: which judges score it, and how."""
     rag: RagSettings = RagSettings()
     """What is retrieved into prompts, and from where."""
+    compat: CompatSettings = CompatSettings()
+    """Doors for other trainers."""
 
     @model_validator(mode="after")
     def _ports_differ(self) -> Self:

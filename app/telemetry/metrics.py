@@ -106,6 +106,17 @@ class PrometheusObserver:
         self._trajectory_batches = self._counter(
             "atropos_batches", "Batches asked for: handed, again, not_yet or no_trainer.", "outcome"
         )
+        self._untold = self._counter(
+            "compat_unscored",
+            "Answers to trainers whose contract has no word for no score: an error, or the number that is set.",
+            "contract",
+            "env",
+            "reason",
+            "told",
+        )
+        self._openenv = Gauge(
+            "openenv_sessions", "Web sockets of OpenEnv's clients.", namespace=PREFIX, registry=self.registry
+        )
         self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
         self._http_seconds = self._histogram(
             "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
@@ -188,6 +199,15 @@ class PrometheusObserver:
     def batch_asked(self, outcome: str) -> None:
         """`outcome` is a word of `app.compat.atropos.desk`."""
         self._trajectory_batches.labels(outcome).inc()
+
+    def told_unscored(self, contract: str, environment: str, reason: str, told: str) -> None:
+        """`reason` is one of `app.domain.scores.Reason` or `pending`; `told` is `error`, `number` or
+        `null`."""
+        self._untold.labels(contract, self._known(environment), reason, told).inc()
+
+    def watch_openenv(self, sessions: Callable[[], int]) -> None:
+        """`sessions` is asked at every scrape, from another thread."""
+        self._openenv.set_function(lambda: float(sessions()))
 
     def requested(self, route: str, method: str, status: int, seconds: float) -> None:
         """`route` is a template such as `/envs/{env}/score`."""

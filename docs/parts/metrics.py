@@ -39,6 +39,7 @@ def _busy_observer() -> PrometheusObserver:
     observer.ran("finished", 0.1)
     observer.groups_received(1, 1)
     observer.batch_asked("handed")
+    observer.told_unscored("any", "any", "judge_failed", "error")
     observer.watch_judges(lambda: {"any": BUSY})
     observer.requested("/livez", "GET", 200, 0.1)
     return observer

@@ -175,3 +175,11 @@ def test_what_atropos_posts_and_asks_for_is_counted() -> None:
         'atropos_batches_total{outcome="handed"}': 1,
         'atropos_batches_total{outcome="not_yet"}': 1,
     }
+
+
+def test_what_trainers_are_told_instead_of_no_score_is_counted() -> None:
+    observer = PrometheusObserver()
+    observer.told_unscored("slime", "rlaif", "judge_failed", "error")
+    assert samples(observer) == {
+        'compat_unscored_total{contract="slime",env="rlaif",reason="judge_failed",told="error"}': 1
+    }

@@ -8,7 +8,6 @@ from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from app.compat.atropos.addresses import PREFIX, run_named
-from app.compat.atropos.delivery import Delivery
 from app.compat.atropos.desk import Batch, Desk
 from app.compat.atropos.inflating import inflating_route
 from app.compat.atropos.replies import GZIP_FROM, compressed
@@ -27,6 +26,7 @@ from app.compat.atropos.wire import (
     WandbInfo,
     Why,
 )
+from app.compat.delivery import Delivery
 from app.domain.trajectories import Joining, Registration
 from app.errors import NotFound
 from app.web.problems import problem_responses

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from app.compat.atropos.delivery import Delivery
+from app.compat.delivery import Delivery
 
 BODY = b"x" * 200_000
 
