@@ -67,10 +67,16 @@ def _route_standard_logging(handler: logging.Handler, level: int) -> None:
         logger.handlers = []
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
+    logging.getLogger("uvicorn.error").filters = [_without_frames]
     access = logging.getLogger("uvicorn.access")
     access.filters = [_AccessLines(level)]
     for name in _TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _without_frames(record: logging.LogRecord) -> bool:
+    """Web sockets are told of line by line: each that opens and closes, and when debugging what is in every frame."""
+    return record.levelno >= logging.WARNING or "websockets" not in record.pathname
 
 
 class _AccessLines(logging.Filter):

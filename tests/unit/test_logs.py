@@ -36,7 +36,8 @@ def stream() -> Iterator[io.StringIO]:
     yield out
     root.handlers = handlers
     root.setLevel(level)
-    logging.getLogger("uvicorn.access").filters = []
+    for name in ("uvicorn.access", "uvicorn.error"):
+        logging.getLogger(name).filters = []
     structlog.reset_defaults()
 
 
@@ -166,6 +167,18 @@ def test_clients_do_not_log_requests_even_when_debugging(stream: io.StringIO) ->
         logging.getLogger(name).debug("request headers")
         logging.getLogger(name).info("HTTP Request: POST")
     assert lines(stream) == []
+
+
+def test_web_sockets_are_silent_until_something_is_wrong(stream: io.StringIO) -> None:
+    configure_logging("debug", stream=stream)
+    logger = logging.getLogger("uvicorn.error")
+    for level, text in (
+        (logging.DEBUG, "< TEXT 'the reply'"),
+        (logging.INFO, "connection open"),
+        (logging.ERROR, "bad"),
+    ):
+        logger.handle(logger.makeRecord(logger.name, level, "/lib/websockets/protocol.py", 1, text, (), None))
+    assert [line["event"] for line in lines(stream)] == ["bad"]
 
 
 class Terminal(io.StringIO):
