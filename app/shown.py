@@ -64,9 +64,9 @@ def day_and_time(time: datetime | None) -> str:
     return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")
 
 
-def signed(value: float) -> str:
+def signed(value: float, digits: int = 2) -> str:
     """With a real minus sign; `0.00` has none."""
-    rounded = f"{abs(value):.2f}"
+    rounded = f"{abs(value):.{digits}f}"
     sign = "" if float(rounded) == 0 else "+" if value > 0 else "−"
     return sign + rounded
 

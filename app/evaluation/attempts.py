@@ -85,6 +85,8 @@ class EvaluationSetup(Frozen):
     seed: Count = 0
     """Of the sampling, where the model's server takes one, and of the resampling behind intervals and tests."""
     model: str
+    step: Count | None = None
+    """The policy's training step, as groups are stored under."""
     sampling: Sampling = Sampling()
     run: Name
     """Under which the gateway stored the groups."""
