@@ -10,7 +10,7 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from app.api.catalogue import catalogue_router
+from app.api.catalogue import catalogue_router, description_of
 from app.api.characters import characters_router
 from app.api.environments import environment_router
 from app.api.examples import Examples
@@ -27,6 +27,10 @@ from app.compat.atropos.posting import posting_routes
 from app.compat.atropos.root import AtRoot
 from app.compat.atropos.routes import atropos_router
 from app.compat.one_sample.desk import RewardDesk
+from app.compat.openenv.conversing import Conversations
+from app.compat.openenv.dealing import Dealer
+from app.compat.openenv.routes import openenv_router
+from app.compat.openenv.sessions import Playing
 from app.compat.openrlhf import openrlhf_router
 from app.compat.slime import slime_router
 from app.configured import panels_of, retriever_of
@@ -139,6 +143,10 @@ def create_app(
     rewards = RewardDesk(gateway.parts, gateway.catalogue, settings.compat.unscored_reward, observer.told_unscored)
     service.include_router(openrlhf_router(rewards))
     service.include_router(slime_router(rewards))
+    playing = Playing(gateway, Dealer(gateway), observer.told_unscored)
+    talks = Conversations(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
+    observer.watch_openenv(lambda: talks.open)
+    service.include_router(openenv_router(talks, description_of))
     names = tuple(gateway.catalogue.classes)
     characters = partial(characters_of, gateway)
     pages = WorldPages(gateway.worlds, characters)
@@ -178,10 +186,12 @@ def _lifespan(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, Opened)]
         await asyncio.gather(*(one.open() for one in held))
+        await gateway.desk.gathering.open()
         opening = asyncio.create_task(_open(settings, gateway, examples, programs))
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
+        await gateway.desk.gathering.close()
         await gateway.desk.close()
         await gateway.rescorer.close()
         await workers.close()
@@ -193,7 +203,7 @@ def _lifespan(
 
 
 async def _open(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
-    """Reads the data, then takes up what a restart interrupted."""
+    """Reads the data, then takes up what a restart interrupted, and then looks after groups that come in pieces."""
     folders = {"character_sheets": settings.character_sheets}
     datasets = ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
     trying = asyncio.create_task(_try_isolation(settings, gateway.catalogue, programs))
@@ -205,6 +215,7 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples, progra
         for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
             if isinstance(outcome, Exception):
                 log.error("start-up work failed", exc_info=outcome)
+        await gateway.desk.gathering.keep()
     finally:
         trying.cancel()
 

@@ -1,0 +1,109 @@
+"""What a model said, out of the action that a client made of it.
+
+Clients differ in what they make: some send a model's text under a name of their own choosing, some decode it first when
+it happens to be JSON, so that `42` arrives as a number and `{"name": "Ada"}` as the action itself. Nothing that a model
+can write is refused: what is no action of ours is taken for the JSON text that it was.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from pydantic import Field, JsonValue, ValidationError
+
+from app.domain.tasks import Completion, Message, ToolCall
+from app.domain.values import Frozen
+
+TEXTS: Final = ("text", "message", "content")
+"""Names under which the model's text may come; `message` may also be a whole message of OpenAI's."""
+
+_EMPTY: Final[tuple[JsonValue, ...]] = (None, [], {})
+
+
+class Action(Frozen):
+    """One message of the model's: its text, under one of three names, or its tool calls, or both."""
+
+    text: str | None = None
+    message: str | Message | None = None
+    """The same as `text`, or a whole message of OpenAI's with `role`, `content` and `tool_calls`."""
+    content: str | None = None
+    """The same as `text`."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """As OpenAI writes them."""
+    finish_reason: Annotated[str | None, Field(max_length=100)] = None
+    """As the inference server said it; `length` marks a message that was cut off, which ends the episode."""
+    reasoning_content: str | None = None
+    """What a server took out of the answer as the model's thinking. Kept, never scored."""
+
+
+@dataclass(frozen=True)
+class Said:
+    message: Message
+    finish_reason: str | None = None
+    as_json: bool = False
+    """The action was none of ours, and its JSON is taken for the text."""
+
+    def then(self, before: tuple[Message, ...], *, multi_turn: bool) -> Completion:
+        """As text where that says it all."""
+        if multi_turn or self.message.tool_calls or self.message.reasoning_content is not None:
+            return Completion(messages=(*before, self.message), finish_reason=self.finish_reason)
+        return Completion(text=self.message.content or "", finish_reason=self.finish_reason)
+
+
+def said_in(data: dict[str, JsonValue]) -> Said:
+    """Takes any object."""
+    named = [name for name in TEXTS if data.get(name) is not None]
+    if len(named) > 1 or not (data.get("tool_calls") or any(name in data for name in TEXTS)):
+        return _as_json(data)
+    given: dict[str, JsonValue] = {
+        name: value for name, value in data.items() if value not in _EMPTY and name != "metadata"
+    }
+    for name in named:
+        given[name] = _text_or_message(data[name], whole=name == "message")
+    try:
+        action = Action.model_validate(_encodable(given))
+    except (ValidationError, RecursionError):
+        return _as_json(data)
+    return Said(_message(action), action.finish_reason)
+
+
+def _message(action: Action) -> Message:
+    if isinstance(action.message, Message) and not action.tool_calls:
+        return action.message.model_copy(update={"role": "assistant"})
+    text = next((text for text in (action.text, action.message, action.content) if isinstance(text, str)), None)
+    return Message(
+        role="assistant",
+        content=text if text is not None or action.tool_calls else "",
+        tool_calls=action.tool_calls,
+        reasoning_content=action.reasoning_content,
+    )
+
+
+def _text_or_message(value: JsonValue, *, whole: bool) -> JsonValue:
+    if whole and isinstance(value, dict) and value.get("role") == "assistant":
+        return value
+    return value if isinstance(value, str) else _written(value)
+
+
+def _as_json(data: dict[str, JsonValue]) -> Said:
+    return Said(Message(role="assistant", content=_repaired(_written(data))), as_json=True)
+
+
+def _written(value: JsonValue) -> str:
+    """As a model most likely wrote it."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _encodable(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return _repaired(value)
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_repaired(name): _encodable(item) for name, item in value.items()}
+    return value
+
+
+def _repaired(text: str) -> str:
+    """Halves of surrogate pairs, which nothing could store, become the sign for what cannot be read."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -1,0 +1,35 @@
+"""MCP over OpenEnv's doors: the tools of a task can be listed. They are called by what the model says, in a step."""
+
+import json
+from collections.abc import Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.tasks import ToolSpec
+
+INVALID_REQUEST: Final = -32600
+METHOD_NOT_FOUND: Final = -32601
+PARSE_ERROR: Final = -32700
+
+_NOT_A_REQUEST = 'expected {"jsonrpc": "2.0", "method": …, "id": …}'
+_NO_METHOD = "there is only tools/list: tools are called by what the model says, in a step"
+
+
+def answer_rpc(request: JsonValue, tools: Sequence[ToolSpec]) -> str:
+    """JSON-RPC 2.0. `tools` are those of the task at hand, none where there is none."""
+    if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not isinstance(request.get("method"), str):
+        return rpc_error(None, INVALID_REQUEST, _NOT_A_REQUEST)
+    name = request.get("id")
+    identity = name if isinstance(name, str | int) else None
+    if request["method"] != "tools/list":
+        return rpc_error(identity, METHOD_NOT_FOUND, _NO_METHOD)
+    listed = [
+        {"name": tool.function.name, "description": tool.function.description, "inputSchema": tool.function.parameters}
+        for tool in tools
+    ]
+    return json.dumps({"jsonrpc": "2.0", "id": identity, "result": {"tools": listed}})
+
+
+def rpc_error(identity: JsonValue, code: int, message: str) -> str:
+    return json.dumps({"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}})
