@@ -1,5 +1,6 @@
 """Files of training data that commands write: whole or not at all."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +22,8 @@ def format_of(file: Path) -> Format:
 
 @contextmanager
 def half_done(file: Path) -> Iterator[Path]:
-    """Gone again unless it was put in the file's place."""
-    part = file.with_name(f"{file.name}.part")
+    """A file of its own beside it, gone again unless it was put in the file's place."""
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         yield part
     finally:
