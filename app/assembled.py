@@ -11,6 +11,7 @@ from app.service.dispatch import Dispatcher
 from app.service.drafting import Drafting
 from app.service.editions import Editions
 from app.service.gateway import Gateway
+from app.service.gathering import PartRules
 from app.service.parts import PartDesk
 from app.service.rescoring import Rescorer
 from app.service.retrieval import Retrieval, RetrievalPolicy
@@ -33,6 +34,7 @@ def gateway_of(
     clock: Clock,
     policy: RetrievalPolicy | None = None,
     programs: Programs | None = None,
+    rules: PartRules | None = None,
 ) -> Gateway:
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
@@ -47,12 +49,14 @@ def gateway_of(
         tasks=store.tasks,
         shelf=shelf,
         groups=store.groups,
+        parts=store.parts,
         runs=runs,
         panels=panels,
         workers=workers,
         programs=programs,
         observer=observer,
         clock=clock,
+        rules=rules or PartRules(),
     )
     return Gateway(
         catalogue=catalogue,

@@ -606,6 +606,9 @@ class Observer(Protocol):
 
     def refused(self, environment: str, code: str) -> None: ...
 
+    def gathered(self, environment: str, flags: Sequence[str]) -> None:
+        """A group that came in pieces was closed, with these flags."""
+
     def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
         """`future`: passages that were withheld since they are later than was asked for."""
 

@@ -4,12 +4,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.groups import Group, Rollout, TaskRecord
+from app.domain.parts import Part, rollout_id
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
 from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.ports import Clock, Groups, Panels
 from app.service.editions import Editions
-from app.service.identity import group_id
+from app.service.identity import group_id, part_group_id
 from app.service.requests import GroupToScore, ScoreRequest
 from app.service.runs import RunBook
 from app.service.scales import panel_for, require_same_scoring
@@ -27,6 +28,8 @@ class Accepted:
     options: ScoringOptions
     refused: Score | None = None
     """What every completion without a score gets instead of being scored."""
+    part: Part | None = None
+    """Which piece this is, of a group that comes in pieces; the group then has this piece's completions alone."""
 
 
 class Acceptance:
@@ -53,7 +56,7 @@ class Acceptance:
         run = await self._runs.ensure(name) if name is not None else None
         options = run.options if run is not None else ScoringOptions()
         holder = asked.lease_id or name or ""
-        identity = group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
+        identity = _identity(request, asked, holder)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._other_pin(run, record)) is not None:
             if run.strict:
@@ -70,12 +73,12 @@ class Acceptance:
             outcome="pending",
             flags=flags,
             rollouts=tuple(
-                Rollout(rollout_id=f"{identity}-{place}", completion=completion, score=PENDING)
-                for place, completion in enumerate(asked.completions)
+                Rollout(rollout_id=rollout_id(identity, place), completion=completion, score=PENDING)
+                for place, completion in enumerate(asked.completions, asked.part.index if asked.part else 0)
             ),
             created_at=self._clock(),
         )
-        return Accepted(group, record, options_for(options, group))
+        return Accepted(group, record, options_for(options, group), part=asked.part)
 
     async def resumed(self, group: Group, record: TaskRecord) -> Accepted:
         """A group that was accepted before a restart, under the rule by which the service would score it now."""
@@ -107,6 +110,15 @@ class Acceptance:
         except (EnvironmentUnavailable, NotFound):
             return None
         return hosted.pin(options, panel_for(self._panels, hosted, options))
+
+
+def _identity(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
+    part = asked.part
+    if part is None:
+        return group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
+    if part.index + len(asked.completions) > part.size:
+        raise InvalidRequest(f"a group of {part.size} has no such places", field="part.index")
+    return part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)
 
 
 def options_for(options: ScoringOptions, group: Group) -> ScoringOptions:

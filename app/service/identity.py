@@ -51,5 +51,18 @@ def _plain(value: JsonValue) -> JsonValue:
 
 def group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]) -> str:
     """The retry identity. `holder` is the lease, else the run, else empty."""
-    trained = None if policy is None else [policy.model, policy.step]
-    return "group_" + digest([task, holder, trained, purpose, [completion.said for completion in completions]])
+    return "group_" + digest([task, holder, _trained(policy), purpose, [completion.said for completion in completions]])
+
+
+def part_group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, key: str) -> str:
+    """Of a group that comes in pieces: known before its completions are."""
+    return "group_" + digest(["part", task, holder, _trained(policy), purpose, key])
+
+
+def scope_of(environment: str, task: str, run: str | None, policy: Policy | None, key: str, size: int) -> str:
+    """Samples that name no place belong together where this is equal."""
+    return digest(["sample", environment, task, run, _trained(policy), key, size])
+
+
+def _trained(policy: Policy | None) -> list[str | int | None] | None:
+    return None if policy is None else [policy.model, policy.step]

@@ -1,15 +1,20 @@
 """Samples that come one by one, from trainers that know no groups: gathered, and judged together."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from app.domain.groups import Group
+from app.domain.parts import MOST_TOGETHER, Cohort, Seat
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.errors import InvalidRequest, NotFound
+from app.service.gathering import cohort_of, piece_of
+from app.service.identity import scope_of
 from app.service.requests import GroupProblem, GroupToScore, ScoreRequest
 from app.service.scoring import ScoreDesk
 
@@ -42,21 +47,47 @@ class SampleReply:
 class PartDesk:
     def __init__(self, desk: ScoreDesk) -> None:
         self._desk = desk
+        self._gathering = desk.gathering
 
     @asynccontextmanager
     async def held(self, sample: Sample, *, gather_seconds: float, wait_seconds: float) -> AsyncIterator[SampleReply]:
         """The reply to a sample, within `wait_seconds`; its siblings are waited for until `gather_seconds` after the
         first of them. The answer is sent inside: leaving normally with a score means that it was, leaving otherwise
         that whoever asked will ask again. NotFound or InvalidRequest before anything is stored."""
-        (group,) = (await self._desk.score(_request(sample, wait_seconds), sample.environment)).groups
-        if isinstance(group, GroupProblem):
-            raise (NotFound if group.code == NotFound.code else InvalidRequest)(group.detail, field=group.field)
-        yield SampleReply(group.scores[0], group.group_id, group.flags, group.advantages[0])
+        due = asyncio.get_running_loop().time() + wait_seconds
+        cohort = await self._cohort(sample)
+        seat = await self._gathering.take(cohort, sample.completion, gather_seconds)
+        answered = False
+        try:
+            reply = _reply(await self._gathering.ended(seat, due), seat)
+            if reply.score.outcome != "scored":  # by now, since who is told so may be back at once
+                await self._gathering.release(seat, answered=False)
+            yield reply
+            answered = True
+        finally:
+            await self._gathering.release(seat, answered=answered)
+
+    async def _cohort(self, sample: Sample) -> Cohort:
+        if not 1 <= sample.size <= MOST_TOGETHER:
+            raise InvalidRequest(f"a group has from 1 to {MOST_TOGETHER} completions", field="size")
+        request = _request(sample)
+        (accepted,) = await self._desk.accepted(request, sample.environment)
+        if isinstance(accepted, GroupProblem):
+            kind = NotFound if accepted.code == NotFound.code else InvalidRequest
+            raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
+        scope = scope_of(sample.environment, sample.task_id, sample.run, sample.policy, sample.key, sample.size)
+        return cohort_of(accepted.group, scope=scope, key=sample.key, size=sample.size)
 
 
-def _request(sample: Sample, wait_seconds: float) -> ScoreRequest:
+def _reply(group: Group, seat: Seat) -> SampleReply:
+    mine = piece_of(group, seat)
+    return SampleReply(mine.scores[0], group.group_id, group.flags, mine.advantages[0])
+
+
+def _request(sample: Sample) -> ScoreRequest:
     try:
         asked = GroupToScore(task_id=sample.task_id, completions=(sample.completion,))
-        return ScoreRequest(groups=(asked,), run=sample.run, policy=sample.policy, wait_seconds=wait_seconds)
+        return ScoreRequest(groups=(asked,), run=sample.run, policy=sample.policy)
     except ValidationError as error:
-        raise InvalidRequest("no such task or run", field=str(error.errors()[0]["loc"][-1])) from error
+        field = str(error.errors()[0]["loc"][-1])
+        raise InvalidRequest(f"this is no {field} of ours", field=field) from error

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from app.domain.parts import MOST_TOGETHER, Part
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, ToolSpec
@@ -112,7 +113,15 @@ class Batch(Frozen):
 class GroupToScore(Frozen):
     task_id: TaskId
     lease_id: LeaseId | None = None
-    completions: Annotated[tuple[Completion, ...], Field(min_length=1, max_length=256)]
+    completions: Annotated[tuple[Completion, ...], Field(min_length=1, max_length=MOST_TOGETHER)]
+    part: Annotated[
+        Part | None,
+        Field(
+            description="Where a group comes in pieces: which piece these completions are. The reply has their rewards "
+            "and the statistics of the whole group, once all of it has come or its time is up.",
+            examples=[{"key": "step-12/prompt-3", "index": 0, "size": 8}],
+        ),
+    ] = None
 
 
 class ScoreRequest(Frozen):

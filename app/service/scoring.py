@@ -6,14 +6,16 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TypeVar
 
 from app.domain.groups import Group
+from app.domain.parts import Part
 from app.errors import Conflict, RequestRefused, StoreUnavailable
-from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Programs, Tasks, Workers
+from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Parts, Programs, Tasks, Workers
 from app.service.acceptance import Acceptance, Accepted
 from app.service.catalogue import Catalogue
 from app.service.editions import Editions
 from app.service.flights import Flights
+from app.service.gathering import Gathering, PartRules
 from app.service.judging import Judged, Scorer
-from app.service.requests import GroupProblem, Scored, ScoreRequest
+from app.service.requests import GroupProblem, GroupReply, Scored, ScoreRequest
 from app.service.runs import RunBook
 from app.service.shelf import Shelf
 from app.service.standing import owed, reply_of, scores_of, with_scores
@@ -40,12 +42,14 @@ class ScoreDesk:
         tasks: Tasks,
         shelf: Shelf,
         groups: Groups,
+        parts: Parts,
         runs: RunBook,
         panels: Panels,
         workers: Workers,
         programs: Programs,
         observer: Observer,
         clock: Clock,
+        rules: PartRules,
     ) -> None:
         self._catalogue = catalogue
         self._tasks = tasks
@@ -56,6 +60,9 @@ class ScoreDesk:
         self._acceptance = Acceptance(editions=editions, groups=groups, runs=runs, panels=panels, clock=clock)
         self._scorer = Scorer(editions, panels, shelf, workers, programs)
         self._flights = Flights[dict[str, Group]]("groups could not be stored")
+        self.gathering = Gathering(
+            parts=parts, groups=groups, flights=self._flights, take_up=self.take_up, observer=observer, rules=rules
+        )
 
     async def score(
         self, request: ScoreRequest, environment: str | None = None, key: IdempotencyKey | None = None
@@ -67,19 +74,42 @@ class ScoreDesk:
             await self._groups.check_key(key)
         if request.run is not None:
             await self._runs.ensure(request.run)
-        accepted = await self._accepted(request, environment)
-        stored = await self._stored([one for one in accepted if isinstance(one, Accepted)], request, key)
-        return Scored(
-            groups=tuple(
-                one if isinstance(one, GroupProblem) else reply_of(stored[one.group.group_id]) for one in accepted
-            )
-        )
+        accepted = await self.accepted(request, environment)
+        whole = [one for one in accepted if isinstance(one, Accepted) and one.part is None]
+        pieces = [(one, one.part) for one in accepted if isinstance(one, Accepted) and one.part is not None]
+        if pieces:
+            stored, told = await self._beside(whole, pieces, request, key)
+        else:
+            stored, told = await self._stored(whole, request, key), []
+        gathered = iter(told)
+        replies: list[GroupReply | GroupProblem] = []
+        for position, one in enumerate(accepted):
+            if isinstance(one, GroupProblem):
+                replies.append(one)
+            elif one.part is None:
+                replies.append(reply_of(stored[one.group.group_id]))
+            else:
+                replies.append(_placed(next(gathered), position))
+        return Scored(groups=tuple(replies))
+
+    async def _beside(
+        self,
+        whole: Sequence[Accepted],
+        pieces: Sequence[tuple[Accepted, Part]],
+        request: ScoreRequest,
+        key: IdempotencyKey | None,
+    ) -> tuple[dict[str, Group], list[GroupReply | GroupProblem]]:
+        """Whole groups, and pieces of others meanwhile."""
+        if key is not None:  # before anything takes a place that another body under this key must not
+            await self._groups.add([], key)
+        arriving = asyncio.gather(*(self.gathering.arrived(one, part, request.wait_seconds) for one, part in pieces))
+        return await asyncio.gather(self._stored(whole, request, key), arriving)
 
     async def collect(self, identities: Sequence[str], wait_seconds: float) -> dict[str, Group]:
         """Groups by id as they are stored, after waiting for those that are still pending."""
         end = asyncio.get_running_loop().time() + wait_seconds
         while True:
-            groups = await self._groups.find(identities)
+            groups = await self.gathering.standing(identities)
             left = end - asyncio.get_running_loop().time()
             pending = [identity for identity, group in groups.items() if group.outcome == "pending"]
             if not pending or left <= 0:
@@ -100,21 +130,24 @@ class ScoreDesk:
             if not groups:
                 return
             met.update(group.group_id for group in groups)
-            records = await self._shelf.get([group.task_id for group in groups])
-            started = []
-            for group in groups:
-                one = await self._acceptance.resumed(group, records[group.task_id])
-                if self._flights.of([group.group_id]):
-                    continue
-                started.append(self._finish_behind(one, asyncio.ensure_future(self._judged(one))))
-            if started:
+            if started := await self.take_up(groups):
                 await asyncio.wait(started)
+
+    async def take_up(self, groups: Sequence[Group]) -> list[Flight]:
+        """Scores groups that are stored as pending, except those that somebody here is scoring already."""
+        records = await self._shelf.get([group.task_id for group in groups])
+        started = []
+        for group in groups:
+            one = await self._acceptance.resumed(group, records[group.task_id])
+            if not self._flights.of([group.group_id]):
+                started.append(self._finish_behind(one, asyncio.ensure_future(self._judged(one))))
+        return started
 
     async def close(self) -> None:
         """Lets go of what is still being scored: it is in the store as pending and taken up at the next start."""
         await self._flights.close()
 
-    async def _accepted(self, request: ScoreRequest, environment: str | None) -> list[Accepted | GroupProblem]:
+    async def accepted(self, request: ScoreRequest, environment: str | None) -> list[Accepted | GroupProblem]:
         records = await self._shelf.get(list({group.task_id for group in request.groups}))
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.leases(lease_ids) if lease_ids else {}
@@ -258,6 +291,13 @@ async def begun(work: Iterable[Coroutine[None, None, WorkT]]) -> list[asyncio.Ta
             task.cancel()
         raise
     return tasks
+
+
+def _placed(reply: GroupReply | GroupProblem, position: int) -> GroupReply | GroupProblem:
+    """A problem says which of the request's groups it is about."""
+    if isinstance(reply, GroupReply) or reply.field is None:
+        return reply
+    return reply.model_copy(update={"field": f"groups[{position}].{reply.field}"})
 
 
 def _taken_up(one: Accepted, known: dict[str, Group]) -> Accepted:

@@ -59,6 +59,12 @@ class PrometheusObserver:
         )
         self._scoring = self._histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
         self._refused = self._counter("groups_refused", "Groups answered with a problem.", "env", "code")
+        self._gathered = self._counter(
+            "groups_gathered",
+            "Groups that came in pieces: whole, partial, or late ones for pieces alone.",
+            "env",
+            "how",
+        )
         self._retrievals = self._counter("retrievals", "Queries to the retriever: answered or failed.", "outcome")
         self._retrieval_seconds = self._histogram(
             "retrieval_seconds", "Time of a query to the retriever.", _FAST_SECONDS
@@ -157,6 +163,10 @@ class PrometheusObserver:
 
     def refused(self, environment: str, code: str) -> None:
         self._refused.labels(self._known(environment), code).inc()
+
+    def gathered(self, environment: str, flags: Sequence[str]) -> None:
+        how = "partial" if "partial_group" in flags else "late" if "late" in flags else "whole"
+        self._gathered.labels(self._known(environment), how).inc()
 
     def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
         self._retrievals.labels("failed" if failed else "answered").inc()

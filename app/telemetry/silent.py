@@ -21,5 +21,8 @@ class SilentObserver:
     def refused(self, environment: str, code: str) -> None:
         pass
 
+    def gathered(self, environment: str, flags: Sequence[str]) -> None:
+        pass
+
     def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
         pass

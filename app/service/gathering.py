@@ -1,0 +1,289 @@
+"""Groups that come in pieces: each piece takes its place, and waits until the whole is scored."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from app.domain.groups import Group
+from app.domain.parts import Cohort, Member, Misfit, Part, Seat, Windows, rollout_id
+from app.domain.tasks import Completion
+from app.errors import GatewayError, InvalidRequest, StoreUnavailable
+from app.ports import Groups, GroupToStore, Observer, Parts
+from app.service.acceptance import Accepted
+from app.service.flights import Flights
+from app.service.requests import GroupProblem, GroupReply
+from app.service.standing import owed, reply_of
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 0.2
+"""How often it is looked whether another replica has closed or scored what somebody here waits for."""
+IDLE_SECONDS: Final = 1.0
+"""The same while nobody waits: what is over its deadline is closed then."""
+LIFE_SECONDS: Final = 5.0
+"""How often this process says what it still holds and scores."""
+CLEARING_SECONDS: Final = 3600.0
+KEPT_SECONDS: Final = 86_400.0
+"""Cohorts are forgotten after a day; their groups stay."""
+DUE_AT_ONCE: Final = 64
+STORE_RETRY_SECONDS: Final = (0.2, 1.0, 5.0)
+
+T = TypeVar("T")
+
+TakeUp = Callable[[Sequence[Group]], Awaitable[Sequence["asyncio.Future[dict[str, Group]]"]]]
+"""Begins to score stored groups, unless that is under way."""
+
+
+@dataclass(frozen=True)
+class PartRules:
+    """For how long what belongs together is waited for. Seconds."""
+
+    deadline_seconds: float = 60.0
+    windows: Windows = field(default_factory=Windows)
+
+
+@dataclass
+class _Watched:
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+
+
+class Gathering:
+    def __init__(
+        self,
+        *,
+        parts: Parts,
+        groups: Groups,
+        flights: Flights[dict[str, Group]],
+        take_up: TakeUp,
+        observer: Observer,
+        rules: PartRules,
+    ) -> None:
+        self._parts = parts
+        self._groups = groups
+        self._flights = flights
+        self._take_up = take_up
+        self._observer = observer
+        self._rules = rules
+        self._watched: dict[str, _Watched] = {}
+        self._woken = asyncio.Event()
+        self._held: set[Seat] = set()
+        self._scoring: set[str] = set()
+        self._behind: set[asyncio.Future[Any]] = set()
+
+    async def arrived(self, piece: Accepted, part: Part, wait_seconds: float | None) -> GroupReply | GroupProblem:
+        """What there is to say of a piece when its group is scored, or when the wait is over."""
+        due = _due(wait_seconds)
+        seat = await self._through(self._arrive(piece, part))
+        if isinstance(seat, Misfit):
+            return GroupProblem(
+                task_id=piece.group.task_id, code=InvalidRequest.code, detail=seat.detail, field=seat.field
+            )
+        return piece_of(await self.ended(seat, due), seat)
+
+    async def take(self, cohort: Cohort, completion: Completion, gather_seconds: float) -> Seat:
+        """A place for a completion that names none, held until it is released. Whoever is cancelled meanwhile has
+        left."""
+        taking = asyncio.ensure_future(self._take(cohort, completion, gather_seconds))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._keep_behind(self._leave(taking))
+            raise
+
+    async def release(self, seat: Seat, *, answered: bool) -> None:
+        """Also when whoever releases it is cancelled, and when the store is away for a moment."""
+        if seat in self._held:
+            self._held.discard(seat)
+            await self._through(self._settle(seat, answered))
+
+    async def ended(self, seat: Seat, due: float | None) -> Group:
+        """The group of a seat with its scores, or as it stands when the loop's time is `due`."""
+        if not seat.open and not seat.begun:
+            await self._tried_again(seat.group_id)
+        while (left := _left(due)) is None or left > 0:
+            flights = self._flights.of([seat.group_id])
+            if flights:
+                done, _ = await asyncio.wait(set(flights.values()), timeout=left)
+                group = next(iter(done)).result()[seat.group_id] if done else None
+            else:
+                await self._watch(seat.group_id, left)
+                group = (await self._groups.find([seat.group_id])).get(seat.group_id)
+            if group is not None and group.outcome != "pending":
+                return group
+        return (await self.standing([seat.group_id]))[seat.group_id]
+
+    async def standing(self, group_ids: Collection[str]) -> dict[str, Group]:
+        """Groups by id as they are stored, or as far as they have come."""
+        found = await self._groups.find(list(group_ids))
+        missing = [one for one in group_ids if one not in found]
+        if missing:
+            await self._close_due([])
+            found |= await self._parts.opened(missing)
+            found |= await self._groups.find([one for one in missing if one not in found])
+        return found
+
+    async def open(self) -> None:
+        """Before anybody asks for anything: whoever held a place in an earlier life of this service has left."""
+        await self._parts.forget_holders()
+
+    async def keep(self) -> None:
+        """Closes what is over its deadline and takes up what nobody scores, for as long as the service runs."""
+        loop = asyncio.get_running_loop()
+        alive = cleared = loop.time()
+        while True:
+            try:
+                await self._close_due(list(self._watched))
+                if loop.time() >= alive:
+                    alive = loop.time() + LIFE_SECONDS
+                    if self._held or self._scoring:
+                        await self._parts.keep(list(self._held), list(self._scoring))
+                if loop.time() >= cleared:
+                    more = await self._parts.clear(KEPT_SECONDS)
+                    cleared = loop.time() + (0.0 if more else CLEARING_SECONDS)
+            except GatewayError as error:
+                log.warning("groups that come in pieces wait for the store: %s", error.detail)
+            except Exception:
+                log.exception("looking after groups that come in pieces failed")
+            self._woken.clear()
+            await _first(self._woken.wait(), POLL_SECONDS if self._watched else IDLE_SECONDS)
+            if self._watched:
+                await asyncio.sleep(POLL_SECONDS / 4)
+
+    async def close(self) -> None:
+        """Waits for what is being written behind."""
+        await asyncio.gather(*self._behind, return_exceptions=True)
+
+    async def _arrive(self, piece: Accepted, part: Part) -> Seat | Misfit:
+        group = piece.group
+        cohort = cohort_of(group, scope=group.group_id, key=part.key, size=part.size)
+        members = [
+            Member(place=place, completion=rollout.completion)
+            for place, rollout in enumerate(group.rollouts, part.index)
+        ]
+        seat = await self._parts.arrive(cohort, group.group_id, members, self._rules.deadline_seconds)
+        if isinstance(seat, Seat):
+            await self._begin(seat.begun)
+        return seat
+
+    async def _take(self, cohort: Cohort, completion: Completion, gather_seconds: float) -> Seat:
+        seat = await self._parts.take(cohort, completion, gather_seconds, self._rules.windows)
+        self._held.add(seat)
+        try:
+            await self._begin(seat.begun)
+        except StoreUnavailable:
+            log.warning("a closed group waits to be taken up: %s", seat.group_id)
+        return seat
+
+    async def _leave(self, taking: "asyncio.Future[Seat]") -> None:
+        seat = await taking
+        await self.release(seat, answered=False)
+
+    async def _settle(self, seat: Seat, answered: bool) -> None:
+        for pause in (*STORE_RETRY_SECONDS, None):
+            try:
+                return await self._parts.settle(seat, answered=answered)
+            except StoreUnavailable:
+                if pause is None:
+                    log.error("who held a place has left, and that could not be written: %s", seat.group_id)
+                else:
+                    await asyncio.sleep(pause)
+
+    async def _begin(self, groups: Sequence[Group]) -> None:
+        """Scores what was just closed, and tells whoever waits for it here."""
+        if not groups:
+            return
+        for group in groups:
+            self._observer.gathered(group.environment, group.flags)
+        flights = await self._take_up(groups)
+        names = [group.group_id for group in groups]
+        self._scoring.update(names)
+        for flight in flights:
+            flight.add_done_callback(lambda _: self._scoring.difference_update(names))
+        self._tell(names)
+
+    async def _tried_again(self, group_id: str) -> None:
+        """What could not be scored is tried again when it is asked for again."""
+        group = (await self._groups.find([group_id])).get(group_id)
+        if group is not None and group.outcome == "unscored" and not self._flights.of([group_id]):
+            stored = await self._groups.finish([GroupToStore(owed(group))])
+            await self._take_up([one for one in stored if one.outcome == "pending"])
+
+    async def _close_due(self, watched: Sequence[str]) -> None:
+        look = await self._parts.look(watched)
+        self._tell(look.ended)
+        while look.due and (due := await self._parts.take_due(DUE_AT_ONCE)):
+            await self._begin(due)
+
+    async def _watch(self, group_id: str, seconds: float | None) -> None:
+        """Until somebody tells of the group, or the time is over."""
+        watched = self._watched.setdefault(group_id, _Watched())
+        watched.waiting += 1
+        self._woken.set()
+        try:
+            await _first(watched.told.wait(), seconds)
+        finally:
+            watched.waiting -= 1
+            if not watched.waiting and self._watched.get(group_id) is watched:
+                del self._watched[group_id]
+
+    def _tell(self, group_ids: Collection[str]) -> None:
+        for group_id in group_ids:
+            if (watched := self._watched.pop(group_id, None)) is not None:
+                watched.told.set()
+
+    async def _through(self, work: Coroutine[Any, Any, T]) -> T:
+        """To its end, also when whoever waits for it has left."""
+        return await asyncio.shield(self._keep_behind(work))
+
+    def _keep_behind(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        task = asyncio.ensure_future(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+        return task
+
+
+def piece_of(group: Group, seat: Seat) -> GroupReply:
+    """The group's reply, with the rewards of these places alone."""
+    whole = reply_of(group)
+    at = {rollout.rollout_id: place for place, rollout in enumerate(group.rollouts)}
+    mine = [at[rollout_id(group.group_id, place)] for place in seat.places]
+    return whole.model_copy(
+        update={
+            name: tuple(getattr(whole, name)[place] for place in mine) for name in ("rewards", "scores", "advantages")
+        }
+    )
+
+
+def cohort_of(group: Group, *, scope: str, key: str, size: int) -> Cohort:
+    """What the completions of `group` share with others that belong to them."""
+    return Cohort(
+        scope=scope,
+        task_id=group.task_id,
+        environment=group.environment,
+        run=group.run,
+        lease_id=group.lease_id,
+        policy=group.policy,
+        purpose=group.purpose,
+        key=key,
+        size=size,
+    )
+
+
+def _due(seconds: float | None) -> float | None:
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+def _left(due: float | None) -> float | None:
+    return None if due is None else due - asyncio.get_running_loop().time()
+
+
+async def _first(work: Coroutine[Any, Any, object], seconds: float | None) -> None:
+    """Until the work is done or the time is over."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        return
