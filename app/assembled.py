@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from app.domain.parts import PartRules
 from app.envs.npc_arena import NpcArena
 from app.judges.gates.registry import GATES
 from app.ports import Clock, Environment, NoPrograms, Observer, Panels, Programs, Retriever, Workers
@@ -11,7 +12,6 @@ from app.service.dispatch import Dispatcher
 from app.service.drafting import Drafting
 from app.service.editions import Editions
 from app.service.gateway import Gateway
-from app.service.gathering import PartRules
 from app.service.parts import PartDesk
 from app.service.rescoring import Rescorer
 from app.service.retrieval import Retrieval, RetrievalPolicy

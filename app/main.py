@@ -126,7 +126,8 @@ def create_app(
     classes = environments if environments is not None else discover()
     retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
-    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, jails)
+    rules = settings.parts.rules
+    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, jails, rules)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",

@@ -13,6 +13,7 @@ from pydantic_settings import (
 )
 
 from app.domain.judging import Mode
+from app.domain.parts import PartRules, Windows
 from app.domain.runs import ScoringOptions, Votes
 from app.domain.values import Name, Unit
 
@@ -159,6 +160,21 @@ class CompatSettings(_Section):
     """A client that sends nothing for so long is disconnected. Trainers keep their connections while they learn."""
 
 
+class PartSettings(_Section):
+    deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    """A group that comes in pieces is judged so long after its first piece, whatever has come by then."""
+    late_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
+    """For trainers that send one sample at a time: after a group was judged without some, so long further samples count
+    as the missing ones; then they begin another group."""
+    retry_seconds: Annotated[float, Field(ge=0, le=86_400)] = 600.0
+    """For the same trainers: when whoever sent a sample has left without its answer, so long an equal sample counts as
+    the same one, sent again."""
+
+    @property
+    def rules(self) -> PartRules:
+        return PartRules(self.deadline_seconds, Windows(late=self.late_seconds, retry=self.retry_seconds))
+
+
 class Settings(BaseSettings):
     """Frozen after start."""
 
@@ -217,6 +233,8 @@ class Settings(BaseSettings):
     """By run: more such ports."""
     environments: dict[Name, EnvironmentSettings] = {}
     """Per environment: which judges score it, and how."""
+    parts: PartSettings = PartSettings()
+    """Groups whose completions do not come together."""
     rag: RagSettings = RagSettings()
     """What is retrieved into prompts, and from where."""
     compat: CompatSettings = CompatSettings()

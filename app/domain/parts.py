@@ -1,6 +1,6 @@
 """Groups whose completions do not come together: what they share, and where each has its place."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated
 
@@ -80,6 +80,14 @@ class Windows:
     """After a group was closed before all had come, so long others count as the missing ones."""
     retry: float = 600.0
     """After its holder has left, so long an equal sample takes a member's place."""
+
+
+@dataclass(frozen=True)
+class PartRules:
+    """For how long what belongs together is waited for."""
+
+    deadline_seconds: float = 60.0
+    windows: Windows = field(default_factory=Windows)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from app.domain.groups import Group
-from app.domain.parts import Cohort, Member, Misfit, Part, Seat, Windows, rollout_id
+from app.domain.parts import Cohort, Member, Misfit, Part, PartRules, Seat, rollout_id
 from app.domain.tasks import Completion
 from app.errors import GatewayError, InvalidRequest, StoreUnavailable
 from app.ports import Groups, GroupToStore, Observer, Parts
@@ -34,14 +34,6 @@ T = TypeVar("T")
 
 TakeUp = Callable[[Sequence[Group]], Awaitable[Sequence["asyncio.Future[dict[str, Group]]"]]]
 """Begins to score stored groups, unless that is under way."""
-
-
-@dataclass(frozen=True)
-class PartRules:
-    """For how long what belongs together is waited for. Seconds."""
-
-    deadline_seconds: float = 60.0
-    windows: Windows = field(default_factory=Windows)
 
 
 @dataclass

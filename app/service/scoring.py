@@ -6,14 +6,14 @@ from collections.abc import Coroutine, Iterable, Sequence
 from typing import TypeVar
 
 from app.domain.groups import Group
-from app.domain.parts import Part
+from app.domain.parts import Part, PartRules
 from app.errors import Conflict, RequestRefused, StoreUnavailable
 from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Parts, Programs, Tasks, Workers
 from app.service.acceptance import Acceptance, Accepted
 from app.service.catalogue import Catalogue
 from app.service.editions import Editions
 from app.service.flights import Flights
-from app.service.gathering import Gathering, PartRules
+from app.service.gathering import Gathering
 from app.service.judging import Judged, Scorer
 from app.service.requests import GroupProblem, GroupReply, Scored, ScoreRequest
 from app.service.runs import RunBook

@@ -23,7 +23,10 @@ REASONS: Mapping[Reason, str] = {
 GROUP_FLAGS: Mapping[str, str] = {
     "task_remade": "on a scoring made later: the environment has changed since, and the stored prompt was scored "
     "against what its task is now",
-    "late": "the lease had expired or was answered already: stored and scored, but no task is completed by it",
+    "late": "the lease had expired or was answered already: stored and scored, but no task is completed by it; or a "
+    "piece that came when its group had been judged: judged alone",
+    "partial_group": "the group came in pieces, and its time was up before all had come: judged without those that are "
+    "missing",
     "scoring_changed": "scored otherwise than when the run began: another version, data, rubric, judge or option",
 }
 

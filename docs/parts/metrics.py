@@ -33,6 +33,7 @@ def _busy_observer() -> PrometheusObserver:
     observer.scored("any", [Score.exact(True), Score.exact(False)], 0.1)
     observer.judged([Judgement(judge="any", model="any", order=(), cost_usd=0.0)])
     observer.refused("any", "not_found")
+    observer.gathered("any", ())
     observer.retrieved(0.1, failed=False)
     observer.committed(0.1)
     observer.worked("any", "done", 0.1)

@@ -47,6 +47,18 @@ def test_the_ports_of_the_core_are_filled() -> None:
         observer.scored("gsm8k", [SCORED], 0.1)
         observer.judged([JUDGEMENT])
         observer.refused("gsm8k", "not_found")
+        observer.gathered("gsm8k", ["late"])
+
+
+def test_groups_that_came_in_pieces_are_counted_by_how_they_ended() -> None:
+    observer = PrometheusObserver()
+    for flags in ([], ["scoring_changed"], ["partial_group", "late"], ["late"]):
+        observer.gathered("gsm8k", flags)
+    assert samples(observer) == {
+        'groups_gathered_total{env="gsm8k",how="whole"}': 2,
+        'groups_gathered_total{env="gsm8k",how="partial"}': 1,
+        'groups_gathered_total{env="gsm8k",how="late"}': 1,
+    }
 
 
 def test_tasks_and_refused_groups_are_counted() -> None:
