@@ -1,0 +1,43 @@
+"""Reports opened from disk in a real browser."""
+
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from playwright.sync_api import Browser
+
+from app.evaluation.comparison import comparison_of
+from app.evaluation.measuring import report_of
+from app.evaluation.pages import html_of
+from tests.browser.chromium import violations, watched
+from tests.evaluations import hostile, rewarded
+
+pytestmark = pytest.mark.browser
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("reports")
+    plain = rewarded({place: (place % 5 / 4, 1.0, 0.5, 0.25) for place in range(40)})
+    made = {
+        "hostile": html_of(report_of(hostile())),
+        "plain": html_of(report_of(plain)),
+        "comparison": html_of(comparison_of(plain, plain)),
+        "hostile comparison": html_of(comparison_of(hostile(), hostile())),
+    }
+    for name, page in made.items():
+        (folder / f"{name}.html").write_text(page, encoding="utf-8")
+    return {name: folder / f"{name}.html" for name in made}
+
+
+@pytest.mark.parametrize("name", ["hostile", "plain", "comparison", "hostile comparison"])
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1280, "light")])
+def test_a_report_opens_from_disk_and_stays_by_itself(
+    browser: Browser, pages: dict[str, Path], name: str, width: int, scheme: Literal["light", "dark"]
+) -> None:
+    with browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme) as context:
+        page, watch = watched(context)
+        page.goto(pages[name].as_uri())
+        assert (watch.complaints, watch.requests, violations(page)) == ([], [pages[name].as_uri()], [])
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert page.title() != "mine"
