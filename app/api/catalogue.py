@@ -57,6 +57,7 @@ def _info(gateway: Gateway, name: str) -> EnvironmentInfo:
         origin=None if reason is not None else gateway.catalogue.hosted(name).environment.origin,
         splits=() if reason is not None else _splits(gateway.catalogue, name),
         multi_turn=environment.multi_turn,
+        label=environment.stats_label,
         criteria=tuple(
             CriterionInfo(name=criterion.name, weight=criterion.weight, description=criterion.description)
             for criterion in (environment.rubric.criteria if environment.rubric is not None else ())

@@ -54,6 +54,8 @@ class EnvironmentInfo(Frozen):
     splits: tuple[SplitInfo, ...]
     """Sizes with default params; empty while the environment is not available."""
     multi_turn: bool
+    label: str | None
+    """The key of tasks' metadata that figures are broken down by, such as `character`; null where there is none."""
     criteria: tuple[CriterionInfo, ...]
     judges: tuple[str, ...]
     """Who judges by default; empty where a verifier decides."""

@@ -7,12 +7,14 @@ from datetime import datetime
 import httpx
 from pydantic import JsonValue, ValidationError
 
-from app.api.models import EnvironmentList
+from app.api.models import EnvironmentList, GroupView, Health, JudgeList
 from app.domain.lorebooks import Lorebook
+from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.worlds import Event, EventsTold, Explained
 from app.errors import InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
 from app.service.requests import Batch, GroupProblem, GroupReply, Scored
+from app.service.runs import RunReport
 from app.web.problems import Problem
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
@@ -37,6 +39,25 @@ class AskedGateway:
     async def environments(self) -> EnvironmentList:
         return EnvironmentList.model_validate_json(await self._asked("GET", "/envs"))
 
+    async def judges(self) -> JudgeList:
+        return JudgeList.model_validate_json(await self._asked("GET", "/judges"))
+
+    async def version(self) -> str:
+        return Health.model_validate_json(await self._asked("GET", "/livez")).version
+
+    async def run(self, name: str) -> Run | None:
+        """None while there is no run of this name."""
+        try:
+            return RunReport.model_validate_json(await self._asked("GET", f"/runs/{name}")).run
+        except NotFound:
+            return None
+
+    async def put_run(self, name: str, seed: int) -> Run:
+        return Run.model_validate_json(await self._asked("PUT", f"/runs/{name}", {"seed": seed}))
+
+    async def group(self, group_id: str) -> GroupView:
+        return GroupView.model_validate_json(await self._asked("GET", f"/groups/{group_id}"))
+
     async def next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> Batch:
         """Of one environment, or of the mixture in `ask`."""
         path = "/next-batch" if environment is None else f"/envs/{environment}/next-batch"
@@ -48,11 +69,15 @@ class AskedGateway:
         return Turn.model_validate_json(await self._asked("POST", f"/envs/{environment}/step", body))
 
     async def score(
-        self, groups: Sequence[Answered], run: str | None, policy: Mapping[str, JsonValue]
+        self,
+        groups: Sequence[Answered],
+        run: str | None,
+        policy: Mapping[str, JsonValue],
+        purpose: Purpose = "train",
     ) -> tuple[GroupReply | GroupProblem, ...]:
         """In the order of `groups`."""
         written: list[JsonValue] = [_written(group) for group in groups]
-        body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy)}
+        body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy), "purpose": purpose}
         return Scored.model_validate_json(await self._asked("POST", "/score", body)).groups
 
     async def tell(self, world: str, events: Sequence[Event]) -> EventsTold:

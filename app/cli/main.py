@@ -12,6 +12,7 @@ from rich.console import Console
 
 from app.cli.demo import demo
 from app.cli.envs.command import envs
+from app.cli.evaluate.command import compare, evaluate
 from app.cli.export import export
 from app.cli.judges import judges
 from app.cli.process.command import process
@@ -35,6 +36,8 @@ cli = typer.Typer(
     pretty_exceptions_enable=False,
 )
 cli.command()(demo)
+cli.command()(evaluate)
+cli.command()(compare)
 cli.command()(export)
 cli.command()(process)
 cli.command()(rescore)

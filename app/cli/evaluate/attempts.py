@@ -1,0 +1,99 @@
+"""From what happened to the attempts that a report is made of."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from app.cli.evaluate.ledger import Item, Ledger
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message
+from app.evaluation.attempts import Attempt
+from app.service.requests import HandedOut
+
+PROMPT: Final = 4_000
+TEXT: Final = 12_000
+"""Characters that are kept here; the group in the gateway has all of them."""
+
+
+def attempts_of(ledger: Ledger, tasks: Sequence[HandedOut], label: str | None) -> tuple[Attempt, ...]:
+    """Those that were made, by place and sample. `label` is the key of the tasks' metadata to break down by."""
+    return tuple(
+        attempt
+        for place, task in enumerate(tasks)
+        if place in ledger.items
+        for attempt in _attempts(ledger.items[place], task, label)
+    )
+
+
+def _attempts(item: Item, task: HandedOut, label: str | None) -> Iterator[Attempt]:
+    prompt, value = _end(_transcript(task.messages[-2:])), task.metadata.get(label or "")
+    for sample in sorted({*item.answered, *item.failed}):
+        if (standing := _standing(item, sample)) is None:
+            continue
+        score, reason, detail = standing
+        answered = item.answered.get(sample)
+        text = "" if answered is None else _text(answered.completion)
+        yield Attempt(
+            task_id=task.task_id,
+            place=item.place,
+            sample=sample,
+            outcome="scored" if reason is None else "unscored",
+            reason=reason,
+            reward=score.reward,
+            criteria={criterion.name: criterion.value for criterion in score.criteria},
+            label=value if isinstance(value, str) else None,
+            flags=score.flags,
+            rationale=score.rationale or detail,
+            judges=score.judges,
+            scoring_digest=score.scoring_digest,
+            group_id=item.group_id(sample),
+            prompt=prompt,
+            text=_middle_cut(text),
+            characters=len(text),
+            turns=0 if answered is None else answered.turns,
+            input_tokens=None if answered is None else answered.input_tokens,
+            output_tokens=None if answered is None else answered.output_tokens,
+            finish_reason=None if answered is None else answered.completion.finish_reason,
+            seconds=None if answered is None else answered.seconds,
+        )
+
+
+def _standing(item: Item, sample: int) -> tuple[Score, str | None, str] | None:
+    """The score, why it has no reward, and what was said of that; None for what is not finished."""
+    score, failed = item.score(sample), item.failed.get(sample)
+    if score is not None and score.reward is not None:
+        return score, None, ""
+    if failed is not None:
+        return score or Score.pending(), failed.reason, failed.detail
+    return None if score is None else (score, score.reason or score.outcome, "")
+
+
+def _text(completion: Completion) -> str:
+    """All that the model said, with what it was answered in between."""
+    if completion.messages is None:
+        return completion.text or ""
+    if len(completion.messages) == 1 and not completion.messages[0].tool_calls:
+        return completion.messages[0].content or ""
+    return _transcript(completion.messages)
+
+
+def _transcript(messages: Sequence[Message]) -> str:
+    return "\n\n".join(f"{message.role}: {_said(message)}" for message in messages)
+
+
+def _said(message: Message) -> str:
+    calls = [f"{call.function.name}({_plain(call.function.arguments)})" for call in message.tool_calls]
+    return "\n".join(part for part in (message.content or "", *calls) if part)
+
+
+def _plain(arguments: object) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+def _end(text: str) -> str:
+    return text if len(text) <= PROMPT else "… " + text[-PROMPT:]
+
+
+def _middle_cut(text: str) -> str:
+    """Answers tend to stand at the end."""
+    return text if len(text) <= TEXT else f"{text[: TEXT // 3]} … {text[-2 * TEXT // 3 :]}"

@@ -1,0 +1,165 @@
+"""What an evaluation will take, before anything is spent. Pure."""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.api.models import EnvironmentInfo, JudgeInfo
+from app.cli.prices import Prices
+from app.domain.judging import Mode
+from app.judges.comparisons import pairings
+from app.judges.listwise import CHUNK
+from app.policies.wire import Usage
+from app.service.requests import HandedOut
+from app.tokens import tokens
+
+MEASURED: Final = 200
+"""Prompts that are counted, evenly spaced; the rest is taken to be like them."""
+SPEED: Final = 50.0
+"""Tokens a second of one request, for want of anything better: servers between 20 and 200 are common."""
+
+Count = Callable[[HandedOut], int]
+"""Tokens of a task's prompt."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """By one judge, of all groups."""
+
+    name: str
+    least: int
+    most: int
+    """Readings, when every answer is another and none is gated; each may take one corrective retry."""
+    usd_each: float | None
+    """What a reading of this judge has cost so far on average; None where it has not been asked or has no price."""
+
+    @property
+    def usd(self) -> float | None:
+        return None if self.usd_each is None else self.most * self.usd_each
+
+
+@dataclass(frozen=True)
+class Estimate:
+    tasks: int
+    attempts: int
+    calls: int
+    """Of the policy, at most: episodes may end before their last turn."""
+    usage: Usage
+    """At most; what environments say between turns is not in it."""
+    usd: float | None
+    counted: str
+    """How the tokens of prompts were found out."""
+    judging: tuple[Judging, ...]
+    seconds: float
+    """At most, at SPEED and without waiting for judges."""
+
+    @property
+    def known_usd(self) -> float:
+        return (self.usd or 0.0) + sum(judging.usd or 0.0 for judging in self.judging)
+
+
+def about(task: HandedOut) -> int:
+    """Without the model's tokenizer: four characters to a token in Latin script, and a few for each message's role."""
+    said = sum(tokens(message.content or "") + 4 for message in task.messages)
+    return said + sum(tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
+
+
+def estimated(
+    owed: Sequence[tuple[HandedOut, int]],
+    max_tokens: int,
+    concurrency: int,
+    prices: Prices,
+    judging: Sequence[Judging],
+    count: Count = about,
+    counted: str = "at about four characters a token",
+) -> Estimate:
+    """`owed` are tasks with the number of attempts that are still to be made at each."""
+    spaced = owed[:: max(1, -(-len(owed) // MEASURED))]
+    measured = [_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
+    whole = len(owed) / max(1, len(spaced))
+    usage = Usage(
+        prompt_tokens=round(whole * sum(one.prompt_tokens for one in measured)),
+        completion_tokens=max_tokens * sum(task.max_turns * attempts for task, attempts in owed),
+    )
+    calls = sum(task.max_turns * attempts for task, attempts in owed)
+    return Estimate(
+        tasks=len(owed),
+        attempts=sum(attempts for _, attempts in owed),
+        calls=calls,
+        usage=usage,
+        usd=prices.of(usage),
+        counted=counted if len(spaced) == len(owed) else f"{counted}, on {len(spaced)} of the tasks",
+        judging=tuple(judging),
+        seconds=calls * max_tokens / SPEED / max(1, min(concurrency, sum(attempts for _, attempts in owed))),
+    )
+
+
+def _usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> Usage:
+    """Every turn's prompt has all that was said before it."""
+    each = turns * prompt + max_tokens * turns * (turns - 1) // 2
+    return Usage(prompt_tokens=attempts * each, completion_tokens=attempts * turns * max_tokens)
+
+
+def judged_by(environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]) -> tuple[Judging, ...]:
+    """By whom groups of these sizes are read, and how often; none where no model judges."""
+    if environment.mode is None:
+        return ()
+    found = [readings(environment.mode, size, environment.votes or 1) for size in sizes]
+    least, most = sum(low for low, _ in found), sum(high for _, high in found)
+    asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
+    return tuple(Judging(judge.name, least, most, _usd_each(judge)) for judge in asked)
+
+
+def _usd_each(judge: JudgeInfo) -> float | None:
+    spent = None if judge.report is None else judge.report.spent
+    return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
+
+
+def readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
+    """Of a group of so many different answers by one judge: at least, and when orders disagree."""
+    if size <= 1:
+        alone = size * (votes if mode == "pointwise" else 1)
+        return alone, alone
+    if mode == "pointwise":
+        return size * votes, size * votes
+    if mode == "pairwise":
+        pairs = 2 * votes * len(pairings(size))
+        return pairs, pairs
+    chunks = 1 if size <= CHUNK else len(pairings(-(-size // (CHUNK // 2))))
+    return 2 * chunks, (2 if size == 2 else 4) * chunks  # two texts have no other order
+
+
+def words(estimate: Estimate) -> list[str]:
+    """Line by line."""
+    turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
+    usage = estimate.usage
+    lines = [
+        f"{estimate.tasks:,} tasks, {estimate.attempts:,} answers{turns}",
+        f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
+        f"and {usage.completion_tokens:,} completion tokens",
+        "cost of the policy: "
+        + ("unknown without prices" if estimate.usd is None else f"at most {_usd(estimate.usd)}"),
+        *map(_judging_words, estimate.judging),
+        f"at most about {_span(estimate.seconds)}, if a request gets {SPEED:.0f} tokens a second",
+    ]
+    return lines
+
+
+def _judging_words(judging: Judging) -> str:
+    readings = f"{judging.least:,}" if judging.least == judging.most else f"{judging.least:,} to {judging.most:,}"
+    cost = (
+        "of unknown cost" if judging.usd is None else f"at most about {_usd(judging.usd)}, by what it has cost so far"
+    )
+    return f"judge {judging.name}: {readings} readings, {cost}"
+
+
+def _usd(amount: float) -> str:
+    return f"{amount:.2f} USD" if amount >= 0.1 or amount == 0 else f"{amount:.4f} USD"
+
+
+def _span(seconds: float) -> str:
+    minutes, hours = seconds / 60, seconds / 3600
+    if hours >= 1:
+        return f"{hours:.1f} hours"
+    return f"{minutes:.0f} minutes" if minutes >= 1 else f"{seconds:.0f} seconds"

@@ -1,0 +1,55 @@
+"""What an evaluation leaves in its folder, and reading it back."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from app.evaluation.attempts import Attempt, Evaluation
+from app.evaluation.comparison import Comparison
+from app.evaluation.pages import html_of
+from app.evaluation.report import Report
+
+JOURNAL: Final = "evaluation.journal"
+ATTEMPTS: Final = "attempts.jsonl"
+REPORT: Final = "report"
+COMPARISON: Final = "comparison"
+
+
+def write_evaluation(out: Path, evaluation: Evaluation, report: Report) -> None:
+    """Each file is whole or as it was before."""
+    lines = (attempt.model_dump_json() + "\n" for attempt in evaluation.attempts)
+    _write(out / ATTEMPTS, lines)
+    write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
+
+
+def write_document(html: Path | None, json: Path | None, document: Report | Comparison) -> None:
+    if json is not None:
+        _write(json, (document.model_dump_json(indent=1), "\n"))
+    if html is not None:
+        _write(html, (html_of(document),))
+
+
+def read_evaluation(place: Path) -> Evaluation:
+    """From the folder, or a file in it. ValueError when there is none."""
+    folder = place if place.is_dir() else place.parent
+    try:
+        report = Report.model_validate_json((folder / f"{REPORT}.json").read_bytes())
+        with (folder / ATTEMPTS).open("rb") as file:
+            attempts = tuple(Attempt.model_validate_json(line) for line in file)
+    except FileNotFoundError as error:
+        raise ValueError(f"{folder} holds no evaluation: there is no {Path(str(error.filename)).name}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ValueError(f"{folder} holds no evaluation of this version: {first['msg']}") from error
+    ended = report.setup.started_at if report.complete else None  # when it ended is not kept, that it did is
+    return Evaluation(setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=ended)
+
+
+def _write(path: Path, parts: Iterable[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fresh = path.with_name(f"{path.name}.new")
+    with fresh.open("w", encoding="utf-8", newline="\n") as file:
+        file.writelines(parts)
+    fresh.replace(path)

@@ -1,0 +1,190 @@
+"""What has become of every attempt, as a fold over what happened."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Annotated, Final, Literal
+
+from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter
+
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.domain.values import FiniteNumber, Frozen, Split
+from app.policies.wire import Usage
+
+
+class Setup(Frozen):
+    """What may not change between two starts under one --out: attempts that do not belong together would mix."""
+
+    environment: str
+    version: str
+    split: Split
+    params: dict[str, JsonValue]
+    run: str
+    model: str
+    step: int | None
+    tasks: int
+    samples: int
+    seed: int
+    sampling: dict[str, JsonValue]
+
+
+class Began(Frozen):
+    kind: Literal["began"] = "began"
+    setup: Setup
+    at: AwareDatetime
+
+
+class Dealt(Frozen):
+    """The tasks, in the order of their places."""
+
+    kind: Literal["dealt"] = "dealt"
+    task_ids: tuple[str, ...]
+
+
+class Answered(Frozen):
+    """The model's whole attempt."""
+
+    kind: Literal["answered"] = "answered"
+    place: int
+    sample: int
+    completion: Completion
+    turns: int
+    input_tokens: int | None
+    output_tokens: int | None
+    """Null where the server counts none."""
+    seconds: FiniteNumber
+
+    @property
+    def usage(self) -> Usage:
+        return Usage(prompt_tokens=self.input_tokens or 0, completion_tokens=self.output_tokens or 0)
+
+
+class Grouped(Frozen):
+    """These attempts are sent for scoring together, and together again after whatever happens."""
+
+    kind: Literal["grouped"] = "grouped"
+    place: int
+    samples: tuple[int, ...]
+
+
+class Scored(Frozen):
+    """What the gateway says of the attempts of a group, in their order."""
+
+    kind: Literal["scored"] = "scored"
+    place: int
+    samples: tuple[int, ...]
+    group_id: str
+    scores: tuple[Score, ...]
+    judging_usd: FiniteNumber | None = None
+
+
+class Failed(Frozen):
+    """There is no score of these for now: no answer of the model, or the gateway refused the group."""
+
+    kind: Literal["failed"] = "failed"
+    place: int
+    samples: tuple[int, ...]
+    reason: str
+    detail: str
+
+
+Happened = Began | Dealt | Answered | Grouped | Scored | Failed
+HAPPENED: Final[TypeAdapter[Happened]] = TypeAdapter(Annotated[Happened, Field(discriminator="kind")])
+
+
+@dataclass
+class Item:
+    """A task's attempts, by sample."""
+
+    place: int
+    answered: dict[int, Answered] = field(default_factory=dict)
+    groups: list[tuple[int, ...]] = field(default_factory=list)
+    scored: dict[tuple[int, ...], Scored] = field(default_factory=dict)
+    """The latest of each group."""
+    failed: dict[int, Failed] = field(default_factory=dict)
+
+    def score(self, sample: int) -> Score | None:
+        """Also where it says that there is no reward."""
+        return next(
+            (one.scores[one.samples.index(sample)] for one in self.scored.values() if sample in one.samples), None
+        )
+
+    def reward(self, sample: int) -> float | None:
+        score = self.score(sample)
+        return None if score is None else score.reward
+
+    def group_id(self, sample: int) -> str | None:
+        return next((one.group_id for one in self.scored.values() if sample in one.samples), None)
+
+    def owed(self, samples: int) -> list[int]:
+        """Attempts without a reward."""
+        return [sample for sample in range(samples) if self.reward(sample) is None]
+
+    def ungrouped(self) -> tuple[int, ...]:
+        sent = {sample for group in self.groups for sample in group}
+        return tuple(sample for sample in sorted(self.answered) if sample not in sent)
+
+    def events(self) -> Iterator[Happened]:
+        yield from self.answered.values()
+        yield from (Grouped(place=self.place, samples=samples) for samples in self.groups)
+        yield from self.scored.values()
+        yield from dict.fromkeys(self.failed.values())
+
+
+@dataclass
+class Ledger:
+    setup: Setup | None = None
+    began_at: datetime | None = None
+    task_ids: tuple[str, ...] = ()
+    items: dict[int, Item] = field(default_factory=dict)
+    """By place; none for a task of which nothing has happened."""
+
+    def apply(self, happened: Happened) -> None:
+        match happened:
+            case Began(setup=setup, at=at):
+                self.setup, self.began_at = setup, at
+            case Dealt(task_ids=task_ids):
+                self.task_ids = task_ids
+            case Answered(place=place, sample=sample):
+                self.item(place).answered[sample] = happened
+                self.item(place).failed.pop(sample, None)
+            case Grouped(place=place, samples=samples):
+                self.item(place).groups.append(samples)
+            case Scored(place=place, samples=samples):
+                item = self.item(place)
+                item.scored[samples] = happened
+                for sample in samples:
+                    item.failed.pop(sample, None)
+            case Failed(place=place, samples=samples):
+                self.item(place).failed.update(dict.fromkeys(samples, happened))
+
+    def item(self, place: int) -> Item:
+        return self.items.setdefault(place, Item(place))
+
+    def open(self) -> list[int]:
+        """Places of tasks with an attempt that has no reward."""
+        if self.setup is None:
+            return []
+        samples = self.setup.samples
+        return [place for place in range(self.setup.tasks) if self.item(place).owed(samples)]
+
+    @property
+    def usage(self) -> Usage:
+        """Of all starts, as far as the server counted."""
+        return sum((one.usage for item in self.items.values() for one in item.answered.values()), Usage())
+
+    def shortest(self) -> Iterator[Happened]:
+        """Events that come to the same."""
+        if self.setup is not None and self.began_at is not None:
+            yield Began(setup=self.setup, at=self.began_at)
+        if self.task_ids:
+            yield Dealt(task_ids=self.task_ids)
+        for item in self.items.values():
+            yield from item.events()
+
+
+def judging_usd(items: Sequence[Item]) -> float | None:
+    """None where nothing is known of it."""
+    known = [one.judging_usd for item in items for one in item.scored.values() if one.judging_usd is not None]
+    return sum(known) if known else None

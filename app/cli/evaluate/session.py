@@ -1,0 +1,275 @@
+"""One start of `evaluate`: looks at what there is, says what it will take, runs the loop, minds Ctrl-C, reports."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import httpx
+from rich.console import Console
+
+from app.api.models import EnvironmentInfo, JudgeInfo
+from app.cli.asking import AskedGateway
+from app.cli.evaluate.attempts import attempts_of
+from app.cli.evaluate.estimate import Estimate, about, estimated, judged_by, words
+from app.cli.evaluate.files import JOURNAL, write_evaluation
+from app.cli.evaluate.ledger import HAPPENED, Began, Dealt, Ledger, Setup, judging_usd
+from app.cli.evaluate.progress import Tally, followed, shown
+from app.cli.evaluate.runner import Evaluating, Journal, Work, seed_of
+from app.cli.evaluate.wanted import Wanted, available, begun, require_same_tasks, taken
+from app.cli.journal import journaled
+from app.cli.patience import Patience
+from app.cli.playing import require_model
+from app.cli.prices import Prices
+from app.cli.stopping import told_to_stop
+from app.domain.tasks import Message
+from app.errors import InvalidRequest
+from app.evaluation.attempts import Evaluation, EvaluationSetup
+from app.evaluation.attempts import Sampling as AskedSampling
+from app.evaluation.measuring import report_of
+from app.evaluation.report import Report
+from app.policies.server import InferenceServer
+from app.policies.tokenizer import LocalTokenizer
+from app.service.requests import HandedOut
+
+POLICY_SECONDS: Final = 600.0
+GATEWAY_SECONDS: Final = 600.0
+"""Judges may take their time; a repeat joins the scoring that is under way."""
+
+GoOn = Callable[[Estimate], bool]
+
+
+@dataclass(frozen=True)
+class Ends:
+    gateway: str
+    gateway_headers: dict[str, str]
+    policy: str
+    policy_headers: dict[str, str]
+    out: Path
+
+
+@dataclass(frozen=True)
+class Found:
+    """What there is at the gateway for this evaluation."""
+
+    environment: EnvironmentInfo
+    judges: tuple[JudgeInfo, ...]
+    version: str
+    tasks: tuple[HandedOut, ...]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    report: Report | None
+    """None after a dry run."""
+    stopped: bool = False
+
+
+@dataclass(frozen=True)
+class Session:
+    wanted: Wanted
+    ends: Ends
+    concurrency: int
+    patience_seconds: float
+    prices: Prices
+    threshold: float
+    tokenizer: LocalTokenizer | None
+    console: Console
+    go_on: GoOn
+
+    async def run(self) -> Outcome:
+        async with self._clients() as (gateway, policy):
+            server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
+            found = await self._found(gateway, server, (await begun(gateway, self.wanted)).name)
+            setup = self.wanted.setup(found.environment, len(found.tasks))
+            began = Began(setup=setup, at=datetime.now(UTC))
+            with journaled(self.ends.out / JOURNAL, "evaluate", HAPPENED, Ledger(), setup, began) as journal:
+                return await self._evaluated(setup, journal, found, gateway, server)
+
+    async def dry_run(self) -> Outcome:
+        """Nothing is begun and nothing written."""
+        async with self._clients() as (gateway, policy):
+            server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
+            known = await gateway.run(self.wanted.run)
+            found = await self._found(gateway, server, None if known is None else known.name)
+            owed = [self.wanted.samples] * len(found.tasks)
+            self._say(self._estimate(found, list(zip(found.tasks, owed, strict=True)), owed))
+        return Outcome(None)
+
+    async def _evaluated(
+        self, setup: Setup, journal: Journal, found: Found, gateway: AskedGateway, server: InferenceServer
+    ) -> Outcome:
+        ledger = journal.ledger
+        if ledger.task_ids:
+            require_same_tasks(ledger.task_ids, found.tasks, str(self.ends.out))
+        else:
+            await journal.add(Dealt(task_ids=tuple(task.task_id for task in found.tasks)))
+        finished = True
+        if ledger.open():
+            estimate = self._owed(ledger, found)
+            self._say(estimate)
+            if not self.go_on(estimate):
+                return Outcome(None, stopped=True)
+            work = Work(
+                setup=setup,
+                tasks=found.tasks,
+                concurrency=self.concurrency,
+                seeded=await self._takes_seeds(server),
+                judges_cost=bool(estimate.judging),
+            )
+            finished = await self._followed(work, journal, gateway, server)
+        return Outcome(self._reported(ledger, found), stopped=not finished)
+
+    @asynccontextmanager
+    async def _clients(self) -> AsyncIterator[tuple[AskedGateway, httpx.AsyncClient]]:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self.concurrency)
+        ends = self.ends
+        async with (
+            httpx.AsyncClient(
+                base_url=ends.gateway, headers=ends.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
+            ) as gateway,
+            httpx.AsyncClient(headers=ends.policy_headers, timeout=POLICY_SECONDS, limits=limits) as policy,
+        ):
+            yield AskedGateway(gateway), policy
+
+    async def _found(self, gateway: AskedGateway, server: InferenceServer, run: str | None) -> Found:
+        """Before anything is spent."""
+        environment = await available(gateway, self.wanted.environment)
+        await require_model(server)
+        tasks = await taken(gateway, environment, self.wanted, run)
+        if self.wanted.tasks is not None and len(tasks) < self.wanted.tasks:
+            told = (
+                f"{environment.name} has {len(tasks):,} tasks in its {self.wanted.split} split: all of them are taken"
+            )
+            self.console.print(told, highlight=False, markup=False)
+        return Found(environment, (await gateway.judges()).judges, await gateway.version(), tasks)
+
+    def _owed(self, ledger: Ledger, found: Found) -> Estimate:
+        """Attempts that were answered are only scored; of a group, judges read all."""
+        samples = self.wanted.samples
+        items = [ledger.item(place) for place in ledger.open()]
+        missing = [len([one for one in item.owed(samples) if one not in item.answered]) for item in items]
+        owed = [(found.tasks[item.place], count) for item, count in zip(items, missing, strict=True) if count]
+        return self._estimate(found, owed, [len(item.owed(samples)) for item in items])
+
+    def _estimate(self, found: Found, owed: Sequence[tuple[HandedOut, int]], groups: Sequence[int]) -> Estimate:
+        sampling, tokenizer = self.wanted.sampling, self.tokenizer
+        judging = judged_by(found.environment, found.judges, groups)
+        most = sampling.parameters.get("max_tokens")
+        limit = most if isinstance(most, int) else sampling.max_tokens
+        if tokenizer is None:
+            return estimated(owed, limit, self.concurrency, self.prices, judging)
+        counted = "by the tokenizer"
+        return estimated(owed, limit, self.concurrency, self.prices, judging, _counter(tokenizer), counted)
+
+    def _say(self, estimate: Estimate) -> None:
+        wanted = self.wanted
+        title = f"{wanted.model} on {wanted.environment}, {wanted.split} split, as run {wanted.run}:"
+        for line in (title, *(f"  {line}" for line in words(estimate))):
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    async def _takes_seeds(self, server: InferenceServer) -> bool:
+        """Asks for one token. RequestRefused when the server refuses that without a seed too."""
+        asked, hello = (
+            replace(server, sampling=self.wanted.sampling.shortest),
+            (Message(role="user", content="Hello."),),
+        )
+        try:
+            await asked.ask(hello, seed=seed_of(self.wanted.seed, 0, 0, 0))
+        except InvalidRequest:
+            await asked.ask(hello)
+            self.console.print("the policy's server takes no seed: its answers are not repeatable", highlight=False)
+            return False
+        return True
+
+    async def _followed(self, work: Work, journal: Journal, gateway: AskedGateway, server: InferenceServer) -> bool:
+        """Whether it came to its end."""
+        ledger, wanted, patience = journal.ledger, self.wanted, Patience(ends_after=self.patience_seconds)
+        tally = Tally(len(work.tasks), wanted.samples, self.threshold, self.prices, ledger.usage)
+        owed = set(ledger.open())
+        for place in range(len(work.tasks)):
+            if place not in owed:
+                tally.settled(ledger.item(place))
+        evaluating = Evaluating(work, gateway, server, journal, patience, tally)
+        with shown(self.console, wanted.environment, tally) as bar:
+            doing = asyncio.create_task(evaluating.run())
+            stopped = False
+
+            def stop() -> None:
+                nonlocal stopped
+                if stopped:
+                    doing.cancel()
+                    return
+                stopped = True
+                evaluating.stop()
+                bar.say(f"finishing {evaluating.in_hand} tasks in hand; once more leaves them for the next start")
+
+            follow = asyncio.create_task(followed(bar, tally, patience))
+            try:
+                with told_to_stop(stop):
+                    await doing
+            except asyncio.CancelledError:
+                if not stopped:
+                    raise
+            finally:
+                follow.cancel()
+                await follow
+                bar.show(tally, patience)
+        return not stopped
+
+    def _reported(self, ledger: Ledger, found: Found) -> Report:
+        attempts = attempts_of(ledger, found.tasks, found.environment.label)
+        whole = len(attempts) == len(found.tasks) * self.wanted.samples
+        evaluation = Evaluation(
+            setup=self._setup(ledger, found),
+            attempts=attempts,
+            judging_usd=judging_usd(list(ledger.items.values())),
+            finished_at=datetime.now(UTC) if whole else None,
+        )
+        report = report_of(evaluation)
+        write_evaluation(self.ends.out, evaluation, report)
+        return report
+
+    def _setup(self, ledger: Ledger, found: Found) -> EvaluationSetup:
+        wanted, environment, sampling = self.wanted, found.environment, self.wanted.sampling
+        named = {"temperature", "top_p", "max_tokens"}
+        sent = sampling.parameters
+        return EvaluationSetup.model_validate(
+            {
+                "environment": environment.name,
+                "version": environment.version,
+                "split": wanted.split,
+                "params": wanted.params,
+                "tasks": len(found.tasks),
+                "samples": wanted.samples,
+                "threshold": self.threshold,
+                "seed": wanted.seed,
+                "model": wanted.model,
+                "step": wanted.step,
+                "sampling": AskedSampling.model_validate(
+                    {name: value for name, value in sent.items() if name in named}
+                    | {"extra": {name: value for name, value in sent.items() if name not in named}}
+                ),
+                "run": wanted.run,
+                "label": environment.label,
+                "criteria": tuple(criterion.name for criterion in environment.criteria),
+                "offline_judges": tuple(judge.name for judge in found.judges if not judge.for_training),
+                "gateway": found.version,
+                "input_price": self.prices.input,
+                "output_price": self.prices.output,
+                "started_at": ledger.began_at,
+            }
+        )
+
+
+def _counter(tokenizer: LocalTokenizer) -> Callable[[HandedOut], int]:
+    def count(task: HandedOut) -> int:
+        try:
+            return len(tokenizer.prompt(task.messages, task.tools))
+        except ValueError:  # templates that refuse what a system message or tools are
+            return about(task)
+
+    return count

@@ -1,0 +1,109 @@
+"""What was asked for, checked against what there is: environment, run, tasks."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.api.models import EnvironmentInfo
+from app.cli.asking import AskedGateway
+from app.cli.evaluate.ledger import Setup
+from app.domain.runs import Run
+from app.domain.values import Split
+from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.policies.server import Sampling
+from app.service.requests import HandedOut
+
+ENDLESS: Final = 100
+"""Tasks of a split without an end, when nobody says how many."""
+A_BATCH: Final = 256
+
+
+@dataclass(frozen=True)
+class Wanted:
+    environment: str
+    split: Split
+    params: dict[str, JsonValue]
+    tasks: int | None
+    samples: int
+    run: str
+    model: str
+    step: int | None
+    seed: int
+    sampling: Sampling
+
+    def setup(self, environment: EnvironmentInfo, tasks: int) -> Setup:
+        return Setup(
+            environment=environment.name,
+            version=environment.version,
+            split=self.split,
+            params=self.params,
+            run=self.run,
+            model=self.model,
+            step=self.step,
+            tasks=tasks,
+            samples=self.samples,
+            seed=self.seed,
+            sampling=self.sampling.parameters,
+        )
+
+
+async def available(gateway: AskedGateway, name: str) -> EnvironmentInfo:
+    listed = {environment.name: environment for environment in (await gateway.environments()).environments}
+    environment = listed.get(name)
+    if environment is None:
+        raise NotFound(f"the gateway has no environment {name!r}; it has: {', '.join(sorted(listed))}")
+    if not environment.available:
+        raise EnvironmentUnavailable(f"{name} is not available: {environment.reason}")
+    return environment
+
+
+async def begun(gateway: AskedGateway, wanted: Wanted) -> Run:
+    """The run, whose seed decides on the order of the tasks: the same seed, the same tasks."""
+    return await gateway.run(wanted.run) or await gateway.put_run(wanted.run, wanted.seed)
+
+
+async def taken(
+    gateway: AskedGateway, environment: EnvironmentInfo, wanted: Wanted, run: str | None
+) -> tuple[HandedOut, ...]:
+    """Each once, in the run's order; fewer than wanted where the split has no more. Without a run it is a look, which
+    leaves no trace of one."""
+    size = next((split.size for split in environment.splits if split.name == wanted.split), None)
+    most = _most(wanted, size)
+    found: dict[str, HandedOut] = {}
+    cursor: int | None = 0
+    while cursor is not None and (most is None or len(found) < most):
+        ask: dict[str, JsonValue] = {
+            "split": wanted.split,
+            "params": wanted.params,
+            "run": run,
+            "purpose": "eval",
+            "cursor": cursor,
+            "batch_size": A_BATCH if most is None else min(A_BATCH, most - len(found)),
+        }
+        batch = await gateway.next_batch(ask, wanted.environment)
+        fresh = [task for task in batch.tasks if task.task_id not in found]
+        found.update((task.task_id, task) for task in fresh)
+        came_round = len(fresh) < len(batch.tasks) or not fresh
+        cursor = None if batch.exhausted or came_round else batch.next_cursor
+    if not found:
+        raise InvalidRequest(f"{wanted.environment} has no tasks in its {wanted.split} split")
+    return tuple(found.values())
+
+
+def _most(wanted: Wanted, size: int | None) -> int | None:
+    """None: as many as there are. The size that is known is the one with default params."""
+    if wanted.tasks is None:
+        return ENDLESS if size is None else (None if wanted.params else size)
+    return wanted.tasks if size is None or wanted.params else min(wanted.tasks, size)
+
+
+def require_same_tasks(before: Sequence[str], now: Sequence[HandedOut], out: str) -> None:
+    """InvalidRequest where the environment's data have changed since an evaluation began."""
+    other = [place for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
+    if other:
+        raise InvalidRequest(
+            f"{len(other)} of the tasks are others than when {out} began, the first at place {other[0]}: its data, "
+            f"characters or passages have changed; give another --out, and another --run"
+        )
