@@ -32,7 +32,8 @@ class Attempt(Frozen):
     reason: str | None = None
     """Why it is unscored: the gateway's reason, or `policy_failed` when the model's server gave no answer."""
     reward: Unit | None = None
-    """gate x absolute, which is comparable across groups; never the standing within a group."""
+    """gate x absolute as far as the rubric's caps allow: what the gateway pays with `purpose: eval`, comparable across
+    groups. Never the standing within a group."""
     criteria: dict[str, Unit | None] = {}
     """Null where a criterion did not apply."""
     label: str | None = None
