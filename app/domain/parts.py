@@ -101,7 +101,7 @@ class Seat:
     open: bool
     holder: str = ""
     """Who holds the place, where places are held."""
-    begun: tuple[Group, ...] = ()
+    begun: tuple[Group, ...] = field(default=(), compare=False)
     """Groups that this has closed: they are stored as pending, and whoever closed them scores them."""
 
 
