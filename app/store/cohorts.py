@@ -24,9 +24,6 @@ SECOND: Final = 1_000_000
 CLAIM_SECONDS: Final = 60.0
 """Whoever scores a closed group says so again within this time; else another replica takes it up."""
 
-PARTIAL: Final = "partial_group"
-LATE: Final = "late"
-
 
 def lock(connection: Connection, database: Database, scope: str) -> None:
     """Completions of one scope take their places one after the other, also where no row is there to be locked."""
@@ -123,9 +120,11 @@ def close(connection: Connection, database: Database, row: RowMapping, now: int)
     """The group of whatever has come, stored as pending. Whoever closed it scores it."""
     come = members_of(connection, [row["group_id"]])
     missing = row["size"] - len(come)
-    group = _group(row, come, (PARTIAL,) if missing else ())
+    flags = ("partial_group",) if missing else ()
+    group = _group(row, come, flags)
     (stored,) = add_groups(connection, database, [GroupToStore(group)], None)
-    closed = {"state": "closed", "missing": missing, "closed_at": now, "due": now + round(CLAIM_SECONDS * SECOND)}
+    at = min(now, row["deadline"])
+    closed = {"state": "closed", "missing": missing, "closed_at": at, "due": now + round(CLAIM_SECONDS * SECOND)}
     here = row["group_id"]
     connection.execute(update(parts).where(parts.c.group_id == here).values(closed))
     connection.execute(update(part_members).where(part_members.c.group_id == here).values(completion=None))
@@ -136,7 +135,8 @@ def apart(
     connection: Connection, database: Database, row: RowMapping, members: Sequence[Member], group_id: str, now: int
 ) -> Group:
     """A group for these alone, who came when theirs was closed; looked after as the cohort's own is."""
-    group = cohort_of(row).group(group_id, tuple(members), (LATE,), from_micros(now))
+    flags = ("late",)
+    group = cohort_of(row).group(group_id, tuple(members), flags, from_micros(now))
     (stored,) = add_groups(connection, database, [GroupToStore(group)], None)
     due = {"due": now + round(CLAIM_SECONDS * SECOND)}
     connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due))

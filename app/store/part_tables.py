@@ -37,6 +37,7 @@ class PartTable(Record, table=True):
     missing: int
     """How many had not come when it was closed."""
     closed_at: int | None = Field(sa_type=BigInteger)
+    """Never later than the deadline, also where nobody was there to close it."""
     due: int | None = Field(sa_type=BigInteger)
     """When somebody has to look after it: at the deadline while it is open, then when whoever scores it should have
     said that it still does; null when nothing is left to be done."""
