@@ -65,6 +65,8 @@ class Reset(Frozen):
             raise ValueError(
                 "members of a group need the same task: give all of them the same seed, index, task_id or group.key"
             )
+        if self.purpose == "eval" and not named:
+            raise ValueError("an evaluation says which task: give a seed, an index or a task_id")
         return self
 
     @property
@@ -85,5 +87,5 @@ def faults_of(error: ValidationError | RecursionError) -> str:
     if isinstance(error, RecursionError):
         return "data is nested too deeply"
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{field_path(item['loc'])}: {item['msg']}".removeprefix(": Value error, ") for item in found[:8]]
-    return "; ".join(told)
+    told = [f"{field_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in found[:8]]
+    return "; ".join(one.removeprefix(": ") for one in told)
