@@ -141,7 +141,13 @@ def create_app(
     atropos = Desk(store.trajectories, observer, clock or _now)
     service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
     service.include_router(atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
-    rewards = RewardDesk(gateway.parts, gateway.catalogue, settings.compat.unscored_reward, observer.told_unscored)
+    rewards = RewardDesk(
+        gateway.parts,
+        gateway.catalogue,
+        gateway.stepper,
+        settings.compat.unscored_reward,
+        observer.told_unscored,
+    )
     service.include_router(openrlhf_router(rewards))
     service.include_router(slime_router(rewards))
     playing = Playing(gateway, Dealer(gateway), observer.told_unscored)

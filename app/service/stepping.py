@@ -1,7 +1,9 @@
 """Multi-turn episodes, replayed from their transcript: any replica can serve any turn."""
 
+from app.domain.groups import TaskRecord
 from app.domain.tasks import Turn
 from app.errors import Conflict, InvalidRequest, NotFound
+from app.service.catalogue import Hosted
 from app.service.editions import Editions
 from app.service.requests import StepRequest
 from app.service.shelf import Shelf
@@ -16,10 +18,26 @@ class Stepper:
         """What follows the model's last message. Conflict when the task is of another version of the environment."""
         if not self._editions.present(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
-        record = (await self._shelf.get([request.task_id])).get(request.task_id)
-        if record is None or record.key.environment != environment:
-            raise NotFound(f"{request.task_id} was never handed out by {environment}", field="task_id")
+        record = await self._record(environment, request.task_id)
         hosted = await self._editions.hosted(environment, record.key.data_digest)
-        if (record.key.version, record.key.data_digest) != (hosted.environment.version, hosted.data_digest):
+        if not _is_of(hosted, record):
             raise Conflict("the environment has changed since the task was handed out", field="task_id")
         return hosted.environment.step(self._shelf.task(hosted, record), request.messages)
+
+    async def in_one_reply(self, environment: str, task_id: str) -> bool:
+        """Whether a single reply is all that the task asks for. NotFound when it was never handed out."""
+        if not self._editions.present(environment).environment.multi_turn:
+            return True
+        record = await self._record(environment, task_id)
+        hosted = await self._editions.hosted(environment, record.key.data_digest)
+        return not _is_of(hosted, record) or self._shelf.task(hosted, record).max_turns == 1
+
+    async def _record(self, environment: str, task_id: str) -> TaskRecord:
+        record = (await self._shelf.get([task_id])).get(task_id)
+        if record is None or record.key.environment != environment:
+            raise NotFound(f"{task_id} was never handed out by {environment}", field="task_id")
+        return record
+
+
+def _is_of(hosted: Hosted, record: TaskRecord) -> bool:
+    return (record.key.version, record.key.data_digest) == (hosted.environment.version, hosted.data_digest)

@@ -13,9 +13,10 @@ from app.compat.one_sample.holding import Asked, ClientLeft, Held, Parts
 from app.compat.one_sample.options import Options
 from app.compat.one_sample.refusals import Refusal, refused
 from app.domain.scores import Score
-from app.errors import InvalidRequest
+from app.errors import InvalidRequest, NotFound
 from app.service.catalogue import Catalogue
 from app.service.parts import SampleReply
+from app.service.stepping import Stepper
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +59,7 @@ class Wording(Protocol):
 class RewardDesk:
     parts: Parts
     catalogue: Catalogue
+    stepper: Stepper
     unscored_reward: float | None
     """Told where there is no score; None answers 503, so that the trainer asks again."""
     unscored: Callable[[str, str, str, str], None]
@@ -71,14 +73,13 @@ class RewardDesk:
             )
 
     def require(self, environment: str) -> None:
-        """NotFound, EnvironmentUnavailable, or InvalidRequest where one text is no answer."""
-        if self.catalogue.hosted(environment).environment.multi_turn:
-            raise InvalidRequest(
-                f"{environment} is played over several turns, which a reward for one text cannot say", field="env"
-            )
+        """NotFound or EnvironmentUnavailable."""
+        self.catalogue.hosted(environment)
 
     async def answer(self, request: Request, asked: Sequence[Asked], options: Options, wording: Wording) -> Response:
         """The reply is sent while its samples are held. GatewayError for what is wrong with one of them."""
+        for one in asked:
+            await self._require_one_reply(one)
         held = Held(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
         try:
             replies = await held.replies(request.receive)
@@ -92,6 +93,19 @@ class RewardDesk:
             return _unscored(missing[0][1].score, wording.beside_refusal(len(asked)))
         self._count(missing, options.contract, "number")
         return Delivery(wording.told([self._reward(one) for one in replies]), {}, held.settle)
+
+    async def _require_one_reply(self, asked: Asked) -> None:
+        """InvalidRequest where one text is no answer."""
+        environment = asked.sample.environment
+        try:
+            whole = await self.stepper.in_one_reply(environment, asked.sample.task_id)
+        except NotFound as error:
+            raise NotFound(error.detail, field=asked.label) from error
+        if not whole:
+            raise InvalidRequest(
+                f"the task is one of {environment} that is played over several turns; this wire has room for one reply",
+                field=asked.label,
+            )
 
     def _reward(self, reply: SampleReply) -> Reward:
         number = self.unscored_reward if reply.score.reward is None else reply.score.reward
