@@ -33,6 +33,13 @@ def test_the_tasks_that_moved_most_are_named() -> None:
     )
 
 
+def test_the_largest_move_comes_first_either_way() -> None:
+    one = rewarded({place: (0.5,) for place in range(6)})
+    two = rewarded({0: (0.6,), 1: (0.4,), 2: (0.9,), 3: (0.1,), 4: (0.5,), 5: (0.0,)})
+    found = comparison_of(one, two)
+    assert ([each.place for each in found.gained], [each.place for each in found.lost]) == ([2, 0], [5, 3, 1])
+
+
 def test_a_task_without_a_score_in_one_of_them_is_left_out() -> None:
     one = evaluation([scored(0, 0, 0.5), scored(1, 0, 0.5), unscored(2, 0)], samples=1)
     two = evaluation([scored(0, 0, 0.7), unscored(1, 0), scored(2, 0, 0.0)], samples=1)

@@ -100,7 +100,7 @@ def test_lengths_and_cost_are_of_what_was_counted() -> None:
 
 
 def test_rewards_are_counted_by_tenths_and_one_apart() -> None:
-    report = report_of(rewarded({0: (0.0, 0.05, 0.1), 1: (0.3, 0.7, 0.999), 2: (1.0, 1.0, 0.6)}))
+    report = report_of(rewarded({0: (0.0, 0.05, 1 - 0.9), 1: (0.3, 0.7, 0.999), 2: (1.0, 1.0, 0.6)}))
     assert report.histogram == (2, 1, 0, 1, 0, 0, 1, 1, 0, 1, 2)
 
 

@@ -150,6 +150,10 @@ def test_more_tasks_are_tested_by_draws_that_agree(shift: float) -> None:
     assert Resampler(0, resamples=50_000).sign_flip(differences) == pytest.approx(exact, abs=0.008)
 
 
+def test_what_no_draw_reached_is_still_not_impossible() -> None:
+    assert Resampler(0, resamples=500).sign_flip([0.3 + place / 100 for place in range(60)]) == 1 / 501
+
+
 def test_one_in_twenty_equal_models_is_called_different() -> None:
     chance = random.Random(5)
     ps = [Resampler(seed, 400).sign_flip([chance.gauss(0, 0.3) for _ in range(25)]) for seed in range(1_000)]
