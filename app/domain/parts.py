@@ -14,12 +14,14 @@ from app.domain.values import Frozen, WholeNumber
 
 MOST_TOGETHER = 256
 """Completions of one group."""
+MOST_IN_KEY = 200
+"""Characters."""
 
 
 class Part(Frozen):
     """Which piece this is of a group that comes in pieces."""
 
-    key: Annotated[str, Field(min_length=1, max_length=200)]
+    key: Annotated[str, Field(min_length=1, max_length=MOST_IN_KEY)]
     """Your name for the group: pieces of the same task, lease or run, policy and purpose under the same key are one
     group."""
     index: Annotated[WholeNumber, Field(ge=0, lt=MOST_TOGETHER)]

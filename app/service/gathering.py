@@ -64,6 +64,7 @@ class Gathering:
         self._held: set[Seat] = set()
         self._scoring: set[str] = set()
         self._behind: set[asyncio.Future[Any]] = set()
+        self._closing = False
 
     async def arrived(self, piece: Accepted, part: Part, wait_seconds: float | None) -> GroupReply | GroupProblem:
         """What there is to say of a piece when its group is scored, or when the wait is over."""
@@ -146,6 +147,7 @@ class Gathering:
 
     async def close(self) -> None:
         """Waits for what is being written behind."""
+        self._closing = True
         await asyncio.gather(*self._behind, return_exceptions=True)
 
     async def _arrive(self, piece: Accepted, part: Part) -> Seat | Misfit:
@@ -178,10 +180,9 @@ class Gathering:
             try:
                 return await self._parts.settle(seat, answered=answered)
             except StoreUnavailable:
-                if pause is None:
-                    log.error("who held a place has left, and that could not be written: %s", seat.group_id)
-                else:
-                    await asyncio.sleep(pause)
+                if pause is None or self._closing:
+                    return log.error("who held a place has left, and that could not be written: %s", seat.group_id)
+                await asyncio.sleep(pause)
 
     async def _begin(self, groups: Sequence[Group]) -> None:
         """Scores what was just closed, and tells whoever waits for it here."""

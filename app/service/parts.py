@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from app.domain.groups import Group
-from app.domain.parts import MOST_TOGETHER, Cohort, Seat
+from app.domain.parts import MOST_IN_KEY, MOST_TOGETHER, Cohort, Seat
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
+from app.domain.values import is_encodable
 from app.errors import InvalidRequest, NotFound
 from app.service.gathering import cohort_of, piece_of
 from app.service.identity import scope_of
@@ -70,6 +71,8 @@ class PartDesk:
     async def _cohort(self, sample: Sample) -> Cohort:
         if not 1 <= sample.size <= MOST_TOGETHER:
             raise InvalidRequest(f"a group has from 1 to {MOST_TOGETHER} completions", field="size")
+        if len(sample.key) > MOST_IN_KEY or not is_encodable(sample.key):
+            raise InvalidRequest(f"a key is a text of at most {MOST_IN_KEY} characters", field="key")
         request = _request(sample)
         (accepted,) = await self._desk.accepted(request, sample.environment)
         if isinstance(accepted, GroupProblem):
