@@ -19,6 +19,9 @@ from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
 
 RowT = TypeVar("RowT", bound=BaseModel)
+PAGES = Path(__file__).resolve().parents[1]
+MORE = {"npc_arena": ("characters", "worlds", "judging", "npc_finetuning_report")}
+"""Pages about an environment beside the one that has its name."""
 
 
 class NothingConfigured:
@@ -65,6 +68,7 @@ def _paragraphs(environment: Environment) -> Iterator[str]:
     yield f"## {environment.name}"
     yield description_of(type(environment))
     yield _facts(environment)
+    yield from _pages(environment.name)
     if environment.Params.model_fields:
         yield f"`params`: {inspect.cleandoc(environment.Params.__doc__ or '')}".strip()
         yield _params(environment.Params)
@@ -93,6 +97,13 @@ def _facts(environment: Environment) -> str:
         **{f"{split} tasks then": "endless" if size is None else str(size) for split, size in sizes.items()},
     }
     return "\n".join(f"- {name}: {value}" for name, value in facts.items())
+
+
+def _pages(environment: str) -> Iterator[str]:
+    """Where there is more to read."""
+    names = [name for name in (environment, *MORE.get(environment, ())) if (PAGES / f"{name}.md").exists()]
+    if names:
+        yield f"More: {', '.join(f'[{name}]({name}.md)' for name in names)}"
 
 
 def _share(chance: float) -> str:
