@@ -136,7 +136,9 @@ def _samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> li
     asked = []
     for place, (text, prompt, label) in enumerate(zip(texts, prompts, labels, strict=True)):
         if label is None or label == "":
-            raise InvalidRequest("no label: --data.label_key names the column that holds the task", field="labels")
+            raise InvalidRequest(
+                "no label: --data.label_key names the column that holds the task", field=f"labels[{place}]"
+            )
         response = response_of(text, prompt, f"query[{place}]")
         completion = completion_of(response, prompt, options.eos)
         sample = options.sample(environment, read_label(label, f"labels[{place}]"), completion)
