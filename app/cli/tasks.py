@@ -15,15 +15,13 @@ from app.cli.asking import AskedGateway
 from app.cli.data_files import console, format_of, half_done, stop
 from app.cli.process.plan import params_of
 from app.domain.values import Split
-from app.errors import EnvironmentUnavailable, GatewayError, InvalidRequest, NotFound
+from app.errors import EnvironmentUnavailable, GatewayError, NotFound
 from app.exports.prompts import ROWS, Trainer, prompt_row
 from app.exports.stream import Encoder, encoder_of
 
 ENDLESS: Final = 1_000
 """Rows of a split without an end, when nobody says how many."""
 A_BATCH: Final = 256
-WHOLE_EPISODES: Final[frozenset[Trainer]] = frozenset({"trl"})
-"""Trainers that can play a task over several turns; the others send one reply."""
 
 
 def tasks(
@@ -109,9 +107,5 @@ async def _count(gateway: AskedGateway, wanted: Wanted) -> int:
         raise NotFound(f"there is no environment {wanted.environment!r}; there are: {', '.join(sorted(environments))}")
     if not found.available:
         raise EnvironmentUnavailable(f"{found.name} is not available: {found.reason}")
-    if found.multi_turn and wanted.trainer not in WHOLE_EPISODES:
-        raise InvalidRequest(
-            f"{found.name} is played over several turns; what is made for {wanted.trainer} replies once"
-        )
     size = next((split.size for split in found.splits if split.name == wanted.split), None)
     return wanted.count or size or ENDLESS

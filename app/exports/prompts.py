@@ -78,10 +78,14 @@ ROWS: Final[dict[Trainer, type[PromptRow]]] = {
 
 WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime"})
 """Those whose rows can hold the tools that a task offers beside its prompt."""
+WHOLE_EPISODES: Final[frozenset[Trainer]] = frozenset({"trl"})
+"""Those that can play a task over several turns."""
 
 
 def prompt_row(trainer: Trainer, task: HandedOut, split: Split, index: int) -> PromptRow:
-    """InvalidRequest when the task offers tools and the trainer's rows cannot hold them."""
+    """InvalidRequest when the trainer can do nothing with the task."""
+    if task.max_turns > 1 and trainer not in WHOLE_EPISODES:
+        raise InvalidRequest(f"{task.environment} is played over several turns; {trainer} sends one reply")
     if task.tools and trainer not in WITH_TOOLS:
         raise InvalidRequest(
             f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "

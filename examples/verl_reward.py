@@ -1,0 +1,63 @@
+"""verl's reward function: each answer is scored by a gateway, beside the other answers to its prompt.
+
+atropos-envs tasks train.parquet --env gsm8k --for verl
+python -m verl.trainer.main_ppo data.train_files=train.parquet \
+    reward.custom_reward_function.path=examples/verl_reward.py \
+    reward.custom_reward_function.name=compute_score \
+    +reward.custom_reward_function.reward_kwargs.gateway=http://127.0.0.1:8000 \
+    +reward.custom_reward_function.reward_kwargs.run=my-run \
+    +reward.custom_reward_function.reward_kwargs.group_size=8 …
+
+`group_size` is `actor_rollout_ref.rollout.n`: answers of one prompt that judges compare. The key is that of
+`ATROPOS_ENVS_API_KEY`.
+"""
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import aiohttp
+
+PATIENCE_SECONDS = 900.0
+"""For a gateway that is restarted, or whose judge is down. verl knows no answer without a reward: then it stops."""
+
+
+async def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: dict[str, Any] | None = None,
+    *,
+    gateway: str = "http://127.0.0.1:8000",
+    run: str = "verl",
+    group_size: int = 1,
+    patience_seconds: float = PATIENCE_SECONDS,
+    **_: Any,
+) -> dict[str, float | str]:
+    """The reward under `score`, which verl trains on; the other entries are logged. `ground_truth` is the task's id."""
+    url = f"{gateway.rstrip('/')}/compat/slime/{data_source}"
+    options = {"run": run, "group_size": str(group_size), "reply": "object"}
+    key = os.environ.get("ATROPOS_ENVS_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    body = {"response": solution_str, "label": ground_truth}
+    end = time.monotonic() + patience_seconds
+    async with aiohttp.ClientSession(headers=headers, timeout=aiohttp.ClientTimeout(total=120)) as session:
+        while True:
+            try:
+                async with session.post(url, params=options, json=body) as reply:
+                    if reply.ok:
+                        return logged(await reply.json())
+                    said = f"{url} answers {reply.status}: {await reply.text()}"
+                    if reply.status < 500 and reply.status != 429:
+                        raise ValueError(said)
+            except (aiohttp.ClientError, TimeoutError) as error:
+                said = f"{url} does not answer: {error!r}"
+            if time.monotonic() >= end:
+                raise RuntimeError(said)
+            await asyncio.sleep(2)
+
+
+def logged(told: dict[str, Any]) -> dict[str, float | str]:
+    """The same names for every answer: verl makes a column of each. The rest is at the gateway, by the group's id."""
+    return {"score": told["reward"], "absolute": told["score"], "group_id": told["group_id"]}
