@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 TRAINERS := .cache/trainers
 TRAINERS_PIP := $(TRAINERS)/bin/python -m pip --disable-pip-version-check -q
+TUNERS := .cache/tuners
+TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ demo: $(VENV)/.installed ## send a scripted policy through every environment of 
 test: $(VENV)/.installed-dev ## install what the tests need and run all of them
 	$(BIN)/python -m pytest -n auto --dist loadgroup -ra --ignore=tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried ## drive released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried ## drive released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
@@ -47,6 +49,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
 
 clean: ## remove what these commands made, but for databases
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -72,3 +75,13 @@ $(TRAINERS)/.tried: tests/trainers/requirements.lock tests/trainers/torch.lock
 	$(TRAINERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TRAINERS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; the example trainer does not run"
 	@test ! -e $(TRAINERS)/.installed -o ! -e $(TRAINERS)/.torch || touch $@
+
+# Trainers that are too new for what atroposlib lives with.
+$(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
+	rm -rf $(TUNERS)
+	$(PYTHON) -m venv $(TUNERS)
+	$(TUNERS_PIP) install --require-hashes --no-deps -r tests/trainers/tuners.lock && touch $(TUNERS)/.installed \
+	  || echo "NOT INSTALLED: trl 1.16.0 and openenv 0.10.0; nothing is trained, and no client of OpenEnv asks"
+	$(TUNERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TUNERS)/.torch \
+	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; nothing is trained"
+	@test ! -e $(TUNERS)/.installed -o ! -e $(TUNERS)/.torch || touch $@
