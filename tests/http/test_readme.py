@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -105,3 +106,14 @@ def test_the_loop_runs_and_learns_from_every_group(gateway: Served) -> None:
     assert all(rewards[0] == 0.0 < max(rewards) for _, rewards, _ in seen)
     assert all(advantages[0] == min(advantages) < 0 for _, _, advantages in seen)
     assert len({line[2] for line in lines if line is not None}) == 12
+
+
+def test_the_shell_scores_a_leased_task(gateway: Served) -> None:
+    answers = ("Hm. Sit down, and tell me first who sent you.", "As an AI language model, I am happy to help!")
+    line = ["sh", str(ROOT / "examples" / "curl.sh"), gateway.url, "npc_arena", *answers]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    batch, rewards = done.stdout.splitlines()
+    (task,) = json.loads(batch)["tasks"]
+    stored = httpx.get(f"{gateway.url}/groups", params={"run": "curl"}).json()["groups"]
+    first, second = json.loads("{" + rewards + "}")["rewards"]
+    assert ([one["task_id"] for one in stored], first > second == 0.0) == ([task["task_id"]], True)
