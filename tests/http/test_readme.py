@@ -114,6 +114,8 @@ def test_the_shell_scores_a_leased_task(gateway: Served) -> None:
     done = subprocess.run(line, capture_output=True, text=True, timeout=120)
     batch, rewards = done.stdout.splitlines()
     (task,) = json.loads(batch)["tasks"]
-    stored = httpx.get(f"{gateway.url}/groups", params={"run": "curl"}).json()["groups"]
-    first, second = json.loads("{" + rewards + "}")["rewards"]
-    assert ([one["task_id"] for one in stored], first > second == 0.0) == ([task["task_id"]], True)
+    (listed,) = httpx.get(f"{gateway.url}/groups", params={"run": "curl"}).json()["groups"]
+    group = httpx.get(f"{gateway.url}/groups/{listed['group_id']}").json()["group"]
+    said = [(one["completion"]["text"], one["score"]["reward"]) for one in group["rollouts"]]
+    told = json.loads("{" + rewards + "}")["rewards"]
+    assert (group["task_id"], said, told[1]) == (task["task_id"], [*zip(answers, told, strict=True)], 0.0)
