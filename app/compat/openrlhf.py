@@ -43,7 +43,7 @@ class Queries(BaseModel):
 
     query: Texts | str
     prompts: Texts | str
-    labels: FiniteJson = Field(default="", examples=[["task_0123456789abcdef0123456789abcdef"]])
+    labels: FiniteJson = Field(default="", examples=[["task_…"]])
     """Of each the id of its task, or an object with `task_id`, `group` and `size`, also as text."""
 
 

@@ -40,7 +40,7 @@ class SlimeSample(BaseModel):
     prompt: str | FiniteJson = ""
     """A text, or messages where the trainer applies no template."""
     response: str
-    label: FiniteJson = Field(default=None, examples=[{"task_id": "task_0123456789abcdef0123456789abcdef"}])
+    label: FiniteJson = Field(default=None, examples=[{"task_id": "task_…"}])
     """The id of the task, or an object with `task_id`, `group` and `size`, also as text."""
 
 

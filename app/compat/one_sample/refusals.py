@@ -20,7 +20,7 @@ _CODES: Final = {400: "bad_request", 413: "too_large"}
 class Refusal(Frozen):
     """Why there is no reward."""
 
-    error: str = Field(examples=["task_0123… was never handed out here"])
+    error: str = Field(examples=["task_… was never handed out here"])
     code: str = Field(examples=["not_found"])
     """A fixed word for programs."""
     field: str | None = Field(examples=["labels[0].task_id"])
