@@ -260,6 +260,18 @@ def test_what_else_openenv_asks_over_http(url: str, path: str, body: Any, answer
     assert (reply.status_code, reply.json()) == (200, answer)
 
 
+def test_an_environment_describes_itself_as_a_server_of_its_own(url: str) -> None:
+    document = httpx.get(f"{url}{PREFIX}/gsm8k/openapi.json").json()
+    about = httpx.get(f"{url}{PREFIX}/gsm8k/metadata").json()
+    named = [one["name"] for item in document["paths"].values() for op in item.values() for one in op["parameters"]]
+    assert (document["info"], {"/reset", "/step", "/state"} - set(document["paths"]), set(named), about["name"]) == (
+        {"title": "gsm8k over OpenEnv's interface", "version": "1.0.0"},
+        set(),
+        {"name"},
+        "gsm8k",
+    )
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status"),
     [
@@ -268,6 +280,7 @@ def test_what_else_openenv_asks_over_http(url: str, path: str, body: Any, answer
         ("step", {}, 422),
         ("step", {"action": {}, "task_id": f"task_{'0' * 32}"}, 404),
         ("gsm8k/num_tasks", {"split": "dev"}, 422),
+        ("math/num_tasks", {"split": "test"}, 404),
         ("gsm8k/tasks", {"split": "train"}, 501),
         ("gsm8k/task", {"split": "test", "index": 10**9}, 422),
         ("gsm8k/task_range", {"split": "train", "start": 0, "stop": 10**9}, 422),

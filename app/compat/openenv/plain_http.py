@@ -1,7 +1,9 @@
 """What OpenEnv's servers answer over plain HTTP: what there is, and episodes of which the caller keeps the state."""
 
 import json
-from typing import Annotated, Final, Literal
+from collections.abc import Callable
+from functools import cache, cached_property
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.utils import get_openapi
@@ -15,7 +17,7 @@ from app.compat.openenv.rpc import PARSE_ERROR, answer_rpc, rpc_error
 from app.compat.openenv.sessions import Episode, NotScored, Playing, Session
 from app.domain.tasks import Message
 from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
-from app.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
+from app.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
 from app.ports import Environment
 from app.web.bodies import JsonRoute
 
@@ -102,75 +104,147 @@ class Count(Frozen):
     num_tasks: int
 
 
-def plain_router(environment: type[Environment], description: str, playing: Playing) -> APIRouter:
-    """Without a prefix, so that it also describes itself as a server of one environment."""
-    router = APIRouter(route_class=JsonRoute)
-    about = About(name=environment.name, description=description, version=environment.version)
-    _add_facts(router, about, playing)
-    _add_episodes(router, environment.name, playing)
-    _add_tasks(router, environment.name, playing)
-    document = get_openapi(
-        title=f"{environment.name} over OpenEnv's interface", version=API_VERSION, routes=router.routes
-    )
+class PlainHttp:
+    """The routes of all environments, under a prefix that ends in `{env}`."""
 
-    async def openapi() -> Response:
+    def __init__(self, prefix: str, playing: Playing, describe: Callable[[type[Environment]], str]) -> None:
+        self.router = APIRouter(prefix=prefix, route_class=JsonRoute)
+        self._prefix = prefix
+        self._playing = playing
+        self._catalogue = playing.gateway.catalogue
+        self._describe = describe
+        for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
+            add(self.router)
+        self.router.add_api_route("/openapi.json", self._openapi, include_in_schema=False)
+
+    async def _openapi(self, env: str) -> Response:
+        self._catalogue.require(env)
+        document = {**self._document, "info": {"title": f"{env} over OpenEnv's interface", "version": API_VERSION}}
         return Response(json.dumps(document), media_type="application/json")
 
-    router.add_api_route("/openapi.json", openapi, include_in_schema=False)
-    return router
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        """Of a server of one environment, which has neither the prefix nor a choice."""
+        document = get_openapi(title="", version=API_VERSION, routes=self.router.routes)
+        document["paths"] = {path.removeprefix(self._prefix): item for path, item in document["paths"].items()}
+        for operation in (operation for item in document["paths"].values() for operation in item.values()):
+            operation["parameters"] = [one for one in operation.get("parameters", ()) if one["name"] != "env"]
+        return document
+
+    def _add_facts(self, router: APIRouter) -> None:
+        @router.get("/health")
+        async def health(env: str) -> Healthy:
+            self._catalogue.hosted(env)
+            return Healthy()
+
+        @router.get("/metadata")
+        async def metadata(env: str) -> About:
+            self._catalogue.require(env)
+            environment = self._catalogue.classes[env]
+            return About(name=env, description=self._describe(environment), version=environment.version)
+
+        @router.get("/schema")
+        async def schema(env: str) -> Schemas:
+            self._catalogue.require(env)
+            return _schemas()
+
+        @router.post("/mcp")
+        async def mcp(env: str, request: Request) -> Response:
+            self._catalogue.require(env)
+            try:
+                answer = answer_rpc(json.loads(await request.body()), ())
+            except (ValueError, RecursionError):
+                answer = rpc_error(None, PARSE_ERROR, "this is not JSON")
+            return Response(answer, media_type="application/json")
+
+    def _add_episodes(self, router: APIRouter) -> None:
+        @router.post("/reset")
+        async def reset(env: str, body: ResetBody) -> Stepped:
+            self._catalogue.require(env)
+            try:
+                return await Session(env, self._playing).reset(body.model_extra or {})
+            except FrameRefused as refused:
+                raise _problem(refused) from None
+
+        @router.post("/step")
+        async def step(env: str, body: StepBody) -> Stepped:
+            self._catalogue.require(env)
+            try:
+                session = Session(env, self._playing, await _episode(env, body, self._playing))
+                async with session.stepped(body.action) as stepped:
+                    return stepped
+            except FrameRefused as refused:
+                raise _problem(refused) from None
+
+        @router.get("/state")
+        async def state(env: str) -> State:
+            self._catalogue.require(env)
+            return Session(env, self._playing).state
+
+    def _add_listing(self, router: APIRouter) -> None:
+        @router.get("/list_environments")
+        async def list_environments(env: str) -> list[str]:
+            self._catalogue.require(env)
+            return [env]
+
+        @router.get("/{name}/splits")
+        async def splits(env: str, name: str) -> list[Listed]:
+            self._require_same(env, name)
+            return [Listed(name="train", type="train"), Listed(name="test", type="test")]
+
+        @router.post("/{name}/num_tasks")
+        async def num_tasks(env: str, name: str, body: SplitNamed) -> Count:
+            self._require_same(env, name)
+            return Count(num_tasks=_counted(self._end(env, body.split)))
+
+    def _add_tasks(self, router: APIRouter) -> None:
+        """A task is named by its split and index, which a reset takes as they are."""
+
+        @router.post("/{name}/tasks")
+        async def tasks(env: str, name: str, body: SplitNamed) -> Tasks:
+            self._require_same(env, name)
+            return self._between(env, TaskRange(split=body.split))
+
+        @router.post("/{name}/task")
+        async def task(env: str, name: str, body: TaskNamed) -> OneTask:
+            self._require_same(env, name)
+            end = self._end(env, body.split)
+            if end is not None and body.index >= end:
+                raise InvalidRequest(f"this split ends before {end}", field="body.index")
+            return OneTask(task=body)
+
+        @router.post("/{name}/task_range")
+        async def task_range(env: str, name: str, body: TaskRange) -> Tasks:
+            self._require_same(env, name)
+            return self._between(env, body)
+
+    def _require_same(self, environment: str, name: str) -> None:
+        self._catalogue.require(environment)
+        if name != environment:
+            raise NotFound(f"this is {environment}: there is no environment {name!r} below it")
+
+    def _end(self, environment: str, split: Split) -> int | None:
+        hosted = self._catalogue.hosted(environment)
+        return hosted.environment.size(split, hosted.params({}))
+
+    def _between(self, environment: str, wanted: TaskRange) -> Tasks:
+        ends = [end for end in (self._end(environment, wanted.split), wanted.stop) if end is not None]
+        start, stop = wanted.start or 0, _counted(min(ends, default=None))
+        if stop - start > MOST_LISTED:
+            raise InvalidRequest(f"at most {MOST_LISTED} tasks are listed at once", field="body.stop")
+        listed = tuple(TaskNamed(split=wanted.split, index=index) for index in range(start, stop))
+        return Tasks(tasks=listed, env_name=environment)
 
 
-def _add_facts(router: APIRouter, about: About, playing: Playing) -> None:
-    schemas = Schemas(
+@cache
+def _schemas() -> Schemas:
+    return Schemas(
         action=Action.model_json_schema(),
         observation=Observation.model_json_schema(),
         reset_observation=Observation.model_json_schema(),
         state=State.model_json_schema(),
         reset=Reset.model_json_schema(),
     )
-
-    @router.get("/health")
-    async def health() -> Healthy:
-        playing.gateway.catalogue.hosted(about.name)
-        return Healthy()
-
-    @router.get("/metadata")
-    async def metadata() -> About:
-        return about
-
-    @router.get("/schema")
-    async def schema() -> Schemas:
-        return schemas
-
-    @router.post("/mcp")
-    async def mcp(request: Request) -> Response:
-        try:
-            answer = answer_rpc(json.loads(await request.body()), ())
-        except (ValueError, RecursionError):
-            answer = rpc_error(None, PARSE_ERROR, "this is not JSON")
-        return Response(answer, media_type="application/json")
-
-
-def _add_episodes(router: APIRouter, name: str, playing: Playing) -> None:
-    @router.post("/reset")
-    async def reset(body: ResetBody) -> Stepped:
-        try:
-            return await Session(name, playing).reset(body.model_extra or {})
-        except FrameRefused as refused:
-            raise _problem(refused) from None
-
-    @router.post("/step")
-    async def step(body: StepBody) -> Stepped:
-        try:
-            session = Session(name, playing, await _episode(name, body, playing))
-            async with session.stepped(body.action) as stepped:
-                return stepped
-        except FrameRefused as refused:
-            raise _problem(refused) from None
-
-    @router.get("/state")
-    async def state() -> State:
-        return Session(name, playing).state
 
 
 async def _episode(environment: str, body: StepBody, playing: Playing) -> Episode:
@@ -186,60 +260,6 @@ async def _episode(environment: str, body: StepBody, playing: Playing) -> Episod
     if steps >= task.max_turns:
         raise InvalidRequest("the episode has no turn left", field="body.messages")
     return Episode(task, reset, reset.episode_id or "", body.messages, steps)
-
-
-class _Listing:
-    """A task is named by its split and index, which a reset takes as they are."""
-
-    def __init__(self, environment: str, playing: Playing) -> None:
-        self._environment = environment
-        self._catalogue = playing.gateway.catalogue
-
-    def end(self, split: Split) -> int | None:
-        hosted = self._catalogue.hosted(self._environment)
-        return hosted.environment.size(split, hosted.params({}))
-
-    def one(self, task: TaskNamed) -> OneTask:
-        end = self.end(task.split)
-        if end is not None and task.index >= end:
-            raise InvalidRequest(f"this split ends before {end}", field="body.index")
-        return OneTask(task=task)
-
-    def between(self, wanted: TaskRange) -> Tasks:
-        ends = [end for end in (self.end(wanted.split), wanted.stop) if end is not None]
-        start, stop = wanted.start or 0, _counted(min(ends, default=None))
-        if stop - start > MOST_LISTED:
-            raise InvalidRequest(f"at most {MOST_LISTED} tasks are listed at once", field="body.stop")
-        listed = tuple(TaskNamed(split=wanted.split, index=index) for index in range(start, stop))
-        return Tasks(tasks=listed, env_name=self._environment)
-
-
-def _add_tasks(router: APIRouter, name: str, playing: Playing) -> None:
-    listing = _Listing(name, playing)
-
-    @router.get("/list_environments")
-    async def list_environments() -> list[str]:
-        return [name]
-
-    @router.get(f"/{name}/splits")
-    async def splits() -> list[Listed]:
-        return [Listed(name="train", type="train"), Listed(name="test", type="test")]
-
-    @router.post(f"/{name}/num_tasks")
-    async def num_tasks(body: SplitNamed) -> Count:
-        return Count(num_tasks=_counted(listing.end(body.split)))
-
-    @router.post(f"/{name}/tasks")
-    async def tasks(body: SplitNamed) -> Tasks:
-        return listing.between(TaskRange(split=body.split))
-
-    @router.post(f"/{name}/task")
-    async def task(body: TaskNamed) -> OneTask:
-        return listing.one(body)
-
-    @router.post(f"/{name}/task_range")
-    async def task_range(body: TaskRange) -> Tasks:
-        return listing.between(body)
 
 
 def _counted(size: int | None) -> int:
