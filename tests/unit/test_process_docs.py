@@ -1,15 +1,21 @@
-"""The page on `process` names every option, and the command knows every option that it names."""
+"""The pages on `process` and `evaluate` name every option, and the commands know every option that they name."""
 
 import re
 
+import pytest
 import typer
 
 from app.cli.main import cli
 from docs.generate import ROOT
 
+PAGES = {"process": {"process"}, "evaluating": {"evaluate", "compare"}}
 
-def test_options_are_all_there() -> None:
-    command = typer.main.get_command(cli)
-    named = set(re.findall(r"--[a-z][a-z-]+", (ROOT / "docs" / "process.md").read_text(encoding="utf-8")))
-    options = {option for one in command.commands["process"].params for option in one.opts}  # type: ignore[attr-defined]
+
+@pytest.mark.parametrize("page", PAGES)
+def test_options_are_all_there(page: str) -> None:
+    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
+    named = set(re.findall(r"--[a-z][a-z-]+", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")))
+    options = {
+        option for name in PAGES[page] for one in commands[name].params for option in one.opts if option[0] == "-"
+    }
     assert named == options

@@ -135,7 +135,7 @@ def words(estimate: Estimate) -> list[str]:
     turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
     usage = estimate.usage
     lines = [
-        f"{estimate.tasks:,} tasks, {estimate.attempts:,} answers{turns}",
+        f"{_count(estimate.tasks, 'task')}, {_count(estimate.attempts, 'answer')}{turns}",
         f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
         f"and {usage.completion_tokens:,} completion tokens",
         "cost of the policy: "
@@ -152,6 +152,10 @@ def _judging_words(judging: Judging) -> str:
         "of unknown cost" if judging.usd is None else f"at most about {_usd(judging.usd)}, by what it has cost so far"
     )
     return f"judge {judging.name}: {readings} readings, {cost}"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
 
 
 def _usd(amount: float) -> str:
