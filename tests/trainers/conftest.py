@@ -48,10 +48,13 @@ def serving_upstream(folder: Path) -> "Iterator[tuple[str, subprocess.Popen[byte
         yield url, server.process
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _installed() -> None:
-    if not (INSTALLED / ".installed").exists():
-        pytest.skip("atroposlib is not installed for these tests: `make test-trainers` does that and runs them")
+@pytest.fixture(autouse=True)
+def _installed(request: pytest.FixtureRequest) -> None:
+    """A module that needs more than atroposlib says so in NEEDS."""
+    for needed in getattr(request.module, "NEEDS", (INSTALLED / ".installed",)):
+        if not needed.exists():
+            package = f"{needed.parent.name}{needed.suffix or needed.name}"
+            pytest.skip(f"{package} is not there: `make test-trainers` installs what these tests need and runs them")
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,9 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".cache" / "trainers"
+TUNERS = ROOT / ".cache" / "tuners"
+TUNING = (TUNERS / ".installed", TUNERS / ".torch")
+"""What is there when a model can be trained."""
 PROGRAMS = Path(__file__).parent / "programs"
 PATIENCE_SECONDS = 120
 
@@ -21,10 +24,10 @@ class Running:
     process: "subprocess.Popen[bytes]"
     log: Path
 
-    def finish(self) -> None:
+    def finish(self, seconds: float = PATIENCE_SECONDS) -> None:
         """RuntimeError with its log when it fails or takes too long."""
         try:
-            code = self.process.wait(PATIENCE_SECONDS)
+            code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             code = None
         if code != 0:
@@ -35,10 +38,11 @@ class Running:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *command: str | Path | int) -> Iterator[Running]:
-    """A console command of the environment, or a file of `programs`; killed on leaving."""
+def running(folder: Path, *command: str | Path | int, installed: Path = INSTALLED) -> Iterator[Running]:
+    """A console command of the environment, or a file of `programs` (or of anywhere, as a whole path), which may import
+    the examples; killed on leaving."""
     first, *others = map(str, command)
-    program = [INSTALLED / "bin" / "python", PROGRAMS / first] if first.endswith(".py") else [INSTALLED / "bin" / first]
+    program = [installed / "bin" / "python", PROGRAMS / first] if first.endswith(".py") else [installed / "bin" / first]
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
@@ -46,6 +50,7 @@ def running(folder: Path, *command: str | Path | int) -> Iterator[Running]:
         "WANDB_MODE": "disabled",
         "NO_PROXY": "*",
         "PYTHONUNBUFFERED": "1",
+        "PYTHONPATH": str(ROOT / "examples"),
     }
     log = folder / f"{Path(first).stem}-{time.monotonic_ns()}.log"
     with log.open("wb") as output:

@@ -1,0 +1,46 @@
+"""TRL's SFTTrainer, DPOTrainer and KTOTrainer on files as the gateway exports them.
+
+Runs in the tuners' Python: shape, file. Loads it with `datasets`, trains for a few steps and says what was read."""
+
+import json
+import math
+import sys
+from typing import Any
+
+from datasets import load_dataset
+from tiny import tiny_model, tiny_tokenizer
+from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
+
+TRAINERS = {"sft": (SFTTrainer, SFTConfig), "dpo": (DPOTrainer, DPOConfig), "kto": (KTOTrainer, KTOConfig)}
+
+
+def main(shape: str, file: str) -> None:
+    reader = "parquet" if file.endswith(".parquet") else "json"
+    rows = load_dataset(reader, data_files=file, split="train")
+    trainer, config = TRAINERS[shape]
+    arguments: dict[str, Any] = {
+        "output_dir": "out",
+        "max_steps": 2,
+        "per_device_train_batch_size": 2,
+        "max_length": 4096,
+        "gradient_checkpointing": False,
+        "bf16": False,
+        "use_cpu": True,
+        "save_strategy": "no",
+        "report_to": "none",
+        "logging_steps": 1,
+    }
+    tokenizer = tiny_tokenizer()
+    training = trainer(
+        model=tiny_model(tokenizer), processing_class=tokenizer, train_dataset=rows, args=config(**arguments)
+    )
+    training.train()
+    losses = [log["loss"] for log in training.state.log_history if "loss" in log]
+    seen = tokenizer.decode(next(iter(training.get_train_dataloader()))["input_ids"][0])
+    sys.stdout.write(
+        json.dumps({"rows": len(rows), "losses": all(map(math.isfinite, losses)) and len(losses), "seen": seen}) + "\n"
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
