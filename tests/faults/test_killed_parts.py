@@ -1,0 +1,192 @@
+"""SIGKILL while groups come in pieces: no piece is lost or counted twice, and nothing told is ever told otherwise."""
+
+import asyncio
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import JsonValue
+
+from tests.data_sets import numbered_rows
+from tests.databases import Postgres
+from tests.serving import Served, free_port, serving
+
+KILLS = 4
+TASKS = 60
+RANKS = 4
+WAIT = 30.0
+
+
+def settings_of(folder: Path, tasks: int, deadline: float) -> dict[str, str]:
+    return {
+        "ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(folder / "data", tasks)),
+        "ATROPOS_ENVS_PARTS__DEADLINE_SECONDS": str(deadline),
+    }
+
+
+def tasks_of(url: str, count: int) -> list[str]:
+    ask = {"split": "test", "cursor": 0, "batch_size": count}
+    batch = httpx.post(f"{url}/envs/gsm8k/next-batch", json=ask, timeout=WAIT).raise_for_status().json()
+    return [task["task_id"] for task in batch["tasks"]]
+
+
+def piece(task_id: str, rank: int, *texts: str, size: int = RANKS) -> dict[str, JsonValue]:
+    completions: list[JsonValue] = [{"text": text} for text in texts]
+    part: JsonValue = {"key": "k", "index": rank, "size": size}
+    return {"task_id": task_id, "completions": completions, "part": part}
+
+
+def groups_of(url: str, **query: str) -> list[Mapping[str, JsonValue]]:
+    listed: list[Mapping[str, JsonValue]] = httpx.get(f"{url}/groups", params={"limit": "500"} | query).json()["groups"]
+    return listed
+
+
+def gathered(url: str, count: int) -> list[Mapping[str, JsonValue]]:
+    """Groups that have their scores, once there are as many."""
+    end = time.monotonic() + WAIT
+    while len(found := groups_of(url, outcome="scored")) < count and time.monotonic() < end:
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class Seen:
+    """What ranks were told, by group."""
+
+    rewards: dict[str, dict[int, list[float | None]]] = field(default_factory=dict)
+    done: set[tuple[int, int]] = field(default_factory=set)
+
+
+async def rank_(client: httpx.AsyncClient, rank: int, tasks: Sequence[str], seen: Seen) -> None:
+    """Sends its piece of every group, several at a time."""
+    limit = asyncio.Semaphore(8)
+
+    async def send(number: int, task_id: str) -> None:
+        async with limit:
+            body = {"groups": [piece(task_id, rank, f"#### {number if rank % 2 else rank}")], "run": "killed"}
+            reply = (await client.post("/envs/gsm8k/score", json=body)).raise_for_status().json()["groups"][0]
+            assert seen.rewards.setdefault(reply["group_id"], {}).setdefault(rank, reply["rewards"]) == reply["rewards"]
+            seen.done.add((number, rank))
+
+    left = [(number, task_id) for number, task_id in enumerate(tasks) if (number, rank) not in seen.done]
+    await asyncio.gather(*(send(*one) for one in left))
+
+
+async def load(gateway: Served, tasks: Sequence[str], seen: Seen, kill_after: float | None) -> None:
+    async def kill(after: float) -> None:
+        await asyncio.sleep(after)
+        gateway.kill()
+
+    killer = None if kill_after is None else asyncio.create_task(kill(kill_after))
+    async with httpx.AsyncClient(base_url=gateway.url, timeout=WAIT * 2) as client:
+        ranks = (rank_(client, rank, tasks, seen) for rank in range(RANKS))
+        results = await asyncio.gather(*ranks, return_exceptions=True)
+    if killer is not None:
+        await killer
+    assert [one for one in results if one is not None and not isinstance(one, httpx.TransportError)] == []
+
+
+@pytest.mark.slow
+def test_ranks_that_send_again_after_each_kill_find_every_group_whole(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    seen, port = Seen(), free_port()
+    settings = settings_of(tmp_path, TASKS, 600)
+    with serving(tmp_path, port=port, settings=settings) as gateway:
+        tasks = tasks_of(gateway.url, TASKS)
+    interrupted = 0
+    for _ in range(KILLS):
+        with serving(tmp_path, port=port, settings=settings) as gateway:
+            asyncio.run(load(gateway, tasks, seen, chance.uniform(0.05, 0.25)))
+        interrupted += len(seen.done) < TASKS * RANKS
+    with serving(tmp_path, port=port, settings=settings) as gateway:
+        asyncio.run(load(gateway, tasks, seen, None))
+        stored = {str(group["group_id"]): group for group in groups_of(gateway.url)}
+    told = {group_id: [ranks[rank][0] for rank in range(RANKS)] for group_id, ranks in seen.rewards.items()}
+    assert interrupted, "the kills came too late to interrupt anything"
+    assert {group_id: group["rewards"] for group_id, group in stored.items()} == told
+    assert ({str(group["flags"]) for group in stored.values()}, len(told)) == ({"[]"}, TASKS)
+
+
+def test_what_was_open_is_judged_at_its_deadline_though_nobody_asks(tmp_path: Path) -> None:
+    """Also where it was over while the service was down."""
+    settings = settings_of(tmp_path, 2, 3)
+    with serving(tmp_path, settings=settings) as gateway:
+        tasks = tasks_of(gateway.url, 2)
+        body = {"groups": [piece(task, 1, "#### 0", "none") for task in tasks], "wait_seconds": 0}
+        told = httpx.post(f"{gateway.url}/score", json=body).raise_for_status().json()["groups"]
+        gateway.kill()
+    with serving(tmp_path, settings=settings) as gateway:
+        found = gathered(gateway.url, 2)
+        again = httpx.post(f"{gateway.url}/score", json=body).raise_for_status().json()["groups"]
+    assert {group["outcome"] for group in told} == {"pending"}
+    assert sorted((group["group_id"], group["rewards"], group["flags"]) for group in found) == sorted(
+        (group["group_id"], group["rewards"], ["partial_group"]) for group in again
+    )
+
+
+def test_single_samples_that_are_sent_again_after_a_kill_are_counted_once(tmp_path: Path) -> None:
+    """Two of them say the same."""
+    settings, port = settings_of(tmp_path, 1, 60), free_port()
+    samples = ["#### 0", "#### 0", "#### 1"]
+
+    async def ask(url: str, texts: Sequence[str], seconds: float) -> list[float | None]:
+        async def one(client: httpx.AsyncClient, text: str) -> float | None:
+            body = {"prompt": "", "response": text, "label": label}
+            try:
+                rewarded: float = (await client.post(path, json=body)).raise_for_status().json()
+            except httpx.TransportError:
+                return None
+            return rewarded
+
+        async with httpx.AsyncClient(base_url=url, timeout=seconds) as client:
+            return list(await asyncio.gather(*(one(client, text) for text in texts)))
+
+    path = "/compat/slime/gsm8k?run=single&group_size=3"
+    with serving(tmp_path, port=port, settings=settings) as gateway:
+        label = {"task_id": tasks_of(gateway.url, 1)[0]}
+
+        async def killed() -> list[float | None]:
+            asking = asyncio.create_task(ask(gateway.url, samples[:2], WAIT))
+            await asyncio.sleep(1)
+            gateway.kill()
+            return await asking
+
+        lost = asyncio.run(killed())
+    with serving(tmp_path, port=port, settings=settings) as gateway:
+        told = asyncio.run(ask(gateway.url, samples, WAIT))
+        found = gathered(gateway.url, 1)
+    assert (lost, told) == ([None, None], [1, 1, 0])
+    assert [(group["rewards"], group["flags"]) for group in found] == [([1, 1, 0], [])]
+
+
+def test_what_a_replica_had_in_hand_when_it_died_is_taken_up_by_another(tmp_path: Path, postgres: Postgres) -> None:
+    """Pieces that came through both of them are one group."""
+    settings = settings_of(tmp_path, 2, 4) | {"ATROPOS_ENVS_DATABASE_URL": postgres.empty()}
+    folders = [tmp_path / name for name in ("one", "two")]
+    for folder in folders:
+        folder.mkdir()
+    with serving(folders[0], settings=settings) as one, serving(folders[1], settings=settings) as two:
+        whole, left = tasks_of(one.url, 2)
+
+        async def shared() -> list[list[float | None]]:
+            async def send(url: str, rank: int) -> list[float | None]:
+                body = {"groups": [piece(whole, rank, f"#### {rank % 2}")]}
+                async with httpx.AsyncClient(timeout=WAIT) as client:
+                    reply = (await client.post(f"{url}/score", json=body)).raise_for_status()
+                rewards: list[float | None] = reply.json()["groups"][0]["rewards"]
+                return rewards
+
+            return list(await asyncio.gather(*(send((one, two)[rank % 2].url, rank) for rank in range(RANKS))))
+
+        rewards = asyncio.run(shared())
+        httpx.post(
+            f"{one.url}/score", json={"groups": [piece(left, 0, "#### 1")], "wait_seconds": 0}
+        ).raise_for_status()
+        one.kill()
+        found = gathered(two.url, 2)
+    assert rewards == [[1], [0], [1], [0]]
+    assert [(group["rewards"], group["flags"]) for group in found] == [([1], ["partial_group"]), ([1, 0, 1, 0], [])]
