@@ -6,6 +6,7 @@ TRAINERS := .cache/trainers
 TRAINERS_PIP := $(TRAINERS)/bin/python -m pip --disable-pip-version-check -q
 TUNERS := .cache/tuners
 TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
+OPENRLHF := .cache/openrlhf
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
@@ -23,7 +24,7 @@ demo: $(VENV)/.installed ## send a scripted policy through every environment of 
 test: $(VENV)/.installed-dev ## install what the tests need and run all of them
 	$(BIN)/python -m pytest -n auto --dist loadgroup -ra --ignore=tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried ## drive released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## drive released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
@@ -85,3 +86,9 @@ $(TUNERS)/.tried: tests/trainers/tuners.lock tests/trainers/torch.lock
 	$(TUNERS_PIP) install --require-hashes --no-deps -r tests/trainers/torch.lock && touch $(TUNERS)/.torch \
 	  || echo "NOT INSTALLED: the CPU build of torch 2.13.0; nothing is trained"
 	@test ! -e $(TUNERS)/.installed -o ! -e $(TUNERS)/.torch || touch $@
+
+# Its code that asks for rewards needs aiohttp alone. The wheel says that it is for one Python and one system, and has no binaries.
+$(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/bin/python
+	rm -rf $(OPENRLHF)
+	$(PIP) install --require-hashes --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
+	  -r tests/trainers/openrlhf.lock && touch $@ || echo "NOT INSTALLED: openrlhf 0.11.2; its own code asks for no rewards"

@@ -113,9 +113,14 @@ class Judged:
     def native(self, task_id: str, texts: Sequence[str], run: str = "native") -> list[float]:
         """What the native door pays for one group."""
         group = {"task_id": task_id, "completions": [{"text": text} for text in texts]}
-        reply = httpx.post(f"{self.gateway.url}/envs/rlaif/score", json={"groups": [group], "run": run}, timeout=60)
-        rewards: list[float] = reply.raise_for_status().json()["groups"][0]["rewards"]
+        rewards: list[float] = self.scored("rlaif", {"groups": [group], "run": run})["rewards"]
         return rewards
+
+    def scored(self, environment: str, body: object) -> dict[str, Any]:
+        """The only group of a native request."""
+        reply = httpx.post(f"{self.gateway.url}/envs/{environment}/score", json=body, timeout=60)
+        group: dict[str, Any] = reply.raise_for_status().json()["groups"][0]
+        return group
 
     def groups(self, run: str) -> list[dict[str, Any]]:
         """Stored ones, oldest first, in full."""
