@@ -4,10 +4,17 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from starlette.testclient import TestClient
 from websockets.sync.client import ClientConnection, connect
+
+from app.discovery import discover
+from app.domain.programs import Isolation
+from app.domain.tasks import Message
+from app.service.catalogue import Catalogue
+from app.sources.configured import ConfiguredDatasets
 
 PREFIX = "/compat/openenv"
 
@@ -51,3 +58,24 @@ def connected(url: str, environment: str, **options: Any) -> Iterator[tuple[Talk
     address = f"{url.replace('http', 'ws', 1)}{PREFIX}/{environment}/ws"
     with connect(address, proxy=None, open_timeout=30, **options) as socket:
         yield Talk(socket.send, lambda: str(socket.recv(timeout=60))), socket
+
+
+@cache
+def _solver() -> Catalogue:
+    catalogue = Catalogue(discover())
+    catalogue.open(ConfiguredDatasets({}))
+    catalogue.judge_isolation(Isolation(protections=()), weak_will_do=True)
+    return catalogue
+
+
+def right_actions(name: str, seed: int) -> list[dict[str, Any]]:
+    """What earns 1 with that seed, step by step; nothing where no win is sure."""
+    environment = _solver().hosted(name).environment
+    gold = environment.gold(environment.task("train", seed, environment.Params.model_validate({})))
+    if gold is None:
+        return []
+    return [
+        {"text": message.content, "tool_calls": [call.model_dump(mode="json") for call in message.tool_calls]}
+        for message in gold.messages or (Message(role="assistant", content=gold.text),)
+        if message.role == "assistant"
+    ]

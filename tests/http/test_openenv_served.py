@@ -5,7 +5,6 @@ import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 from app.discovery import discover
-from app.domain.programs import Isolation
-from app.domain.tasks import Completion, Message
-from app.service.catalogue import Catalogue
-from app.sources.configured import ConfiguredDatasets
-from tests.openenv import PREFIX, connected
+from tests.openenv import PREFIX, connected, right_actions
 from tests.serving import serving
 
 KEY = "gw_of-these-tests"
@@ -46,39 +41,16 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield gateway.url
 
 
-@cache
-def solver() -> Catalogue:
-    catalogue = Catalogue(discover())
-    catalogue.open(ConfiguredDatasets({}))
-    catalogue.judge_isolation(Isolation(protections=()), weak_will_do=True)
-    return catalogue
-
-
-def gold_of(name: str) -> Completion | None:
-    environment = solver().hosted(name).environment
-    return environment.gold(environment.task("train", SEED, environment.Params.model_validate({})))
-
-
-def actions(gold: Completion) -> list[dict[str, Any]]:
-    said = gold.messages or (Message(role="assistant", content=gold.text),)
-    return [
-        {"text": message.content, "tool_calls": [call.model_dump(mode="json") for call in message.tool_calls]}
-        for message in said
-        if message.role == "assistant"
-    ]
-
-
 @pytest.mark.parametrize("name", sorted(discover()))
 def test_every_environment_pays_what_is_right(url: str, name: str) -> None:
-    gold = gold_of(name)
+    gold = right_actions(name, SEED)
     with connected(url, name) as (talk, _):
         talk.told("reset", seed=SEED)
-        given = [{"text": "Well met."}] * 100 if gold is None else actions(gold)
-        for action in given:
+        for action in gold or [{"text": "Well met."}] * 100:
             stepped = talk.told("step", **action)
             if stepped["done"]:
                 break
-    low = 0.0 if gold is None else 1.0
+    low = 1.0 if gold else 0.0
     assert (stepped["done"], low <= stepped["reward"] <= 1.0) == (True, True)
 
 
@@ -203,12 +175,11 @@ def test_over_http_whoever_asks_keeps_the_episode(url: str) -> None:
     base = f"{url}{PREFIX}/mastermind"
     begun = httpx.post(f"{base}/reset", json={"seed": SEED}).json()
     task_id = begun["observation"]["task_id"]
-    gold = gold_of("mastermind")
-    assert gold is not None
+    gold = right_actions("mastermind", SEED)
     wrong = {"role": "assistant", "content": "I pass."}
     first = httpx.post(f"{base}/step", json={"action": {"text": "I pass."}, "task_id": task_id}).json()
     so_far = [wrong, *first["observation"]["messages"]]
-    body = {"action": {"text": actions(gold)[0]["text"]}, "task_id": task_id, "messages": so_far, "request_id": "r1"}
+    body = {"action": {"text": gold[0]["text"]}, "task_id": task_id, "messages": so_far, "request_id": "r1"}
     ended = httpx.post(f"{base}/step", json=body).json()
     lost = httpx.post(f"{base}/step", json={"action": {"text": "1"}})
     assert (first["reward"], first["done"], ended["reward"], ended["done"], lost.status_code) == (
