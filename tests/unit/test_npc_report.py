@@ -153,6 +153,16 @@ def test_what_was_measured_is_what_the_page_on_judging_shows() -> None:
     assert len(ours) == 9
 
 
+def test_the_learning_curve_is_the_one_of_its_page() -> None:
+    curve = (ROOT / "docs" / "trl.md").read_text(encoding="utf-8").split("\n## A curve\n")[1].split("\n## ")[0]
+    (told,) = re.findall(
+        r"\*\*A tiny model's learning curve\*\*.*?\n\n", section("Measured with this project"), re.DOTALL
+    )
+    figures = re.findall(r"\d+(?:\.\d+)?", told)
+    assert len(figures) == 6
+    assert [figure for figure in figures if figure not in re.findall(r"\d+(?:\.\d+)?", curve)] == []
+
+
 def test_it_is_read_in_twenty_minutes() -> None:
     assert len(re.findall(r"\S*\w\S*", PROSE)) <= LIMIT
 
