@@ -32,6 +32,12 @@ class Sampling:
         return replace(self, max_tokens=1)
 
     @property
+    def limit(self) -> int:
+        """Of an answer's tokens, under whichever name the server is told."""
+        told = [self.parameters.get(name) for name in ("max_completion_tokens", "max_tokens")]
+        return next((most for most in told if isinstance(most, int)), self.max_tokens)
+
+    @property
     def parameters(self) -> dict[str, JsonValue]:
         nucleus: dict[str, JsonValue] = {} if self.top_p is None else {"top_p": self.top_p}
         sent = {"temperature": self.temperature, "max_tokens": self.max_tokens, **nucleus, **self.extra}

@@ -145,6 +145,14 @@ def test_a_dry_run_says_what_it_would_take_and_leaves_nothing(gateway: Served, t
     assert (done.exit_code, told, asked, runs, (tmp_path / "out").exists()) == (0, [], 0, 404, False), done.told
 
 
+def test_of_a_split_without_an_end_a_hundred_tasks_are_taken(gateway: Served, tmp_path: Path) -> None:
+    with serving_policy(Policy()) as policy:
+        done = evaluate(
+            gateway.url, policy.url, tmp_path / "out", "--env", "countdown", "--split", "train", "--dry-run"
+        )
+    assert (done.exit_code, "100 tasks, 400 answers" in done.told) == (0, True), done.told
+
+
 def test_what_costs_is_not_begun_where_nobody_can_be_asked(gateway: Served, tmp_path: Path) -> None:
     prices = ("--input-price", "1", "--output-price", "1")
     with serving_policy(Policy()) as policy:

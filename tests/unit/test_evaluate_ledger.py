@@ -145,7 +145,7 @@ def test_attempts_say_what_became_of_them() -> None:
 
 def test_a_label_that_is_no_text_is_none() -> None:
     ledger = ledger_of(BEGAN, answered(0, 0), Grouped(place=0, samples=(0,)), scored(0, (0,), Score.exact(True)))
-    assert [one.label for one in attempts_of(ledger, [handed_out(0)], "level")] == [None]
+    assert [(one.label, one.prompt) for one in attempts_of(ledger, [handed_out(0)], "level")] == [(None, "Hello?")]
 
 
 def test_what_judges_took_is_known_or_not() -> None:

@@ -26,7 +26,7 @@ def attempts_of(ledger: Ledger, tasks: Sequence[HandedOut], label: str | None) -
 
 
 def _attempts(item: Item, task: HandedOut, label: str | None) -> Iterator[Attempt]:
-    prompt, value = _end(_transcript(task.messages[-2:])), task.metadata.get(label or "")
+    prompt, value = _end(_said(task.messages[-1]) if task.messages else ""), task.metadata.get(label or "")
     for sample in sorted({*item.answered, *item.failed}):
         if (standing := _standing(item, sample)) is None:
             continue

@@ -43,8 +43,9 @@ def read_evaluation(place: Path) -> Evaluation:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{folder} holds no evaluation of this version: {first['msg']}") from error
-    ended = report.setup.started_at if report.complete else None  # when it ended is not kept, that it did is
-    return Evaluation(setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=ended)
+    return Evaluation(
+        setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
+    )
 
 
 def _write(path: Path, parts: Iterable[str]) -> None:

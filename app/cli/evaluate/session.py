@@ -25,8 +25,9 @@ from app.cli.patience import Patience
 from app.cli.playing import require_model
 from app.cli.prices import Prices
 from app.cli.stopping import told_to_stop
+from app.domain.runs import Run
 from app.domain.tasks import Message
-from app.errors import InvalidRequest
+from app.errors import GatewayError, InvalidRequest
 from app.evaluation.attempts import Evaluation, EvaluationSetup
 from app.evaluation.attempts import Sampling as AskedSampling
 from app.evaluation.measuring import report_of
@@ -59,6 +60,8 @@ class Found:
     judges: tuple[JudgeInfo, ...]
     version: str
     tasks: tuple[HandedOut, ...]
+    since: datetime | None
+    """When the run began that keeps what is retrieved and who plays; None for a look."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Session:
     async def run(self) -> Outcome:
         async with self._clients() as (gateway, policy):
             server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
-            found = await self._found(gateway, server, (await begun(gateway, self.wanted)).name)
+            found = await self._found(gateway, server, await begun(gateway, self.wanted))
             setup = self.wanted.setup(found.environment, len(found.tasks))
             began = Began(setup=setup, at=datetime.now(UTC))
             with journaled(self.ends.out / JOURNAL, "evaluate", HAPPENED, Ledger(), setup, began) as journal:
@@ -93,10 +96,9 @@ class Session:
         """Nothing is begun and nothing written."""
         async with self._clients() as (gateway, policy):
             server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
-            known = await gateway.run(self.wanted.run)
-            found = await self._found(gateway, server, None if known is None else known.name)
+            found = await self._found(gateway, server, await gateway.run(self.wanted.run))
             owed = [self.wanted.samples] * len(found.tasks)
-            self._say(self._estimate(found, list(zip(found.tasks, owed, strict=True)), owed))
+            self._say(found, self._estimate(found, list(zip(found.tasks, owed, strict=True)), owed))
         return Outcome(None)
 
     async def _evaluated(
@@ -110,7 +112,7 @@ class Session:
         finished = True
         if ledger.open():
             estimate = self._owed(ledger, found)
-            self._say(estimate)
+            self._say(found, estimate)
             if not self.go_on(estimate):
                 return Outcome(None, stopped=True)
             work = Work(
@@ -120,7 +122,11 @@ class Session:
                 seeded=await self._takes_seeds(server),
                 judges_cost=bool(estimate.judging),
             )
-            finished = await self._followed(work, journal, gateway, server)
+            try:
+                finished = await self._followed(work, journal, gateway, server)
+            except GatewayError:
+                self._reported(ledger, found)
+                raise
         return Outcome(self._reported(ledger, found), stopped=not finished)
 
     @asynccontextmanager
@@ -135,17 +141,18 @@ class Session:
         ):
             yield AskedGateway(gateway), policy
 
-    async def _found(self, gateway: AskedGateway, server: InferenceServer, run: str | None) -> Found:
+    async def _found(self, gateway: AskedGateway, server: InferenceServer, run: Run | None) -> Found:
         """Before anything is spent."""
         environment = await available(gateway, self.wanted.environment)
         await require_model(server)
-        tasks = await taken(gateway, environment, self.wanted, run)
+        tasks = await taken(gateway, environment, self.wanted, None if run is None else run.name)
         if self.wanted.tasks is not None and len(tasks) < self.wanted.tasks:
             told = (
                 f"{environment.name} has {len(tasks):,} tasks in its {self.wanted.split} split: all of them are taken"
             )
             self.console.print(told, highlight=False, markup=False)
-        return Found(environment, (await gateway.judges()).judges, await gateway.version(), tasks)
+        judges, version = await gateway.judges(), await gateway.version()
+        return Found(environment, judges.judges, version, tasks, None if run is None else run.created_at)
 
     def _owed(self, ledger: Ledger, found: Found) -> Estimate:
         """Attempts that were answered are only scored; of a group, judges read all."""
@@ -156,19 +163,22 @@ class Session:
         return self._estimate(found, owed, [len(item.owed(samples)) for item in items])
 
     def _estimate(self, found: Found, owed: Sequence[tuple[HandedOut, int]], groups: Sequence[int]) -> Estimate:
-        sampling, tokenizer = self.wanted.sampling, self.tokenizer
+        tokenizer, limit = self.tokenizer, self.wanted.sampling.limit
         judging = judged_by(found.environment, found.judges, groups)
-        most = sampling.parameters.get("max_tokens")
-        limit = most if isinstance(most, int) else sampling.max_tokens
         if tokenizer is None:
             return estimated(owed, limit, self.concurrency, self.prices, judging)
         counted = "by the tokenizer"
         return estimated(owed, limit, self.concurrency, self.prices, judging, _counter(tokenizer), counted)
 
-    def _say(self, estimate: Estimate) -> None:
+    def _say(self, found: Found, estimate: Estimate) -> None:
         wanted = self.wanted
-        title = f"{wanted.model} on {wanted.environment}, {wanted.split} split, as run {wanted.run}:"
-        for line in (title, *(f"  {line}" for line in words(estimate))):
+        since = "" if found.since is None else f", begun {found.since:%Y-%m-%d %H:%M}"
+        title = f"{wanted.model} on {wanted.environment}, {wanted.split} split, as run {wanted.run}{since}:"
+        own = [
+            judge.name for judge in found.judges if judge.name in found.environment.judges and not judge.for_training
+        ]
+        tried = [f"judge {name}: no model, costs nothing; good enough to try the system, and no more" for name in own]
+        for line in (title, *(f"  {line}" for line in (*words(estimate), *tried))):
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     async def _takes_seeds(self, server: InferenceServer) -> bool:

@@ -1,14 +1,12 @@
 """A report's figures, and a comparison's, as a terminal shows them."""
 
-from collections.abc import Iterator, Sequence
-
 from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from app.evaluation.comparison import Comparison, Difference
-from app.evaluation.report import Report, Row
+from app.evaluation.report import Report
 from app.evaluation.resampling import Estimate
 from app.shown import visible
 
@@ -21,8 +19,10 @@ def summary(report: Report) -> RenderableType:
     table.add_row("mean reward", *_cells(report.mean))
     for at in report.passes:
         table.add_row(f"pass@{at.k}", *_cells(at.rate))
-    for row in _rows(report.criteria, report.labels):
-        table.add_row(*row)
+    for rows in (report.criteria if len(report.criteria) > 1 else (), report.labels):
+        table.add_section()
+        for row in rows:
+            table.add_row(escape(visible(row.name)), *_cells(row.mean))
     lines = [f"{counts.scored:,} of {counts.asked:,} attempts scored, {counts.passed:,} passed"]
     lines += [f"{row.attempts:,} unscored: {row.reason} ({row.detail})" for row in report.unscored]
     lines += [f"{caution.code}: {caution.text}" for caution in report.cautions]
@@ -41,13 +41,6 @@ def compared(comparison: Comparison) -> RenderableType:
     lines += [f"{one.what}: {one.before} before, {one.after} after" for one in comparison.obstacles]
     lines += [f"{caution.code}: {caution.text}" for caution in comparison.cautions]
     return Group(table, *(Text(visible(line)) for line in lines))
-
-
-def _rows(criteria: Sequence[Row], labels: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    for row in criteria if len(criteria) > 1 else ():
-        yield f"  {escape(visible(row.name))}", *_cells(row.mean)
-    for row in labels:
-        yield escape(visible(row.name)), *_cells(row.mean)
 
 
 def _cells(estimate: Estimate) -> tuple[str, str, str]:
