@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from app.envs.npc_arena import NpcArena
 from tests.serving import ROOT
 
 PAGE = (ROOT / "docs" / "npc_finetuning_report.md").read_text(encoding="utf-8")
@@ -151,6 +152,12 @@ def test_what_was_measured_is_what_the_page_on_judging_shows() -> None:
     ours = [row for row in cells(section("Measured with this project")) if row[0] in figures | kinds]
     assert [row[1:] for row in ours] == [(figures | kinds)[row[0]] for row in ours]
     assert len(ours) == 9
+
+
+def test_every_criterion_has_its_reason() -> None:
+    assert NpcArena.rubric is not None
+    reasons = section("Why the criteria are these")
+    assert [one.name for one in NpcArena.rubric.criteria if f"`{one.name}`" not in reasons] == []
 
 
 def test_the_learning_curve_is_the_one_of_its_page() -> None:
