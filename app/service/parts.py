@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from pydantic import ValidationError
 
@@ -13,11 +14,13 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable
-from app.errors import InvalidRequest, NotFound
+from app.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.service.gathering import cohort_of, piece_of
 from app.service.identity import scope_of
 from app.service.requests import GroupProblem, GroupToScore, ScoreRequest
 from app.service.scoring import ScoreDesk
+
+_REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class PartDesk:
     async def held(self, sample: Sample, *, gather_seconds: float, wait_seconds: float) -> AsyncIterator[SampleReply]:
         """The reply to a sample, within `wait_seconds`; its siblings are waited for until `gather_seconds` after the
         first of them. The answer is sent inside: leaving normally with a score means that it was, leaving otherwise
-        that whoever asked will ask again. NotFound or InvalidRequest before anything is stored."""
+        that whoever asked will ask again. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         cohort = await self._cohort(sample)
         seat = await self._gathering.take(cohort, sample.completion, gather_seconds)
@@ -76,7 +79,7 @@ class PartDesk:
         request = _request(sample)
         (accepted,) = await self._desk.accepted(request, sample.environment)
         if isinstance(accepted, GroupProblem):
-            kind = NotFound if accepted.code == NotFound.code else InvalidRequest
+            kind = _REFUSALS.get(accepted.code, InvalidRequest)
             raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
         scope = scope_of(sample.environment, sample.task_id, sample.run, sample.policy, sample.key, sample.size)
         return cohort_of(accepted.group, scope=scope, key=sample.key, size=sample.size)
