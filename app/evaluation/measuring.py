@@ -38,7 +38,7 @@ def report_of(evaluation: Evaluation, resampler: Resampler | None = None) -> Rep
     ordered = sorted(_scored(attempts), key=lambda each: (each.reward, each.place, each.sample))
     return Report(
         setup=setup,
-        complete=evaluation.finished_at is not None,
+        finished_at=evaluation.finished_at,
         counts=_counts(setup, tasks),
         cautions=cautions(evaluation, tasks),
         mean=resampler.estimate(means),

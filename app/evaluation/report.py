@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+from pydantic import AwareDatetime
+
 from app.domain.values import FiniteNumber, Frozen, Unit
 from app.evaluation.attempts import Attempt, EvaluationSetup
 from app.evaluation.resampling import Estimate
@@ -102,7 +104,8 @@ class Report(Frozen):
     kind: Literal["evaluation"] = "evaluation"
     schema_version: Literal[1] = 1
     setup: EvaluationSetup
-    complete: bool
+    finished_at: AwareDatetime | None = None
+    """Null while attempts are missing."""
     counts: Counts
     cautions: tuple[Caution, ...]
     mean: Estimate
@@ -126,3 +129,7 @@ class Report(Frozen):
     worst: tuple[Attempt, ...]
     best: tuple[Attempt, ...]
     """At most one of each task."""
+
+    @property
+    def complete(self) -> bool:
+        return self.finished_at is not None
