@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.demo import demo
+from app.cli.descriptors import allow_many_sockets
 from app.cli.envs.command import envs
 from app.cli.evaluate.command import compare, evaluate
 from app.cli.export import export
@@ -66,6 +67,7 @@ def serve(
         _stop(str(error))
     _greet(settings)
     collect_seldom()
+    allow_many_sockets()
     config = uvicorn.Config(
         app,
         host=settings.host,

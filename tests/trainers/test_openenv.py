@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tests.openenv import PREFIX, right_actions
-from tests.serving import Served
+from tests.serving import ROOT, Served
 from tests.trainers.installed import TUNERS, running
 
 NEEDS = (TUNERS / ".installed",)
@@ -38,6 +38,15 @@ def test_the_generic_client_plays(gateway: Served, tmp_path: Path) -> None:
         4,
         1,
     )
+
+
+def test_the_example_of_the_page_runs(gateway: Served, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "openenv.md").read_text(encoding="utf-8")
+    example = page.split("```python\n")[1].split("```")[0].replace("http://127.0.0.1:8000", gateway.url)
+    (tmp_path / "example.py").write_text(example, encoding="utf-8")
+    with running(tmp_path, tmp_path / "example.py", installed=TUNERS) as program:
+        program.finish()
+    assert 0 <= float(program.said().split()[-1]) <= 1
 
 
 @pytest.mark.parametrize("name", ["gsm8k", "npc_arena"])
