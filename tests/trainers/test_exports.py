@@ -55,4 +55,4 @@ def test_trl_trains_on_an_export_as_it_is(filled: Served, tmp_path: Path, shape:
         trainer.finish(15 * 60)
         told = json.loads(trainer.said().splitlines()[-1])
     assert (told["rows"], told["losses"]) == (TASKS * (4 if shape == "kto" else 2), 2)
-    assert "<|im_start|>" in told["seen"]
+    assert min(told["calls"], told["offers"]) >= 3

@@ -31,15 +31,20 @@ def main(shape: str, file: str) -> None:
         "logging_steps": 1,
     }
     tokenizer = tiny_tokenizer()
+    reference = {} if shape == "sft" else {"ref_model": tiny_model(tokenizer)}
     training = trainer(
-        model=tiny_model(tokenizer), processing_class=tokenizer, train_dataset=rows, args=config(**arguments)
+        model=tiny_model(tokenizer),
+        processing_class=tokenizer,
+        train_dataset=rows,
+        args=config(**arguments),
+        **reference,
     )
     training.train()
     losses = [log["loss"] for log in training.state.log_history if "loss" in log]
-    seen = tokenizer.decode(next(iter(training.get_train_dataloader()))["input_ids"][0])
-    sys.stdout.write(
-        json.dumps({"rows": len(rows), "losses": all(map(math.isfinite, losses)) and len(losses), "seen": seen}) + "\n"
-    )
+    texts = [tokenizer.decode(row[name]) for row in training.train_dataset for name in row if name.endswith("ids")]
+    calls, offers = (sum(sign in text for text in texts) for sign in ('<tool_call>\n{"name": "', '"parameters": {'))
+    told = {"rows": len(rows), "losses": sum(map(math.isfinite, losses)), "calls": calls, "offers": offers}
+    sys.stdout.write(json.dumps(told) + "\n")
 
 
 if __name__ == "__main__":
