@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from app.domain.groups import Group
@@ -32,7 +33,7 @@ STORE_RETRY_SECONDS: Final = (0.2, 1.0, 5.0)
 
 T = TypeVar("T")
 
-TakeUp = Callable[[Sequence[Group]], Awaitable[Sequence["asyncio.Future[dict[str, Group]]"]]]
+TakeUp = Callable[[Sequence[Group]], Awaitable[object]]
 """Begins to score stored groups, unless that is under way."""
 
 
@@ -94,8 +95,10 @@ class Gathering:
 
     async def ended(self, seat: Seat, due: float | None) -> Group:
         """The group of a seat with its scores, or as it stands when the loop's time is `due`."""
-        if not seat.open and not seat.begun:
-            await self._tried_again(seat.group_id)
+        if not seat.open and all(group.group_id != seat.group_id for group in seat.begun):
+            known = await self._tried_again(seat.group_id)
+            if known.outcome != "pending":
+                return known
         while (left := _left(due)) is None or left > 0:
             flights = self._flights.of([seat.group_id])
             if flights:
@@ -103,6 +106,8 @@ class Gathering:
                 group = next(iter(done)).result()[seat.group_id] if done else None
             else:
                 await self._watch(seat.group_id, left)
+                if self._flights.of([seat.group_id]):
+                    continue
                 group = (await self._groups.find([seat.group_id])).get(seat.group_id)
             if group is not None and group.outcome != "pending":
                 return group
@@ -165,10 +170,7 @@ class Gathering:
     async def _take(self, cohort: Cohort, completion: Completion, gather_seconds: float) -> Seat:
         seat = await self._parts.take(cohort, completion, gather_seconds, self._rules.windows)
         self._held.add(seat)
-        try:
-            await self._begin(seat.begun)
-        except StoreUnavailable:
-            log.warning("a closed group waits to be taken up: %s", seat.group_id)
+        await self._begin(seat.begun)
         return seat
 
     async def _leave(self, taking: "asyncio.Future[Seat]") -> None:
@@ -186,23 +188,33 @@ class Gathering:
 
     async def _begin(self, groups: Sequence[Group]) -> None:
         """Scores what was just closed, and tells whoever waits for it here."""
-        if not groups:
-            return
         for group in groups:
             self._observer.gathered(group.environment, group.flags)
-        flights = await self._take_up(groups)
+        if groups:
+            await self._score(groups)
+
+    async def _score(self, groups: Sequence[Group]) -> None:
         names = [group.group_id for group in groups]
-        self._scoring.update(names)
-        for flight in flights:
-            flight.add_done_callback(lambda _: self._scoring.difference_update(names))
+        try:
+            await self._take_up(groups)
+        except Exception:
+            return log.exception("closed groups wait until they are taken up again: %s", ", ".join(names))
+        for name, flight in self._flights.of(names).items():
+            self._scoring.add(name)
+            flight.add_done_callback(partial(self._landed, name))
         self._tell(names)
 
-    async def _tried_again(self, group_id: str) -> None:
-        """What could not be scored is tried again when it is asked for again."""
-        group = (await self._groups.find([group_id])).get(group_id)
-        if group is not None and group.outcome == "unscored" and not self._flights.of([group_id]):
-            stored = await self._groups.finish([GroupToStore(owed(group))])
-            await self._take_up([one for one in stored if one.outcome == "pending"])
+    def _landed(self, name: str, _: object) -> None:
+        self._scoring.discard(name)
+
+    async def _tried_again(self, group_id: str) -> Group:
+        """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
+        group = (await self._groups.find([group_id]))[group_id]
+        if group.outcome == "unscored" and not self._flights.of([group_id]):
+            (group,) = await self._groups.finish([GroupToStore(owed(group))])
+            if group.outcome == "pending":
+                await self._score([group])
+        return group
 
     async def _close_due(self, watched: Sequence[str]) -> None:
         look = await self._parts.look(watched)

@@ -257,7 +257,7 @@ def _keep(connection: Connection, database: Database, held: Collection[Seat], sc
             until = now + round(HELD_SECONDS * SECOND)
             connection.execute(update(part_members).where(*mine).values(held_until=until))
     for group_id in sorted(scoring):
-        claimed = parts.c.group_id == group_id, parts.c.state == "closed", parts.c.due.is_not(None)
+        claimed = parts.c.group_id == group_id, parts.c.state == "closed"
         connection.execute(update(parts).where(*claimed).values(due=now + round(CLAIM_SECONDS * SECOND)))
 
 
