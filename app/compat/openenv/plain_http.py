@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
 from functools import cache, cached_property
 from typing import Annotated, Any, Final, Literal
 
@@ -10,6 +11,7 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException
 
+from app.compat.delivery import Delivery
 from app.compat.openenv.actions import Action
 from app.compat.openenv.frames import FrameRefused, Observation, State, Stepped
 from app.compat.openenv.resets import Reset, read_reset
@@ -166,13 +168,12 @@ class PlainHttp:
             except FrameRefused as refused:
                 raise _problem(refused) from None
 
-        @router.post("/step")
-        async def step(env: str, body: StepBody) -> Stepped:
+        @router.post("/step", response_model=Stepped)
+        async def step(env: str, body: StepBody) -> Response:
             self._catalogue.require(env)
             try:
                 session = Session(env, self._playing, await _episode(env, body, self._playing))
-                async with session.stepped(body.action) as stepped:
-                    return stepped
+                return await _delivered(session, body.action)
             except FrameRefused as refused:
                 raise _problem(refused) from None
 
@@ -245,6 +246,24 @@ def _schemas() -> Schemas:
         state=State.model_json_schema(),
         reset=Reset.model_json_schema(),
     )
+
+
+async def _delivered(session: Session, action: dict[str, JsonValue]) -> Response:
+    """The step counts as answered when its answer went out in full."""
+    held = AsyncExitStack()
+    stepped = await held.enter_async_context(session.stepped(action))
+
+    async def settle(sent: bool) -> None:
+        with suppress(ConnectionError):
+            if not sent:
+                held.callback(_leave)
+            await held.aclose()
+
+    return Delivery(stepped.model_dump_json().encode(), {}, settle)
+
+
+def _leave() -> None:
+    raise ConnectionError("the client left")
 
 
 async def _episode(environment: str, body: StepBody, playing: Playing) -> Episode:
