@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import ROOT, Served, serving
-from tests.trainers.installed import TUNERS, TUNING, running, written
+from tests.serving import ROOT, Served, free_port, serving
+from tests.trainers.installed import PROGRAMS, TUNERS, TUNING, running, wait_until, written
 
 NEEDS = TUNING
 MINUTES = 15 * 60
@@ -65,6 +65,37 @@ def test_what_has_no_score_is_in_no_baseline(odd: Served, tmp_path: Path) -> Non
         assert step["rationales"] == ["nobody could say" if math.isnan(one) else f"{one}" for one in step["rewards"]]
         assert step["logs"]["unscored"] == pytest.approx(1 - len(scored) / 8)
         assert step["logs"]["reward"] == pytest.approx(statistics.fmean(scored), abs=1e-4)
+
+
+def test_two_processes_score_their_groups_once_each(odd: Served, tmp_path: Path) -> None:
+    record = tmp_path / "steps.jsonl"
+    launch = ("torchrun", "--nproc_per_node", 2, "--master_port", free_port(), PROGRAMS / "grpo.py")
+    with running(tmp_path, *launch, odd.url, "odd", "two", record, 3, installed=TUNERS) as trainer:
+        trainer.finish(MINUTES)
+    stored = rollouts(odd.url, "two")
+    groups = {row["group_id"]: (row["step"], row["task_id"]) for row in stored}
+    told = [(step["step"] - 1, sorted(map(str, step["rewards"]))) for step in written(record)]
+    rewards = {step: [row["reward"] for row in stored if row["step"] == step] for step in range(3)}
+    assert [len(found) for found in rewards.values()] == [16, 16, 16]
+    assert (len(groups), len({*groups.values()})) == (12, 12)
+    assert told == [
+        (step, sorted("nan" if one is None else str(one) for one in found)) for step, found in rewards.items()
+    ]
+
+
+def test_training_goes_on_when_the_gateway_was_killed(tmp_path: Path) -> None:
+    record = tmp_path / "steps.jsonl"
+    port = free_port()
+    with serving(tmp_path, port=port) as served:
+        training = running(tmp_path, "grpo.py", served.url, "letter_counting", "killed", record, 20, installed=TUNERS)
+        with training as trainer:
+            wait_until(lambda: len(written(record)) > 2, MINUTES)
+            served.kill()
+            with serving(tmp_path, port=port) as again:
+                trainer.finish(MINUTES)
+                stored = rollouts(again.url, "killed")
+    assert [row["step"] for row in stored] == [step for step in range(20) for _ in range(8)]
+    assert [one for step in written(record) for one in step["rewards"]] == [row["reward"] for row in stored]
 
 
 def test_replies_that_were_cut_off_are_known_as_such(odd: Served, tmp_path: Path) -> None:

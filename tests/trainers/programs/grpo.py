@@ -1,7 +1,8 @@
 """TRL's GRPOTrainer with the reward function of examples/trl_grpo.py.
 
-Runs in the tuners' Python: URL, environment, run, file to write, steps. Each step is a line: rewards, advantages and
-rationales of its samples, and what TRL logged of it. The run's name tells whether the gateway hears of cut replies."""
+Runs in the tuners' Python: URL, environment, run, file to write, steps; one process or two. Each step is a
+line: rewards, advantages and rationales of its samples, and what TRL logged of it. The run's name tells whether the
+gateway hears of cut replies."""
 
 import json
 import sys
@@ -28,14 +29,14 @@ class Written(TrainerCallback):  # type: ignore[misc]
         logs: dict[str, float],
         **_: object,
     ) -> None:
-        if "reward" not in logs:
+        if "reward" not in logs or not state.is_world_process_zero:
             return
         kept = self.trainer._logs
         (rewards,) = kept["rewards"].values()
         samples = {"rewards": rewards, "advantages": kept["advantages"], "rationales": kept["extra"]["rationale"]}
         row = {
             "step": state.global_step,
-            **{name: list(values)[-SAMPLES * TASKS :] for name, values in samples.items()},
+            **{name: list(values)[-SAMPLES * TASKS * args.world_size :] for name, values in samples.items()},
             "logs": {name: logs[name] for name in ("reward", "unscored")},
         }
         with self._record.open("a", encoding="utf-8") as file:
@@ -52,7 +53,7 @@ def main(url: str, environment: str, run: str, record: str, steps: str) -> None:
         reward_funcs=gateway_reward(
             gateway, environment, run, "tiny", ends={tokenizer.eos_token_id} if run == "cut" else ()
         ),
-        train_dataset=prompts(gateway, environment, run, count=TASKS * int(steps)),
+        train_dataset=prompts(gateway, environment, run, count=2 * TASKS * int(steps)),
         callbacks=[written],
         args=GRPOConfig(
             output_dir="out",
