@@ -1,6 +1,7 @@
 """What an evaluation leaves in its folder, and reading it back."""
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,15 @@ def read_evaluation(place: Path) -> Evaluation:
     return Evaluation(
         setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
     )
+
+
+def first_whole(out: Path) -> datetime:
+    """When no attempt was missing for the first time: a start that finds everything done changes nothing about it."""
+    try:
+        kept = Report.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
+    except (FileNotFoundError, ValidationError):
+        kept = None
+    return kept or datetime.now(UTC)
 
 
 def _write(path: Path, parts: Iterable[str]) -> None:

@@ -15,7 +15,7 @@ from app.api.models import EnvironmentInfo, JudgeInfo
 from app.cli.asking import AskedGateway
 from app.cli.evaluate.attempts import attempts_of
 from app.cli.evaluate.estimate import Estimate, about, estimated, judged_by, words
-from app.cli.evaluate.files import JOURNAL, write_evaluation
+from app.cli.evaluate.files import JOURNAL, first_whole, write_evaluation
 from app.cli.evaluate.ledger import HAPPENED, Began, Dealt, Ledger, Setup, judging_usd
 from app.cli.evaluate.progress import Tally, followed, shown
 from app.cli.evaluate.runner import Evaluating, Journal, Work, seed_of
@@ -237,7 +237,7 @@ class Session:
             setup=self._setup(ledger, found),
             attempts=attempts,
             judging_usd=judging_usd(list(ledger.items.values())),
-            finished_at=datetime.now(UTC) if whole else None,
+            finished_at=first_whole(self.ends.out) if whole else None,
         )
         report = report_of(evaluation)
         write_evaluation(self.ends.out, evaluation, report)
