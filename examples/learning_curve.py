@@ -1,7 +1,7 @@
 """A learning curve in a minute or two: TRL's GRPOTrainer, the gateway's scores, and a model that begins with nothing.
 
 python examples/learning_curve.py problems curve-problems     # writes a data set of small sums, told as stories
-ATROPOS_ENVS_DATASETS__GSM8K=curve-problems atropos-envs serve
+ATROPOS_ENVS_DATASETS__GSM8K=curve-problems atropos-envs serve &
 python examples/learning_curve.py train http://127.0.0.1:8000
 
 It shows that tasks, rewards and steps arrive where they should, and nothing about the method: nine sums are no

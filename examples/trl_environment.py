@@ -63,6 +63,7 @@ def game_reward(gateway: httpx.Client, run: str, model: str) -> Callable[..., li
         environments: Sequence[Mastermind],
         completions: Sequence[Any],
         task_id: Sequence[str],
+        purpose: Sequence[str],
         trainer_state: Any,
         log_extra: Callable[[str, list[Any]], None],
         **_: object,
@@ -74,7 +75,8 @@ def game_reward(gateway: httpx.Client, run: str, model: str) -> Callable[..., li
                 ((task, sample) for task, sample in zip(task_id, played, strict=True) if sample), lambda pair: pair[0]
             )
         ]
-        body = {"run": run, "policy": {"model": model, "step": trainer_state.global_step}, "groups": groups}
+        policy = {"model": model, "step": trainer_state.global_step}
+        body = {"run": run, "policy": policy, "purpose": purpose[0], "groups": groups}
         scored = send(gateway, f"/envs/{ENVIRONMENT}/score", body)["groups"] if groups else []
         scores = iter([score for group, sent in zip(scored, groups, strict=True) for score in scores_of(group, sent)])
         away: dict[str, Any] = {"reward": None, "rationale": "the gateway was away"}

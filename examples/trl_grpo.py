@@ -40,12 +40,14 @@ def send(gateway: httpx.Client, path: str, body: dict[str, Any]) -> Any:
 
 
 def prompts(gateway: httpx.Client, environment: str, run: str, count: int, **asked: object) -> Dataset:
-    """The first tasks of a run, the same for every process. `asked` may hold `split`, `params`, `select`."""
+    """The first tasks of a run, the same for every process. `asked` may hold `split`, `params`, `select`; those of an
+    `eval_dataset` are asked for with `purpose="eval"`, and their scores are in no training figure."""
     rows: list[dict[str, object]] = []
     while len(rows) < count:
         body = {"run": run, "cursor": len(rows), "batch_size": min(256, count - len(rows)), **asked}
         tasks = send(gateway, f"/envs/{environment}/next-batch", body)["tasks"]
-        rows += [{"prompt": task["messages"], "task_id": task["task_id"]} for task in tasks]
+        purpose = asked.get("purpose", "train")
+        rows += [{"prompt": task["messages"], "task_id": task["task_id"], "purpose": purpose} for task in tasks]
         if not tasks:
             break
     return Dataset.from_list(rows)
@@ -62,6 +64,7 @@ def gateway_reward(
         completions: Sequence[Any],
         completion_ids: Sequence[Sequence[int]],
         task_id: Sequence[str],
+        purpose: Sequence[str],
         trainer_state: Any,
         log_extra: Callable[[str, list[Any]], None],
         log_metric: Callable[[str, float], None],
@@ -76,7 +79,8 @@ def gateway_reward(
             {"task_id": task, "completions": [sample for _, sample in members]}
             for task, members in itertools.groupby(zip(task_id, samples, strict=True), key=lambda pair: pair[0])
         ]
-        body = {"run": run, "policy": {"model": model, "step": trainer_state.global_step}, "groups": groups}
+        policy = {"model": model, "step": trainer_state.global_step}
+        body = {"run": run, "policy": policy, "purpose": purpose[0], "groups": groups}
         scored = send(gateway, f"/envs/{environment}/score", body)["groups"]
         scores = [score for group, sent in zip(scored, groups, strict=True) for score in scores_of(group, sent)]
         log_extra("rationale", [score["rationale"] for score in scores])

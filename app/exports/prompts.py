@@ -1,6 +1,7 @@
 """Tasks as rows of a prompt data set, in the columns that each trainer reads.
 
-Never the answer: what the trainer gives back to be scored names the task.
+Never the answer: what the trainer gives back to be scored names the task, and says of a held-out one that it is an
+evaluation, so that its scores are in no training figure.
 """
 
 from typing import Final, Literal
@@ -18,6 +19,7 @@ class TrlPrompt(Frozen):
 
     prompt: tuple[Said, ...]
     task_id: str
+    purpose: str
     environment: str
     tools: str
     """OpenAI's tool specifications as JSON, a text; `[]` without any."""
@@ -28,25 +30,27 @@ class OpenRlhfPrompt(Frozen):
 
     prompt: tuple[Said, ...]
     label: str
-    """The task's id."""
+    """The task's id; with what is held out a label as JSON."""
 
 
-class SlimeLabel(Frozen):
+class Label(Frozen):
     task_id: str
+    purpose: str
+    """`eval` of what is held out, else `train`."""
 
 
 class SlimePrompt(Frozen):
     """For `--input-key prompt --label-key label --tool-key tools --apply-chat-template`."""
 
     prompt: tuple[Said, ...]
-    label: SlimeLabel
+    label: Label
     tools: str
 
 
 class VerlReward(Frozen):
     style: str = "rule"
     ground_truth: str
-    """The task's id: what `compute_score` is given."""
+    """What `compute_score` is given: a label as OpenRLHF's."""
 
 
 class VerlExtra(Frozen):
@@ -93,18 +97,23 @@ def prompt_row(trainer: Trainer, task: HandedOut, split: Split, index: int) -> P
         )
     prompt = said(task.messages)
     tools = specified(task.tools)
+    label = Label(task_id=task.task_id, purpose="eval" if split == "test" else "train")
     match trainer:
         case "trl":
-            return TrlPrompt(prompt=prompt, task_id=task.task_id, environment=task.environment, tools=tools)
+            return TrlPrompt(prompt=prompt, **dict(label), environment=task.environment, tools=tools)
         case "openrlhf":
-            return OpenRlhfPrompt(prompt=prompt, label=task.task_id)
+            return OpenRlhfPrompt(prompt=prompt, label=_text(label))
         case "slime":
-            return SlimePrompt(prompt=prompt, label=SlimeLabel(task_id=task.task_id), tools=tools)
+            return SlimePrompt(prompt=prompt, label=label, tools=tools)
         case "verl":
             return VerlPrompt(
                 data_source=task.environment,
                 prompt=prompt,
                 ability=task.environment,
-                reward_model=VerlReward(ground_truth=task.task_id),
+                reward_model=VerlReward(ground_truth=_text(label)),
                 extra_info=VerlExtra(split=split, index=index, environment=task.environment),
             )
+
+
+def _text(label: Label) -> str:
+    return label.task_id if label.purpose == "train" else label.model_dump_json()

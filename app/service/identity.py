@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
+from app.domain.groups import Group
 from app.domain.runs import Policy, Purpose, Stream
 from app.domain.tasks import Completion, TaskKey
 from app.domain.values import Split
@@ -59,9 +60,10 @@ def part_group_id(task: str, holder: str, policy: Policy | None, purpose: Purpos
     return "group_" + digest(["part", task, holder, _trained(policy), purpose, key])
 
 
-def scope_of(environment: str, task: str, run: str | None, policy: Policy | None, key: str, size: int) -> str:
+def scope_of(group: Group, key: str, size: int) -> str:
     """Samples that name no place belong together where this is equal."""
-    return digest(["sample", environment, task, run, _trained(policy), key, size])
+    shared = [group.environment, group.task_id, group.run, _trained(group.policy), group.purpose]
+    return digest(["sample", *shared, key, size])
 
 
 def _trained(policy: Policy | None) -> list[str | int | None] | None:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from app.domain.groups import Group
 from app.domain.parts import MOST_IN_KEY, MOST_TOGETHER, Cohort, Seat
-from app.domain.runs import Policy
+from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable
@@ -36,6 +36,7 @@ class Sample:
     size: int = 1
     """Completions that belong together; 1: judged alone, at once."""
     policy: Policy | None = None
+    purpose: Purpose = "train"
 
 
 @dataclass(frozen=True)
@@ -81,8 +82,9 @@ class PartDesk:
         if isinstance(accepted, GroupProblem):
             kind = _REFUSALS.get(accepted.code, InvalidRequest)
             raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
-        scope = scope_of(sample.environment, sample.task_id, sample.run, sample.policy, sample.key, sample.size)
-        return cohort_of(accepted.group, scope=scope, key=sample.key, size=sample.size)
+        group = accepted.group
+        scope = scope_of(group, sample.key, sample.size)
+        return cohort_of(group, scope=scope, key=sample.key, size=sample.size)
 
 
 def _reply(group: Group, seat: Seat) -> SampleReply:
@@ -93,7 +95,7 @@ def _reply(group: Group, seat: Seat) -> SampleReply:
 def _request(sample: Sample) -> ScoreRequest:
     try:
         asked = GroupToScore(task_id=sample.task_id, completions=(sample.completion,))
-        return ScoreRequest(groups=(asked,), run=sample.run, policy=sample.policy)
+        return ScoreRequest(groups=(asked,), run=sample.run, policy=sample.policy, purpose=sample.purpose)
     except ValidationError as error:
         field = str(error.errors()[0]["loc"][-1])
         raise InvalidRequest(f"this is no {field} of ours", field=field) from error

@@ -82,6 +82,19 @@ def test_groups_that_labels_name_do_not_mix(judged: Judged) -> None:
     assert (told[:2], judged.stored("named")) == (told[2:], [list(ANSWERS[:2])] * 2)
 
 
+def test_an_evaluation_stands_by_itself_and_in_no_training_figure(judged: Judged) -> None:
+    label = {"task_id": judged.preferring(9), "purpose": "eval"}
+    told = rewards(slime(judged, "run=held-out&group_size=4&reply=object"), label, ANSWERS[0], ANSWERS[1], ANSWERS[0])
+    groups = [
+        httpx.get(f"{judged.gateway.url}/groups/{name}").json()["group"]
+        for name in dict.fromkeys(one["group_id"] for one in told)
+    ]
+    kept = [(one["purpose"], [rollout["completion"]["text"] for rollout in one["rollouts"]]) for one in groups]
+    curves = httpx.get(f"{judged.gateway.url}/stats", params={"run": "held-out"}).json()
+    assert kept == [("eval", [text]) for text in (ANSWERS[0], ANSWERS[1], ANSWERS[0])]
+    assert ([one["reward"] for one in told], curves["rows"]) == ([one["score"] for one in told], [])
+
+
 def test_no_score_is_an_error_until_there_is_one(judged: Judged) -> None:
     task = judged.preferring(6)
     url = f"{judged.gateway.url}/compat/slime/rlaif?run=unscored"

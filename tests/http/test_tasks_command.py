@@ -31,38 +31,42 @@ def handed_out(url: str, environment: str, **asked: Any) -> list[dict[str, Any]]
     return tasks
 
 
-def columns(trainer: str, task: dict[str, Any], index: int) -> dict[str, Any]:
+def columns(trainer: str, task: dict[str, Any], split: str, index: int) -> dict[str, Any]:
     """What a row must be, by the trainer's own documentation."""
-    name, prompt = task["task_id"], task["messages"]
+    prompt, purpose = task["messages"], "eval" if split == "test" else "train"
+    label = {"task_id": task["task_id"], "purpose": purpose}
+    text = json.dumps(label, separators=(",", ":")) if purpose == "eval" else task["task_id"]
     tools = json.dumps(task["tools"], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
     match trainer:
         case "trl":
-            return {"prompt": prompt, "task_id": name, "environment": task["environment"], "tools": tools}
+            return {"prompt": prompt, **label, "environment": task["environment"], "tools": tools}
         case "openrlhf":
-            return {"prompt": prompt, "label": name}
+            return {"prompt": prompt, "label": text}
         case "slime":
-            return {"prompt": prompt, "label": {"task_id": name}, "tools": tools}
+            return {"prompt": prompt, "label": label, "tools": tools}
     return {
         "data_source": task["environment"],
         "prompt": prompt,
         "ability": task["environment"],
-        "reward_model": {"style": "rule", "ground_truth": name},
-        "extra_info": {"split": "test", "index": index, "environment": task["environment"]},
+        "reward_model": {"style": "rule", "ground_truth": text},
+        "extra_info": {"split": split, "index": index, "environment": task["environment"]},
     }
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(("suffix", "split"), [("jsonl", "test"), ("parquet", "train")])
 @pytest.mark.parametrize("trainer", ["trl", "openrlhf", "slime", "verl"])
-def test_rows_are_tasks_in_the_trainers_columns(gateway: Served, tmp_path: Path, trainer: str, suffix: str) -> None:
+def test_rows_are_tasks_in_the_trainers_columns(
+    gateway: Served, tmp_path: Path, trainer: str, suffix: str, split: str
+) -> None:
     file = tmp_path / f"rows.{suffix}"
-    options = ("--env", "countdown", "--split", "test", "--first", "3", "--count", "5", "--params", '{"level": "easy"}')
+    options = ("--env", "countdown", "--split", split, "--first", "3", "--count", "5", "--params", '{"level": "easy"}')
     done = command(file, "--for", trainer, *options, url=gateway.url)
     assert done.returncode == 0, done.stderr
     kind = "json" if suffix == "jsonl" else "parquet"
     loaded = datasets.load_dataset(kind, data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
     rows = [{name: _plain(value) for name, value in row.items()} for row in loaded]
-    tasks = handed_out(gateway.url, "countdown", batch_size=5, cursor=3, split="test", params={"level": "easy"})
-    assert rows == [columns(trainer, task, index) for index, task in enumerate(tasks, start=3)]
+    tasks = handed_out(gateway.url, "countdown", batch_size=5, cursor=3, split=split, params={"level": "easy"})
+    assert rows == [columns(trainer, task, split, index) for index, task in enumerate(tasks, start=3)]
 
 
 def _plain(value: Any) -> Any:
@@ -77,7 +81,7 @@ def test_tools_are_beside_the_prompt(gateway: Served, tmp_path: Path) -> None:
     done = command(file, "--for", "slime", "--env", "tool_calling", "--count", "3", url=gateway.url)
     rows = [json.loads(line) for line in file.read_text().splitlines()]
     tasks = handed_out(gateway.url, "tool_calling", batch_size=3, cursor=0)
-    assert (done.returncode, rows) == (0, [columns("slime", task, 0) for task in tasks])
+    assert (done.returncode, rows) == (0, [columns("slime", task, "train", 0) for task in tasks])
 
 
 @pytest.mark.parametrize(("count", "rows"), [((), 1000), (("--count", "2000"), 1000), (("--first", "990"), 10)])

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from app.cli.tasks import tasks as write_tasks
+from app.domain.values import Split
 from tests.serving import ROOT, Served, free_port, serving
 
 Score = Callable[..., Awaitable[dict[str, Any]]]
@@ -41,9 +42,9 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ATROPOS_ENVS_API_KEY", KEY)
 
 
-def rows(url: str, folder: Path, environment: str) -> list[dict[str, Any]]:
+def rows(url: str, folder: Path, environment: str, split: Split = "train") -> list[dict[str, Any]]:
     file = folder / "rows.jsonl"
-    write_tasks(file, env=environment, trainer="verl", count=2, url=url, api_key=KEY)
+    write_tasks(file, env=environment, trainer="verl", split=split, count=2, url=url, api_key=KEY)
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
@@ -85,6 +86,12 @@ def test_without_a_size_an_answer_is_scored_by_itself(gateway: Served, tmp_path:
     told = asyncio.run(rewarded(gateway.url, row, ["<answer>1</answer>", "I do not know."]))
     assert [(one["score"], one["absolute"]) for one in told] == [(0.0, 0.0)] * 2
     assert told[0]["group_id"] != told[1]["group_id"]
+
+
+def test_what_is_held_out_is_stored_as_an_evaluation(gateway: Served, tmp_path: Path) -> None:
+    row, _ = rows(gateway.url, tmp_path, "countdown", "test")
+    (told,) = asyncio.run(rewarded(gateway.url, row, ["<answer>1</answer>"], group_size=8))
+    assert stored(gateway.url, told["group_id"])["group"]["purpose"] == "eval"
 
 
 def test_a_gateway_that_starts_later_is_waited_for(tmp_path: Path) -> None:

@@ -83,6 +83,15 @@ def test_two_processes_score_their_groups_once_each(odd: Served, tmp_path: Path)
     ]
 
 
+def test_what_trl_evaluates_is_no_training(odd: Served, tmp_path: Path) -> None:
+    command = ("grpo.py", odd.url, "letter_counting", "evaluated", tmp_path / "steps", 1)
+    with running(tmp_path, *command, installed=TUNERS) as trainer:
+        trainer.finish(MINUTES)
+    listed = httpx.get(f"{odd.url}/groups", params={"run": "evaluated"}).json()["groups"]
+    assert sorted((one["purpose"], one["size"]) for one in listed) == [("eval", 4)] * 2 + [("train", 4)] * 2
+    assert {row["split"] for row in rollouts(odd.url, "evaluated")} == {"train"}
+
+
 def test_training_goes_on_when_the_gateway_was_killed(tmp_path: Path) -> None:
     record = tmp_path / "steps.jsonl"
     port = free_port()

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
+from app.domain.runs import Purpose
 from app.domain.values import WholeNumber
 from app.errors import InvalidRequest
 from app.service.requests import TaskId
@@ -32,6 +33,7 @@ class Label(BaseModel):
     """Samples for one task with different groups are never compared."""
     size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)] | None = None
     """How many are compared; as the address says when absent."""
+    purpose: Purpose = "train"
 
 
 def read_label(label: JsonValue, field: str) -> Label:

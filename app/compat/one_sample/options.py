@@ -30,14 +30,16 @@ class Options(BaseModel):
     wait_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
     def sample(self, environment: str, label: Label, completion: Completion) -> Sample:
+        """An evaluation's stands by itself: nothing is compared."""
         return Sample(
             environment=environment,
             task_id=label.task_id,
             completion=completion,
             run=self.run,
             key=label.group,
-            size=label.size or self.group_size,
+            size=1 if label.purpose == "eval" else label.size or self.group_size,
             policy=None if self.model is None else Policy(model=self.model),
+            purpose=label.purpose,
         )
 
 

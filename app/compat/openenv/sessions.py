@@ -13,10 +13,9 @@ from app.compat.openenv.frames import FrameRefused, Observation, State, Stepped
 from app.compat.openenv.resets import Reset, read_reset
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, ToolSpec
-from app.errors import RequestRefused
 from app.service.gateway import Gateway
 from app.service.parts import Sample, SampleReply
-from app.service.requests import GroupProblem, GroupToScore, HandedOut, ScoreRequest, StepRequest
+from app.service.requests import HandedOut, StepRequest
 
 CONTRACT = "openenv"
 
@@ -130,38 +129,23 @@ class Session:
 
     @asynccontextmanager
     async def _held(self, now: Episode, completion: Completion) -> AsyncIterator[SampleReply]:
+        """An evaluation's stands by itself: nothing is compared."""
         reset = now.reset
-        if reset.purpose == "eval":
-            yield await self._evaluated(now, completion)
-            return
         sample = Sample(
             environment=self._environment,
             task_id=now.task.task_id,
             completion=completion,
             run=reset.run,
             key=reset.siblings.key,
-            size=reset.siblings.size,
+            size=1 if reset.purpose == "eval" else reset.siblings.size,
             policy=reset.policy,
+            purpose=reset.purpose,
         )
         held = self._playing.gateway.parts.held(
             sample, gather_seconds=min(reset.gather_seconds, reset.wait_seconds), wait_seconds=reset.wait_seconds
         )
         async with held as reply:
             yield reply
-
-    async def _evaluated(self, now: Episode, completion: Completion) -> SampleReply:
-        """By itself, whatever its group: evaluations do not compare."""
-        request = ScoreRequest(
-            groups=(GroupToScore(task_id=now.task.task_id, completions=(completion,)),),
-            run=now.reset.run,
-            policy=now.reset.policy,
-            purpose="eval",
-            wait_seconds=now.reset.wait_seconds,
-        )
-        (group,) = (await self._playing.gateway.desk.score(request, self._environment)).groups
-        if isinstance(group, GroupProblem):
-            raise RequestRefused(group.detail, field=group.field)
-        return SampleReply(group.scores[0], group.group_id, group.flags, group.advantages[0])
 
     def _final(self, after: Episode, reply: SampleReply, messages: tuple[Message, ...], said: Said) -> Stepped:
         score = reply.score

@@ -2,7 +2,7 @@
 
 Runs in the tuners' Python: URL, environment, run, file to write, steps; one process or two. Each step is a
 line: rewards, advantages and rationales of its samples, and what TRL logged of it. The run's name tells whether the
-gateway hears of cut replies."""
+gateway hears of cut replies, and whether TRL evaluates at the end."""
 
 import json
 import sys
@@ -71,6 +71,8 @@ def main(url: str, environment: str, run: str, record: str, steps: str) -> None:
         ),
     )
     written.trainer.train()
+    if run == "evaluated":
+        written.trainer.evaluate(prompts(gateway, environment, run, TASKS, split="test", purpose="eval"))
 
 
 if __name__ == "__main__":
