@@ -48,7 +48,7 @@ class ExportRequest(ExportFilter):
     threshold: Unit | None = None
     """`sft`: least value, 0.7 unless it is said or `top_k` is. `kto`: least value that counts as desirable, 0.5."""
     top_k: Annotated[int | None, Field(ge=1, le=1024)] = None
-    """`sft`: at most so many of each task's group, the best ones."""
+    """`sft`: at most so many of each task's group, the best ones; without a `threshold` none whose value is 0."""
     margin: Annotated[Unit, Field(gt=0)] = 0.1
     """`dpo`: least difference in reward between the two of a pair."""
     pairs: Annotated[int, Field(ge=1, le=1024)] = 1

@@ -20,6 +20,8 @@ from app.exports.rows import (
 
 GOOD: Final = 0.7
 DESIRABLE: Final = 0.5
+ABOVE_NOTHING: Final = 1e-9
+"""The best of a group may be a wrong answer, or fail a gate: nobody means to teach that."""
 ROUNDING: Final = 1e-9
 """By which 1.0 - 0.9 may miss a margin of 0.1."""
 UNDECIDED: Final = frozenset({"low_signal", "position_dominated"})
@@ -45,7 +47,7 @@ def _valued(rollouts: Sequence[Rollout]) -> list[tuple[float, Rollout]]:
 def _good(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
     least = wanted.threshold
     if least is None:
-        least = GOOD if wanted.top_k is None else 0.0
+        least = GOOD if wanted.top_k is None else ABOVE_NOTHING
     chosen = [pair for pair in _valued(rollouts) if pair[0] >= least]
     if wanted.top_k is not None:
         chosen = sorted(chosen, key=lambda pair: -pair[0])[: wanted.top_k]

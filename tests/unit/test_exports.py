@@ -188,6 +188,15 @@ def test_which_completions_are_taken(wanted: dict[str, object], expected: list[s
     assert [row["rollout_id"] for row in rows([MIXED], **wanted)] == expected
 
 
+@pytest.mark.parametrize(("threshold", "expected"), [(None, ["g1-1"]), (0.0, ["g1-1", "g1-0", "g1-2"])])
+def test_the_best_of_a_group_is_not_taken_when_it_is_worth_nothing(
+    threshold: float | None, expected: list[str]
+) -> None:
+    group = stored(1, ("wrong", Score.exact(False)), ("right", Score.exact(True)), ("gated", Score.gated("empty")))
+    taken = rows([group], shape="sft", top_k=3, threshold=threshold)
+    assert [row["rollout_id"] for row in taken] == expected
+
+
 @pytest.mark.parametrize(("threshold", "expected"), [(None, [True, True, False]), (0.75, [True, False, False])])
 def test_kto_has_a_verdict_on_everything_scored(threshold: float | None, expected: list[bool]) -> None:
     assert [row["label"] for row in rows([MIXED], shape="kto", threshold=threshold)] == expected
