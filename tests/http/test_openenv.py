@@ -277,6 +277,13 @@ def test_no_score_is_an_error_after_which_the_same_step_is_scored(client: TestCl
     )
 
 
+def test_over_http_no_score_is_our_fault(client: TestClient) -> None:
+    begun = client.post("/compat/openenv/flaky/reset", json={"index": 0}).json()
+    body = {"action": {"text": "once"}, "task_id": begun["observation"]["task_id"]}
+    replies = [client.post("/compat/openenv/flaky/step", json=body) for _ in range(2)]
+    assert ([reply.status_code for reply in replies], replies[1].json()["reward"]) == ([503, 200], 1.0)
+
+
 def test_no_score_may_be_asked_for_as_a_reward_of_null(client: TestClient) -> None:
     with talking(client, "flaky") as talk:
         talk.told("reset", index=0, unscored="null")

@@ -154,9 +154,7 @@ class Session:
             told = "null" if after.reset.unscored == "null" else "error"
             self._playing.unscored(CONTRACT, self._environment, reason, told)
             if told == "error":
-                raise FrameRefused(
-                    "EXECUTION_ERROR", f"unscored: {reason}: {_why(score)}; the same step may be sent again"
-                )
+                raise NotScored(f"unscored: {reason}: {_why(score)}; the same step may be sent again")
         metadata = _told(reply) | _noticed(said)
         return Stepped(
             observation=_observation(after, messages, metadata), reward=score.reward, done=True, metadata=metadata
