@@ -210,7 +210,8 @@ def _lifespan(
 
 
 async def _open(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
-    """Reads the data, then takes up what a restart interrupted, and then looks after groups that come in pieces."""
+    """Reads the data, then takes up what a restart interrupted, and looks after groups that come in pieces meanwhile
+    and for ever: what was interrupted may take long, and replicas may always have more of it."""
     folders = {"character_sheets": settings.character_sheets}
     datasets = ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
     trying = asyncio.create_task(_try_isolation(settings, gateway.catalogue, programs))
@@ -219,12 +220,15 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples, progra
         await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
         gateway.catalogue.ready = True
         await trying  # what was interrupted is not given up because nobody knows yet whether it may be run
-        for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
-            if isinstance(outcome, Exception):
-                log.error("start-up work failed", exc_info=outcome)
-        await gateway.desk.gathering.keep()
+        await asyncio.gather(_start_up(gateway, examples), gateway.desk.gathering.keep())
     finally:
         trying.cancel()
+
+
+async def _start_up(gateway: Gateway, examples: Examples) -> None:
+    for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("start-up work failed", exc_info=outcome)
 
 
 async def _try_isolation(settings: Settings, catalogue: Catalogue, programs: JailedPrograms) -> None:

@@ -301,3 +301,20 @@ def test_what_is_open_at_a_restart_goes_on_and_what_was_closed_is_scored(databas
 
     played(world, database, before, after)
     assert {group.outcome for group in seen} == {"pending"}
+
+
+def test_groups_are_looked_after_while_what_was_interrupted_goes_on(database: Path) -> None:
+    world = World()
+
+    async def before(client: httpx.AsyncClient) -> None:
+        task = await leased(client, "slow")
+        await scored(client, piece(task, 0, "1", size=1), wait=0.0)
+
+    async def after(client: httpx.AsyncClient) -> None:
+        await until(lambda: world.scorings["slow"] == 2)
+        await scored(client, piece(await leased(client), 1, "1", size=3), wait=0.0)
+        world.moment += timedelta(seconds=60)
+        await until(lambda: world.scorings["toy"] == 1)
+
+    played(world, database, before, after)
+    assert (world.scorings["slow"], world.scorings["toy"]) == (2, 1)
