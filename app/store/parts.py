@@ -4,7 +4,7 @@ import secrets
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, and_, delete, func, or_, select, update
+from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, or_, select, update
 
 from app.domain.groups import Group
 from app.domain.parts import Cohort, Look, Member, Misfit, Seat, Windows
@@ -246,19 +246,25 @@ def _settle(connection: Connection, database: Database, held: Seat, answered: bo
 
 def _keep(connection: Connection, database: Database, held: Collection[Seat], scoring: Collection[str]) -> None:
     now = database.now(connection)
-    if database.postgres:
-        for one in sorted(held, key=lambda seat: (seat.cohort_id, seat.places)):
-            mine = (
-                part_members.c.group_id == one.cohort_id,
-                part_members.c.place == one.places[0],
-                part_members.c.holder == one.holder,
-                part_members.c.state == "held",
-            )
-            until = now + round(HELD_SECONDS * SECOND)
-            connection.execute(update(part_members).where(*mine).values(held_until=until))
-    for group_id in sorted(scoring):
-        claimed = parts.c.group_id == group_id, parts.c.state == "closed"
-        connection.execute(update(parts).where(*claimed).values(due=now + round(CLAIM_SECONDS * SECOND)))
+    places = [
+        {"cohort": one.cohort_id, "at": one.places[0], "by": one.holder}
+        for one in sorted(held, key=lambda seat: (seat.cohort_id, seat.places))
+    ]
+    if places and database.postgres:
+        mine = (
+            part_members.c.group_id == bindparam("cohort"),
+            part_members.c.place == bindparam("at"),
+            part_members.c.holder == bindparam("by"),
+            part_members.c.state == "held",
+        )
+        until = now + round(HELD_SECONDS * SECOND)
+        connection.execute(update(part_members).where(*mine).values(held_until=until), places)
+    if scoring:
+        claimed = parts.c.group_id == bindparam("scored"), parts.c.state == "closed"
+        due = now + round(CLAIM_SECONDS * SECOND)
+        connection.execute(
+            update(parts).where(*claimed).values(due=due), [{"scored": group_id} for group_id in sorted(scoring)]
+        )
 
 
 def _forget_holders(connection: Connection, database: Database) -> None:
