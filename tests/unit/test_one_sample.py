@@ -83,7 +83,7 @@ def test_reading_takes_linear_time() -> None:
         (TASK, Label(task_id=TASK)),
         (f" {TASK}\n", Label(task_id=TASK)),
         ({"task_id": TASK, "answer": [4]}, Label(task_id=TASK)),
-        ({"task_id": TASK, "group": None, "size": None}, Label(task_id=TASK)),
+        ({"task_id": TASK, "group": None, "size": None, "purpose": None}, Label(task_id=TASK)),
         (f'{{"task_id": "{TASK}", "group": 12, "size": 4}}', Label(task_id=TASK, group="12", size=4)),
     ],
 )

@@ -23,6 +23,11 @@ def _text(value: object) -> object:
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _purpose(value: object) -> object:
+    """Data sets put together from several have none in some rows."""
+    return "train" if value is None else value
+
+
 class Label(BaseModel):
     """Other members are the data set's own."""
 
@@ -33,7 +38,7 @@ class Label(BaseModel):
     """Samples for one task with different groups are never compared."""
     size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)] | None = None
     """How many are compared; as the address says when absent."""
-    purpose: Purpose = "train"
+    purpose: Annotated[Purpose, BeforeValidator(_purpose)] = "train"
 
 
 def read_label(label: JsonValue, field: str) -> Label:
