@@ -196,7 +196,7 @@ def _cost(evaluation: Evaluation) -> Cost:
     put_in = [attempt.input_tokens for attempt in attempts if attempt.input_tokens is not None]
     came_out = [attempt.output_tokens for attempt in attempts if attempt.output_tokens is not None]
     seconds = known(attempt.seconds for attempt in attempts)
-    prices = setup.input_price is not None or setup.output_price is not None
+    prices = setup.input_price is not None and setup.output_price is not None
     paid = sum(put_in) * (setup.input_price or 0.0) + sum(came_out) * (setup.output_price or 0.0)
     return Cost(
         input_tokens=sum(put_in) if put_in else None,

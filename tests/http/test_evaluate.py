@@ -186,8 +186,18 @@ def test_compared_with_an_earlier_one(gateway: Served, tmp_path: Path) -> None:
 
 
 def test_what_is_no_evaluation_cannot_be_compared(tmp_path: Path) -> None:
-    done = invoked(tmp_path, "compare", str(tmp_path), str(tmp_path))
-    assert (done.exit_code, f"{tmp_path} holds no evaluation: there is no report.json" in done.told) == (2, True)
+    for place in (tmp_path, tmp_path / "mistyped"):
+        done = invoked(tmp_path, "compare", str(place), str(tmp_path))
+        assert (done.exit_code, f"{place} holds no evaluation: there is no report.json" in done.told) == (2, True)
+
+
+def test_figures_are_shown_also_where_the_other_cannot_be_compared(gateway: Served, tmp_path: Path) -> None:
+    with serving_policy(Policy()) as policy:
+        evaluate(gateway.url, policy.url, tmp_path / "old", "--tasks", "2", "--split", "train")
+        new = evaluate(gateway.url, policy.url, tmp_path / "new", "--tasks", "2", "--against", str(tmp_path / "old"))
+    assert (new.exit_code, "mean reward" in new.told, "no scored task in common" in new.told) == (2, True, True), (
+        new.told
+    )
 
 
 def test_what_the_policy_refuses_is_unscored_and_tried_again_by_the_next_start(gateway: Served, tmp_path: Path) -> None:
@@ -282,6 +292,12 @@ def test_what_is_wrong_is_said_and_nothing_is_spent(gateway: Served, tmp_path: P
         done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
         asked = len(policy.received)
     assert (done.exit_code, words in done.told, asked, done.attempts) == (2, True, 0, []), done.told
+
+
+def test_what_a_server_says_cannot_steer_the_terminal(gateway: Served, tmp_path: Path) -> None:
+    with serving_policy(Policy(before=lambda *_: Reply(b"\x1b]0;owned\x07", status=401))) as policy:
+        done = evaluate(gateway.url, policy.url, tmp_path / "out")
+    assert (done.exit_code, "\x1b" in done.told, "⟨U+001B⟩]0;owned" in done.told) == (2, False, True), done.told
 
 
 def test_a_server_that_takes_no_seed_is_asked_without(gateway: Served, tmp_path: Path) -> None:

@@ -94,6 +94,12 @@ def test_what_strangers_wrote_is_shown_and_is_text(page: str) -> None:
     assert not any(mark in page for mark in ("<script", "<img", "\u202e", "\x1b", "7 * 7 }} &amp; ", "49 &"))
 
 
+def test_without_any_spread_nothing_is_said_of_what_would_be_noticed() -> None:
+    same = rewarded({0: (0.0,), 1: (0.0,)})
+    pages = (html_of(report_of(same)), html_of(comparison_of(same, same)))
+    assert not any("difference of <b>" in page for page in pages)
+
+
 def test_a_long_table_of_tasks_is_cut_and_says_so() -> None:
     page = html_of(report_of(rewarded({place: (1.0,) for place in range(503)})))
     assert (page.count("task_"), "3 more are in the JSON" in page) == (500, True)

@@ -81,6 +81,11 @@ def test_flags_reasons_and_tasks_are_counted() -> None:
     )
 
 
+def test_a_cost_of_which_half_is_unknown_is_unknown() -> None:
+    half = report_of(evaluation(ATTEMPTS, input_price=2.0), Resampler(0, 10))
+    assert (half.cost.input_tokens, half.cost.model_usd) == (200, None)
+
+
 def test_lengths_and_cost_are_of_what_was_counted() -> None:
     assert (REPORT.lengths, REPORT.cost) == (
         (

@@ -21,10 +21,10 @@ from app.cli.prices import Prices
 from app.cli.process.plan import checked_run, params_of
 from app.domain.values import Split
 from app.errors import GatewayError
-from app.evaluation.comparison import Comparison, comparison_of
-from app.evaluation.report import Report
+from app.evaluation.comparison import comparison_of
 from app.policies.server import Sampling
 from app.policies.tokenizer import LocalTokenizer
+from app.shown import visible
 
 console = Console()
 errors = Console(stderr=True)
@@ -137,12 +137,12 @@ def evaluate(
         )
         before = None if against is None else read_evaluation(against)
         outcome = asyncio.run(session.dry_run() if dry_run else session.run())
-        if outcome.report is not None and before is not None and not outcome.stopped:
-            document = comparison_of(before, read_evaluation(place))
-            write_document(place / f"{COMPARISON}.html", place / f"{COMPARISON}.json", document)
-            _show(outcome.report, document)
-        elif outcome.report is not None:
-            _show(outcome.report, None)
+        if outcome.report is not None:
+            console.print(summary(outcome.report))
+            if before is not None and not outcome.stopped:
+                document = comparison_of(before, read_evaluation(place))
+                write_document(place / f"{COMPARISON}.html", place / f"{COMPARISON}.json", document)
+                console.print(compared(document))
     except GatewayError as error:
         _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
     except (ValueError, OSError, httpx.InvalidURL) as error:
@@ -184,12 +184,6 @@ def _end(outcome: Outcome, place: Path, fail_under: float | None) -> None:
         raise typer.Exit(1)
 
 
-def _show(report: Report, document: Comparison | None) -> None:
-    console.print(summary(report))
-    if document is not None:
-        console.print(compared(document))
-
-
 def _always(estimate: Estimate) -> bool:
     return True
 
@@ -220,5 +214,6 @@ def _object(option: str, text: str) -> dict[str, JsonValue]:
 
 
 def _stop(words: str) -> NoReturn:
-    errors.print(words, style="red", highlight=False, markup=False)
+    """Servers' own words may be among them."""
+    errors.print(visible(words), style="red", highlight=False, markup=False)
     raise typer.Exit(2)

@@ -34,7 +34,7 @@ def write_document(html: Path | None, json: Path | None, document: Report | Comp
 
 def read_evaluation(place: Path) -> Evaluation:
     """From the folder, or a file in it. ValueError when there is none."""
-    folder = place if place.is_dir() else place.parent
+    folder = place.parent if place.is_file() else place
     try:
         report = Report.model_validate_json((folder / f"{REPORT}.json").read_bytes())
         with (folder / ATTEMPTS).open("rb") as file:

@@ -15,6 +15,7 @@ from app.cli.evaluate.ledger import Item
 from app.cli.patience import Patience
 from app.cli.prices import Prices
 from app.policies.wire import Usage
+from app.shown import visible
 
 REFRESH_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 30.0
@@ -117,4 +118,4 @@ class _Lines:
 
 
 def waiting(patience: Patience) -> list[str]:
-    return [f"waiting for {who}: {why[:100]}" for who, why in patience.waiting.items()]
+    return [f"waiting for {who}: {visible(why[:100])}" for who, why in patience.waiting.items()]
