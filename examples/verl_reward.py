@@ -35,7 +35,8 @@ async def compute_score(
     patience_seconds: float = PATIENCE_SECONDS,
     **_: Any,
 ) -> dict[str, float | str]:
-    """The reward under `score`, which verl trains on; the other entries are logged. `ground_truth` is the task's id."""
+    """The reward under `score`, which verl trains on; the other entries are logged. `ground_truth` is the
+    row's label, which names the task."""
     url = f"{gateway.rstrip('/')}/compat/slime/{data_source}"
     options = {"run": run, "group_size": str(group_size), "reply": "object"}
     key = os.environ.get("ATROPOS_ENVS_API_KEY")
