@@ -191,6 +191,23 @@ def test_over_http_whoever_asks_keeps_the_episode(url: str) -> None:
     )
 
 
+def test_who_hangs_up_over_http_and_comes_again_has_the_same_place(url: str) -> None:
+    group: dict[str, Any] = {"run": "hung-up", "group_size": 2, "gather_seconds": 60}
+    base = f"{url}{PREFIX}/gsm8k"
+    task_id = httpx.post(f"{base}/reset", json={"seed": 4}).json()["observation"]["task_id"]
+
+    def ended(text: str, timeout: float = 30.0) -> Any:
+        body = {"action": {"text": text}, "task_id": task_id, **group}
+        return httpx.post(f"{base}/step", json=body, timeout=timeout).json()["metadata"]["group_flags"]
+
+    with pytest.raises(httpx.ReadTimeout):
+        ended("#### 1", timeout=1.0)
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(ended, ["#### 1", "#### 2"]))
+    (kept,) = httpx.get(f"{url}/groups", params={"run": "hung-up"}).json()["groups"]
+    assert (kept["size"], told) == (2, [[], []])
+
+
 @pytest.mark.parametrize(
     ("path", "body", "answer"),
     [

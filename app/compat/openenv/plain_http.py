@@ -1,5 +1,6 @@
 """What OpenEnv's servers answer over plain HTTP: what there is, and episodes of which the caller keeps the state."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException
 
 from app.compat.delivery import Delivery
+from app.compat.one_sample.desk import LEFT
 from app.compat.openenv.actions import Action
 from app.compat.openenv.frames import FrameRefused, Observation, State, Stepped
 from app.compat.openenv.resets import Reset, read_reset
@@ -169,11 +171,11 @@ class PlainHttp:
                 raise _problem(refused) from None
 
         @router.post("/step", response_model=Stepped)
-        async def step(env: str, body: StepBody) -> Response:
+        async def step(env: str, request: Request, body: StepBody) -> Response:
             self._catalogue.require(env)
             try:
                 session = Session(env, self._playing, await _episode(env, body, self._playing))
-                return await _delivered(session, body.action)
+                return await _delivered(session, body.action, request)
             except FrameRefused as refused:
                 raise _problem(refused) from None
 
@@ -248,10 +250,9 @@ def _schemas() -> Schemas:
     )
 
 
-async def _delivered(session: Session, action: dict[str, JsonValue]) -> Response:
-    """The step counts as answered when its answer went out in full."""
+async def _delivered(session: Session, action: dict[str, JsonValue], request: Request) -> Response:
+    """The step counts as answered when its answer went out in full; whoever hangs up before it is there has left."""
     held = AsyncExitStack()
-    stepped = await held.enter_async_context(session.stepped(action))
 
     async def settle(sent: bool) -> None:
         with suppress(ConnectionError):
@@ -259,7 +260,34 @@ async def _delivered(session: Session, action: dict[str, JsonValue]) -> Response
                 held.callback(_leave)
             await held.aclose()
 
+    stepping = asyncio.ensure_future(held.enter_async_context(session.stepped(action)))
+    try:
+        stepped = await _unless_gone(stepping, request)
+    except BaseException:
+        await settle(False)
+        raise
+    if stepped is None:
+        await settle(False)
+        return Response(status_code=LEFT)
     return Delivery(stepped.model_dump_json().encode(), {}, settle)
+
+
+async def _unless_gone(stepping: "asyncio.Future[Stepped]", request: Request) -> Stepped | None:
+    """None when the client hung up first. Whatever happens, the step is not under way any longer."""
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        waited: set[asyncio.Future[Any]] = {stepping, gone}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        return stepping.result() if stepping.done() else None
+    finally:
+        gone.cancel()
+        stepping.cancel()
+        await asyncio.wait({stepping})
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _leave() -> None:
