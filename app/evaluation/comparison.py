@@ -64,7 +64,8 @@ class Comparison(Frozen):
     only_after: int
     overall: Difference
     noticeable: FiniteNumber | None
-    """The smallest true difference that four in five comparisons over so many tasks would show, with these spreads."""
+    """The smallest true difference that four in five comparisons over so many tasks would show, with these spreads;
+    null where the test cannot reach significance with so few tasks, whatever the difference."""
     passes: tuple[Difference, ...]
     criteria: tuple[Difference, ...]
     labels: tuple[Difference, ...]
@@ -96,7 +97,7 @@ def comparison_of(before: Evaluation, after: Evaluation, resampler: Resampler | 
         only_before=len(first) - len(pairs),
         only_after=len(second) - len(pairs),
         overall=overall,
-        noticeable=noticeable([(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]),
+        noticeable=_noticeable(pairs),
         passes=_passes(pairs, before.setup, after.setup, resampler),
         criteria=_criteria(pairs, before, after, resampler),
         labels=_labels(pairs, resampler),
@@ -109,6 +110,12 @@ def comparison_of(before: Evaluation, after: Evaluation, resampler: Resampler | 
 
 Pairs = Sequence[tuple[Tried, Tried]]
 Value = Callable[[Tried], float | None]
+
+
+def _noticeable(pairs: Pairs) -> float | None:
+    """All signs alike is the least likely of the test's ways: two of 2 to the power of the tasks."""
+    moved = [(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]
+    return noticeable(moved) if 2.0 ** (1 - len(moved)) < SIGNIFICANT else None
 
 
 def _passes(

@@ -151,3 +151,11 @@ def test_an_evaluation_does_not_differ_from_itself() -> None:
 def test_a_comparison_survives_being_written() -> None:
     found = comparison_of(judged(0.0, 1), judged(0.2, 2))
     assert Comparison.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.parametrize(("tasks", "told"), [(5, False), (6, True)])
+def test_what_no_test_could_tell_is_not_promised(tasks: int, told: bool) -> None:
+    before = rewarded({place: (0.0,) for place in range(tasks)})
+    after = rewarded({place: (0.5 + place / 20,) for place in range(tasks)})
+    found = comparison_of(before, after)
+    assert (found.verdict == "better", found.noticeable is not None) == (told, told)
