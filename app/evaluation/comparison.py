@@ -191,10 +191,12 @@ def _verdict(overall: Difference) -> Verdict:
 
 
 def _obstacles(before: Evaluation, after: Evaluation) -> tuple[Obstacle, ...]:
-    """Equal tasks already mean an equal environment, version, data, split and params."""
+    """Equal tasks already mean an equal environment, version, data, split and params. No judge reads a model
+    all of whose answers failed a gate; the rule is the same."""
+    read = _judges(before) or _judges(after)
     told = {
         "rule of scoring": (", ".join(scoring_digests(each.attempts)) for each in (before, after)),
-        "judges": (", ".join(_judges(each)) or "none" for each in (before, after)),
+        "judges": (", ".join(_judges(each) or read) for each in (before, after)),
         "threshold of a pass": (f"{each.setup.threshold:g}" for each in (before, after)),
     }
     return tuple(Obstacle(what=what, before=one, after=two) for what, (one, two) in told.items() if one != two)

@@ -107,10 +107,21 @@ def test_pairing_sees_what_two_reports_would_not() -> None:
     ],
 )
 def test_what_was_not_measured_alike_gets_no_verdict(change: dict[str, object], what: list[str]) -> None:
-    after = judged(0.25, 2)
-    changed = after.model_copy(update={"attempts": tuple(each.model_copy(update=change) for each in after.attempts)})
-    found = comparison_of(judged(0.0, 1), changed)
+    mild = {"judges": ("mild",)}
+    found = comparison_of(attempted(judged(0.0, 1), **mild), attempted(judged(0.25, 2), **{**mild, **change}))
     assert (found.verdict, [one.what for one in found.obstacles]) == ("not comparable", what)
+
+
+def test_a_model_that_no_judge_had_to_read_can_be_compared() -> None:
+    """All its answers failed a gate."""
+    before, after = attempted(judged(0.0, 1), judges=("mild",)), judged(0.25, 2)
+    found = comparison_of(before, attempted(after, judges=()))
+    assert (found.verdict, found.obstacles) == (comparison_of(judged(0.0, 1), after).verdict, ())
+
+
+def attempted(evaluation: Evaluation, **change: object) -> Evaluation:
+    attempts = tuple(each.model_copy(update=change) for each in evaluation.attempts)
+    return evaluation.model_copy(update={"attempts": attempts})
 
 
 def test_another_threshold_is_an_obstacle_and_says_which() -> None:
