@@ -4,6 +4,8 @@ atropos-envs export rollouts.jsonl --run my-run
 python examples/plot_curve.py rollouts.jsonl curve.svg
 """
 
+import html
+import itertools
 import json
 import sys
 from collections.abc import Sequence
@@ -23,6 +25,12 @@ def means(lines: Path) -> list[tuple[int, float]]:
     return [(step, sum(found) / len(found)) for step, found in sorted(rewards.items())]
 
 
+def apart(last: int) -> int:
+    """The least of 1, 2, 5, 10, 20 … that leaves at most eight numbers below an axis."""
+    widths = (digit * int(10**power) for power in itertools.count() for digit in (1, 2, 5))
+    return next(width for width in widths if last <= 8 * width)
+
+
 def drawn(curve: Sequence[tuple[int, float]], title: str) -> str:
     last = max(1, curve[-1][0])
 
@@ -34,17 +42,16 @@ def drawn(curve: Sequence[tuple[int, float]], title: str) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
         ' font-size="12">',
-        f"<title>{title}</title>",
+        f"<title>{html.escape(title)}</title>",
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
     ]
     for tenth in range(0, 11, 2):
         (start, height), (end, _) = at(0, tenth / 10), at(last, 0)
         parts.append(f'<path d="M{start} {height}H{end}" stroke="{GRID}"/>')
         parts.append(f'<text x="{start - 8}" y="{height + 4}" text-anchor="end" fill="{INK}">{tenth / 10}</text>')
-    for fifth in range(6):
-        across, height = at(last * fifth / 5, 0)
-        said = round(last * fifth / 5)
-        parts.append(f'<text x="{across}" y="{height + 18}" text-anchor="middle" fill="{INK}">{said}</text>')
+    for step in range(0, last + 1, apart(last)):
+        across, height = at(step, 0)
+        parts.append(f'<text x="{across}" y="{height + 18}" text-anchor="middle" fill="{INK}">{step}</text>')
     points = " ".join(f"{across},{height}" for across, height in (at(*one) for one in curve))
     parts.append(f'<polyline points="{points}" fill="none" stroke="{LINE}" stroke-width="1.8"/>')
     parts.append(f'<text x="{WIDTH / 2}" y="{HEIGHT - 8}" text-anchor="middle" fill="{INK}">step</text>')
@@ -54,6 +61,8 @@ def drawn(curve: Sequence[tuple[int, float]], title: str) -> str:
 
 def main(lines: str, picture: str, title: str = "Mean reward by step of training") -> None:
     curve = means(Path(lines))
+    if not curve:
+        sys.exit(f"{lines}: no row has both a reward and a step of training")
     Path(picture).write_text(drawn(curve, title), encoding="utf-8")
     print(f"{len(curve)} steps, from {curve[0][1]:.2f} to {curve[-1][1]:.2f}")
 
