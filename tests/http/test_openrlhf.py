@@ -154,6 +154,7 @@ GOOD = {"query": ["Q: so"], "prompts": ["Q:"], "labels": ["task_" + "0" * 32]}
         ("countdown", {"labels": ["17"]}, 422, "invalid_request", "labels[0].task_id"),
         ("countdown", {"labels": [{"task_id": "task_" + "0" * 32, "size": 999}]}, 422, "invalid_request", None),
         ("countdown?group_size=0", {}, 422, "invalid_request", "query.group_size"),
+        ("countdown?eos=%20", {}, 422, "invalid_request", "query.eos[0]"),
         ("countdown?groupsize=4", {}, 422, "invalid_request", "query.groupsize"),
         ("countdown?run=My%20run", {}, 422, "invalid_request", "query.run"),
         ("countdown?gather_seconds=nan", {}, 422, "invalid_request", "query.gather_seconds"),

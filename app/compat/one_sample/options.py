@@ -10,7 +10,7 @@ from app.domain.tasks import Completion
 from app.domain.values import Name
 from app.service.parts import Sample
 
-End = Annotated[str, Field(min_length=1, max_length=100)]
+End = Annotated[str, Field(max_length=100, pattern=r"\S")]
 
 
 class Options(BaseModel):
