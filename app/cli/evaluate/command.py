@@ -215,5 +215,5 @@ def _object(option: str, text: str) -> dict[str, JsonValue]:
 
 def _stop(words: str) -> NoReturn:
     """Servers' own words may be among them."""
-    errors.print(visible(words), style="red", highlight=False, markup=False)
+    errors.print(visible(words), style="red", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(2)
