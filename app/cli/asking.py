@@ -7,12 +7,12 @@ from datetime import datetime
 import httpx
 from pydantic import JsonValue, ValidationError
 
-from app.api.models import EnvironmentList, GroupView, Health, JudgeList
+from app.api.models import EnvironmentInfo, EnvironmentList, GroupView, Health, JudgeList
 from app.domain.lorebooks import Lorebook
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.worlds import Event, EventsTold, Explained
-from app.errors import InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
+from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
 from app.service.requests import Batch, GroupProblem, GroupReply, Scored
 from app.service.runs import RunReport
 from app.web.problems import Problem
@@ -57,6 +57,16 @@ class AskedGateway:
 
     async def group(self, group_id: str) -> GroupView:
         return GroupView.model_validate_json(await self._asked("GET", f"/groups/{group_id}"))
+
+    async def environment(self, name: str) -> EnvironmentInfo:
+        """One that serves. NotFound, or EnvironmentUnavailable with the reason."""
+        listed = {environment.name: environment for environment in (await self.environments()).environments}
+        found = listed.get(name)
+        if found is None:
+            raise NotFound(f"the gateway has no environment {name!r}; it has: {', '.join(sorted(listed))}")
+        if not found.available:
+            raise EnvironmentUnavailable(f"{name} is not available: {found.reason}")
+        return found
 
     async def next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> Batch:
         """Of one environment, or of the mixture in `ask`."""

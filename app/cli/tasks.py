@@ -15,7 +15,7 @@ from app.cli.asking import AskedGateway
 from app.cli.data_files import console, format_of, half_done, stop
 from app.cli.process.plan import params_of
 from app.domain.values import Split
-from app.errors import EnvironmentUnavailable, GatewayError, NotFound
+from app.errors import GatewayError
 from app.exports.prompts import ROWS, Trainer, prompt_row
 from app.exports.stream import Encoder, encoder_of
 
@@ -103,12 +103,7 @@ async def _written(part: Path, encoder: Encoder, url: str, api_key: str, wanted:
 
 async def _count(gateway: AskedGateway, wanted: Wanted) -> int:
     """How many rows there will be at most. An error of the service's when there can be none."""
-    environments = {one.name: one for one in (await gateway.environments()).environments}
-    found = environments.get(wanted.environment)
-    if found is None:
-        raise NotFound(f"there is no environment {wanted.environment!r}; there are: {', '.join(sorted(environments))}")
-    if not found.available:
-        raise EnvironmentUnavailable(f"{found.name} is not available: {found.reason}")
+    found = await gateway.environment(wanted.environment)
     size = next((split.size for split in found.splits if split.name == wanted.split), None)
     if wanted.count is not None or size is None:
         return wanted.count or ENDLESS

@@ -108,7 +108,7 @@ def test_what_was_written_can_be_scored_and_nothing_is_leased(gateway: Served, t
     ("arguments", "said"),
     [
         (("rows.csv", "--env", "gsm8k"), "its name must end in .jsonl or .parquet"),
-        (("rows.jsonl", "--env", "chess"), "there is no environment 'chess'; there are: blackjack"),
+        (("rows.jsonl", "--env", "chess"), "the gateway has no environment 'chess'; it has: blackjack"),
         (("rows.jsonl", "--env", "gsm8k", "--params", "["), "--params is not JSON"),
         (("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'), "params.level: Extra inputs are not permitted"),
         (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is played over several turns"),

@@ -12,9 +12,10 @@ from pydantic import JsonValue
 from rich.console import Console
 
 from app.cli.address import own_address, policy_headers
+from app.cli.ends import Ends
 from app.cli.evaluate.estimate import Estimate
 from app.cli.evaluate.files import COMPARISON, REPORT, read_evaluation, write_document
-from app.cli.evaluate.session import Ends, Outcome, Session
+from app.cli.evaluate.session import Outcome, Session
 from app.cli.evaluate.summary import compared, summary
 from app.cli.evaluate.wanted import Wanted
 from app.cli.prices import Prices

@@ -1,25 +1,22 @@
 """One start of `evaluate`: looks at what there is, says what it will take, runs the loop, minds Ctrl-C, reports."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Final
 
-import httpx
 from rich.console import Console
 
 from app.api.models import EnvironmentInfo, JudgeInfo
 from app.cli.asking import AskedGateway
+from app.cli.ends import Ends
 from app.cli.evaluate.attempts import attempts_of
 from app.cli.evaluate.estimate import Estimate, about, estimated, judged_by, words
 from app.cli.evaluate.files import JOURNAL, first_whole, write_evaluation
 from app.cli.evaluate.ledger import HAPPENED, Began, Dealt, Ledger, Setup, judging_usd
 from app.cli.evaluate.progress import Tally, followed, shown
 from app.cli.evaluate.runner import Evaluating, Journal, Work, seed_of
-from app.cli.evaluate.wanted import Wanted, available, begun, require_same_tasks, taken
+from app.cli.evaluate.wanted import Wanted, begun, require_same_tasks, taken
 from app.cli.journal import journaled
 from app.cli.patience import Patience
 from app.cli.playing import require_model
@@ -36,20 +33,7 @@ from app.policies.server import InferenceServer
 from app.policies.tokenizer import LocalTokenizer
 from app.service.requests import HandedOut
 
-POLICY_SECONDS: Final = 600.0
-GATEWAY_SECONDS: Final = 600.0
-"""Judges may take their time; a repeat joins the scoring that is under way."""
-
 GoOn = Callable[[Estimate], bool]
-
-
-@dataclass(frozen=True)
-class Ends:
-    gateway: str
-    gateway_headers: dict[str, str]
-    policy: str
-    policy_headers: dict[str, str]
-    out: Path
 
 
 @dataclass(frozen=True)
@@ -84,7 +68,7 @@ class Session:
     go_on: GoOn
 
     async def run(self) -> Outcome:
-        async with self._clients() as (gateway, policy):
+        async with self.ends.clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
             found = await self._found(gateway, server, await begun(gateway, self.wanted))
             setup = self.wanted.setup(found.environment, len(found.tasks))
@@ -94,7 +78,7 @@ class Session:
 
     async def dry_run(self) -> Outcome:
         """Nothing is begun and nothing written."""
-        async with self._clients() as (gateway, policy):
+        async with self.ends.clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
             found = await self._found(gateway, server, await gateway.run(self.wanted.run))
             owed = [self.wanted.samples] * len(found.tasks)
@@ -129,21 +113,9 @@ class Session:
                 raise
         return Outcome(self._reported(ledger, found), stopped=not finished)
 
-    @asynccontextmanager
-    async def _clients(self) -> AsyncIterator[tuple[AskedGateway, httpx.AsyncClient]]:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self.concurrency)
-        ends = self.ends
-        async with (
-            httpx.AsyncClient(
-                base_url=ends.gateway, headers=ends.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
-            ) as gateway,
-            httpx.AsyncClient(headers=ends.policy_headers, timeout=POLICY_SECONDS, limits=limits) as policy,
-        ):
-            yield AskedGateway(gateway), policy
-
     async def _found(self, gateway: AskedGateway, server: InferenceServer, run: Run | None) -> Found:
         """Before anything is spent."""
-        environment = await available(gateway, self.wanted.environment)
+        environment = await gateway.environment(self.wanted.environment)
         await require_model(server)
         tasks = await taken(gateway, environment, self.wanted, None if run is None else run.name)
         if self.wanted.tasks is not None and len(tasks) < self.wanted.tasks:

@@ -11,7 +11,7 @@ from app.cli.asking import AskedGateway
 from app.cli.evaluate.ledger import Setup
 from app.domain.runs import Run
 from app.domain.values import Split
-from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.errors import InvalidRequest
 from app.policies.server import Sampling
 from app.service.requests import HandedOut
 
@@ -47,16 +47,6 @@ class Wanted:
             seed=self.seed,
             sampling=self.sampling.parameters,
         )
-
-
-async def available(gateway: AskedGateway, name: str) -> EnvironmentInfo:
-    listed = {environment.name: environment for environment in (await gateway.environments()).environments}
-    environment = listed.get(name)
-    if environment is None:
-        raise NotFound(f"the gateway has no environment {name!r}; it has: {', '.join(sorted(listed))}")
-    if not environment.available:
-        raise EnvironmentUnavailable(f"{name} is not available: {environment.reason}")
-    return environment
 
 
 async def begun(gateway: AskedGateway, wanted: Wanted) -> Run:

@@ -12,7 +12,7 @@ from app.cli.address import own_address, policy_headers
 from app.cli.prices import Prices
 from app.cli.process.journal import opened_journal
 from app.cli.process.plan import Plan, Setup, To, checked_run, members
-from app.cli.process.session import Ends, Session
+from app.cli.process.session import Session, TrainerEnds
 from app.domain.values import Split
 from app.errors import GatewayError
 from app.policies.server import Sampling
@@ -107,7 +107,7 @@ def process(
                 lease_seconds=lease_seconds,
                 first_cursor=cursor or 0,
             ),
-            ends=Ends(
+            ends=TrainerEnds(
                 gateway=url,
                 gateway_headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
                 policy=policy,

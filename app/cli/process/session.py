@@ -5,13 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
 
 import httpx
 from rich.console import Console
 
 from app.cli.asking import AskedGateway
+from app.cli.ends import Ends
 from app.cli.patience import Patience
 from app.cli.playing import Player
 from app.cli.prices import Prices
@@ -25,31 +24,22 @@ from app.cli.process.plan import Plan
 from app.cli.process.progress import shown, summary
 from app.cli.process.sampling import Sampler, able
 from app.cli.stopping import told_to_stop
-from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unavailable
+from app.errors import InvalidRequest, Unavailable
 from app.policies.server import InferenceServer, Sampling
 from app.policies.tokenizer import LocalTokenizer
 
-POLICY_SECONDS: Final = 600.0
-GATEWAY_SECONDS: Final = 600.0
-"""Judges may take their time; a repeat joins the scoring that is under way."""
-
 
 @dataclass(frozen=True)
-class Ends:
-    """Who is asked: gateway, inference server and, to feed one, a trainer's Atropos API."""
+class TrainerEnds(Ends):
+    """To feed a trainer, its Atropos API too."""
 
-    gateway: str
-    gateway_headers: dict[str, str]
-    policy: str
-    policy_headers: dict[str, str]
     atropos: str
-    out: Path
 
 
 @dataclass(frozen=True)
 class Session:
     plan: Plan
-    ends: Ends
+    ends: TrainerEnds
     sampling: Sampling
     concurrency: int
     prices: Prices
@@ -61,7 +51,7 @@ class Session:
     async def run(self, journal: Journal) -> bool:
         """Whether it came to its end; False when it was stopped before."""
         patience, meter = Patience(), Meter(self.prices)
-        async with self._clients() as (gateway, policy):
+        async with self.ends.clients(self.concurrency) as (gateway, policy):
             await self._require_environments(gateway)
             server = await self._server(policy)
             player = Player(server, gateway, patience, meter.asked)
@@ -76,27 +66,10 @@ class Session:
                     if processing.last_left_out:
                         self.console.print(f"left out last: {processing.last_left_out}", highlight=False, markup=False)
 
-    @asynccontextmanager
-    async def _clients(self) -> AsyncIterator[tuple[AskedGateway, httpx.AsyncClient]]:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self.concurrency)
-        ends = self.ends
-        async with (
-            httpx.AsyncClient(
-                base_url=ends.gateway, headers=ends.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
-            ) as gateway,
-            httpx.AsyncClient(headers=ends.policy_headers, timeout=POLICY_SECONDS, limits=limits) as policy,
-        ):
-            yield AskedGateway(gateway), policy
-
     async def _require_environments(self, gateway: AskedGateway) -> None:
         """Before anything is spent on tokens."""
-        listed = {environment.name: environment for environment in (await gateway.environments()).environments}
         for member in self.plan.setup.mix:
-            environment = listed.get(member.env)
-            if environment is None:
-                raise NotFound(f"the gateway has no environment {member.env!r}; it has: {', '.join(sorted(listed))}")
-            if not environment.available:
-                raise EnvironmentUnavailable(f"{member.env} is not available: {environment.reason}")
+            await gateway.environment(member.env)
 
     async def _server(self, client: httpx.AsyncClient) -> InferenceServer:
         line = asyncio.Semaphore(self.concurrency)

@@ -1,0 +1,36 @@
+"""Whom a command asks, a gateway and the policy's inference server, and where it writes."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import httpx
+
+from app.cli.asking import AskedGateway
+
+POLICY_SECONDS: Final = 600.0
+GATEWAY_SECONDS: Final = 600.0
+"""Judges may take their time; a repeat joins the scoring that is under way."""
+
+
+@dataclass(frozen=True)
+class Ends:
+    gateway: str
+    gateway_headers: dict[str, str]
+    policy: str
+    policy_headers: dict[str, str]
+    out: Path
+    """What is written."""
+
+    @asynccontextmanager
+    async def clients(self, at_once: int) -> AsyncIterator[tuple[AskedGateway, httpx.AsyncClient]]:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=at_once)
+        async with (
+            httpx.AsyncClient(
+                base_url=self.gateway, headers=self.gateway_headers, timeout=GATEWAY_SECONDS, limits=limits
+            ) as gateway,
+            httpx.AsyncClient(headers=self.policy_headers, timeout=POLICY_SECONDS, limits=limits) as policy,
+        ):
+            yield AskedGateway(gateway), policy
