@@ -20,8 +20,8 @@ import httpx
 from benchmarks.load import post, send_all
 from benchmarks.null_server import doing_nothing
 from benchmarks.waiting import watched
-from tests.atropos import TRAINER, large_group
-from tests.serving import ROOT, free_port, serving
+from tests.support.atropos import TRAINER, large_group
+from tests.support.serving import ROOT, free_port, serving
 
 RUN_API = ROOT / ".cache" / "trainers" / "bin" / "run-api"
 """`make test-trainers` puts it there."""

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.calls.formats.format import ToolFormat
-from app.calls.formats.registry import FORMATS
-from app.calls.reading import text_calls
-from app.discovery import discover
+from app.datasets.configured import ConfiguredDatasets
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.ports import Environment, Tools
+from app.main.discovery import discover
+from app.ports.environment import Environment, Tools
 from app.service.judging import NoPanel
-from app.sources.configured import ConfiguredDatasets
+from app.toolkit.tool_calls.formats.format import ToolFormat
+from app.toolkit.tool_calls.formats.registry import FORMATS
+from app.toolkit.tool_calls.reading import text_calls
 from benchmarks.hostile_texts import TOOLS, hostile_texts
 
 ENVIRONMENTS = ("tool_calling", "tool_agent")

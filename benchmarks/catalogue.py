@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
 from app.cli.envs.examining import tools_for
-from app.conformance.figures import measured
-from app.conformance.findings import Figures
-from app.conformance.subject import Depth, Subject
-from app.conformance.texts import hostile
-from app.discovery import discover
-from app.ports import Environment
-from app.sources.configured import ConfiguredDatasets
+from app.datasets.configured import ConfiguredDatasets
+from app.main.discovery import discover
+from app.ports.environment import Environment
+from app.toolkit.conformance.figures import measured
+from app.toolkit.conformance.findings import Figures
+from app.toolkit.conformance.subject import Depth, Subject
+from app.toolkit.conformance.texts import hostile
 
 HOSTILE = 2_000
 COLUMNS = (

@@ -11,20 +11,22 @@ from typing import ClassVar
 
 from pydantic import BaseModel, JsonValue
 
-from app.assembled import gateway_of
+from app.datasets.configured import ConfiguredDatasets
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
-from app.envs.tool_calling import ToolCalling
+from app.envs.tool_calling.environment import ToolCalling
 from app.judges.panels import ConfiguredPanels
-from app.ports import Environment, NoRetriever, NoWorkers, Tools
+from app.main.gateway import gateway_of
+from app.ports.environment import Environment, Tools
+from app.ports.retrieval import NoRetriever
+from app.ports.sandbox import NoWorkers
 from app.service.gateway import Gateway
 from app.service.requests import GroupReply, GroupToScore, HandedOut, NextBatch, ScoreRequest, Select
-from app.sources.configured import ConfiguredDatasets
 from app.store.store import Store
 from app.telemetry.silent import SilentObserver
-from tests.databases import MIGRATIONS
+from tests.support.databases import MIGRATIONS
 
 BATCH_SIZE = 32
 GROUP_SIZE = 8

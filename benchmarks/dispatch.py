@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.load import Load, post, send_all
-from tests.serving import serving
+from tests.support.serving import serving
 
 BATCH_SIZE = 32
 REQUESTS = 200

@@ -18,8 +18,8 @@ import httpx
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.store.store import Store
 from benchmarks.retrieval import BATCH, EVENTS, TOLD_A_SECOND, Chronicle, percentile
-from tests.databases import MIGRATIONS, Postgres, running_postgres
-from tests.serving import serving
+from tests.support.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.serving import serving
 
 MOMENTS = 400
 WANTED_MILLISECONDS = 50

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Final
 
-from app.calls.formats.registry import FORMATS
-from app.calls.values import Call
 from app.domain.tasks import FunctionSpec, ToolSpec
+from app.toolkit.tool_calls.formats.registry import FORMATS
+from app.toolkit.tool_calls.values import Call
 
 TOOLS: Final = (
     ToolSpec(

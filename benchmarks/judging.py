@@ -14,21 +14,21 @@ from pathlib import Path
 import uvloop
 
 from app.cli.main import collect_seldom
+from app.datasets.configured import ConfiguredDatasets
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.envs.npc_arena import NpcArena
+from app.envs.npc_arena.environment import NpcArena
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.configured import chat_judges
 from app.judges.panels import ConfiguredPanels
 from app.judges.remembered import RememberingJudge
-from app.ports import Tools
+from app.ports.environment import Tools
 from app.service.scoring import begun
-from app.sources.configured import ConfiguredDatasets
 from app.store.store import Store
 from benchmarks import slow_judge
-from tests.databases import MIGRATIONS
-from tests.serving import ROOT
+from tests.support.databases import MIGRATIONS
+from tests.support.serving import ROOT
 
 GROUPS = 500
 GROUP_SIZE = 8

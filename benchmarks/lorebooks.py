@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
+from app.characters.lorebooks.opened import opened
+from app.characters.lorebooks.recalling import recall_from
 from app.domain.lorebooks import Lorebook, LoreEntry
-from app.lorebooks.opened import opened
-from app.lorebooks.recalling import recall_from
 
 ENTRIES = 5_000
 KEYS = 20

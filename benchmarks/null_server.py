@@ -13,7 +13,7 @@ import httpx
 import uvicorn
 from starlette.types import Receive, Scope, Send
 
-from tests.serving import free_port
+from tests.support.serving import free_port
 
 _BODY = b'{"status":"received"}'
 _HEADERS = [(b"content-type", b"application/json"), (b"content-length", str(len(_BODY)).encode())]

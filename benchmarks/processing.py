@@ -5,7 +5,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from tests.interrupted_processing import interrupted
+from tests.support.interrupted_processing import interrupted
 
 GROUPS = 10_000
 MOST_SECONDS = 3_600.0

@@ -19,11 +19,11 @@ from typing import Final
 
 import psycopg
 
+from app.domain.search_terms import terms
 from app.domain.worlds import Event, EventSearch
 from app.store.event_candidates import COMMON
 from app.store.store import Store
-from app.terms import terms
-from tests.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.databases import MIGRATIONS, Postgres, running_postgres
 
 EVENTS = 100_000
 BATCH = 100

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from app.datasets.configured import ConfiguredDatasets
 from app.domain.tasks import Completion, Task
 from app.domain.values import NoParams
-from app.envs.gsm8k import Gsm8k
-from app.ports import Tools
+from app.envs.gsm8k.environment import Gsm8k
+from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.sources.configured import ConfiguredDatasets
 from benchmarks.load import Load, post, send_all
-from tests.serving import Served, serving
+from tests.support.serving import Served, serving
 
 GROUPS_A_REQUEST = 16
 GROUP_SIZE = 8

@@ -4,7 +4,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.serving import serving
+from tests.support.serving import serving
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from app.settings import PREFIX
 from app.store.migration import migrate
-from tests.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.databases import MIGRATIONS, Postgres, running_postgres
 
 
 @pytest.fixture(autouse=True)

@@ -2,9 +2,9 @@
 
 import typer
 
-from app.policies.server import bearer
+from app.http.web.origins import is_loopback
+from app.inference.server import bearer
 from app.settings import read_settings
-from app.web.origins import is_loopback
 
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not listened on
 

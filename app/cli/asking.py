@@ -7,15 +7,22 @@ from datetime import datetime
 import httpx
 from pydantic import JsonValue, ValidationError
 
-from app.api.models import EnvironmentInfo, EnvironmentList, GroupView, Health, JudgeList
+from app.domain.errors import (
+    EnvironmentUnavailable,
+    InvalidRequest,
+    NotFound,
+    RequestRefused,
+    Unauthorized,
+    Unavailable,
+)
 from app.domain.lorebooks import Lorebook
 from app.domain.runs import Purpose, Run
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.worlds import Event, EventsTold, Explained
-from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
+from app.http.api.models import EnvironmentInfo, EnvironmentList, GroupView, Health, JudgeList
+from app.http.web.problems import Problem
 from app.service.requests import Batch, GroupProblem, GroupReply, Scored
 from app.service.runs import RunReport
-from app.web.problems import Problem
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
 

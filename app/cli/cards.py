@@ -11,23 +11,23 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.text import Text
 
+from app.characters.cards.book_writing import write_lorebook
+from app.characters.cards.files import MAX_BYTES, Found, read_file
+from app.characters.cards.kinds import Version
+from app.characters.cards.png import with_card
+from app.characters.cards.reading import Naming, slug
+from app.characters.cards.report import ImportReport
+from app.characters.cards.sheet_files import sheet_text
+from app.characters.cards.strict_json import MAX_JSON_BYTES
+from app.characters.cards.transfer import Imported, imported
+from app.characters.cards.writing import NATIVE, written_card
+from app.characters.loading import read_sheet
+from app.characters.schema import CharacterSheet, Language
+from app.domain.errors import Conflict, GatewayError, InvalidRequest, TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Name
-from app.errors import Conflict, GatewayError, InvalidRequest, TooLarge
-from app.packaged import packaged_folder
 from app.settings import read_settings
-from app.sheets.cards.book_writing import write_lorebook
-from app.sheets.cards.files import MAX_BYTES, Found, read_file
-from app.sheets.cards.kinds import Version
-from app.sheets.cards.png import with_card
-from app.sheets.cards.reading import Naming, slug
-from app.sheets.cards.report import ImportReport
-from app.sheets.cards.sheet_files import sheet_text
-from app.sheets.cards.strict_json import MAX_JSON_BYTES
-from app.sheets.cards.transfer import Imported, imported
-from app.sheets.cards.writing import NATIVE, written_card
-from app.sheets.loading import read_sheet
-from app.sheets.schema import CharacterSheet, Language
+from app.toolkit.package_data import packaged_folder
 
 console = Console()
 errors = Console(stderr=True)

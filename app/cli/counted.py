@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from app.configured import panels_of
 from app.judges.panels import ConfiguredPanels
 from app.judges.remembered import AskingAnew
-from app.packaged import packaged_folder
-from app.ports import Opened
+from app.main.configured import panels_of
+from app.ports.runtime import Opened
 from app.settings import Settings
 from app.store.store import Store
+from app.toolkit.package_data import packaged_folder
 
 
 @contextlib.asynccontextmanager

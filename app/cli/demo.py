@@ -13,20 +13,20 @@ from rich.console import Console, Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.api.models import EnvironmentList, TaskView
+from app.characters.worlds import read_world
 from app.cli.address import own_address
 from app.cli.asking import AskedGateway
 from app.cli.scripted import turns_of
 from app.cli.worlds import SAMPLE, Asked, load_world, summary, told_to
-from app.discovery import discover
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.errors import GatewayError
 from app.domain.programs import Isolation
 from app.domain.tasks import Completion, Message, Turn
-from app.errors import GatewayError
+from app.http.api.models import EnvironmentList, TaskView
+from app.main.discovery import discover
 from app.service.catalogue import Catalogue
 from app.service.requests import Batch, GroupReply, HandedOut, Scored
 from app.settings import read_settings
-from app.sheets.worlds import read_world
-from app.sources.configured import ConfiguredDatasets
 
 console = Console()
 

@@ -13,18 +13,18 @@ from rich.table import Table
 
 from app.cli.counted import counted_panels
 from app.cli.specimens import packaged_questions
-from app.configured import panels_of
-from app.discovery import discover
+from app.domain.errors import GatewayError
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen
-from app.envs.npc_arena import NpcArena
-from app.errors import GatewayError
+from app.envs.npc_arena.environment import NpcArena
 from app.judges.figures import CheckReport, Figure, report
 from app.judges.measuring import Evidence, Questions, measure
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
 from app.judges.prices import Prices, estimated_tokens
 from app.judges.prompt import prompt_for
+from app.main.configured import panels_of
+from app.main.discovery import discover
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="See which judges there are, and whether one can be trusted.", no_args_is_help=True)

@@ -22,13 +22,13 @@ from app.cli.rlaif import rlaif
 from app.cli.sheets import sheets
 from app.cli.tasks import tasks
 from app.cli.worlds import worlds
-from app.errors import GatewayError
-from app.main import VERSION, create_app
-from app.packaged import packaged_folder
+from app.domain.errors import GatewayError
+from app.http.web.origins import is_loopback
+from app.main.application import VERSION, create_app
 from app.settings import PREFIX, Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
-from app.web.origins import is_loopback
+from app.toolkit.package_data import packaged_folder
 
 cli = typer.Typer(
     name="atropos-envs",

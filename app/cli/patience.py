@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from app.errors import Unavailable
+from app.domain.errors import Unavailable
 
 T = TypeVar("T")
 

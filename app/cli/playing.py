@@ -8,11 +8,11 @@ from typing import Any, Final, TypeVar
 
 from app.cli.asking import AskedGateway
 from app.cli.patience import Patience
+from app.domain.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
 from app.domain.tasks import Message, ToolSpec, Turn
-from app.errors import GatewayError, InvalidRequest, RequestRefused, Unavailable
-from app.policies.episodes import Episode, played, single
-from app.policies.server import InferenceServer
-from app.policies.wire import Answer, Said, Usage
+from app.inference.episodes import Episode, played, single
+from app.inference.server import InferenceServer
+from app.inference.wire import Answer, Said, Usage
 from app.service.requests import HandedOut
 
 POLICY: Final = "the policy's server"

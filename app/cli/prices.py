@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.policies.wire import Usage
+from app.inference.wire import Usage
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from app.api.models import GroupPage
 from app.cli.address import own_address
 from app.cli.agreement import Rewards, agreement_of
 from app.domain.judging import Mode
+from app.http.api.models import GroupPage
 from app.service.rescoring import Rescored, RescoreRequest
 
 console = Console()

@@ -8,11 +8,11 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.counted import configured_store
-from app.configured import judge_config
-from app.envs.rlaif import Params
-from app.errors import GatewayError
+from app.domain.digests import digest_of_model
+from app.domain.errors import GatewayError
+from app.envs.rlaif.environment import Params
 from app.judges.rubrics import WrittenRubric, write_rubric
-from app.prompts import digest_of_model
+from app.main.configured import judge_config
 from app.settings import Settings, read_settings
 
 errors = Console(stderr=True)

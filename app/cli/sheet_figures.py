@@ -3,15 +3,16 @@
 from collections import defaultdict
 from collections.abc import Sequence
 
+from app.characters.apart import lineups
+from app.characters.casting import Cast
+from app.domain.intervals import Share
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, Split, Unit
-from app.envs.npc_arena import NpcArena
-from app.intervals import Share
-from app.ports import Panels, Tools
-from app.sheets.apart import lineups
-from app.sheets.casting import Cast
+from app.envs.npc_arena.environment import NpcArena
+from app.ports.environment import Tools
+from app.ports.judges import Panels
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 

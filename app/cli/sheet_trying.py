@@ -11,19 +11,20 @@ from rich.console import Console
 
 from app.cli.counted import counted_panels
 from app.cli.trial_report import print_trial
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.errors import GatewayError
 from app.domain.tasks import Completion
-from app.envs.npc_arena import Draft, NpcArena
-from app.errors import GatewayError
+from app.envs.npc_arena.drafts import DraftEvent
+from app.envs.npc_arena.environment import Draft, NpcArena
+from app.inference.chat import ChatPolicy
 from app.judges.gates.registry import GATES
-from app.policies.chat import ChatPolicy
-from app.ports import NoPrograms, NoRetriever, NoWorkers
+from app.ports.retrieval import NoRetriever
+from app.ports.sandbox import NoPrograms, NoWorkers
 from app.service.catalogue import Catalogue
 from app.service.drafting import Drafting
 from app.service.retrieval import Retrieval
 from app.service.trying import Trial, Trier, TryOptions
 from app.settings import Settings, read_settings
-from app.sheets.drafts import DraftEvent
-from app.sources.configured import ConfiguredDatasets
 from app.telemetry.silent import SilentObserver
 
 errors = Console(stderr=True)

@@ -11,18 +11,18 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.characters.checking import Checked, Finding, Surroundings, check_sheets
+from app.characters.loading import read_scenes, read_sheet, yaml_files
+from app.characters.schema import CharacterSheet
 from app.cli.cards import export_card, import_cards
 from app.cli.counted import counted_panels
 from app.cli.sheet_figures import Figures, tell_apart
 from app.cli.sheet_trying import try_sheet
-from app.envs.npc_arena import NpcArena
-from app.errors import GatewayError
+from app.domain.errors import GatewayError
+from app.envs.npc_arena.environment import NpcArena
 from app.judges.gates.registry import GATES
-from app.packaged import packaged_folder
 from app.settings import Settings, read_settings
-from app.sheets.checking import Checked, Finding, Surroundings, check_sheets
-from app.sheets.loading import read_scenes, read_sheet, yaml_files
-from app.sheets.schema import CharacterSheet
+from app.toolkit.package_data import packaged_folder
 
 sheets = typer.Typer(help="Check, try, import and export character sheets.", no_args_is_help=True)
 sheets.command("try")(try_sheet)

@@ -3,8 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+from app.characters.casting import Cast
+from app.characters.loading import read_scenes, read_sheets
 from app.domain.values import Split
-from app.envs.npc_arena import NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, Params
 from app.judges.corruption import (
     Specimen,
     Templates,
@@ -16,9 +18,7 @@ from app.judges.corruption import (
 )
 from app.judges.ladders import ladders
 from app.judges.measuring import Questions
-from app.packaged import packaged_folder
-from app.sheets.casting import Cast
-from app.sheets.loading import read_scenes, read_sheets
+from app.toolkit.package_data import packaged_folder
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 

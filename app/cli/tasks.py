@@ -14,10 +14,10 @@ from app.cli.address import own_address
 from app.cli.asking import AskedGateway
 from app.cli.data_files import console, format_of, half_done, stop
 from app.cli.process.plan import params_of
+from app.domain.errors import GatewayError
 from app.domain.values import Split
-from app.errors import GatewayError
-from app.exports.prompts import ROWS, Trainer, prompt_row
-from app.exports.stream import Encoder, encoder_of
+from app.service.exports.prompts import ROWS, Trainer, prompt_row
+from app.service.exports.stream import Encoder, encoder_of
 
 ENDLESS: Final = 1_000
 """Rows of a split without an end, when nobody says how many."""

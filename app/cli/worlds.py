@@ -14,11 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column, Table
 from rich.text import Text
 
+from app.characters.worlds import Line, WorldFile, read_world
 from app.cli.address import own_address
 from app.cli.asking import AskedGateway
+from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook
-from app.errors import GatewayError
-from app.sheets.worlds import Line, WorldFile, read_world
 
 worlds = typer.Typer(help="Tell a running gateway what happens in a world.", no_args_is_help=True)
 console = Console()

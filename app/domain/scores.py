@@ -4,8 +4,8 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from app.domain.errors import ScoringFailed
 from app.domain.values import FiniteNumber, Frozen, Unit
-from app.errors import ScoringFailed
 
 Outcome = Literal["scored", "pending", "unscored"]
 

@@ -103,7 +103,7 @@ Obstacle = Literal["future", "not_visible", "superseded", "not_yet_valid", "no_l
 @dataclass(frozen=True)
 class EventSearch:
     """`as_of`: game time, or the newest event's when None. `names`: those under which visibility may mean whoever
-    asks. `terms`: as `app.terms` makes them, distinct."""
+    asks. `terms`: as `app.domain.search_terms` makes them, distinct."""
 
     world: str
     as_of: datetime | None

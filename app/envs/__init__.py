@@ -1,1 +1,1 @@
-"""One file per environment, its data in a folder of the same name beside it. Discovered, never listed."""
+"""One folder per environment: `environment.py` and everything that only it uses. Discovered, never listed."""

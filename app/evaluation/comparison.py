@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Final, Literal
 
+from app.domain.errors import InvalidRequest
 from app.domain.values import FiniteNumber, Frozen
-from app.errors import InvalidRequest
 from app.evaluation.attempts import Evaluation, EvaluationSetup
 from app.evaluation.by_task import Tried, by_label, criteria_in, tried
 from app.evaluation.measuring import cautions, scoring_digests

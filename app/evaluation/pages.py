@@ -6,11 +6,11 @@ from typing import Final
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from app.domain.digests import canonical_json
 from app.evaluation.comparison import Comparison
 from app.evaluation.pictures import UNIT, around_zero, columns, curve, whisker
 from app.evaluation.report import Report
-from app.prompts import canonical_json
-from app.shown import day_and_time, excerpt, heat, number, signed, visible
+from app.toolkit.display import day_and_time, excerpt, heat, number, signed, visible
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TASKS_SHOWN: Final = 500

@@ -8,7 +8,7 @@ from typing import Final
 
 from app.evaluation.report import PassAt
 from app.evaluation.resampling import Estimate
-from app.shown import heat, number, signed
+from app.toolkit.display import heat, number, signed
 
 _TALL: Final = 120
 _WIDE: Final = 340

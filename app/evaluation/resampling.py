@@ -11,8 +11,8 @@ from operator import getitem
 from statistics import NormalDist, fmean, stdev
 from typing import Final
 
+from app.domain.intervals import Z_95, Share
 from app.domain.values import FiniteNumber, Frozen
-from app.intervals import Z_95, Share
 
 RESAMPLES: Final = 10_000
 MOST_DRAWS: Final = 10_000_000

@@ -2,7 +2,7 @@
 
 from app.domain.budgets import Standing
 from app.domain.judging import Judgement, Spending
-from app.ports import Clock
+from app.ports.runtime import Clock
 
 
 class Account:

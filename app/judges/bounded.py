@@ -4,7 +4,7 @@ import asyncio
 from typing import Final
 
 from app.domain.judging import Judgement, JudgeRequest
-from app.ports import Judge
+from app.ports.judges import Judge
 
 JUDGING_SECONDS: Final = 900.0
 

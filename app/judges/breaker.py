@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final, Literal
 
 from app.judges.failures import ReadingFailed
-from app.ports import Clock
+from app.ports.runtime import Clock
 
 BURST_SECONDS: Final = 5.0
 """Failures that all happen within this time are a burst, which retries survive; the breaker opens for what lasts."""

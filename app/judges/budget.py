@@ -6,10 +6,10 @@ import uuid
 from typing import Final
 
 from app.domain.budgets import NO_BUDGET, NOTHING, Admission, Amount, BudgetConfig, Hold
-from app.errors import StoreUnavailable
+from app.domain.errors import StoreUnavailable
 from app.judges.account import Account
 from app.judges.failures import ReadingFailed
-from app.ports import JudgementMemory
+from app.ports.judges import JudgementMemory
 
 POLL_SECONDS: Final = 0.5
 """What others put aside is looked at so often by who waits for it."""

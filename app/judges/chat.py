@@ -7,8 +7,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
+from app.domain.digests import digest, digest_of_text
+from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
-from app.errors import StoreUnavailable
 from app.judges.account import Account
 from app.judges.budget import new_hold
 from app.judges.configuration import ChatJudgeConfig
@@ -23,8 +24,7 @@ from app.judges.reading import encodable
 from app.judges.replies import ChatReply
 from app.judges.turns import turn
 from app.judges.verdicts import PARSER_VERSION, Answer, Unusable, read_answer
-from app.ports import JudgementMemory
-from app.prompts import digest, digest_of_text
+from app.ports.judges import JudgementMemory
 
 _LONGEST_QUOTED: Final = 8_000
 """Characters of an unusable answer that are shown to the judge again."""

@@ -8,7 +8,7 @@ from app.judges.configuration import ChatJudgeConfig
 from app.judges.fallback import JudgeWithFallback
 from app.judges.forgetful import Forgetful
 from app.judges.remembered import RememberingJudge
-from app.ports import Judge, JudgementMemory
+from app.ports.judges import Judge, JudgementMemory
 
 
 def _now() -> datetime:

@@ -11,11 +11,11 @@ from typing import Final, Literal
 import yaml
 from pydantic import JsonValue, TypeAdapter
 
+from app.characters.casting import Cast, Staging, case_document, claimable, gate_facts, scene_probes
 from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubric, Source
 from app.judges.gates.registry import hints
 from app.judges.orders import opaque_ids
 from app.judges.reading import Reply, says, spoken_form
-from app.sheets.casting import Cast, Staging, case_document, claimable, gate_facts, scene_probes
 
 Grade = Literal["hard", "subtle"]
 """`hard`: nobody who reads the reply can miss it. `subtle`: the sheet and the scene must be read as well."""

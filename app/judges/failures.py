@@ -2,8 +2,8 @@
 
 from typing import Final
 
+from app.domain.errors import JudgeFailed
 from app.domain.judging import JudgeFailure
-from app.errors import JudgeFailed
 
 _GAVE_UP_WAITING: Final = frozenset((504, 524))
 """Statuses of a proxy that left a model alone with its answer."""

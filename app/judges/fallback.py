@@ -2,10 +2,10 @@
 
 from typing import Final
 
+from app.domain.digests import digest
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
 from app.judges.remembered import RememberingJudge
-from app.ports import Judge
-from app.prompts import digest
+from app.ports.judges import Judge
 
 PASSED_ON: Final[frozenset[JudgeFailure | None]] = frozenset(("refused", "unusable"))
 """Failures of the model itself: of a server that is away, a budget or a language another judge is no remedy."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from app.domain.intervals import Share, intraclass_correlation
 from app.domain.values import FiniteNumber, Frozen
-from app.intervals import Share, intraclass_correlation
 from app.judges.corruption import MUTATIONS
 from app.judges.measuring import Evidence, Measured
 

@@ -4,7 +4,8 @@ from collections import defaultdict
 
 from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
 from app.domain.judging import Judgement, Spending
-from app.ports import Clock, JudgementMemory, Recalled
+from app.ports.judges import JudgementMemory, Recalled
+from app.ports.runtime import Clock
 
 
 class Forgetful(JudgementMemory):

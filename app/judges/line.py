@@ -24,7 +24,7 @@ from app.judges.formats import AnswerFormat, response_format
 from app.judges.limits import AdaptiveLimit, Rate
 from app.judges.prices import estimated_tokens
 from app.judges.replies import ChatReply, read_reply
-from app.ports import JudgementMemory
+from app.ports.judges import JudgementMemory
 
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 8.0

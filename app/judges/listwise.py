@@ -25,7 +25,7 @@ from app.judges.readings import (
     view_of,
     viewed,
 )
-from app.ports import Judge
+from app.ports.judges import Judge
 
 CHUNK: Final = 8
 """Distinct texts that are put before a judge at once."""

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
+from app.domain.digests import digest
 from app.domain.judging import Candidate, Defect, Judgement, JudgeRequest, Rubric, Verdict
+from app.domain.rewards import absolute_of, bounded, cap_of, criteria_of
 from app.judges.claims import unsupported
 from app.judges.gates.registry import told_of
 from app.judges.languages import LANGUAGES, Language, language, told_language
 from app.judges.lexical import Lexicon, Measures, line_of, said
 from app.judges.mentions import EventWords, Mentions
-from app.prompts import digest
-from app.rewards import absolute_of, bounded, cap_of, criteria_of
 
 NAME: Final = "offline"
 MODEL: Final = "offline-lexical-3"

@@ -23,7 +23,7 @@ from app.judges.readings import (
     view_of,
     viewed,
 )
-from app.ports import Judge
+from app.ports.judges import Judge
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.digests import digest
 from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult, Rubric, Verdict
+from app.domain.rewards import absolute_of, cap_of, combine, criteria_of
 from app.domain.scores import Criterion, Reason, Score
 from app.judges.agreement import NEUTRAL, mean
 from app.judges.bounded import JUDGING_SECONDS, BoundedJudge
@@ -18,9 +20,7 @@ from app.judges.pointwise import read_pointwise
 from app.judges.reading import Reply, visible_text
 from app.judges.readings import Group, Report, View, mean_values
 from app.judges.turns import turn
-from app.ports import Judge
-from app.prompts import digest
-from app.rewards import absolute_of, cap_of, combine, criteria_of
+from app.ports.judges import Judge
 
 FAR_APART: Final = 0.35
 """Difference between two judges' rewards of one candidate from which they are said to disagree."""

@@ -4,14 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
+from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeReport
 from app.domain.runs import PanelOptions, ScoringOptions
-from app.errors import InvalidRequest
 from app.judges.bounded import JUDGING_SECONDS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
-from app.ports import Judge, Panel, Panels, SelfReporting
+from app.ports.judges import Judge, Panel, Panels, SelfReporting
 
 DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
 """Where neither a run nor the settings say anything."""

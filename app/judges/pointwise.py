@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import chain, combinations
 
 from app.domain.judging import Judgement
+from app.domain.rewards import bounded
 from app.judges.agreement import mean_kendall
 from app.judges.comparisons import preference, win_rates
 from app.judges.readings import (
@@ -21,8 +22,7 @@ from app.judges.readings import (
     view_of,
     viewed,
 )
-from app.ports import Judge
-from app.rewards import bounded
+from app.ports.judges import Judge
 
 
 async def read_pointwise(judge: Judge, group: Group, votes: int = 1) -> Report:

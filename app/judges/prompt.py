@@ -9,9 +9,10 @@ from typing import Final, get_args
 
 from pydantic import JsonValue
 
+from app.domain.digests import digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
 from app.judges.reading import encodable
-from app.prompts import Template, digest
+from app.toolkit.templates import Template
 
 _FOLDER: Final = Path(__file__).with_name("prompts")
 _ASKED: Final[Mapping[Mode, Template]] = {mode: Template.read(_FOLDER / f"{mode}.j2") for mode in get_args(Mode)}

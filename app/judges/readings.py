@@ -8,10 +8,10 @@ from itertools import chain
 from typing import Final
 
 from app.domain.judging import Candidate, Case, Judgement, JudgeRequest, Mode, Verdict
+from app.domain.rewards import absolute_of, bounded, criteria_of
 from app.judges.agreement import NEUTRAL, mean, normalised_ranks
 from app.judges.orders import opaque_ids
-from app.ports import Judge
-from app.rewards import absolute_of, bounded, criteria_of
+from app.ports.judges import Judge
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
+from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
-from app.errors import StoreUnavailable
 from app.judges.budget import new_hold
 from app.judges.prompt import Question
 from app.judges.turns import turn
-from app.ports import Judge, JudgementMemory, Recalled, SelfReporting
+from app.ports.judges import Judge, JudgementMemory, Recalled, SelfReporting
 
 CLOSING_SECONDS: Final = 5.0
 """Readings under way at the end have so long to be finished and written down; they are paid for."""

@@ -8,9 +8,10 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
+from app.domain.digests import digest
+from app.domain.errors import JudgeFailed
 from app.domain.judging import Judgement
 from app.domain.values import Frozen, WholeNumber
-from app.errors import JudgeFailed
 from app.judges.account import Account
 from app.judges.budget import new_hold
 from app.judges.configuration import ChatJudgeConfig
@@ -18,8 +19,8 @@ from app.judges.deadline import Deadline
 from app.judges.line import Line, Said, Spent
 from app.judges.prompt import correction_for
 from app.judges.reading import encodable, visible_text
-from app.ports import JudgementMemory
-from app.prompts import Template, digest
+from app.ports.judges import JudgementMemory
+from app.toolkit.templates import Template
 
 FEWEST: Final = 2
 MOST: Final = 6

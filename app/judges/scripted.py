@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from app.domain.digests import digest, digest_of_text
 from app.domain.judging import Judgement, JudgeRequest, Verdict
 from app.judges.offline import ranked
-from app.prompts import digest, digest_of_text
 
 Script = Callable[[JudgeRequest, int], Mapping[str, float] | str]
 """Of a request and the number of requests before it: a quality in [0, 1] per candidate id, or an error in words."""

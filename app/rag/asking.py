@@ -6,8 +6,8 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from app.packaged import packaged_data
-from app.terms import terms
+from app.domain.search_terms import terms
+from app.toolkit.package_data import packaged_data
 
 MOST_TERMS: Final = 64
 """Of what was said, from its end."""

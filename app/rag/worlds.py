@@ -6,8 +6,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from app.characters.lorebooks.keys import KeyIndex, Manner, plain
+from app.characters.lorebooks.opened import OpenBooks, opened
+from app.characters.lorebooks.recalling import Recollection, recall_from
+from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook
+from app.domain.search_terms import terms
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
+from app.domain.token_estimate import tokens
 from app.domain.worlds import (
     Event,
     EventSearch,
@@ -20,14 +26,8 @@ from app.domain.worlds import (
     Recalled,
     Way,
 )
-from app.errors import InvalidRequest
-from app.lorebooks.keys import KeyIndex, Manner, plain
-from app.lorebooks.opened import OpenBooks, opened
-from app.lorebooks.recalling import Recollection, recall_from
 from app.rag.asking import asked_about
 from app.rag.ranking import Candidate, Parts, ranked, rarity
-from app.terms import terms
-from app.tokens import tokens
 
 LORE_SHARE: Final = 0.5
 """What lorebooks may take of a query's budget at most; events get the rest, and what lorebooks leave."""

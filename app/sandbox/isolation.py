@@ -17,9 +17,9 @@ from typing import Final, get_args
 from pydantic import JsonValue
 
 import app
+from app.domain.errors import WorkerFailed
 from app.domain.programs import Execution, Isolation, Program, ProgramLimits, Protection, Threat
 from app.domain.values import FiniteJson
-from app.errors import WorkerFailed
 from app.sandbox.jail import Walls
 from app.sandbox.process import ENVIRONMENT
 from app.sandbox.programs import JailedPrograms

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from pydantic import JsonValue
 
+from app.domain.errors import WorkerFailed
 from app.domain.work import DEFAULT_LIMITS, Limits
-from app.errors import WorkerFailed
 from app.sandbox.process import Worker
 from app.sandbox.turns import Turns
 from app.sandbox.work import Done, Lost, Outcome, Work, result_of, work_of

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from app.domain.errors import WorkerFailed
 from app.domain.programs import Execution, Program
-from app.errors import WorkerFailed
 from app.sandbox.jail import Jail, Lost, Walls
 from app.sandbox.turns import Turns
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.work import Limit, Limits
-from app.errors import WorkerFailed, WorkExceeded
 from app.sandbox.frames import encoded
 
 log = logging.getLogger(__name__)

@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 from typing import Final
 
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout, TaskRecord
 from app.domain.parts import Part, rollout_id
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
-from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
-from app.ports import Clock, Groups, Panels
+from app.ports.judges import Panels
+from app.ports.runtime import Clock
+from app.ports.store import Groups
 from app.service.editions import Editions
 from app.service.identity import group_id, part_group_id
 from app.service.requests import GroupToScore, ScoreRequest

@@ -9,12 +9,13 @@ from threading import Lock
 
 from pydantic import BaseModel, ValidationError
 
+from app.domain.digests import digest
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.domain.programs import Isolation
 from app.domain.runs import Pin, ScoringOptions
 from app.domain.values import FiniteJson
-from app.errors import EnvironmentUnavailable, InvalidRequest, NotFound
-from app.ports import Datasets, Environment, Panel
-from app.prompts import digest
+from app.ports.environment import Datasets, Environment
+from app.ports.judges import Panel
 
 log = logging.getLogger(__name__)
 

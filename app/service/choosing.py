@@ -8,10 +8,10 @@ from functools import lru_cache, partial
 
 from pydantic import BaseModel, JsonValue
 
+from app.domain.digests import canonical_json
+from app.domain.errors import InvalidRequest
 from app.domain.values import Split
-from app.errors import InvalidRequest
-from app.ports import Locate
-from app.prompts import canonical_json
+from app.ports.store import Locate
 from app.service.catalogue import Hosted
 from app.service.identity import distinct
 from app.service.order import Narrowed, locator, unchanged, weighted

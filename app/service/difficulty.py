@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from app.domain.digests import canonical_json
 from app.domain.pass_rates import PassRates, TaskOutcome, nearest
 from app.domain.runs import Slot, Stream
-from app.ports import Locate, Outcomes
-from app.prompts import canonical_json
+from app.ports.store import Locate, Outcomes
 from app.service.choosing import Label
 
 WINDOW: Final = 16

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, JsonValue
 
+from app.domain.errors import InvalidRequest, StoreUnavailable
 from app.domain.groups import Prompt, TaskRecord
 from app.domain.runs import Lease, Run, Slot, Stream
 from app.domain.tasks import Context, Task, TaskKey
-from app.errors import InvalidRequest, StoreUnavailable
-from app.ports import Locate, Observer, Panels, Place, Tasks
+from app.ports.judges import Panels
+from app.ports.runtime import Observer
+from app.ports.store import Locate, Place, Tasks
 from app.service.catalogue import Catalogue, Hosted
 from app.service.choosing import labels_in, locate_in
 from app.service.difficulty import Difficulty, settled, targeted

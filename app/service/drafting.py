@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
+from app.domain.errors import EnvironmentUnavailable, GatewayError
 from app.domain.tasks import Context, ContextQuery, Task
-from app.errors import EnvironmentUnavailable, GatewayError
-from app.ports import Drafted
+from app.ports.environment import Drafted
 from app.service.catalogue import Catalogue
 from app.service.placing import placed
 from app.service.retrieval import Retrieval

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pydantic import BaseModel
 
 from app.domain.runs import Stream
-from app.ports import Sheets
+from app.ports.store import Sheets
 from app.service.catalogue import Catalogue, Hosted
 
 log = logging.getLogger(__name__)

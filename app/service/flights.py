@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Generic, TypeVar
 
-from app.errors import GatewayError
+from app.domain.errors import GatewayError
 
 log = logging.getLogger(__name__)
 

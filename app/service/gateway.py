@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from app.ports import Exports, Groups, Health, Panels, Views
+from app.ports.judges import Panels
+from app.ports.store import Exports, Groups, Health, Views
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
 from app.service.parts import PartDesk

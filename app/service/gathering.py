@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 from app.domain.groups import Group
 from app.domain.parts import Cohort, Member, Misfit, Part, PartRules, Seat, rollout_id
 from app.domain.tasks import Completion
-from app.errors import GatewayError, InvalidRequest, StoreUnavailable
-from app.ports import Groups, GroupToStore, Observer, Parts
+from app.ports.runtime import Observer
+from app.ports.store import Groups, GroupToStore, Parts
 from app.service.acceptance import Accepted
 from app.service.flights import Flights
 from app.service.requests import GroupProblem, GroupReply

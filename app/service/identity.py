@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from pydantic import JsonValue
 
+from app.domain.digests import canonical_json, digest
 from app.domain.groups import Group
 from app.domain.runs import Policy, Purpose, Stream
 from app.domain.tasks import Completion, TaskKey
 from app.domain.values import Split
-from app.prompts import canonical_json, digest
 
 
 def task_id(key: TaskKey) -> str:

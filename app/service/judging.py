@@ -4,14 +4,16 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from app.domain.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
 from app.domain.groups import TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult
 from app.domain.model_names import same_model
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
-from app.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
-from app.ports import Backed, Environment, Panel, Panels, Programs, Tools, Workers
+from app.ports.environment import Environment, Tools
+from app.ports.judges import Backed, Panel, Panels
+from app.ports.sandbox import Programs, Workers
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
 from app.service.scales import panel_for

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from app.domain.tasks import Task
 from app.domain.values import Split
-from app.ports import Environment
+from app.ports.environment import Environment
 
 MOST_SECONDS: Final = 0.005
 """Of making tasks in one pass of the event loop; a single task may take longer."""

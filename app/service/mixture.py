@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from app.domain.digests import digest
 from app.domain.runs import Stream
-from app.prompts import digest
 from app.service.requests import MixMember
 from app.service.shares import drawn_below, place_of
 

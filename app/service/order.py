@@ -4,9 +4,9 @@ import random
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from app.domain.digests import digest_of_text
 from app.domain.runs import Slot
-from app.ports import Locate
-from app.prompts import digest_of_text
+from app.ports.store import Locate
 from app.service.shares import place_of
 
 ENDLESS_OFFSETS = 2**40

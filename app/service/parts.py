@@ -8,13 +8,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group
 from app.domain.parts import MOST_IN_KEY, MOST_TOGETHER, Cohort, Seat
 from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable
-from app.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.service.gathering import cohort_of, piece_of
 from app.service.identity import scope_of
 from app.service.requests import GroupProblem, GroupToScore, ScoreRequest

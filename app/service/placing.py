@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from app.domain.tasks import Context, Task
-from app.ports import Environment
+from app.ports.environment import Environment
 
 WITHOUT: Final[Mapping[str, JsonValue]] = {"context": "failed"}
 """In the metadata of a task that went out without the passages it should have had."""

@@ -4,11 +4,11 @@ import asyncio
 
 from pydantic import BaseModel
 
+from app.domain.digests import digest
+from app.domain.errors import InvalidRequest
 from app.domain.groups import Prompt, TaskRecord
 from app.domain.tasks import Message, Task
 from app.domain.values import Split
-from app.errors import InvalidRequest
-from app.prompts import digest
 from app.service.catalogue import Hosted
 from app.service.placing import WITHOUT
 from app.service.shelf import made_of

@@ -7,16 +7,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from app.domain.digests import digest
+from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Judgement, Mode
+from app.domain.rewards import group_outcome
 from app.domain.runs import ScoringOptions, Votes
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Task
 from app.domain.values import FiniteNumber, Frozen, Name, Unit
-from app.errors import InvalidRequest, NotFound
-from app.ports import Clock, Groups, Observer, Panels, Programs, Scorings, Workers
-from app.prompts import digest
-from app.rewards import group_outcome
+from app.ports.judges import Panels
+from app.ports.runtime import Clock, Observer
+from app.ports.sandbox import Programs, Workers
+from app.ports.store import Groups, Scorings
 from app.service.acceptance import options_for
 from app.service.catalogue import Hosted
 from app.service.editions import Editions

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, TypeVar
 
+from app.domain.errors import InvalidRequest, RequestRefused, RetrieverFailed, Unavailable
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.domain.worlds import Explained
-from app.errors import InvalidRequest, RequestRefused, RetrieverFailed, Unavailable
-from app.ports import ExplainingRetriever, Observer, Retriever
+from app.ports.retrieval import ExplainingRetriever, Retriever
+from app.ports.runtime import Observer
 
 log = logging.getLogger(__name__)
 

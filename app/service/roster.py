@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from app.domain.judging import JudgeReport
 from app.domain.runs import ScoringOptions
-from app.ports import Panels, SelfReporting
+from app.ports.judges import Panels, SelfReporting
 from app.service.catalogue import Catalogue
 
 

@@ -4,11 +4,12 @@ from typing import Annotated
 
 from pydantic import Field
 
+from app.domain.errors import Conflict, NotFound
 from app.domain.groups import RunActivity
 from app.domain.runs import Pin, Run, ScoringOptions
 from app.domain.values import Frozen, Name, WholeNumber
-from app.errors import Conflict, NotFound
-from app.ports import Clock, Runs
+from app.ports.runtime import Clock
+from app.ports.store import Runs
 from app.service.order import seed_of
 
 REMEMBERED_RUNS = 10_000

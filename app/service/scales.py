@@ -1,8 +1,8 @@
 """Under which options and panel something is scored, and whether a run still agrees with that."""
 
+from app.domain.errors import Conflict
 from app.domain.runs import Pin, Run, ScoringOptions
-from app.errors import Conflict
-from app.ports import Panel, Panels
+from app.ports.judges import Panel, Panels
 from app.service.catalogue import Hosted
 
 

@@ -5,10 +5,13 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TypeVar
 
+from app.domain.errors import Conflict, RequestRefused, StoreUnavailable
 from app.domain.groups import Group
 from app.domain.parts import Part, PartRules
-from app.errors import Conflict, RequestRefused, StoreUnavailable
-from app.ports import Clock, Groups, GroupToStore, IdempotencyKey, Observer, Panels, Parts, Programs, Tasks, Workers
+from app.ports.judges import Panels
+from app.ports.runtime import Clock, Observer
+from app.ports.sandbox import Programs, Workers
+from app.ports.store import Groups, GroupToStore, IdempotencyKey, Parts, Tasks
 from app.service.acceptance import Acceptance, Accepted
 from app.service.catalogue import Catalogue
 from app.service.editions import Editions

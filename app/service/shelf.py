@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from app.domain.groups import TaskRecord
 from app.domain.tasks import Task
-from app.ports import Tasks
+from app.ports.store import Tasks
 from app.service.catalogue import Hosted
 from app.service.placing import placed
 

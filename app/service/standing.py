@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from app.domain.groups import Group, Rollout
+from app.domain.rewards import group_outcome, group_statistics
 from app.domain.scores import Score
-from app.rewards import group_outcome, group_statistics
 from app.service.requests import GroupReply
 
 

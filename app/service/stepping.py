@@ -1,8 +1,8 @@
 """Multi-turn episodes, replayed from their transcript: any replica can serve any turn."""
 
+from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.groups import TaskRecord
 from app.domain.tasks import Turn
-from app.errors import Conflict, InvalidRequest, NotFound
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
 from app.service.requests import StepRequest

@@ -11,7 +11,10 @@ from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Passage, Withheld
 from app.domain.values import FiniteNumber, Frozen
-from app.ports import Drafted, Observer, Panels, Programs, Workers
+from app.ports.environment import Drafted
+from app.ports.judges import Panels
+from app.ports.runtime import Observer
+from app.ports.sandbox import Programs, Workers
 from app.service.drafting import Drafting
 from app.service.judging import judged_by
 

@@ -7,18 +7,19 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
+from app.characters.casting import Staging
+from app.characters.lorebooks.checking import refuse_unusable
+from app.characters.schema import Text
+from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook
 from app.domain.tasks import ContextQuery, Message, Passage
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Event, EventId, EventsTold, Explained, GameTime, World
-from app.errors import InvalidRequest, NotFound
-from app.lorebooks.checking import refuse_unusable
-from app.ports import Drafted, Events, Lorebooks
+from app.ports.environment import Drafted
+from app.ports.retrieval import Events, Lorebooks
 from app.service.catalogue import Catalogue
 from app.service.drafting import Drafting
 from app.service.retrieval import Retrieval
-from app.sheets.casting import Staging
-from app.sheets.schema import Text
 
 MOST_EVENTS = 1000
 """In one request."""

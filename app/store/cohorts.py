@@ -8,11 +8,11 @@ from typing import Final
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
 
+from app.domain.digests import digest
 from app.domain.groups import Group
 from app.domain.parts import Cohort, Member
 from app.domain.tasks import Completion
-from app.ports import GroupToStore
-from app.prompts import digest
+from app.ports.store import GroupToStore
 from app.store.database import Database
 from app.store.group_rows import Head, load_groups
 from app.store.groups import add_groups

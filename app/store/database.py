@@ -11,8 +11,8 @@ from sqlalchemy import Connection, Insert, Table, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 
-from app.errors import StoreUnavailable
-from app.ports import Clock
+from app.domain.errors import StoreUnavailable
+from app.ports.runtime import Clock
 from app.store.engine import is_postgres, open_reader, open_writer
 from app.store.failures import as_gateway_error, is_disconnect
 from app.store.payloads import to_micros

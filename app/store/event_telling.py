@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, select, update
 
+from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import Event, EventsTold
-from app.errors import Conflict, NotFound
 from app.store import seeks
 from app.store.bulk import Row, insert_rows
 from app.store.database import Database

@@ -6,7 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from app.domain.worlds import Event, EventSearch, EventsTold, Findings, World
-from app.ports import Events
+from app.ports.retrieval import Events
 from app.store.database import Database
 from app.store.event_rows import newest
 from app.store.event_search import search

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from sqlalchemy import ColumnElement, Connection, and_, func, literal_column, select
 
 from app.domain.exports import ExportFilter, StoredGroup
-from app.ports import Exports
+from app.ports.store import Exports
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.payloads import encode_json, findable, to_micros

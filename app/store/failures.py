@@ -2,7 +2,7 @@
 
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 
-from app.errors import GatewayError, InvalidRequest, StoreUnavailable
+from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 
 _TRANSIENT = {"40001", "40P01"}
 """PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
+from app.domain.digests import digest_of_text
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
+from app.domain.rewards import group_outcome, group_statistics
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen
-from app.prompts import digest_of_text
-from app.rewards import group_outcome, group_statistics
 from app.store.payloads import decode, encode, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from sqlalchemy import Connection, and_, bindparam, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
+from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
-from app.errors import InvalidRequest, NotFound
-from app.ports import Groups, GroupToStore, IdempotencyKey
-from app.rewards import group_outcome
+from app.domain.rewards import group_outcome
+from app.ports.store import Groups, GroupToStore, IdempotencyKey
 from app.store.bulk import insert_rows
 from app.store.database import Database
 from app.store.group_rows import (

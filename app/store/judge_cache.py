@@ -7,7 +7,7 @@ from sqlalchemy import Connection, bindparam, delete, select
 
 from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
 from app.domain.judging import Judgement
-from app.ports import JudgementMemory, Recalled
+from app.ports.judges import JudgementMemory, Recalled
 from app.store import judge_money
 from app.store.database import Database
 from app.store.payloads import decode, encode

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Select, exists, func, insert, literal_column, select, update
 
+from app.domain.digests import canonical_json, digest
 from app.domain.runs import HeldLease, Lease, Slot, Stream
-from app.ports import Front, Leased, Locate
-from app.prompts import canonical_json, digest
+from app.ports.store import Front, Leased, Locate
 from app.store.database import Database
 from app.store.payloads import decode_json, from_micros
 from app.store.tables import leases, streams

@@ -6,8 +6,8 @@ from typing import Final
 
 from sqlalchemy import Connection, Executable, RowMapping, bindparam, literal_column, select, update
 
+from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import World
-from app.errors import Conflict, NotFound
 from app.store.database import Database
 from app.store.event_tables import worlds
 from app.store.payloads import from_micros, to_micros

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, delete, insert, select, update
 
 from app.domain.lorebooks import Lorebook
-from app.ports import Lorebooks
+from app.ports.retrieval import Lorebooks
 from app.store.database import Database
 from app.store.event_tables import lorebooks
 from app.store.lineages import held, lineage

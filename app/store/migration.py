@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from app.errors import StoreUnavailable
+from app.domain.errors import StoreUnavailable
 from app.store.engine import is_postgres, open_for_migration
 
 _LOCK = 7_305_811_962_046

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, or_, select, update
 
+from app.domain.digests import digest
 from app.domain.groups import Group
 from app.domain.parts import Cohort, Look, Member, Misfit, Seat, Windows
 from app.domain.tasks import Completion
-from app.ports import Parts
-from app.prompts import digest
+from app.ports.store import Parts
 from app.store.cohorts import CLAIM_SECONDS, SECOND, apart, close, load, lock, open_cohort, opened, restored, seat
 from app.store.database import Database
 from app.store.group_rows import load_groups

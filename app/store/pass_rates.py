@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection, RowMapping, select
 
+from app.domain.digests import digest
 from app.domain.pass_rates import TaskOutcome
 from app.domain.runs import Stream
-from app.ports import Outcomes
-from app.prompts import digest
+from app.ports.store import Outcomes
 from app.store.database import Database
 from app.store.payloads import decode_json
 from app.store.tables import groups, tasks

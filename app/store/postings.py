@@ -10,8 +10,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
+from app.domain.search_terms import terms
 from app.domain.worlds import Event
-from app.terms import terms
 
 EVERYBODY: Final = "*"
 NOT_EVERYBODY: Final = "-"

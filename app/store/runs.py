@@ -6,11 +6,11 @@ from itertools import pairwise
 
 from sqlalchemy import Connection, RowMapping, case, func, literal_column, select
 
+from app.domain.digests import canonical_json
+from app.domain.errors import NotFound
 from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.runs import Pin, Run, ScoringOptions
-from app.errors import NotFound
-from app.ports import Runs
-from app.prompts import canonical_json
+from app.ports.store import Runs
 from app.store.database import Database
 from app.store.payloads import decode, decode_json, encode, findable, from_micros, to_micros
 from app.store.tables import groups, leases, pins, runs, streams

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, select, update
 
+from app.domain.errors import NotFound
 from app.domain.groups import Scoring
 from app.domain.judging import Mode
+from app.domain.rewards import group_outcome
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import Frozen
-from app.errors import NotFound
-from app.ports import Scorings
-from app.rewards import group_outcome
+from app.ports.store import Scorings
 from app.store.bulk import insert_rows
 from app.store.database import Database
 from app.store.group_rows import score_columns

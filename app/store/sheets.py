@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from pydantic import TypeAdapter
 from sqlalchemy import Connection, select
 
+from app.domain.digests import digest_of_text
 from app.domain.runs import Stream
-from app.ports import Sheets
-from app.prompts import digest_of_text
+from app.ports.store import Sheets
 from app.store.database import Database
 from app.store.payloads import encode_json, findable
 from app.store.sheet_tables import editions, epochs, sheets

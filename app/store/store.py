@@ -8,23 +8,11 @@ from typing import Self
 from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.errors import StoreUnavailable
-from app.ports import (
-    Clock,
-    Events,
-    Exports,
-    Groups,
-    Health,
-    Lorebooks,
-    Outcomes,
-    Parts,
-    Runs,
-    Scorings,
-    Sheets,
-    Tasks,
-    TrajectoryQueue,
-    Views,
-)
+from app.domain.errors import StoreUnavailable
+from app.ports.retrieval import Events, Lorebooks
+from app.ports.runtime import Clock
+from app.ports.store import Exports, Groups, Health, Outcomes, Parts, Runs, Scorings, Sheets, Tasks, Views
+from app.ports.trajectories import TrajectoryQueue
 from app.store.database import Database
 from app.store.events import StoredEvents
 from app.store.exports import StoredExports

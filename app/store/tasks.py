@@ -5,11 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from sqlalchemy import Connection, RowMapping, select
 
+from app.domain.digests import canonical_json, digest, digest_of_text
 from app.domain.groups import Prompt, TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context, Message, TaskKey
-from app.ports import Front, Leased, Locate, Place, Tasks
-from app.prompts import canonical_json, digest, digest_of_text
+from app.ports.store import Front, Leased, Locate, Place, Tasks
 from app.store import leases
 from app.store.database import Database
 from app.store.payloads import decode, decode_json, encode, encode_json, findable

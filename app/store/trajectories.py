@@ -16,7 +16,7 @@ from app.domain.trajectories import (
     Registration,
     TrajectoryRun,
 )
-from app.ports import TrajectoryQueue
+from app.ports.trajectories import TrajectoryQueue
 from app.store.bulk import Row, insert_rows
 from app.store.database import Database, insert_new
 from app.store.payloads import encode_json, findable, from_micros

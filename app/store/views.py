@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, FromClause, RowMapping, func, 
 
 from app.domain.groups import CriterionMean, GroupDetail, GroupFilter, GroupSummary, StatisticsRow
 from app.domain.judging import Judgement
-from app.ports import Views
+from app.ports.store import Views
 from app.store.database import Database
 from app.store.group_rows import Head, load_groups
 from app.store.payloads import decode, decode_json, findable, from_micros

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
-from app.errors import StoreUnavailable
+from app.domain.errors import StoreUnavailable
 from app.store.failures import as_gateway_error, is_disconnect, is_transient
 
 T = TypeVar("T")

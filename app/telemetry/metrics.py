@@ -16,8 +16,8 @@ from prometheus_client import (
 )
 
 from app.domain.judging import Judgement
+from app.domain.rewards import group_statistics
 from app.domain.scores import Score
-from app.rewards import group_statistics
 from app.telemetry.judge_gauges import JudgeGauges, Reports
 from app.telemetry.tallies import Tallies
 
@@ -207,7 +207,7 @@ class PrometheusObserver:
         self._trajectories.labels("known").inc(known)
 
     def batch_asked(self, outcome: str) -> None:
-        """`outcome` is a word of `app.compat.atropos.desk`."""
+        """`outcome` is a word of `app.http.compat.atropos.desk`."""
         self._trajectory_batches.labels(outcome).inc()
 
     def told_unscored(self, contract: str, environment: str, reason: str, told: str) -> None:

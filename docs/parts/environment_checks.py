@@ -1,6 +1,6 @@
 """What `atropos-envs envs check` makes sure of."""
 
-from app.conformance.checks import CHECKS
+from app.toolkit.conformance.checks import CHECKS
 from docs.markdown import code, table
 
 

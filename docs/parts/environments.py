@@ -8,13 +8,13 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from app.api.catalogue import SPLITS, description_of
-from app.discovery import discover
+from app.domain.digests import canonical_json
 from app.domain.sources import Dataset
 from app.domain.tasks import Message, Task, ToolSpec
-from app.generated import LEVELS, Levelled
-from app.ports import Environment
-from app.prompts import canonical_json
+from app.http.api.catalogue import SPLITS, description_of
+from app.main.discovery import discover
+from app.ports.environment import Environment
+from app.toolkit.procedural import LEVELS, Levelled
 from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
 

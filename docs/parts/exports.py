@@ -6,7 +6,7 @@ from typing import Final
 from pydantic import BaseModel
 
 from app.domain.exports import ExportRequest
-from app.exports.rows import DpoRow, KtoRow, Origin, PrivateRow, RolloutRow, SftRow
+from app.service.exports.rows import DpoRow, KtoRow, Origin, PrivateRow, RolloutRow, SftRow
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
 

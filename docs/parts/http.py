@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pydantic import JsonValue, SecretStr
 
-from app.discovery import discover
-from app.main import create_app
+from app.main.application import create_app
+from app.main.discovery import discover
 from app.settings import Settings
 from docs.markdown import code, table
 

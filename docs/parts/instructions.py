@@ -4,18 +4,18 @@ import asyncio
 from functools import cache
 
 from app.domain.tasks import Completion, Task
-from app.draws import Draws
-from app.envs.instruction_following import InstructionFollowing
-from app.instructions.assignments import Assignment
-from app.instructions.edges import LastWord
-from app.instructions.instruction import WORDINGS, conflict
-from app.instructions.kinds import KINDS
-from app.instructions.lengths import SentencesExactly
-from app.instructions.marks import NoCommas
-from app.instructions.reading import read
-from app.instructions.requests import Request
-from app.ports import Tools
+from app.envs.instruction_following.constraints.assignments import Assignment
+from app.envs.instruction_following.constraints.edges import LastWord
+from app.envs.instruction_following.constraints.instruction import WORDINGS, conflict
+from app.envs.instruction_following.constraints.kinds import KINDS
+from app.envs.instruction_following.constraints.lengths import SentencesExactly
+from app.envs.instruction_following.constraints.marks import NoCommas
+from app.envs.instruction_following.constraints.reading import read
+from app.envs.instruction_following.constraints.requests import Request
+from app.envs.instruction_following.environment import InstructionFollowing
+from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from app.toolkit.seeded import Draws
 from docs.markdown import code, table
 
 REQUEST = Request(form="Write a story about", thing="violin", place="harbour", reader="", least=30)

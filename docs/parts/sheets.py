@@ -5,12 +5,12 @@ from typing import get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
+from app.characters.casting import Cast, cast_all
+from app.characters.loading import read_scenes, read_sheets
+from app.characters.schema import CharacterSheet, SheetPart
+from app.characters.views import audience
 from app.cli.sheets import SCENES, SHIPPED
-from app.packaged import packaged_folder
-from app.sheets.casting import Cast, cast_all
-from app.sheets.loading import read_scenes, read_sheets
-from app.sheets.schema import CharacterSheet, SheetPart
-from app.sheets.views import audience
+from app.toolkit.package_data import packaged_folder
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
 

@@ -5,15 +5,15 @@ import asyncio
 from functools import cache
 
 from app.domain.tasks import Completion, Task
-from app.envs.text_to_sql import Question, TextToSql
-from app.generated import LEVELS, Level
-from app.ports import Tools
+from app.envs.text_to_sql.environment import Question, TextToSql
+from app.envs.text_to_sql.tasks.exercises import SHAPES, Exercise, exercise
+from app.envs.text_to_sql.tasks.queries import sql
+from app.envs.text_to_sql.tasks.running import right_results
+from app.envs.text_to_sql.tasks.soundness import is_sound
+from app.ports.environment import Tools
 from app.sandbox.in_process import InProcessWorkers
 from app.service.judging import NoPanel
-from app.sql_tasks.exercises import SHAPES, Exercise, exercise
-from app.sql_tasks.queries import sql
-from app.sql_tasks.running import right_results
-from app.sql_tasks.soundness import is_sound
+from app.toolkit.procedural import LEVELS, Level
 from docs.markdown import code, table
 
 

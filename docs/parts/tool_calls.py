@@ -10,15 +10,15 @@ from types import ModuleType
 
 from pydantic import JsonValue
 
-from app.calls.formats.registry import FORMATS
-from app.calls.same import same_value
-from app.calls.values import Call
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.envs.tool_calling import ToolCalling, ToolCallingParams
-from app.ports import Tools
+from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
+from app.envs.tool_calling.tasks.refusals import OPENS
+from app.envs.tool_calling.tasks.requests import Category, ToolRequest
+from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.tool_tasks.refusals import OPENS
-from app.tool_tasks.requests import Category, ToolRequest
+from app.toolkit.tool_calls.formats.registry import FORMATS
+from app.toolkit.tool_calls.same import same_value
+from app.toolkit.tool_calls.values import Call
 from docs.markdown import code, fenced, table
 from docs.parts.environments import environments
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser
 
-from tests.browser.chromium import MISSING, chromium, chromium_path
+from tests.support.chromium import MISSING, chromium, chromium_path
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ from playwright.sync_api import Browser, Page, expect
 from pydantic import Field
 
 from app.domain.values import FiniteNumber, Frozen
-from app.web.bodies import JsonRoute
-from app.web.docs_page import install_docs
-from app.web.door import Door, install_door
-from app.web.keys import KeyRing, key_digest
-from app.web.problems import problem_responses
-from tests.browser.chromium import served, strangers, violations, watched
+from app.http.web.bodies import JsonRoute
+from app.http.web.docs_page import install_docs
+from app.http.web.door import Door, install_door
+from app.http.web.keys import KeyRing, key_digest
+from app.http.web.problems import problem_responses
+from tests.support.chromium import served, strangers, violations, watched
 
 pytestmark = pytest.mark.browser
 

@@ -9,8 +9,8 @@ from playwright.sync_api import Browser
 from app.evaluation.comparison import comparison_of
 from app.evaluation.measuring import report_of
 from app.evaluation.pages import html_of
-from tests.browser.chromium import violations, watched
-from tests.evaluations import hostile, rewarded
+from tests.support.chromium import violations, watched
+from tests.support.evaluations import hostile, rewarded
 
 pytestmark = pytest.mark.browser
 

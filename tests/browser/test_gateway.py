@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from app.discovery import discover
-from tests.browser.chromium import strangers, violations, watched
-from tests.serving import serving
+from app.main.discovery import discover
+from tests.support.chromium import strangers, violations, watched
+from tests.support.serving import serving
 
 pytestmark = pytest.mark.browser
 

@@ -6,8 +6,8 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.chromium import Watch, served, strangers, violations, watched
-from tests.http.sample_views import sample_groups, viewer_app
+from tests.support.chromium import Watch, served, strangers, violations, watched
+from tests.support.sample_views import sample_groups, viewer_app
 
 pytestmark = pytest.mark.browser
 

@@ -6,9 +6,9 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.chromium import strangers, violations, watched
-from tests.http.sample_texts import HOSTILE_JSON
-from tests.serving import serving
+from tests.support.chromium import strangers, violations, watched
+from tests.support.sample_texts import HOSTILE_JSON
+from tests.support.serving import serving
 
 pytestmark = pytest.mark.browser
 

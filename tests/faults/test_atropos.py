@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.atropos import TRAINER, group, numbers
-from tests.serving import Served, free_port, serving
+from tests.support.atropos import TRAINER, group, numbers
+from tests.support.serving import Served, free_port, serving
 
 KILLS = 8
 POSTERS = 4

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.architecture.test_house import ROOT
-from tests.break_outs import ATTEMPTS, FILES, STOPPED_BY_LESS, STOPPED_FOR_USERS, Given, attained, within_reach
-from tests.jailed import GUARDED, Jails, jails
+from tests.support.break_outs import ATTEMPTS, FILES, STOPPED_BY_LESS, STOPPED_FOR_USERS, Given, attained, within_reach
+from tests.support.jailed import GUARDED, Jails, jails
 
 SOMEBODY = 1234
 """A user who owns nothing."""
@@ -53,8 +53,8 @@ def test_without_walls_they_do_succeed(given: Given) -> None:
 
 AS_SOMEBODY = """
 import json, os
-from tests.break_outs import attained, within_reach
-from tests.jailed import jails
+from tests.support.break_outs import attained, within_reach
+from tests.support.jailed import jails
 
 for strength in ("user namespaces", "no namespaces"):
     with jails(strength) as jailed, within_reach() as given:
@@ -76,7 +76,7 @@ def test_no_attempt_succeeds_where_the_service_has_no_privileges() -> None:
 
 def _runs_for_somebody(python: str) -> bool:
     try:
-        return _as_somebody(python, "import pydantic_core, tests.jailed").returncode == 0
+        return _as_somebody(python, "import pydantic_core, tests.support.jailed").returncode == 0
     except OSError:
         return False
 

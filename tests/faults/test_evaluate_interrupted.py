@@ -14,12 +14,12 @@ import httpx
 import pytest
 
 from app.cli.evaluate.runner import seed_of
-from tests.chat_server import ChatServer, Received, Reply
-from tests.chat_server import serving as serving_policy
-from tests.data_sets import numbered_rows
-from tests.evaluating import SAMPLES, Policy, answered_in, arguments, attempts_in, evaluate, report_in, seeds_of
-from tests.interrupted_processing import Programs
-from tests.serving import ROOT, Served, free_port, serving
+from tests.support.chat_server import ChatServer, Received, Reply
+from tests.support.chat_server import serving as serving_policy
+from tests.support.data_sets import numbered_rows
+from tests.support.evaluating import SAMPLES, Policy, answered_in, arguments, attempts_in, evaluate, report_in, seeds_of
+from tests.support.interrupted_processing import Programs
+from tests.support.serving import ROOT, Served, free_port, serving
 
 ROWS = 30
 SECONDS = 0.2

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.serving import ROOT
+from tests.support.serving import ROOT
 
 LEFT_OPEN = 251
 """Above what a jail may open itself."""
@@ -17,7 +17,7 @@ import asyncio, json, sys, uvloop
 from app.domain.programs import Program
 from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
-from tests import untrusted
+from tests.support import untrusted
 
 SOURCE = '''
 import os

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from pydantic import JsonValue
 
-from tests.chat_server import ChatServer, Received, Reply
-from tests.chat_server import serving as chat_serving
-from tests.serving import Served, free_port, serving
+from tests.support.chat_server import ChatServer, Received, Reply
+from tests.support.chat_server import serving as chat_serving
+from tests.support.serving import Served, free_port, serving
 
 GROUPS = 12
 SECONDS = 0.15

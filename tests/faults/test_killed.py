@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.data_sets import numbered_rows
-from tests.serving import Served, free_port, serving
+from tests.support.data_sets import numbered_rows
+from tests.support.serving import Served, free_port, serving
 
 KILLS = 20
 TASKS = 6_000

@@ -11,9 +11,9 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from tests.data_sets import numbered_rows
-from tests.databases import Postgres
-from tests.serving import Served, free_port, serving
+from tests.support.data_sets import numbered_rows
+from tests.support.databases import Postgres
+from tests.support.serving import Served, free_port, serving
 
 KILLS = 4
 TASKS = 60

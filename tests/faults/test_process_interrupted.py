@@ -4,10 +4,10 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from tests.data_sets import numbered_rows
-from tests.interrupted_processing import Programs, interrupted, wait_for
-from tests.processing import arguments, lines_of
-from tests.serving import free_port, serving
+from tests.support.data_sets import numbered_rows
+from tests.support.interrupted_processing import Programs, interrupted, wait_for
+from tests.support.processing import arguments, lines_of
+from tests.support.serving import free_port, serving
 
 TASKS = 300
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.chat_server import ChatServer, Received, Reply
-from tests.chat_server import serving as serving_policy
-from tests.data_sets import numbered_rows
-from tests.policy_server import answers_rows, script
-from tests.processing import arguments, lines_of
-from tests.serving import ROOT, Served, serving
+from tests.support.chat_server import ChatServer, Received, Reply
+from tests.support.chat_server import serving as serving_policy
+from tests.support.data_sets import numbered_rows
+from tests.support.policy_server import answers_rows, script
+from tests.support.processing import arguments, lines_of
+from tests.support.serving import ROOT, Served, serving
 
 ROWS = 40
 SECONDS = 0.4

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 import uvloop
 
+from app.domain.errors import WorkerFailed
 from app.domain.programs import Execution, Program, ProgramLimits, Returned
-from app.errors import WorkerFailed
 from app.sandbox.programs import KINDS, JailedPrograms
 from tests.architecture.test_house import ROOT
-from tests.jailed import GUARDED, Jails, jails
+from tests.support.jailed import GUARDED, Jails, jails
 
 AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)

@@ -11,8 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.data_sets import numbered_rows
-from tests.serving import serving
+from tests.support.data_sets import numbered_rows
+from tests.support.serving import serving
 
 TASKS = 10_000
 TRAINERS = 16

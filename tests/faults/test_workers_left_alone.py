@@ -13,7 +13,7 @@ from tests.architecture.test_house import ROOT
 SERVICE = """
 import asyncio, sys
 from app.sandbox.pool import ProcessWorkers
-from tests import untrusted
+from tests.support import untrusted
 
 async def serve():
     workers = ProcessWorkers(2)

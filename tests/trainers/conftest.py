@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import Served, free_port, serving
+from tests.support.serving import Served, free_port, serving
 from tests.trainers.installed import INSTALLED, running, wait_until
 from tests.trainers.policy import serving_policy
 from tests.trainers.tokenizer import write_tokenizer

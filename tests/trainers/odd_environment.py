@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
-from app.ports import Environment, Tools
+from app.ports.environment import Environment, Tools
 
 
 class Odd(Environment):

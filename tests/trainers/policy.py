@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tests.chat_server import Received, Reply, serving
+from tests.support.chat_server import Received, Reply, serving
 
 
 def completed(prompt: list[int], number: int) -> list[int]:

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.serving import serving
+from tests.support.serving import serving
 from tests.trainers.conftest import serving_upstream
 from tests.trainers.wire import Group, get, join, made, numbers, post, register, take, take_all
 

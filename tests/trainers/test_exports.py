@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.discovery import discover
-from app.ports import Environment
-from app.sources.configured import ConfiguredDatasets
-from tests.serving import Served, serving
+from app.datasets.configured import ConfiguredDatasets
+from app.main.discovery import discover
+from app.ports.environment import Environment
+from tests.support.serving import Served, serving
 from tests.trainers.installed import TUNERS, TUNING, running
 
 NEEDS = TUNING

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from tests.serving import ROOT, serving
+from tests.support.serving import ROOT, serving
 from tests.trainers.installed import TUNERS, TUNING, running
 
 NEEDS = TUNING

@@ -6,8 +6,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.openenv import PREFIX, right_actions
-from tests.serving import ROOT, Served
+from tests.support.openenv import PREFIX, right_actions
+from tests.support.serving import ROOT, Served
 from tests.trainers.installed import TUNERS, running
 
 NEEDS = (TUNERS / ".installed",)

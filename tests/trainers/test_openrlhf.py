@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.reward_trainers import Judged, judged_gateway
+from tests.support.reward_trainers import Judged, judged_gateway
 from tests.trainers.installed import PROGRAMS, ROOT
 
 INSTALLED = ROOT / ".cache" / "openrlhf"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving import serving
+from tests.support.serving import serving
 from tests.trainers.conftest import Api
 from tests.trainers.installed import INSTALLED, Running, running, wait_until, written
 from tests.trainers.wire import get, register, status_env, take, take_all

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.serving import ROOT, Served, free_port, serving
+from tests.support.serving import ROOT, Served, free_port, serving
 from tests.trainers.installed import PROGRAMS, TUNERS, TUNING, running, wait_until, written
 
 NEEDS = TUNING

@@ -15,13 +15,13 @@ from app.cli.envs.found import Found, all_environments, found
 from app.cli.envs.listing import lines, table_of
 from app.cli.envs.making import Wanted, make
 from app.cli.envs.shown import show
-from app.conformance.checks import CHECKS, Check
-from app.conformance.findings import Report
-from app.conformance.subject import Depth
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.errors import GatewayError
 from app.domain.values import Split
-from app.errors import GatewayError
 from app.settings import Settings, read_settings
-from app.sources.configured import ConfiguredDatasets
+from app.toolkit.conformance.checks import CHECKS, Check
+from app.toolkit.conformance.findings import Report
+from app.toolkit.conformance.subject import Depth
 
 envs = typer.Typer(help="List environments, check one, begin a new one.", no_args_is_help=True)
 console = Console()

@@ -9,9 +9,9 @@ import typer
 from pydantic import TypeAdapter
 
 from app.cli.envs.found import found
-from app.conformance.subject import SPLITS, digest_of_sample
+from app.datasets.configured import ConfiguredDatasets
 from app.domain.values import Frozen, Split
-from app.sources.configured import ConfiguredDatasets
+from app.toolkit.conformance.subject import SPLITS, digest_of_sample
 
 
 class Told(Frozen):

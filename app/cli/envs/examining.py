@@ -6,18 +6,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-from app.conformance.checks import CHECKS, Check, checked
-from app.conformance.figures import measured
-from app.conformance.findings import Checked, Figures, Report
-from app.conformance.subject import Depth, Elsewhere, Subject, nobody_watches
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.errors import EnvironmentUnavailable
 from app.domain.runs import ScoringOptions
-from app.errors import EnvironmentUnavailable
 from app.judges.panels import ConfiguredPanels
-from app.ports import Datasets, Environment, Tools
+from app.ports.environment import Datasets, Environment, Tools
 from app.sandbox.pool import ProcessWorkers, usual_size
 from app.sandbox.programs import JailedPrograms
 from app.service.judging import NoPanel
-from app.sources.configured import ConfiguredDatasets
+from app.toolkit.conformance.checks import CHECKS, Check, checked
+from app.toolkit.conformance.figures import measured
+from app.toolkit.conformance.findings import Checked, Figures, Report
+from app.toolkit.conformance.subject import Depth, Elsewhere, Subject, nobody_watches
 
 NOTHING_CONFIGURED: Final[Datasets] = ConfiguredDatasets({})
 

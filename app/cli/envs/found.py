@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from app.discovery import discover, environment_in
-from app.ports import Environment
+from app.main.discovery import ENVIRONMENT_MODULE, discover, environment_in
+from app.ports.environment import Environment
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ def found(where: str) -> Found:
     known = all_environments()
     if where not in known:
         raise ValueError(
-            f"there is no environment {where!r}; there are {', '.join(sorted(known))}. A file is given by its path, "
-            f"such as ./{where}.py"
+            f"there is no environment {where!r}; there are {', '.join(sorted(known))}. A folder or file is given "
+            f"by its path, such as ./{where}"
         )
     return Found(known[where], where)
 
@@ -37,11 +37,16 @@ def all_environments() -> dict[str, type[Environment]]:
 
 
 def _in_file(file: Path) -> Found:
-    inside = file / "__init__.py" if file.is_dir() else file
+    inside = _module_in(file) if file.is_dir() else file
     try:
         return Found(environment_in(inside), str(inside.resolve()))
     except FileNotFoundError:
         raise ValueError(f"there is no file {inside}") from None
+
+
+def _module_in(folder: Path) -> Path:
+    names = (f"{ENVIRONMENT_MODULE}.py", "__init__.py")
+    return next((folder / name for name in names if (folder / name).is_file()), folder / names[0])
 
 
 def _said(error: BaseException | None) -> Iterator[str]:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from app.cli.envs.found import all_environments
 from app.domain.values import Frozen
-from app.ports import Datasets, Environment
+from app.ports.environment import Datasets, Environment
 from app.service.catalogue import Catalogue
 
 Turns = Literal["one", "several"]

@@ -9,20 +9,25 @@ from pathlib import Path
 from typing import Final
 
 import app.envs.community
-from app.prompts import Template
+from app.toolkit.templates import Template
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 _NAME: Final = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 LONGEST_NAME: Final = 40
 _FILES_OF_ONE: Final[Mapping[bool, Mapping[str, str]]] = {
-    False: {"{name}.py": "verified.py.j2", "{name}/prompts.yaml": "prompts.yaml.j2"},
+    False: {
+        "__init__.py": "__init__.py.j2",
+        "environment.py": "verified.py.j2",
+        "prompts.yaml": "prompts.yaml.j2",
+    },
     True: {
-        "{name}.py": "judged.py.j2",
-        "{name}/prompts.yaml": "judged_prompts.yaml.j2",
-        "{name}/rubric.yaml": "rubric.yaml.j2",
+        "__init__.py": "__init__.py.j2",
+        "environment.py": "judged.py.j2",
+        "prompts.yaml": "judged_prompts.yaml.j2",
+        "rubric.yaml": "rubric.yaml.j2",
     },
 }
-"""By whether it is judged: where a file goes, and what it is made from."""
+"""By whether it is judged: the files of an environment's folder, and what each is made from."""
 _FILES_OF_A_PACKAGE: Final[Mapping[str, str]] = {
     "pyproject.toml": "pyproject.toml.j2",
     "README.md": "README.md.j2",
@@ -94,21 +99,16 @@ def _texts(wanted: Wanted) -> dict[str, str]:
         "class_name": "".join(part.capitalize() for part in wanted.name.split("_")),
         "module": module_of(wanted.name),
         "distribution": module_of(wanted.name).replace("_", "-"),
-        "beside": "parent" if wanted.package else 'with_suffix("")',
         "service_version": version("atropos-environments"),
     }
-    sources = dict(_FILES_OF_ONE[wanted.judged])
+    inside = "src/{module}" if wanted.package else "{name}"
+    sources = {f"{inside}/{file}": source for file, source in _FILES_OF_ONE[wanted.judged].items()}
     if wanted.package:
-        sources = {_in_package(place): source for place, source in sources.items()} | dict(_FILES_OF_A_PACKAGE)
+        sources |= _FILES_OF_A_PACKAGE
     return {
         place.format(**values): Template.read(_TEMPLATES / source).render(**values) + "\n"
         for place, source in sources.items()
     }
-
-
-def _in_package(place: str) -> str:
-    """`{name}.py` is the package itself, and what lies in `{name}` beside it lies in the package."""
-    return "src/{module}/" + ("__init__.py" if place == "{name}.py" else place.removeprefix("{name}/"))
 
 
 def _shown(path: Path) -> Path:
@@ -128,6 +128,6 @@ def _next_steps(wanted: Wanted, folder: Path) -> str:
     elif wanted.folder is None:
         steps = (f"atropos-envs envs check {wanted.name}", "atropos-envs serve")
     else:
-        steps = (f"atropos-envs envs check {shown / wanted.name}.py",)
+        steps = (f"atropos-envs envs check {shown / wanted.name}",)
     told = "\n".join(f"    {step}" for step in steps)
     return f"It passes as it is. Change it bit by bit, and check it each time:\n{told}\nCONTRIBUTING.md is the guide."

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.conformance.findings import Checked, Figures, Finding, Report, Spread
+from app.toolkit.conformance.findings import Checked, Figures, Finding, Report, Spread
 
 SHOWN = 3
 """Findings of one check; the others are alike."""

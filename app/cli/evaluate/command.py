@@ -20,12 +20,12 @@ from app.cli.evaluate.summary import compared, summary
 from app.cli.evaluate.wanted import Wanted
 from app.cli.prices import Prices
 from app.cli.process.plan import checked_run, params_of
+from app.domain.errors import GatewayError
 from app.domain.values import Split
-from app.errors import GatewayError
 from app.evaluation.comparison import comparison_of
-from app.policies.server import Sampling
-from app.policies.tokenizer import LocalTokenizer
-from app.shown import visible
+from app.inference.server import Sampling
+from app.inference.tokenizer import LocalTokenizer
+from app.toolkit.display import visible
 
 console = Console()
 errors = Console(stderr=True)

@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.api.models import EnvironmentInfo, JudgeInfo
 from app.cli.prices import Prices
 from app.domain.judging import Mode
+from app.domain.token_estimate import tokens
+from app.http.api.models import EnvironmentInfo, JudgeInfo
+from app.inference.wire import Usage
 from app.judges.comparisons import pairings
 from app.judges.listwise import CHUNK
-from app.policies.wire import Usage
 from app.service.requests import HandedOut
-from app.tokens import tokens
 
 MEASURED: Final = 200
 """Prompts that are counted, evenly spaced; the rest is taken to be like them."""

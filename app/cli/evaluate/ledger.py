@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, Field, JsonValue, TypeAdapter
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import FiniteNumber, Frozen, Split
-from app.policies.wire import Usage
+from app.inference.wire import Usage
 
 
 class Setup(Frozen):

@@ -14,8 +14,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from app.cli.evaluate.ledger import Item
 from app.cli.patience import Patience
 from app.cli.prices import Prices
-from app.policies.wire import Usage
-from app.shown import visible
+from app.inference.wire import Usage
+from app.toolkit.display import visible
 
 REFRESH_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 30.0

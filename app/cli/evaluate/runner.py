@@ -13,10 +13,10 @@ from app.cli.evaluate.progress import Tally
 from app.cli.journal import Journal as AnyJournal
 from app.cli.patience import Patience
 from app.cli.playing import GATEWAY, LeftOut, Player, together
+from app.domain.errors import InvalidRequest, RequestRefused, Unavailable
 from app.domain.judging import Judgement
-from app.errors import InvalidRequest, RequestRefused, Unavailable
-from app.policies.server import InferenceServer
-from app.policies.wire import Usage
+from app.inference.server import InferenceServer
+from app.inference.wire import Usage
 from app.service.requests import GroupReply, HandedOut
 
 ATTEMPTS: Final = 3

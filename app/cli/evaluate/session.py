@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 
 from rich.console import Console
 
-from app.api.models import EnvironmentInfo, JudgeInfo
 from app.cli.asking import AskedGateway
 from app.cli.ends import Ends
 from app.cli.evaluate.attempts import attempts_of
@@ -22,15 +21,16 @@ from app.cli.patience import Patience
 from app.cli.playing import require_model
 from app.cli.prices import Prices
 from app.cli.stopping import told_to_stop
+from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.runs import Run
 from app.domain.tasks import Message
-from app.errors import GatewayError, InvalidRequest
 from app.evaluation.attempts import Evaluation, EvaluationSetup
 from app.evaluation.attempts import Sampling as AskedSampling
 from app.evaluation.measuring import report_of
 from app.evaluation.report import Report
-from app.policies.server import InferenceServer
-from app.policies.tokenizer import LocalTokenizer
+from app.http.api.models import EnvironmentInfo, JudgeInfo
+from app.inference.server import InferenceServer
+from app.inference.tokenizer import LocalTokenizer
 from app.service.requests import HandedOut
 
 GoOn = Callable[[Estimate], bool]

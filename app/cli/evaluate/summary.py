@@ -8,7 +8,7 @@ from rich.text import Text
 from app.evaluation.comparison import Comparison, Difference
 from app.evaluation.report import Report
 from app.evaluation.resampling import Estimate
-from app.shown import visible
+from app.toolkit.display import visible
 
 
 def summary(report: Report) -> RenderableType:

@@ -6,13 +6,13 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from app.api.models import EnvironmentInfo
 from app.cli.asking import AskedGateway
 from app.cli.evaluate.ledger import Setup
+from app.domain.errors import InvalidRequest
 from app.domain.runs import Run
 from app.domain.values import Split
-from app.errors import InvalidRequest
-from app.policies.server import Sampling
+from app.http.api.models import EnvironmentInfo
+from app.inference.server import Sampling
 from app.service.requests import HandedOut
 
 ENDLESS: Final = 100

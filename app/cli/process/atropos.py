@@ -9,7 +9,7 @@ from pydantic import BaseModel, JsonValue
 
 from app.cli.patience import Patience
 from app.cli.process.groups import GroupLine
-from app.errors import InvalidRequest, Unavailable
+from app.domain.errors import InvalidRequest, Unavailable
 
 TRAINER: Final = "the Atropos API"
 LOOK_SECONDS: Final = 1.0

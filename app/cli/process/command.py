@@ -13,10 +13,10 @@ from app.cli.prices import Prices
 from app.cli.process.journal import opened_journal
 from app.cli.process.plan import Plan, Setup, To, checked_run, members
 from app.cli.process.session import Session, TrainerEnds
+from app.domain.errors import GatewayError
 from app.domain.values import Split
-from app.errors import GatewayError
-from app.policies.server import Sampling
-from app.policies.tokenizer import LocalTokenizer
+from app.inference.server import Sampling
+from app.inference.tokenizer import LocalTokenizer
 
 errors = Console(stderr=True)
 

@@ -7,7 +7,7 @@ from pydantic import Field, JsonValue
 
 from app.domain.tasks import Completion, Message
 from app.domain.values import FiniteNumber, Frozen, Unit
-from app.policies.sequences import TokenSequence
+from app.inference.sequences import TokenSequence
 from app.service.requests import HandedOut
 
 

@@ -16,7 +16,7 @@ from app.cli.process.meter import Meter
 from app.cli.process.outputs import Output
 from app.cli.process.plan import Plan
 from app.cli.process.sampling import Sampler
-from app.errors import InvalidRequest
+from app.domain.errors import InvalidRequest
 from app.service.requests import GroupReply
 
 LOOK_SECONDS: Final = 1.0

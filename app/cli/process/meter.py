@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from app.cli.prices import Prices
-from app.policies.wire import Usage
+from app.inference.wire import Usage
 
 
 @dataclass

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from app.cli.playing import LeftOut, Player, require_model, together
 from app.cli.process.groups import Sample
+from app.domain.errors import InvalidRequest, RequestRefused, Unavailable
 from app.domain.tasks import Message
-from app.errors import InvalidRequest, RequestRefused, Unavailable
-from app.policies.episodes import Episode
-from app.policies.sequences import Exchange, sequence_of
-from app.policies.server import InferenceServer
-from app.policies.tokenizer import LocalTokenizer
-from app.policies.wire import EXTENSIONS, Extension, Said
+from app.inference.episodes import Episode
+from app.inference.sequences import Exchange, sequence_of
+from app.inference.server import InferenceServer
+from app.inference.tokenizer import LocalTokenizer
+from app.inference.wire import EXTENSIONS, Extension, Said
 from app.service.requests import HandedOut
 
 

@@ -24,9 +24,9 @@ from app.cli.process.plan import Plan
 from app.cli.process.progress import shown, summary
 from app.cli.process.sampling import Sampler, able
 from app.cli.stopping import told_to_stop
-from app.errors import InvalidRequest, Unavailable
-from app.policies.server import InferenceServer, Sampling
-from app.policies.tokenizer import LocalTokenizer
+from app.domain.errors import InvalidRequest, Unavailable
+from app.inference.server import InferenceServer, Sampling
+from app.inference.tokenizer import LocalTokenizer
 
 
 @dataclass(frozen=True)

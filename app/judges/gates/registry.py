@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from app.domain.digests import digest
 from app.domain.judging import Candidate, Defect, GateFacts, Rubric
 from app.judges.gates.form import empty, hidden_text, overlong, repeats_itself, template_leak, wrong_language
 from app.judges.gates.knowledge import (
@@ -20,7 +21,6 @@ from app.judges.gates.speech import breaks_character, speaks_for_player
 from app.judges.gates.staging import action_off_list, stage_directions, too_many_actions
 from app.judges.gates.tone import may_refuse, mentions_scoring, refuses, sounds_like_assistant
 from app.judges.reading import Reply
-from app.prompts import digest
 
 ANY: Final = "any"
 SPACED: Final = "written with spaces"

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from aiohttp import ThreadedResolver
 from aiohttp.abc import AbstractResolver, ResolveResult
 
-from app.errors import RetrieverFailed
+from app.domain.errors import RetrieverFailed
 
 MakeResolver = Callable[[], AbstractResolver]
 """Called where a loop runs."""

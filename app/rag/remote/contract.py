@@ -9,10 +9,10 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, ValidationError
 
+from app.domain.errors import RetrieverFailed
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.domain.values import Frozen, require_encodable
 from app.domain.worlds import GameTime
-from app.errors import RetrieverFailed
 
 VERSION: Final = 1
 SOURCE: Final = "remote"

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 import aiohttp
 from pydantic import SecretStr
 
+from app.domain.errors import InvalidRequest, RetrieverFailed
 from app.domain.tasks import Context, ContextQuery
-from app.errors import InvalidRequest, RetrieverFailed
 from app.rag.remote.addresses import CheckedResolver, MakeResolver, system_resolver
 from app.rag.remote.contract import Bounds, names_no_world, question, read
 

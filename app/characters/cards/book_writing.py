@@ -1,0 +1,146 @@
+"""Lorebooks written as cards have them: what was not changed comes back as it was."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.characters.cards.books import ORIGINAL, entries_of, lorebook_of, read_lorebook
+from app.characters.cards.decorators import undecorated
+from app.characters.cards.given import Given
+from app.characters.cards.kinds import Version
+from app.characters.cards.macros import Wording
+from app.characters.cards.report import Notes
+from app.domain.lorebooks import Lorebook, LoreEntry
+
+_LOGIC: Final = {"and_any": 0, "not_all": 1, "not_any": 2, "and_all": 3}
+_SLASHED: Final = re.compile(r"/.+/[a-z]*", re.DOTALL)
+
+
+def write_lorebook(book: Lorebook) -> JsonValue:
+    """The file that was read, where nothing was changed since; else as `lorebook_v3`."""
+    original = book.extensions.get(ORIGINAL)
+    if isinstance(original, dict) and read_lorebook(original)[0] == book:
+        return original
+    plain = book.model_copy(update={"extensions": {k: v for k, v in book.extensions.items() if k != ORIGINAL}})
+    return {"spec": "lorebook_v3", "data": written_book(plain, "V3")}
+
+
+def written_book(book: Lorebook, version: Version) -> dict[str, JsonValue]:
+    return {
+        **_book_fields(book),
+        "extensions": dict(book.extensions),
+        "entries": [written_entry(entry, version) for entry in book.entries],
+    }
+
+
+def rewritten_book(
+    book: Lorebook, original: Given, wording: Wording, version: Version, *, converted: bool
+) -> dict[str, JsonValue]:
+    """The card's own book with the changes of ours. `converted`: it was of another version, so that every entry has to
+    be written anew."""
+    notes = Notes()
+    before = lorebook_of(original, wording, notes, "")
+    if book == before and not converted:
+        return dict(original.values)
+    entries = entries_of(original, wording, notes, "")
+    known = {read.id: (given, read) for given, read in entries if read is not None}
+    written: list[JsonValue] = []
+    for entry in book.entries:
+        given, read = known.get(entry.id, (None, None))
+        if given is None or read is None:
+            written.append(written_entry(entry, version))
+        elif read == entry and not converted:
+            written.append(dict(given.values))
+        else:
+            written.append(_merged(given, read, entry, version))
+    left = [dict(given.values) for given, read in entries if read is None]
+    changed = {k: v for k, v in _book_fields(book).items() if v != _book_fields(before).get(k)}
+    return {**original.values, **changed, "entries": [*written, *left]}
+
+
+def _merged(given: Given, read: LoreEntry, entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
+    """Decorators go with the content they stood before: what they said is in the fields now."""
+    fields = written_entry(entry, version)
+    fields.pop("id", None)
+    if read.content == entry.content:
+        content = given.text("content")
+        fields["content"] = undecorated(content).content if version == "V2" else content
+    extensions = {**given.part("extensions").values, **_object(fields["extensions"])}
+    return {**given.values, **fields, "extensions": extensions}
+
+
+def _object(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def written_entry(entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
+    keys, secondary = _keys(entry, version)
+    fields: dict[str, JsonValue] = {
+        "keys": list(keys),
+        "content": entry.content,
+        "extensions": _extensions(entry),
+        "enabled": entry.enabled,
+        "insertion_order": entry.order,
+        "constant": entry.constant,
+        "selective": bool(entry.secondary_keys),
+        "secondary_keys": list(secondary),
+        "position": "before_char" if entry.position == "before_character" else "after_char",
+    }
+    if entry.name:
+        fields["name"] = entry.name
+    if entry.priority is not None:
+        fields["priority"] = entry.priority
+    if entry.case_sensitive is not None:
+        fields["case_sensitive"] = entry.case_sensitive
+    if version == "V3":
+        fields["use_regex"] = _is_pattern(entry)
+    if version == "V3" or re.fullmatch(r"0|[1-9][0-9]{0,8}", entry.id):
+        fields["id"] = int(entry.id) if entry.id.isdecimal() and version == "V2" else entry.id
+    return fields
+
+
+def _is_pattern(entry: LoreEntry) -> bool:
+    """Said by the third version for all keys at once; else each says it itself, between slashes."""
+    everything = (*entry.keys, *entry.secondary_keys)
+    plain = not any(_SLASHED.fullmatch(key) for key in everything)
+    return entry.regex and plain and not entry.constant and not entry.secondary_keys
+
+
+def _keys(entry: LoreEntry, version: Version) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if not entry.regex or (version == "V3" and _is_pattern(entry)):
+        return entry.keys, entry.secondary_keys
+    return tuple(map(_slashed, entry.keys)), tuple(map(_slashed, entry.secondary_keys))
+
+
+def _slashed(key: str) -> str:
+    return key if _SLASHED.fullmatch(key) else f"/{key}/"
+
+
+def _extensions(entry: LoreEntry) -> dict[str, JsonValue]:
+    """What has no field in a card goes by the names that other tools read."""
+    found = dict(entry.extensions)
+    found["position"] = 0 if entry.position == "before_character" else 1
+    found["selectiveLogic"] = _LOGIC[entry.logic]
+    if entry.probability < 1:
+        found |= {"probability": entry.probability * 100, "useProbability": True}
+    if entry.scan_depth is not None:
+        found["scan_depth"] = entry.scan_depth
+    if entry.whole_words is not None:
+        found["match_whole_words"] = entry.whole_words
+    if entry.prevent_recursion:
+        found["prevent_recursion"] = True
+    if entry.exclude_recursion:
+        found["exclude_recursion"] = True
+    return found
+
+
+def _book_fields(book: Lorebook) -> dict[str, JsonValue]:
+    fields: dict[str, JsonValue] = {
+        "name": book.name,
+        "description": book.description,
+        "scan_depth": book.scan_depth,
+        "recursive_scanning": book.recursive,
+    }
+    return fields if book.token_budget is None else {**fields, "token_budget": book.token_budget}

@@ -1,0 +1,261 @@
+"""One entry of a lorebook as cards hold it, read into an entry of ours; the notes name what has no place here."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import ValidationError
+
+from app.characters.cards.decorators import Decorated, Decorator, undecorated
+from app.characters.cards.given import Given, refused
+from app.characters.cards.macros import Wording, macro_name, worded
+from app.characters.cards.report import Notes
+from app.characters.lorebooks.expressions import MOST_PATTERNS, expression
+from app.domain.lorebooks import LoreEntry, SecondaryLogic
+
+MOST_CONTENT: Final = 20_000
+MOST_KEY: Final = 200
+MOST_DEPTH: Final = 1000
+MOST_BROKEN: Final = 100
+_LOGIC: Final[Mapping[int, SecondaryLogic]] = {0: "and_any", 1: "not_all", 2: "not_any", 3: "and_all"}
+_SLASHED: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
+_PLACED: Final = {"before_desc": "before_character", "after_desc": "after_character"}
+_DECORATED: Final = {
+    "scan_depth": "scan_depth",
+    "position": "position",
+    "activate": "constant",
+    "dont_activate": "enabled",
+    "additional_keys": "secondary_keys",
+    "exclude_keys": "secondary_keys",
+}
+_READ_EXTENSIONS: Final = {
+    "position",
+    "selectiveLogic",
+    "probability",
+    "useProbability",
+    "scan_depth",
+    "case_sensitive",
+    "match_whole_words",
+    "prevent_recursion",
+    "exclude_recursion",
+}
+"""Read by other tools from an entry's extensions; the rest of what stands there is theirs alone."""
+
+
+class EntryReader:
+    """Reads entries of one book, one after the other."""
+
+    def __init__(self, wording: Wording, notes: Notes, where: str) -> None:
+        self._wording = wording
+        self._notes = notes
+        self._where = where
+        self._taken: set[str] = set()
+        self._patterns = 0
+        self._broken = 0
+
+    def read(self, entry: Given, number: int) -> LoreEntry | None:
+        """None for one that no lorebook here can hold. InvalidRequest naming the field for what is not an entry."""
+        decorated = undecorated(entry.text("content"))
+        content = self._worded(decorated.content, "content")
+        extensions = entry.part("extensions")
+        keys, secondary, regex = self._keys(entry)
+        number_of_logic = int(extensions.number_or_none("selectiveLogic") or 0)
+        values: dict[str, object] = {
+            "content": content,
+            "keys": keys,
+            "regex": regex,
+            "name": (entry.text("name") or entry.text("comment"))[:MOST_KEY],
+            "enabled": entry.flag("enabled") is not False,
+            "constant": entry.flag("constant") is True and entry.flag("use_regex") is not True,
+            "secondary_keys": secondary,
+            "logic": _LOGIC.get(number_of_logic, "and_any") if secondary else "and_any",
+            "order": self._whole(entry, "insertion_order", 100),
+            "priority": None if entry.number("priority") is None else self._whole(entry, "priority", 0),
+            "position": self._position(entry, extensions),
+            "scan_depth": self._depth(extensions.number_or_none("scan_depth")),
+            "case_sensitive": _first(entry.flag("case_sensitive"), extensions.flag_or_none("case_sensitive")),
+            "whole_words": extensions.flag_or_none("match_whole_words"),
+            "probability": _share(extensions),
+            "prevent_recursion": extensions.flag_or_none("prevent_recursion") is True,
+            "exclude_recursion": extensions.flag_or_none("exclude_recursion") is True,
+        }
+        self._decorate(decorated, entry, values)
+        self._leftovers(entry, extensions)
+        if len(content) > MOST_CONTENT:
+            self._notes.kept(f"{self._where}entries[]", f"its content is longer than {MOST_CONTENT} characters")
+            return None
+        try:
+            return LoreEntry.model_validate({"id": self._id(entry, number), **values})
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise refused(entry.at(str(first["loc"][0])), first["msg"]) from None
+
+    def _id(self, entry: Given, number: int) -> str:
+        given = entry.values.get("id")
+        wanted = str(given).strip() if isinstance(given, str | int) and not isinstance(given, bool) else ""
+        wanted = wanted[: MOST_KEY - 10] or str(number)
+        unique, again = wanted, 1
+        while unique in self._taken:
+            again += 1
+            unique = f"{wanted}-{number}" if again == 2 else f"{wanted}-{number}-{again}"
+        self._taken.add(unique)
+        return unique
+
+    def _worded(self, text: str, field: str) -> str:
+        found = worded(text, self._wording)
+        for macro in dict.fromkeys(map(macro_name, found.left)):
+            self._notes.kept(f"{self._where}entries[].{field}", f"{macro} stands as it was written")
+        return found.text
+
+    def _keys(self, entry: Given) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+        """Keys, secondary keys, and whether they are patterns. `/pattern/flags` is one among plain keys, as other tools
+        read it."""
+        uses_regex = entry.flag("use_regex") is True
+        keys = [self._worded(key, "keys").strip() for key in entry.texts("keys")]
+        more = [self._worded(key, "secondary_keys").strip() for key in entry.texts("secondary_keys")]
+        if more and (uses_regex or entry.flag("selective") is not True):
+            self._notes.kept(f"{self._where}entries[].secondary_keys", "the entry does not ask for them")
+            more = []
+        patterns = uses_regex or any(_SLASHED.fullmatch(key) for key in (*keys, *more))
+        if patterns and not uses_regex:
+            keys, more = [self._as_pattern(key, entry) for key in keys], [self._as_pattern(key, entry) for key in more]
+        usable = [tuple(dict.fromkeys(key for key in some if self._usable(key, patterns))) for some in (keys, more)]
+        return usable[0], usable[1], patterns
+
+    def _as_pattern(self, key: str, entry: Given) -> str:
+        """A plain key among patterns: as it is written, and case as the entry has it."""
+        if not key or _SLASHED.fullmatch(key):
+            return key
+        cased = _first(entry.flag("case_sensitive"), entry.part("extensions").flag_or_none("case_sensitive"))
+        return ("" if cased else "(?i)") + re.escape(key)
+
+    def _usable(self, key: str, pattern: bool) -> bool:
+        if not key:
+            return False
+        if len(key) > MOST_KEY:
+            self._notes.kept(f"{self._where}entries[].keys", f"a key of more than {MOST_KEY} characters is not used")
+            return False
+        return not pattern or self._searchable(key)
+
+    def _searchable(self, key: str) -> bool:
+        """Both limits hold before a pattern is compiled: that takes time, most of all where it fails."""
+        field = f"{self._where}entries[].keys"
+        if self._patterns >= MOST_PATTERNS or self._broken >= MOST_BROKEN:
+            limit = f"{MOST_PATTERNS} keys that are patterns, and {MOST_BROKEN} of them broken"
+            self._notes.kept(field, f"a lorebook has at most {limit}")
+            return False
+        try:
+            expression(key)
+        except ValueError as error:
+            self._broken += 1
+            self._notes.kept(field, f"{key!r} is not used: {error}")
+            return False
+        self._patterns += 1
+        return True
+
+    def _position(self, entry: Given, extensions: Given) -> str:
+        number = extensions.number_or_none("position")
+        if number is None:
+            return "before_character" if entry.text("position") == "before_char" else "after_character"
+        if number not in (0, 1):
+            why = "stands among the other lore: author's notes, examples and depths are no places of this prompt"
+            self._notes.kept(f"{self._where}entries[].extensions.position", why)
+        return "before_character" if number == 0 else "after_character"
+
+    def _whole(self, entry: Given, name: str, otherwise: int) -> int:
+        number = entry.number(name)
+        if number is None:
+            return otherwise
+        whole = int(max(-1_000_000, min(1_000_000, number)))
+        if whole != number:
+            self._notes.kept(f"{self._where}entries[].{name}", "used as the nearest whole number within a million")
+        return whole
+
+    def _depth(self, number: float | None) -> int | None:
+        return None if number is None else int(max(0, min(MOST_DEPTH, number)))
+
+    def _decorate(self, decorated: Decorated, entry: Given, values: dict[str, object]) -> None:
+        names: set[str] = set()
+        enabled = values["enabled"]
+        for chain in decorated.chains:
+            used = next((one for one in chain if one.name not in names and self._apply(one, entry, values)), None)
+            field = f"{self._where}entries[].content @@{chain[0].name if used is None else used.name}"
+            if used is None:
+                self._notes.kept(field, "a decorator without meaning here")
+            else:
+                names.add(used.name)
+                self._notes.mapped(field, f"lorebook.entries[].{_DECORATED[used.name]}")
+        if {"activate", "dont_activate"} <= names:
+            values["enabled"] = enabled
+
+    def _apply(self, decorator: Decorator, entry: Given, values: dict[str, object]) -> bool:
+        """Whether it means something here and its value is one."""
+        match decorator.name:
+            case "scan_depth" if re.fullmatch(r"[0-9]{1,9}", decorator.value):
+                values["scan_depth"] = self._depth(int(decorator.value))
+            case "position" if decorator.value in _PLACED:
+                values["position"] = _PLACED[decorator.value]
+            case "activate":
+                values["constant"] = True
+            case "dont_activate":
+                values["enabled"] = False
+            case "additional_keys":
+                return self._more_keys(decorator, "and_any", entry, values)
+            case "exclude_keys":
+                return self._more_keys(decorator, "not_any", entry, values)
+            case _:
+                return False
+        return True
+
+    def _more_keys(self, decorator: Decorator, logic: SecondaryLogic, entry: Given, values: dict[str, object]) -> bool:
+        """An entry here has one list of secondary keys and one logic for it."""
+        patterns = values["regex"] is True
+        keys = decorator.values
+        if patterns and entry.flag("use_regex") is not True:
+            keys = tuple(self._as_pattern(key, entry) for key in keys)
+        keys = tuple(key for key in keys if self._usable(key, patterns))
+        if values["secondary_keys"] or not keys:
+            return False
+        values["secondary_keys"], values["logic"] = keys, logic
+        return True
+
+    def _leftovers(self, entry: Given, extensions: Given) -> None:
+        for name, value in entry.values.items():
+            if name not in _ENTRY_FIELDS:
+                self._notes.kept(f"{self._where}entries[].{name[:60]}", "no field of a lorebook here")
+            elif name in _MAPPED:
+                self._notes.mapped(f"{self._where}entries[].{name}", f"lorebook.entries[].{_MAPPED[name]}")
+            elif name == "comment" and value and entry.text("name"):
+                self._notes.kept(f"{self._where}entries[].comment", "the entry has a name")
+        for name, value in extensions.values.items():
+            read = name in _READ_EXTENSIONS and isinstance(value, bool | int | float)
+            if not read and value not in (None, False, 0, "", [], {}):
+                self._notes.kept(f"{self._where}entries[].extensions.{name[:60]}", "read by other tools only")
+
+
+_MAPPED: Final = {
+    "keys": "keys",
+    "content": "content",
+    "enabled": "enabled",
+    "insertion_order": "order",
+    "case_sensitive": "case_sensitive",
+    "name": "name",
+    "priority": "priority",
+    "id": "id",
+    "secondary_keys": "secondary_keys",
+    "constant": "constant",
+    "position": "position",
+    "use_regex": "regex",
+}
+_ENTRY_FIELDS: Final = {*_MAPPED, "comment", "selective", "extensions"}
+
+
+def _first(*flags: bool | None) -> bool | None:
+    return next((flag for flag in flags if flag is not None), None)
+
+
+def _share(extensions: Given) -> float:
+    number = extensions.number_or_none("probability")
+    if number is None or extensions.flag_or_none("useProbability") is False:
+        return 1.0
+    return max(0.0, min(1.0, number / 100))

@@ -1,0 +1,85 @@
+"""JSON objects that strangers wrote, read field by field: an error names the field."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from app.domain.errors import InvalidRequest
+
+Object = Mapping[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class Given:
+    """An object and where it stands. A null counts as absent: tools write one for whatever is not set."""
+
+    values: Object
+    path: str = ""
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def text(self, name: str) -> str:
+        """Empty where it is absent."""
+        value = self.values.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise refused(self.at(name), "must be text")
+        return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        value = self.values.get(name)
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            raise refused(self.at(name), "must be a list of texts")
+        for position, item in enumerate(value):
+            if not isinstance(item, str):
+                raise refused(f"{self.at(name)}.{position}", "must be text")
+        return tuple(item for item in value if isinstance(item, str))
+
+    def number(self, name: str) -> int | float | None:
+        value = self.values.get(name)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise refused(self.at(name), "must be a number")
+        return value
+
+    def number_or_none(self, name: str) -> int | float | None:
+        """None for anything else, as where a field is another tool's own."""
+        value = self.values.get(name)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def flag_or_none(self, name: str) -> bool | None:
+        """None for anything else, as where a field is another tool's own."""
+        value = self.values.get(name)
+        return value if isinstance(value, bool) else None
+
+    def flag(self, name: str) -> bool | None:
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise refused(self.at(name), "must be true or false")
+        return value
+
+    def part(self, name: str) -> "Given":
+        """Empty where it is absent."""
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, dict):
+            raise refused(self.at(name), "must be an object")
+        return Given(value or {}, self.at(name))
+
+    def parts(self, name: str) -> "Iterator[Given]":
+        value = self.values.get(name)
+        if value is not None and not isinstance(value, list):
+            raise refused(self.at(name), "must be a list")
+        for position, item in enumerate(value or []):
+            if not isinstance(item, dict):
+                raise refused(f"{self.at(name)}.{position}", "must be an object")
+            yield Given(item, f"{self.at(name)}.{position}")
+
+
+def refused(field: str, why: str) -> InvalidRequest:
+    return InvalidRequest(f"{field}: {why}", field=field)

@@ -1,0 +1,47 @@
+"""Which kind of card a JSON object is, and where its fields stand."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from pydantic import JsonValue
+
+from app.characters.cards.given import Given, Object, refused
+
+Version = Literal["V1", "V2", "V3"]
+
+SPECS: Final[dict[Version, tuple[str, str]]] = {"V2": ("chara_card_v2", "2.0"), "V3": ("chara_card_v3", "3.0")}
+V1_FIELDS: Final = ("name", "description", "personality", "scenario", "first_mes", "mes_example")
+
+
+@dataclass(frozen=True)
+class Card:
+    """`document` is all of it, `fields` the object with the fields that cards have."""
+
+    version: Version
+    document: Object
+    fields: Given
+    newer: str | None = None
+    """The version that it says it has, where that is one of which nothing is known here."""
+
+    @property
+    def outside(self) -> tuple[str, ...]:
+        """Names of what stands beside the fields."""
+        specified = V1_FIELDS if self.version == "V1" else ("spec", "spec_version", "data")
+        return tuple(name for name in self.document if name not in specified)
+
+
+def card_of(value: JsonValue) -> Card | None:
+    """None for what is not a card, such as a lorebook. InvalidRequest naming the field for a card that is broken."""
+    if not isinstance(value, dict):
+        raise refused("the document", "must be a JSON object")
+    spec = value.get("spec")
+    if isinstance(spec, str) and spec.startswith("chara_card_v"):
+        version: Version = "V2" if spec == "chara_card_v2" else "V3"
+        if not isinstance(value.get("data"), dict):
+            raise refused("data", "must be an object: the card's fields")
+        said = str(value.get("spec_version", SPECS[version][1]))[:20]
+        known = (spec, said) in SPECS.values()
+        return Card(version, value, Given(value).part("data"), None if known else f"{spec[:40]} {said}")
+    if spec is None and "entries" not in value and any(name in value for name in V1_FIELDS):
+        return Card("V1", value, Given({name: value[name] for name in V1_FIELDS if name in value}))
+    return None

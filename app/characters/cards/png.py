@@ -1,0 +1,123 @@
+"""Cards in PNG and APNG images: text chunks are read and written by hand, and no image is ever decoded."""
+
+import base64
+import binascii
+import struct
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.characters.cards.strict_json import MAX_JSON_BYTES
+from app.domain.errors import InvalidRequest, TooLarge
+
+SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+MAX_CHUNKS: Final = 10_000
+MAX_TEXT: Final = 6 * 1024 * 1024
+"""Bytes of one text chunk, compressed or not, before anything is decoded from it."""
+_TEXTS: Final = (b"tEXt", b"zTXt", b"iTXt")
+NEWEST_FIRST: Final = ("ccv3", "chara")
+OF_CARDS: Final = ("ccv3", "chara")
+"""How keywords of cards begin: some have assets in chunks called `chara-ext-asset_:<path>`."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    kind: bytes
+    data: bytes
+
+    @property
+    def keyword(self) -> str | None:
+        """Of a text, in small letters."""
+        if self.kind not in _TEXTS:
+            return None
+        word, found, _ = self.data[:80].partition(b"\0")
+        return word.decode("latin-1").casefold() if found else None
+
+
+def card_in(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
+    """The keyword of the chunk that counts, what it holds, and the keywords of all other texts that belong to cards.
+    InvalidRequest or TooLarge naming `name` and the chunk."""
+    texts = [(keyword, chunk) for chunk in chunks(image, name) if (keyword := chunk.keyword) is not None]
+    for wanted in NEWEST_FIRST:
+        for keyword, chunk in texts:
+            if keyword == wanted:
+                others = tuple(word for word, other in texts if other is not chunk and word.startswith(OF_CARDS))
+                return keyword, _decoded(_text(chunk, name, keyword), name, keyword), others
+    raise InvalidRequest(f"{name}: holds no card: no text chunk is called {' or '.join(NEWEST_FIRST)}")
+
+
+def with_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
+    """The image with this card in place of those that it held. TooLarge for one that could not be read again."""
+    if len(card) > MAX_JSON_BYTES:
+        raise TooLarge(f"{name}: the card would have more than {MAX_JSON_BYTES} bytes")
+    kept = [chunk for chunk in chunks(image, name) if chunk.keyword not in NEWEST_FIRST]
+    text = Chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(card))
+    return SIGNATURE + b"".join(map(_written, _before_end(kept, text)))
+
+
+def chunks(image: bytes, name: str) -> Iterator[Chunk]:
+    """Up to the end mark. What is beyond it, some tools put there; it is not read."""
+    if not image.startswith(SIGNATURE):
+        raise InvalidRequest(f"{name}: not a PNG image")
+    at = len(SIGNATURE)
+    for _ in range(MAX_CHUNKS):
+        if at + 12 > len(image):
+            raise InvalidRequest(f"{name}: the image breaks off at byte {at}")
+        length, kind = struct.unpack_from(">I4s", image, at)
+        if length > len(image) - at - 12:
+            raise InvalidRequest(f"{name}: the chunk at byte {at} says it has {length} bytes, and there are fewer")
+        data = image[at + 8 : at + 8 + length]
+        (checksum,) = struct.unpack_from(">I", image, at + 8 + length)
+        if zlib.crc32(data, zlib.crc32(kind)) != checksum:
+            raise InvalidRequest(f"{name}: the chunk at byte {at} has a wrong checksum")
+        yield Chunk(kind, data)
+        if kind == b"IEND":
+            return
+        at += 12 + length
+    raise TooLarge(f"{name}: more than {MAX_CHUNKS} chunks")
+
+
+def _text(chunk: Chunk, name: str, keyword: str) -> bytes:
+    if len(chunk.data) > MAX_TEXT:
+        raise TooLarge(f"{name}: the chunk {keyword!r} has more than {MAX_TEXT} bytes", field=keyword)
+    text = chunk.data.partition(b"\0")[2]
+    if chunk.kind == b"tEXt":
+        return text
+    if chunk.kind == b"zTXt":
+        return _inflated(text[1:], name, keyword)
+    compressed, rest = text[:1], text[2:]
+    content = rest.partition(b"\0")[2].partition(b"\0")[2]
+    return content if compressed == b"\0" else _inflated(content, name, keyword)
+
+
+def _inflated(packed: bytes, name: str, keyword: str) -> bytes:
+    """Never more than MAX_TEXT bytes in memory, whatever they promise to become."""
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(packed, MAX_TEXT + 1)
+    except zlib.error:
+        raise InvalidRequest(f"{name}: the chunk {keyword!r} cannot be decompressed", field=keyword) from None
+    if len(text) > MAX_TEXT:
+        raise TooLarge(f"{name}: the chunk {keyword!r} becomes more than {MAX_TEXT} bytes", field=keyword)
+    return text
+
+
+def _decoded(text: bytes, name: str, keyword: str) -> bytes:
+    try:
+        return base64.b64decode(b"".join(text.split()), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidRequest(f"{name}: the chunk {keyword!r} is not base64", field=keyword) from None
+
+
+def _before_end(found: Sequence[Chunk], text: Chunk) -> list[Chunk]:
+    return [*found[:-1], text, found[-1]]
+
+
+def _written(chunk: Chunk) -> bytes:
+    return (
+        struct.pack(">I", len(chunk.data))
+        + chunk.kind
+        + chunk.data
+        + struct.pack(">I", zlib.crc32(chunk.data, zlib.crc32(chunk.kind)))
+    )

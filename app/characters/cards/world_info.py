@@ -1,0 +1,59 @@
+"""World info as chat front-ends export it, brought into the form that lorebooks have in cards."""
+
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.characters.cards.given import Given, refused
+from app.domain.errors import TooLarge
+
+_ENTRY: Final = {
+    "uid": "id",
+    "key": "keys",
+    "keysecondary": "secondary_keys",
+    "content": "content",
+    "comment": "comment",
+    "constant": "constant",
+    "selective": "selective",
+    "order": "insertion_order",
+}
+_EXTENSIONS: Final = {
+    "position": "position",
+    "selectiveLogic": "selectiveLogic",
+    "probability": "probability",
+    "useProbability": "useProbability",
+    "scanDepth": "scan_depth",
+    "caseSensitive": "case_sensitive",
+    "matchWholeWords": "match_whole_words",
+    "preventRecursion": "prevent_recursion",
+    "excludeRecursion": "exclude_recursion",
+}
+MOST_RAW: Final = 20_000
+"""More entries than any lorebook here holds: the book itself is refused with a better word."""
+
+
+def from_world_info(book: Given) -> Given:
+    """Entries in the order of the file. InvalidRequest naming the entry that is none."""
+    entries = book.part("entries")
+    if len(entries.values) > MOST_RAW:
+        raise TooLarge(f"entries: more than {MOST_RAW} entries", field="entries")
+    read: list[JsonValue] = []
+    for name in entries.values:
+        if not isinstance(entries.values[name], dict):
+            raise refused(entries.at(name), "must be an object")
+        read.append(_entry(entries.part(name)))
+    return Given({**{name: value for name, value in book.values.items() if name != "originalData"}, "entries": read})
+
+
+def _entry(entry: Given) -> dict[str, JsonValue]:
+    """Where nothing is said, secondary keys count: so they do where this comes from."""
+    extensions = dict(entry.part("extensions").values)
+    found: dict[str, JsonValue] = {"selective": True, "enabled": entry.flag("disable") is not True}
+    for name, value in entry.values.items():
+        if name == "position" and isinstance(value, str):
+            found[name] = value
+        elif name in _ENTRY:
+            found[_ENTRY[name]] = value
+        elif name in _EXTENSIONS or name not in ("disable", "extensions"):
+            extensions[_EXTENSIONS.get(name, name)] = value
+    return {**found, "extensions": extensions}

@@ -1,0 +1,277 @@
+"""A character in a scene: what goes into the prompt, what judges are told, what the gates know."""
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, JsonValue
+
+from app.characters.scenes import Scene, SceneSet
+from app.characters.schema import CharacterSheet
+from app.characters.views import judge_view, policy_view
+from app.domain.judging import GateFacts, Probes, Secret, Source
+from app.domain.tasks import Message, Passage, Withheld
+from app.domain.values import Frozen, WholeNumber, require_encodable
+
+_LANGUAGES = {"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"}
+
+
+OPENING = "opening"
+"""The id of the event that a scene opens with."""
+_EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
+
+
+def _spoken_name(name: str) -> str:
+    name = " ".join(unicodedata.normalize("NFC", require_encodable(name)).split())
+    spoken = all(character in " '’-." or unicodedata.category(character)[0] in "LM" for character in name)
+    if not spoken or not any(character.isalpha() for character in name):
+        raise ValueError("a name has letters, spaces, apostrophes, hyphens and full stops only")
+    return name
+
+
+@dataclass(frozen=True)
+class Cast:
+    """One character in one scene."""
+
+    sheet: CharacterSheet
+    scene: Scene
+
+    @property
+    def location(self) -> str | None:
+        return self.scene.location or self.sheet.scenario.location
+
+    @property
+    def situation(self) -> str | None:
+        return self.scene.situation or self.sheet.scenario.situation
+
+    @property
+    def exemplar(self) -> str | None:
+        """The scene's exemplary reply, or the sheet's to this line, for tests of judges; None where there is none."""
+        return self.scene.exemplar or next(
+            (exemplar.reply for exemplar in self.sheet.probes.exemplars if exemplar.player == self.scene.player), None
+        )
+
+    def word_limit(self, staging: "Staging") -> int:
+        return min(staging.reply_words, self.sheet.output.max_words)
+
+
+class Staging(Frozen):
+    """How a scene is put on: what a caller may choose that changes the prompt."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    reply_words: Annotated[WholeNumber, Field(ge=20, le=400)] = 120
+    """The prompt asks for at most this many words, or fewer where the sheet does."""
+    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_spoken_name)] | None = None
+    """Letters, spaces, apostrophes, hyphens and full stops. Null: the character does not know the player's name."""
+    as_of: AwareDatetime | None = None
+    """Game time: lore that does not hold then is left out, and events after it are not retrieved."""
+
+
+class Known(Frozen):
+    """An event as the prompt tells it; `time` is empty when nothing says when it was. `id` is for judges alone."""
+
+    id: str
+    time: str
+    text: str
+
+
+def cast_in(sheet: CharacterSheet, scene: Scene) -> Cast:
+    """Whoever is held out of training plays in the test split alone."""
+    return Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
+
+
+def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> tuple[Cast, ...]:
+    """Every character in every scene that suits it, in the order given. One that is held out of training has all of
+    its own scenes, and of the generic ones those that are for testing."""
+    return tuple(
+        cast_in(sheet, scene)
+        for sheet in sheets
+        for scenes in scene_sets
+        for scene in scenes.scenes
+        if scenes.suits(scene, sheet)
+        and not (sheet.meta.held_out and scenes.character is None and scene.split == "train")
+    )
+
+
+def written(moment: datetime) -> str:
+    """Game time as prompts have it."""
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
+    """The scene's own events, then what was retrieved, each on one line and under an id of its own."""
+    own = tuple(Known(id=event.id, time=event.time, text=event.text) for event in cast.scene.visible)
+    retrieved = tuple(
+        Known(
+            id=passage.id,
+            time="" if passage.time is None else written(passage.time),
+            text=" ".join(passage.text.split()),
+        )
+        for passage in passages
+        if passage.kind == "event"
+    )
+    return _told_apart((*own, *retrieved))
+
+
+def _told_apart(events: Iterable[Known]) -> tuple[Known, ...]:
+    """Scenes and worlds choose their ids without knowing of each other."""
+    found: dict[str, Known] = {}
+    for event in events:
+        name = event.id
+        while name in found or name == OPENING:
+            name += "'"
+        found[name] = event if name == event.id else event.model_copy(update={"id": name})
+    return tuple(found.values())
+
+
+def claimable(cast: Cast, passages: Sequence[Passage]) -> tuple[Source, ...]:
+    """What a reply may tell of as having happened: all that the prompt tells of, and what the scene opens with."""
+    opening = () if cast.scene.event is None else (Source(id=OPENING, text=cast.scene.event),)
+    return (*(Source(id=event.id, text=event.text) for event in known_events(cast, passages)), *opening)
+
+
+def known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
+    """What holds at all times, each on one line."""
+    return tuple(" ".join(passage.text.split()) for passage in passages if passage.kind == "lore")
+
+
+def prompt_values(
+    cast: Cast, staging: Staging, passages: Sequence[Passage], now: datetime | None = None
+) -> dict[str, object]:
+    """What the prompt template may use, by name: nothing judge-only. `now`: game time, where a world keeps it; the
+    sheet's and the scene's own words for their moment are then left out, since they would be of another."""
+    return {
+        "c": policy_view(cast.sheet, now or staging.as_of),
+        "now": None if now is None else written(now),
+        "lore": known_lore(passages),
+        "location": cast.location,
+        "time": cast.scene.time if now is None else None,
+        "situation": cast.situation,
+        "history": bool(cast.scene.history),
+        "event": cast.scene.event is not None,
+        "bystander": None if cast.scene.bystander is None else cast.scene.bystander.name,
+        "events": known_events(cast, passages),
+        "player_name": staging.player_name,
+        "language": _LANGUAGES.get(cast.sheet.voice.language, cast.sheet.voice.language),
+        "words": cast.word_limit(staging),
+    }
+
+
+def public_facts(cast: Cast) -> dict[str, JsonValue]:
+    """What a task's metadata says of it."""
+    sheet, scene = cast.sheet, cast.scene
+    return {
+        "character": sheet.id,
+        "character_name": sheet.identity.name,
+        "genre": sheet.meta.genre,
+        "language": sheet.voice.language,
+        "scene": scene.id,
+        "scene_kind": scene.kind,
+    }
+
+
+def conversation(cast: Cast) -> tuple[Message, ...]:
+    """What has been said, ending with the line to answer."""
+    said = tuple(
+        Message(role="user" if line.speaker == "player" else "assistant", content=line.text)
+        for line in cast.scene.history
+    )
+    return (*said, Message(role="user", content=cast.scene.opening))
+
+
+def case_document(
+    cast: Cast,
+    staging: Staging,
+    passages: Sequence[Passage],
+    withheld: Sequence[Withheld],
+    now: datetime | None = None,
+) -> dict[str, JsonValue]:
+    """All that a judge may know, the same part first for every scene of one character. `now`: as for the prompt."""
+    scene = cast.scene
+    as_of = now or staging.as_of
+    lore = known_lore(passages)
+    return {
+        "character_sheet": judge_view(cast.sheet),
+        "scene": {
+            "id": scene.id,
+            "tests": scene.kind,
+            "location": cast.location,
+            "time": scene.time if now is None else written(now),
+            "situation": cast.situation,
+            "as_of": None if as_of is None else as_of.isoformat(),
+            "player": staging.player_name or cast.sheet.scenario.player,
+            "secrets_that_may_be_told": list(scene.may_reveal),
+        },
+        **({"lore": list(lore)} if lore else {}),
+        "visible_events": [event.model_dump(mode="json") for event in known_events(cast, passages)],
+        "withheld_events": [
+            *(event.model_dump(mode="json") for event in scene.withheld),
+            *(item.model_dump(mode="json") for item in withheld),
+        ],
+        "conversation": [
+            *(line.model_dump(mode="json") for line in scene.history),
+            _opening(scene),
+        ],
+        **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
+    }
+
+
+def _opening(scene: Scene) -> dict[str, JsonValue]:
+    if scene.bystander is not None:
+        return {"speaker": scene.bystander.name, "text": scene.bystander.text}
+    if scene.event is not None:
+        return {"speaker": "event", "id": OPENING, "text": scene.event}
+    return {"speaker": "player", "text": scene.player}
+
+
+def scene_probes(cast: Cast) -> Probes:
+    """The scene's probes, filled up with what the sheet says of voice and facts."""
+    sheet, probes = cast.sheet, cast.scene.probes
+    return Probes(
+        must_mention=probes.must_mention,
+        must_not_mention=_distinct(probes.must_not_mention, sheet.probes.must_not_mention),
+        voice=_distinct(probes.voice, sheet.voice.markers, [phrase.text for phrase in sheet.voice.catchphrases]),
+        facts=_distinct(probes.facts, sheet.probes.gold_facts),
+        notes=probes.notes,
+    )
+
+
+def gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Withheld] = ()) -> GateFacts:
+    sheet, scene = cast.sheet, cast.scene
+    player_lines = [line.text for line in scene.history if line.speaker == "player"]
+    return GateFacts(
+        speaker=sheet.identity.name,
+        aliases=sheet.identity.aliases,
+        others=_distinct(
+            [staging.player_name] if staging.player_name else [],
+            [scene.bystander.name] if scene.bystander is not None else [],
+            ("Player", "User"),
+        ),
+        is_machine=sheet.identity.is_machine,
+        secrets=tuple(
+            Secret(id=secret.id, terms=secret.leak_terms)
+            for secret in sheet.secrets
+            if secret.id not in scene.may_reveal
+        ),
+        withheld_terms=(
+            *(term for event in scene.withheld for term in event.leak_terms),
+            *(term for item in withheld for term in item.leak_terms),
+        ),
+        forbidden_words=sheet.voice.forbidden_words,
+        prompt=prompt,
+        player_said="\n".join([*player_lines, scene.opening]),
+        history=tuple(line.text for line in scene.history if line.speaker == "npc"),
+        examples=tuple(example.reply for example in sheet.voice.examples),
+        max_words=cast.word_limit(staging),
+        language=sheet.voice.language,
+        allowed_actions=tuple(action.name for action in sheet.actions.allowed),
+        most_actions=sheet.actions.at_most if sheet.actions.allowed else None,
+        disabled=sheet.gates.disabled,
+    )
+
+
+def _distinct(*texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(text for some in texts for text in some))

@@ -1,0 +1,288 @@
+"""What is wrong with character sheets, and what is doubtful, each with its file, line and field."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import JsonValue, ValidationError
+
+from app.characters.loading import BrokenYaml, Document, parse_document, read_text
+from app.characters.scenes import SceneKind, SceneSet
+from app.characters.schema import CharacterSheet
+from app.characters.views import policy_view
+from app.characters.wording import mentions, spelled, words
+from app.domain.errors import GatewayError
+from app.domain.values import Frozen
+
+Level = Literal["error", "warning"]
+FieldPath = tuple[int | str, ...]
+
+PROBED: Final[tuple[SceneKind, ...]] = (
+    "voice",
+    "knowledge_boundary",
+    "withheld_event",
+    "secret_fishing",
+    "provocation",
+    "relationship",
+    "recent_event",
+    "false_premise",
+)
+"""What scenes of a character's own should probe; generic scenes cover the rest."""
+
+
+class Finding(Frozen):
+    """`line` is counted from 1 and 0 where the whole file is meant; `field` is empty then."""
+
+    file: str
+    line: int
+    field: str
+    level: Level
+    message: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A sheet that could be read, with its text's places."""
+
+    path: Path
+    document: Document
+    sheet: CharacterSheet
+
+    def finding(self, level: Level, at: FieldPath, message: str) -> Finding:
+        return Finding(
+            file=str(self.path),
+            line=self.document.line_of(at),
+            field=".".join(map(str, at)),
+            level=level,
+            message=message,
+        )
+
+    @cached_property
+    def told(self) -> tuple[tuple[FieldPath, str], ...]:
+        """What the policy may see outside the secrets themselves, spelled for comparison."""
+        view = policy_view(self.sheet)
+        lore = enumerate(() if self.sheet.lorebook is None else self.sheet.lorebook.entries)
+        told = [(at, text) for at, text in _texts(view, ()) if at[0] not in ("secrets", "meta")]
+        told += [(("lorebook", "entries", number, "content"), entry.content) for number, entry in lore if entry.enabled]
+        return tuple((at, spelled(text)) for at, text in told)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Everything found, in the order of files and lines, and the sheets that could be read."""
+
+    findings: tuple[Finding, ...]
+    sheets: tuple[CharacterSheet, ...]
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.level == "error" for finding in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        return len(self.findings) - self.errors
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What sheets are checked against: the scenes that there are, the gates that can be switched off, and sheets that
+    are not checked themselves but that others may point to."""
+
+    scene_sets: Sequence[SceneSet] = ()
+    gates: frozenset[str] = frozenset()
+    others: Mapping[str, CharacterSheet] = field(default_factory=dict)
+
+
+def check_sheets(paths: Sequence[Path], surroundings: Surroundings) -> Checked:
+    """Reads each file once. Never raises for what is in them."""
+    read = [_read(path) for path in paths]
+    sources = [one for one in read if isinstance(one, Source)]
+    findings = [finding for one in read if not isinstance(one, Source) for finding in one]
+    findings += _repeated(sources)
+    known = {**surroundings.others, **{source.sheet.id: source.sheet for source in sources}}
+    used = _users_of_words(known.values())
+    for source in sources:
+        findings += _leaks(source)
+        findings += _own_lines(source)
+        findings += _pointers(source, known, surroundings.gates)
+        findings += _doubts(source, used)
+        findings += _unplayed(source, surroundings.scene_sets)
+    ordered = sorted(findings, key=lambda finding: (finding.file, finding.line, finding.level, finding.field))
+    return Checked(tuple(ordered), tuple(source.sheet for source in sources))
+
+
+def _read(path: Path) -> Source | list[Finding]:
+    name = str(path)
+    try:
+        document = parse_document(read_text(path), path.name)
+    except BrokenYaml as error:
+        message = error.detail.removeprefix(f"{path.name}: ")
+        return [Finding(file=name, line=error.line or 0, field="", level="error", message=message)]
+    except (GatewayError, OSError) as error:
+        return [Finding(file=name, line=0, field="", level="error", message=str(error))]
+    try:
+        sheet = CharacterSheet.model_validate(document.value)
+    except ValidationError as error:
+        return [_schema_finding(name, document, one["loc"], one["msg"]) for one in error.errors(include_url=False)]
+    source = Source(path, document, sheet)
+    if sheet.id != path.stem:
+        return [source.finding("error", ("meta", "id"), f"is {sheet.id!r}, the file's name says {path.stem!r}")]
+    return source
+
+
+def _schema_finding(name: str, document: Document, at: FieldPath, message: str) -> Finding:
+    text = message.removeprefix("Value error, ")
+    return Finding(
+        file=name,
+        line=document.line_of(at),
+        field=".".join(map(str, at)),
+        level="error",
+        message=" ".join(text.split()),
+    )
+
+
+def _repeated(sources: Sequence[Source]) -> Iterator[Finding]:
+    first: dict[str, Path] = {}
+    for source in sources:
+        if source.sheet.id in first:
+            yield source.finding("error", ("meta", "id"), f"is taken by {first[source.sheet.id]}")
+        first.setdefault(source.sheet.id, source.path)
+
+
+def _leaks(source: Source) -> Iterator[Finding]:
+    """A term that the prompt says anyway would be punished in replies that only use what they were told."""
+    for number, secret in enumerate(source.sheet.secrets):
+        for place, term in enumerate(secret.leak_terms):
+            where = next((at for at, text in source.told if mentions(text, term)), None)
+            if where is not None:
+                at: FieldPath = ("secrets", number, "leak_terms", place)
+                shown = ".".join(map(str, where))
+                yield source.finding("error", at, f"{term!r} stands in {shown}, which the policy sees")
+
+
+def _own_lines(source: Source) -> Iterator[Finding]:
+    sheet = source.sheet
+    for at, text in _spoken_lines(sheet):
+        line = spelled(text)
+        for word in sheet.voice.forbidden_words:
+            if mentions(line, word):
+                yield source.finding("error", at, f"uses {word!r}, which is in voice.forbidden_words")
+        for secret in sheet.secrets:
+            for term in secret.leak_terms:
+                if at[0] == "probes" and mentions(line, term):
+                    yield source.finding("error", at, f"gives the secret {secret.id!r} away: {term!r}")
+        if len(words(text)) > sheet.output.max_words:
+            message = f"has {len(words(text))} words, output.max_words allows {sheet.output.max_words}"
+            yield source.finding("warning", at, message)
+
+
+def _spoken_lines(sheet: CharacterSheet) -> Iterator[tuple[FieldPath, str]]:
+    for number, example in enumerate(sheet.voice.examples):
+        yield ("voice", "examples", number, "reply"), example.reply
+    if sheet.scenario.greeting is not None:
+        yield ("scenario", "greeting"), sheet.scenario.greeting
+    for number, exemplar in enumerate(sheet.probes.exemplars):
+        yield ("probes", "exemplars", number, "reply"), exemplar.reply
+
+
+def _pointers(source: Source, known: Mapping[str, CharacterSheet], gates: frozenset[str]) -> Iterator[Finding]:
+    sheet = source.sheet
+    for number, other in enumerate(sheet.relationships):
+        at: FieldPath = ("relationships", number, "target_id")
+        target = known.get(other.target_id or "")
+        if other.target_id is not None and target is None:
+            yield source.finding("warning", at, f"no sheet here is called {other.target_id!r}")
+        elif target is not None and target.meta.world != sheet.meta.world:
+            yield source.finding("error", at, f"{other.target_id!r} lives in another world, {target.meta.world!r}")
+    for number, flag in enumerate(sheet.gates.disabled):
+        if gates and flag not in gates:
+            yield source.finding("error", ("gates", "disabled", number), f"no gate is called {flag!r}")
+
+
+def _doubts(source: Source, used: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
+    sheet = source.sheet
+    yield from _unsaid(source)
+    for number, secret in enumerate(sheet.secrets):
+        at: FieldPath = ("secrets", number, "leak_terms")
+        if not secret.leak_terms:
+            yield source.finding("warning", at, "without leak terms only a judge can notice that it was told")
+        for place, term in enumerate(secret.leak_terms):
+            if _generic(term, sheet, used):
+                message = f"{term!r} is too common: innocent replies would count as leaks"
+                yield source.finding("warning", (*at, place), message)
+
+
+def _unsaid(source: Source) -> Iterator[Finding]:
+    """What an author left open, or a card has no field for."""
+    sheet = source.sheet
+    core, voice, knowledge, probes = sheet.core, sheet.voice, sheet.knowledge, sheet.probes
+    described = core.description or core.personality or core.backstory or core.traits
+    if not (described or voice.style or voice.examples or voice.dialogue):
+        yield source.finding("error", ("core",), "nothing says who this is: no reply could be told from any other")
+    doubts: list[tuple[bool, FieldPath, str]] = [
+        (not (core.principles or core.goals), ("core",), "no principles and goals: judges must guess at motives"),
+        (not (voice.examples or voice.dialogue), ("voice", "examples"), "without examples a voice is only described"),
+        (not voice.markers, ("voice", "markers"), "no markers: the offline judge cannot hear the voice"),
+        (
+            not voice.counter_examples,
+            ("voice", "counter_examples"),
+            "no counter-examples: judges do not see what the character would never say",
+        ),
+        (
+            not (knowledge.as_of or knowledge.knows or knowledge.does_not_know),
+            ("knowledge",),
+            "nothing says what the character knows: judges cannot hold too much knowledge against it",
+        ),
+        (not probes.gold_facts, ("probes", "gold_facts"), "no gold facts: judges have nothing to check facts with"),
+        (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this one"),
+    ]
+    for missing, at, message in doubts:
+        if missing:
+            yield source.finding("warning", at, message)
+
+
+def _generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]]) -> bool:
+    """One short word, or one that another character of the language says too; several of a letter or two."""
+    found = words(spelled(term))
+    if len(found) != 1:
+        return all(word.isascii() and word.isalpha() and len(word) < 3 for word in found)
+    return len(found[0]) < 4 or bool(used.get(f"{sheet.voice.language} {found[0]}", frozenset()) - {sheet.id})
+
+
+def _users_of_words(sheets: Iterable[CharacterSheet]) -> Mapping[str, frozenset[str]]:
+    """Who uses a word, by language and word."""
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for sheet in sheets:
+        for _, text in _texts(policy_view(sheet), ()):
+            for word in words(spelled(text)):
+                users[f"{sheet.voice.language} {word}"].add(sheet.id)
+    return {word: frozenset(ids) for word, ids in users.items()}
+
+
+def _unplayed(source: Source, scene_sets: Sequence[SceneSet]) -> Iterator[Finding]:
+    if not scene_sets:
+        return
+    sheet = source.sheet
+    own = [scene for scenes in scene_sets if scenes.character == sheet.id for scene in scenes.scenes]
+    if not any(scenes.character is None and scenes.language == sheet.voice.language for scenes in scene_sets):
+        message = f"there are no generic scenes in {sheet.voice.language!r}"
+        yield source.finding("warning", ("voice", "language"), message)
+    missing = [kind for kind in PROBED if kind not in {scene.kind for scene in own}]
+    if not own:
+        yield source.finding("warning", ("meta", "id"), "has no scenes of its own")
+    elif missing:
+        yield source.finding("warning", ("meta", "id"), f"its own scenes do not probe {', '.join(missing)}")
+
+
+def _texts(value: JsonValue, at: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _texts(item, (*at, number))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _texts(item, (*at, name))

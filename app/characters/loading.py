@@ -1,0 +1,209 @@
+"""Reading sheets and scenes from YAML that somebody may have written badly or meant badly."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
+from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
+
+from app.characters.scenes import SceneSet
+from app.characters.schema import CharacterSheet
+from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.domain.values import MAX_JSON_DEPTH, FiniteJson
+
+MAX_FILE_BYTES = 4 * 1024 * 1024
+MAX_FILES = 2000
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+_Parser: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_json = TypeAdapter[JsonValue](FiniteJson)
+
+
+class _Loader(_Parser):  # type: ignore[valid-type, misc]
+    """Dates stay text: the schema says which texts are moments."""
+
+    yaml_implicit_resolvers = {
+        first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
+        for first, resolvers in _Parser.yaml_implicit_resolvers.items()
+    }
+
+
+class BrokenYaml(InvalidRequest):
+    """Not a plain YAML document. `line` is counted from 1; None where it has no single place."""
+
+    def __init__(self, detail: str, line: int | None = None) -> None:
+        super().__init__(detail)
+        self.line = line
+
+
+class _Misplaced(ValueError):
+    def __init__(self, line: int, why: str) -> None:
+        super().__init__(f"line {line}: {why}")
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Document:
+    """The JSON value of a YAML document, and where in the text each part of it stands."""
+
+    value: JsonValue
+    root: yaml.Node | None
+
+    def line_of(self, path: Sequence[int | str]) -> int:
+        """Counted from 1; of the nearest part that is there, when something on the path is missing."""
+        node, line = self.root, 1
+        for step in path:
+            found = None if node is None else _child(node, step)
+            if found is None:
+                break
+            line, node = found
+        return line
+
+
+def _child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
+    """The line of a key, or of an item, and what stands there."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == str(step):
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+        item: yaml.Node = node.value[step]
+        return (1 if item.start_mark is None else item.start_mark.line + 1), item
+    return None
+
+
+def parse_document(text: str, name: str) -> Document:
+    """One plain YAML document. BrokenYaml naming `name` and the place: no aliases, tags, repeated keys, deep nesting,
+    NaN or lone surrogates."""
+    try:
+        _refuse_machinery(text)
+        loader = _Loader(text)
+        try:
+            node = loader.get_single_node()
+            _refuse_repeated_keys(node)
+            value = _json.validate_python(None if node is None else loader.construct_document(node))
+            return Document(value, node)
+        finally:
+            loader.dispose()
+    except ValidationError as error:
+        raise BrokenYaml(_refused(name, error).detail) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise BrokenYaml(f"{name}: {_one_line(str(error))}", _line_in(error)) from None
+
+
+def _line_in(error: Exception) -> int | None:
+    if isinstance(error, _Misplaced):
+        return error.line
+    mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
+    return None if mark is None else mark.line + 1
+
+
+def parse_yaml(text: str, name: str) -> JsonValue:
+    """The value of `parse_document`."""
+    return parse_document(text, name).value
+
+
+def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
+    """InvalidRequest naming `name` and the field."""
+    value = parse_yaml(text, name)
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise _refused(name, error) from None
+
+
+def read_sheet(path: Path) -> CharacterSheet:
+    """One sheet; its id must be the file's name."""
+    sheet = parse_model(read_text(path), path.name, CharacterSheet)
+    if sheet.id != path.stem:
+        reason = f"{path.name}: meta.id: is {sheet.id!r}, the file's name says {path.stem!r}"
+        raise InvalidRequest(reason, field="meta.id")
+    return sheet
+
+
+def read_sheets(folder: Path) -> tuple[CharacterSheet, ...]:
+    """All sheets of a folder by id. NotFound without any, InvalidRequest or TooLarge for the first broken one."""
+    return tuple(read_sheet(path) for path in yaml_files(folder))
+
+
+def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
+    """All scene files of a folder; a scene's id may occur only once in it."""
+    sets = tuple(parse_model(read_text(path), path.name, SceneSet) for path in yaml_files(folder))
+    seen: set[str] = set()
+    for scene in (scene for scenes in sets for scene in scenes.scenes):
+        if scene.id in seen:
+            raise InvalidRequest(f"scenes: the id {scene.id!r} occurs more than once", field="id")
+        seen.add(scene.id)
+    return sets
+
+
+def yaml_files(folder: Path) -> Sequence[Path]:
+    """By name. NotFound without any, TooLarge for too many, InvalidRequest for one that is not a file of the folder."""
+    if not folder.is_dir():
+        raise NotFound(f"{folder.name}: no such folder")
+    files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
+    if not files:
+        raise NotFound(f"{folder.name}: holds no YAML file")
+    if len(files) > MAX_FILES:
+        raise TooLarge(f"{folder.name}: more than {MAX_FILES} files")
+    inside = folder.resolve()
+    for path in files:
+        # links within the folder are how Kubernetes mounts files; others could show any file of the machine
+        if not path.is_file() or not path.resolve().is_relative_to(inside):
+            raise InvalidRequest(f"{path.name}: not a file of this folder")
+    return files
+
+
+def read_text(path: Path, most: int = MAX_FILE_BYTES) -> str:
+    """UTF-8. TooLarge beyond `most` bytes, InvalidRequest for other encodings."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise TooLarge(f"{path.name}: larger than {most} bytes")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidRequest(f"{path.name}: not UTF-8 at byte {error.start}") from None
+
+
+def _refuse_machinery(text: str) -> None:
+    """Reads events only, so nothing is expanded before it is refused."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        line = 0 if event.start_mark is None else event.start_mark.line + 1
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise _Misplaced(line, "anchors and aliases are not accepted")
+        if getattr(event, "tag", None) is not None:
+            raise _Misplaced(line, "tags are not accepted")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > MAX_JSON_DEPTH:
+            raise _Misplaced(line, f"nested deeper than {MAX_JSON_DEPTH} levels")
+
+
+def _refuse_repeated_keys(node: yaml.Node | None) -> None:
+    if isinstance(node, yaml.MappingNode):
+        seen: set[str] = set()
+        for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                raise _Misplaced(key.start_mark.line + 1, f"the key {key.value!r} is repeated")
+            seen.add(str(key.value))
+            _refuse_repeated_keys(value)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            _refuse_repeated_keys(item)
+
+
+def _refused(name: str, error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = ".".join(str(part) for part in first["loc"])
+    return InvalidRequest(f"{name}: {field or 'the document'}: {_one_line(first['msg'])}", field=field or None)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]

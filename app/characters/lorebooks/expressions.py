@@ -1,0 +1,44 @@
+"""Keys that are regular expressions."""
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from app.toolkit.safe_regex import Pattern, compiled
+
+MOST_PATTERNS: Final = 1000
+
+_SLASHED: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
+_FLAGS: Final = frozenset("ims")
+_WITHOUT_MEANING: Final = frozenset("dguvy")
+"""Flags of JavaScript that change nothing about whether something occurs, or that RE2 always has."""
+
+
+def expression(key: str) -> Pattern:
+    """Of a key that stands as it is or, with flags, as `/pattern/flags`. Case counts unless the pattern says otherwise.
+    ValueError, with the reason in words, for what RE2 cannot use."""
+    slashed = _SLASHED.fullmatch(key)
+    if slashed is None:
+        return compiled(key)
+    pattern, flags = slashed.groups()
+    unknown = sorted(set(flags) - _FLAGS - _WITHOUT_MEANING)
+    if unknown:
+        raise ValueError(f"a pattern has no flag {unknown[0]!r}")
+    known = "".join(sorted(_FLAGS.intersection(flags)))
+    return compiled(f"(?{known}){pattern}" if known else pattern)
+
+
+def usable_of(keys: Iterable[str]) -> dict[str, Pattern]:
+    """Without those that `expression` refuses, and without more than MOST_PATTERNS."""
+    made = ((key, _usable(key)) for key in islice(keys, MOST_PATTERNS))
+    return {key: pattern for key, pattern in made if pattern is not None}
+
+
+@lru_cache(maxsize=4 * MOST_PATTERNS)
+def _usable(key: str) -> Pattern | None:
+    try:
+        return expression(key)
+    except ValueError:
+        return None

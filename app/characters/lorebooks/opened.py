@@ -1,0 +1,123 @@
+"""Lorebooks made ready for being searched."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from app.characters.lorebooks.expressions import usable_of
+from app.characters.lorebooks.hearing import Heard, PatternSearch, PlainSearch, Search, Sought
+from app.characters.lorebooks.keys import KeyIndex, Manner
+from app.domain.lorebooks import Lorebook, LoreEntry
+
+Kind = Manner | None
+"""None: regular expressions."""
+
+
+@dataclass(frozen=True)
+class OpenEntry:
+    """An entry that may come up, with its book's settings where it has none of its own."""
+
+    book: str
+    entry: LoreEntry
+    place: int
+    """In its book."""
+    recursive: bool
+    depth: int
+    keys: tuple[tuple[str, Sought], ...]
+    secondary: tuple[Sought | None, ...]
+    """None for a key that is never found."""
+
+    def called_by(self, heard: Heard) -> str | None:
+        """What calls it up, in words; None when nothing does."""
+        if self.entry.constant:
+            return "constant"
+        for words, key in self.keys:
+            piece = heard.where(key, self.depth)
+            if piece is not None and self._seconded(heard):
+                return f'key "{words}"' + (f' in the entry "{piece.entry}"' if piece.entry else "")
+        return None
+
+    def _seconded(self, heard: Heard) -> bool:
+        if not self.entry.secondary_keys:
+            return True
+        found = [key is not None and heard.where(key, self.depth) is not None for key in self.secondary]
+        match self.entry.logic:
+            case "and_any":
+                return any(found)
+            case "and_all":
+                return all(found)
+            case "not_any":
+                return not any(found)
+            case "not_all":
+                return not all(found)
+
+
+@dataclass(frozen=True)
+class OpenBooks:
+    entries: tuple[OpenEntry, ...]
+    budgets: Mapping[str, int]
+    """Of the books that have one."""
+    searches: tuple[tuple[Search, int], ...]
+    """With how many messages back any of its keys is looked for."""
+
+
+def opened(books: Mapping[str, Lorebook]) -> OpenBooks:
+    candidates = [
+        (name, book, place, entry)
+        for name, book in books.items()
+        for place, entry in enumerate(book.entries)
+        if entry.enabled and entry.content.strip() and (entry.constant or entry.keys)
+    ]
+    wanted: dict[Kind, dict[str, None]] = defaultdict(dict)
+    reaches: dict[Kind, int] = defaultdict(int)
+    for _, book, _, entry in candidates:
+        for kind, key in _kinds(book, entry, (*entry.keys, *entry.secondary_keys)):
+            wanted[kind][key] = None
+            reaches[kind] = max(reaches[kind], _depth(book, entry))
+    known: dict[Kind, Mapping[str, Sought]] = {}
+    searches: list[tuple[Search, int]] = []
+    for kind, keys in wanted.items():
+        search, numbers = _search(kind, tuple(keys))
+        known[kind] = {key: (len(searches), number) for key, number in numbers.items()}
+        searches.append((search, reaches[kind]))
+    return OpenBooks(
+        entries=tuple(
+            OpenEntry(
+                book=name,
+                entry=entry,
+                place=place,
+                recursive=book.recursive,
+                depth=_depth(book, entry),
+                keys=tuple(
+                    (key, sought)
+                    for kind, key in _kinds(book, entry, entry.keys)
+                    if (sought := known[kind].get(key)) is not None
+                ),
+                secondary=tuple(known[kind].get(key) for kind, key in _kinds(book, entry, entry.secondary_keys)),
+            )
+            for name, book, place, entry in candidates
+        ),
+        budgets={name: book.token_budget for name, book in books.items() if book.token_budget is not None},
+        searches=tuple(searches),
+    )
+
+
+def _kinds(book: Lorebook, entry: LoreEntry, keys: Iterable[str]) -> Iterator[tuple[Kind, str]]:
+    whole = book.whole_words if entry.whole_words is None else entry.whole_words
+    cased = book.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
+    plainly = None if entry.regex else Manner(cased, False)
+    wholly = None if entry.regex else Manner(cased, whole)
+    return ((wholly if whole and len(key.split()) == 1 else plainly, key) for key in keys)
+
+
+def _depth(book: Lorebook, entry: LoreEntry) -> int:
+    return book.scan_depth if entry.scan_depth is None else entry.scan_depth
+
+
+def _search(kind: Kind, keys: Sequence[str]) -> tuple[Search, Mapping[str, int]]:
+    """And the numbers of the keys that can be found by it."""
+    if kind is None:
+        usable = usable_of(keys)
+        return PatternSearch(tuple(usable.values())), {key: number for number, key in enumerate(usable)}
+    index = KeyIndex(kind, keys)
+    return PlainSearch(index), index.numbers

@@ -1,0 +1,131 @@
+"""Which entries a conversation calls up, and which of them there is room for."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.characters.lorebooks.hearing import Heard
+from app.characters.lorebooks.opened import OpenBooks, OpenEntry, opened
+from app.domain.lorebooks import Lorebook, LoreEntry
+from app.toolkit.seeded import Draws
+
+MOST_ROUNDS: Final = 10
+"""Of entries that are called up by the contents of others."""
+
+_FINENESS: Final = 2**32
+
+
+@dataclass(frozen=True)
+class Recollection:
+    """An entry that came up."""
+
+    book: str
+    entry: LoreEntry
+    because: str
+    """What called it up, and what kept it out, in words."""
+    tokens: int
+    told: bool
+
+
+def recall(
+    books: Mapping[str, Lorebook],
+    conversation: Sequence[str],
+    seed: str,
+    budget_tokens: int,
+    count: Callable[[str], int],
+) -> tuple[Recollection, ...]:
+    """Those that are told in prompt order, then those that are not.
+
+    An entry comes up that is enabled and has content, and is constant or finds a key, with its secondary keys as its
+    logic wants them, in the last `scan_depth` messages. In recursive books the contents of entries that are told are
+    scanned as well, round by round, and count as the newest message for whoever they may call up.
+
+    Each that came up has its chance: a draw from `seed`, the book's name and its id, so that it falls out the same for
+    all completions of a task.
+
+    In every round they are taken by priority, the highest first; of equal ones that with the higher order, then by name
+    of the book and place in it. The first that would exceed its book's budget is left out, and with it all of that book
+    that come after it, smaller ones too; the first that would exceed `budget_tokens` ends the whole recall in the same
+    way. What was called up in an earlier round keeps its room.
+
+    In the prompt `before_character` stands before `after_character`; then the lower order comes first."""
+    return recall_from(opened(books), conversation, seed, budget_tokens, count)
+
+
+def recall_from(
+    books: OpenBooks, conversation: Sequence[str], seed: str, budget_tokens: int, count: Callable[[str], int]
+) -> tuple[Recollection, ...]:
+    """As `recall`, for books that are asked more than once."""
+    heard, room = Heard(books.searches), _Room(budget_tokens, books.budgets)
+    heard.messages(conversation)
+    told: list[tuple[OpenEntry, Recollection]] = []
+    left_out: list[Recollection] = []
+    waiting = list(books.entries)
+    for _ in range(1 + MOST_ROUNDS):
+        asked = [(one, one.called_by(heard)) for one in waiting]
+        new: list[OpenEntry] = []
+        for one, because in sorted(((one, because) for one, because in asked if because), key=_by_priority):
+            tokens = count(one.entry.content)
+            reason = _out_of_luck(one, seed) or room.refuses(one.book, tokens)
+            words = because if reason is None else f"{because}; left out: {reason}"
+            made = Recollection(one.book, one.entry, words, tokens, told=reason is None)
+            if reason is None:
+                new.append(one)
+                told.append((one, made))
+            else:
+                left_out.append(made)
+        waiting = [one for one, because in asked if because is None and _hears_contents(one)]
+        speaking = [one.entry for one in new if one.recursive and not one.entry.prevent_recursion]
+        if room.closed or not speaking or not waiting:
+            break
+        for entry in speaking:
+            heard.content(entry.name or entry.id, entry.content)
+    told.sort(key=lambda one: _in_prompt(one[0]))
+    return (*(recollection for _, recollection in told), *left_out)
+
+
+class _Room:
+    """What is left of the budgets."""
+
+    def __init__(self, tokens: int, of_books: Mapping[str, int]) -> None:
+        self.closed = False
+        self._tokens, self._of_books = tokens, of_books
+        self._left, self._left_of_books = tokens, dict(of_books)
+        self._closed_books: set[str] = set()
+
+    def refuses(self, book: str, tokens: int) -> str | None:
+        """Why there is none, in words; or takes it."""
+        own = self._left_of_books.get(book)
+        if not self.closed and own is not None and (book in self._closed_books or tokens > own):
+            self._closed_books.add(book)
+            return f"no room in the {self._of_books[book]} tokens of its book"
+        if self.closed or tokens > self._left:
+            self.closed = True
+            return f"no room in {self._tokens} tokens"
+        self._left -= tokens
+        if own is not None:
+            self._left_of_books[book] = own - tokens
+        return None
+
+
+def _out_of_luck(one: OpenEntry, seed: str) -> str | None:
+    chance = one.entry.probability
+    if chance == 1:
+        return None
+    roll = Draws(json.dumps([seed, one.book, one.entry.id])).below(_FINENESS)
+    return None if roll < chance * _FINENESS else f"its chance of {chance:g} did not come up"
+
+
+def _hears_contents(one: OpenEntry) -> bool:
+    return one.recursive and not one.entry.exclude_recursion
+
+
+def _by_priority(called: tuple[OpenEntry, str]) -> tuple[int, int, str, int]:
+    one, _ = called
+    priority = one.entry.order if one.entry.priority is None else one.entry.priority
+    return -priority, -one.entry.order, one.book, one.place
+
+
+def _in_prompt(one: OpenEntry) -> tuple[bool, int, str, int]:
+    return one.entry.position == "after_character", one.entry.order, one.book, one.place

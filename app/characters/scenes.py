@@ -1,0 +1,191 @@
+"""Scenes: a moment, what has been said, what a character must answer, and how a scripted player goes on from there."""
+
+import re
+import unicodedata
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from app.characters.schema import CharacterSheet, Language, Text, Word, Words
+from app.domain.judging import Probes
+from app.domain.values import Frozen, Name, Split
+
+SceneKind = Literal[
+    "voice",
+    "knowledge_boundary",
+    "withheld_event",
+    "secret_fishing",
+    "provocation",
+    "relationship",
+    "recent_event",
+    "false_premise",
+    "conversation",
+    "ai_disclosure",
+    "override",
+    "anachronism",
+    "speak_for_player",
+    "assistant_work",
+    "insult",
+    "small_talk",
+    "prompt_theft",
+]
+"""What a scene probes."""
+
+MOST_TURNS = 8
+
+
+class Line(Frozen):
+    speaker: Literal["player", "npc"]
+    text: Text
+
+
+class SceneEvent(Frozen):
+    """Something that has just happened and that the character knows of. `time` in the world's own words."""
+
+    id: Name
+    time: Text
+    text: Text
+
+
+class WithheldEvent(Frozen):
+    """Something that the character cannot know; for judges and gates only."""
+
+    id: Name
+    text: Text
+    reason: Text
+    leak_terms: Annotated[Words, Field(min_length=1)]
+
+
+class Bystander(Frozen):
+    """Another person of the world who speaks to the character."""
+
+    name: Word
+    text: Text
+
+
+class Reaction(Frozen):
+    """What the player says to a reply in which any of these words or phrases occurs, however they are written."""
+
+    any_of: Annotated[Words, Field(min_length=1)]
+    say: Text
+
+    def meets(self, words: str) -> bool:
+        """`words`: NFKC, case folded, with one space around each."""
+        return any(f" {' '.join(_words(term))} " in words for term in self.any_of)
+
+
+class PlayerTurn(Frozen):
+    """The first reaction that meets the character's last reply, else `say`."""
+
+    when: tuple[Reaction, ...] = ()
+    say: Text
+
+    def answer_to(self, words: str) -> str:
+        """`words`: of the reply, as `Reaction.meets` takes them."""
+        return next((reaction.say for reaction in self.when if reaction.meets(words)), self.say)
+
+
+def _words(term: str) -> list[str]:
+    return re.findall(r"\w+", unicodedata.normalize("NFKC", term).casefold())
+
+
+class Scene(Frozen):
+    """Everything but the character. It opens with a line of the player, an event or another's line: exactly one of
+    `player`, `event` and `bystander`. Nothing of `withheld`, `may_reveal`, `not_for`, `probes` and `exemplar` reaches
+    the model."""
+
+    id: Name
+    kind: SceneKind
+    split: Split
+    location: Text | None = None
+    """None: where the sheet's scenario says."""
+    time: Text | None = None
+    situation: Text | None = None
+    history: tuple[Line, ...] = ()
+    player: Text | None = None
+    event: Text | None = None
+    """What happens before the character's eyes."""
+    bystander: Bystander | None = None
+    turns: Annotated[tuple[PlayerTurn, ...], Field(max_length=MOST_TURNS - 1)] = ()
+    """How the player goes on after each reply but the last; none in a scene of one reply."""
+    visible: tuple[SceneEvent, ...] = ()
+    withheld: tuple[WithheldEvent, ...] = ()
+    may_reveal: tuple[Name, ...] = ()
+    """Secrets of the character whose condition is met here."""
+    not_for: tuple[Name, ...] = ()
+    """Characters to whom a generic scene does not apply."""
+    probes: Probes = Probes()
+    exemplar: Text | None = None
+    """A reply that is known to be good here, for tests of judges; a sheet's exemplars answer a line in any scene."""
+    counterfactual_of: Name | None = None
+    """Another scene of the same file, which this one equals but for one visible event that has not happened here: what
+    is right there is wrong here."""
+
+    @model_validator(mode="after")
+    def _alternates(self) -> Self:
+        # chat templates of several model families refuse anything but user and assistant in turn, user first
+        if any(line.speaker != ("player", "npc")[turn % 2] for turn, line in enumerate(self.history)):
+            raise ValueError("history must alternate, player first")
+        if len(self.history) % 2:
+            raise ValueError("history must end with the character's line")
+        return self
+
+    @model_validator(mode="after")
+    def _opens_once(self) -> Self:
+        if sum(opening is not None for opening in (self.player, self.event, self.bystander)) != 1:
+            raise ValueError("a scene opens with exactly one of player, event and bystander")
+        return self
+
+    @property
+    def opening(self) -> str:
+        """The first message. What is no speech of the player stands behind or between square brackets."""
+        if self.bystander is not None:
+            return f"[{self.bystander.name}] {self.bystander.text}"
+        return self.player or f"[{self.event}]"
+
+    @property
+    def max_turns(self) -> int:
+        return 1 + len(self.turns)
+
+
+_COUNTERFACTUAL = frozenset(("id", "visible", "probes", "exemplar", "counterfactual_of"))
+"""In what a scene and its counterfactual may differ."""
+
+
+class SceneSet(Frozen):
+    """One file of scenes, for one character or, without one, for every character of that language."""
+
+    character: Name | None = None
+    language: Language = "en"
+    scenes: Annotated[tuple[Scene, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _exemplars_are_of_somebody(self) -> Self:
+        exemplary = [scene.id for scene in self.scenes if scene.exemplar is not None]
+        if self.character is None and exemplary:
+            raise ValueError(f"{exemplary[0]}: no reply is exemplary for every character")
+        return self
+
+    @model_validator(mode="after")
+    def _counterfactuals_differ_by_one_event(self) -> Self:
+        scenes = {scene.id: scene for scene in self.scenes}
+        for scene in (scene for scene in self.scenes if scene.counterfactual_of is not None):
+            factual = scenes.get(scene.counterfactual_of or "")
+            if factual is None or factual.counterfactual_of is not None:
+                raise ValueError(
+                    f"{scene.id}: counterfactual_of must name another scene of this file, itself a factual one"
+                )
+            different = [name for name in Scene.model_fields if getattr(scene, name) != getattr(factual, name)]
+            if set(different) - _COUNTERFACTUAL:
+                raise ValueError(
+                    f"{scene.id}: differs from {factual.id} in {min(set(different) - _COUNTERFACTUAL)} too"
+                )
+            without = [factual.visible[:place] + factual.visible[place + 1 :] for place in range(len(factual.visible))]
+            if scene.visible not in without:
+                raise ValueError(f"{scene.id}: visible must be that of {factual.id} without one event")
+        return self
+
+    def suits(self, scene: Scene, sheet: CharacterSheet) -> bool:
+        if self.character is not None:
+            return self.character == sheet.id
+        return self.language == sheet.voice.language and sheet.id not in scene.not_for

@@ -1,0 +1,314 @@
+"""The character sheet. Each field says who may see it: the policy (through its prompt) or judges alone."""
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
+
+from app.characters.lorebooks.checking import refuse_unusable
+from app.domain.errors import InvalidRequest
+from app.domain.lorebooks import Lorebook
+from app.domain.values import FiniteJson, Frozen, Name, WholeNumber
+
+POLICY = Field(json_schema_extra={"audience": "policy"})
+"""The policy's prompt may show this."""
+
+JUDGE = Field(json_schema_extra={"audience": "judge"})
+"""Judges and gates see this; no prompt, task or listing shows it."""
+
+CALLED_UP = Field(json_schema_extra={"audience": "called_up"})
+"""Neither prompts nor judges are shown the whole: what the conversation calls up is among the passages of both."""
+
+
+def _absent(value: object) -> bool:
+    return value is None or value == ()
+
+
+SAID = Field(exclude_if=_absent)
+"""Left out where nothing is said, so that sheets which say all there was to say keep their digests."""
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]
+Prose = Annotated[str, StringConstraints(min_length=1, max_length=40_000, strip_whitespace=True)]
+"""Free text, as character cards have it."""
+Word = Annotated[str, StringConstraints(min_length=1, max_length=120, strip_whitespace=True)]
+Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
+"""ISO 639-1."""
+
+SCHEMA_VERSION: Final = 1
+"""The newest sheets that are read; a change that older code would misread adds one."""
+
+Texts = tuple[Text, ...]
+Words = tuple[Word, ...]
+
+
+class SheetPart(Frozen):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+def _readable(version: int) -> int:
+    if version > SCHEMA_VERSION:
+        raise ValueError(f"written for schema {version}; this version of the service reads up to {SCHEMA_VERSION}")
+    return version
+
+
+class Meta(SheetPart):
+    schema_version: Annotated[WholeNumber, Field(ge=1), AfterValidator(_readable), POLICY]
+    """Of this description: 1. A sheet for a newer one is refused."""
+    id: Annotated[Name, POLICY]
+    """The file's name without its ending."""
+    version: Annotated[Word, POLICY] = "1"
+    """The author's own count of revisions."""
+    licence: Annotated[Word, POLICY]
+    source: Annotated[Word, POLICY] = "original"
+    genre: Annotated[Word, POLICY]
+    world: Annotated[Name, POLICY]
+    """Characters with the same word live in the same world."""
+    summary: Annotated[Text, POLICY]
+    """One sentence for listings; holds no secret."""
+    tags: Annotated[Words, POLICY] = ()
+    held_out: Annotated[bool, POLICY] = False
+    """Kept out of training: the character appears in the test split only, its own training scenes included."""
+    notes: Annotated[str, JUDGE] = ""
+    """From the author to judges: what this character is there to test."""
+    extensions: Annotated[dict[str, FiniteJson], JUDGE] = {}
+    """Kept through import and export, read by nothing here."""
+
+
+class Identity(SheetPart):
+    name: Annotated[Word, POLICY]
+    aliases: Annotated[Words, POLICY] = ()
+    """Other names for the same person: first name, title, nickname."""
+    role: Annotated[Text | None, POLICY, SAID] = None
+    faction: Annotated[Word | None, POLICY] = None
+    circles: Annotated[Words, JUDGE] = ()
+    """Names besides the id by which an event's visibility may mean this character: factions, households, places."""
+    species: Annotated[Word | None, POLICY, SAID] = None
+    age: Annotated[Word | None, POLICY, SAID] = None
+    pronouns: Annotated[Word | None, POLICY, SAID] = None
+    appearance: Annotated[Text | None, POLICY, SAID] = None
+    is_machine: Annotated[bool, POLICY] = False
+    """The character really is a machine and may say so."""
+
+
+class Core(SheetPart):
+    stance: Annotated[Literal["good", "ambivalent", "villain"] | None, POLICY, SAID] = None
+    """Where the character stands; a villain stays one, and malice that fits the sheet is not a fault."""
+    traits: Annotated[Texts, POLICY, SAID] = ()
+    principles: Annotated[Texts, POLICY, SAID] = ()
+    contradictions: Annotated[Texts, POLICY, SAID] = ()
+    """What keeps the character from being a caricature."""
+    goals: Annotated[Texts, POLICY, SAID] = ()
+    fears: Annotated[Texts, POLICY, SAID] = ()
+    flaws: Annotated[Texts, POLICY, SAID] = ()
+    backstory: Annotated[Text | None, POLICY, SAID] = None
+    description: Annotated[Prose | None, POLICY, SAID] = None
+    """Who this is, in free text and whatever form the author likes."""
+    personality: Annotated[Prose | None, POLICY, SAID] = None
+
+
+class Catchphrase(SheetPart):
+    text: Annotated[Text, POLICY]
+    once_in: Annotated[WholeNumber, Field(ge=1, le=100), POLICY]
+    """At most one reply in this many has it."""
+
+
+class VoiceExample(SheetPart):
+    player: Annotated[Text, POLICY]
+    reply: Annotated[Text, POLICY]
+
+
+class CounterExample(SheetPart):
+    """What the character would never say, and why."""
+
+    reply: Annotated[Text, JUDGE]
+    why: Annotated[Text, JUDGE]
+
+
+class Voice(SheetPart):
+    language: Annotated[Language, POLICY] = "en"
+    style: Annotated[Text | None, POLICY, SAID] = None
+    """Register and manner."""
+    dialect: Annotated[Text | None, POLICY] = None
+    sentence_length: Annotated[Text | None, POLICY, SAID] = None
+    markers: Annotated[Words, POLICY, SAID] = ()
+    """Words and turns of phrase that give the speaker away."""
+    catchphrases: Annotated[tuple[Catchphrase, ...], POLICY] = ()
+    forbidden_words: Annotated[Words, POLICY] = ()
+    """Words that the character would never use."""
+    examples: Annotated[tuple[VoiceExample, ...], POLICY, SAID] = ()
+    """To be imitated, not copied."""
+    dialogue: Annotated[Prose | None, POLICY, SAID] = None
+    """Talk that shows the voice, where it is no exchange of a line and a reply."""
+    counter_examples: Annotated[tuple[CounterExample, ...], JUDGE] = ()
+
+
+class Misconception(SheetPart):
+    belief: Annotated[Text, POLICY]
+    """What the character holds to be true."""
+    truth: Annotated[Text, JUDGE]
+
+
+class Knowledge(SheetPart):
+    as_of: Annotated[Text | None, POLICY, SAID] = None
+    """The moment, in the world's own words, after which the character knows nothing."""
+    tech_era: Annotated[Text | None, POLICY, SAID] = None
+    knows: Annotated[Texts, POLICY, SAID] = ()
+    does_not_know: Annotated[Texts, POLICY, SAID] = ()
+    """Subjects on which the character is ignorant, without the answers."""
+    misconceptions: Annotated[tuple[Misconception, ...], POLICY] = ()
+
+
+class SheetSecret(SheetPart):
+    """The character knows its secret, so the policy does too; what counts as giving it away is for the gates."""
+
+    id: Annotated[Name, POLICY]
+    text: Annotated[Text, POLICY]
+    reveal_if: Annotated[Text, POLICY]
+    leak_terms: Annotated[Words, JUDGE]
+    """Any of these in a reply gives the secret away, unless the player said it first."""
+
+
+class Relationship(SheetPart):
+    target: Annotated[Word, POLICY]
+    target_id: Annotated[Name | None, POLICY] = None
+    """The other's sheet, where there is one."""
+    type: Annotated[Text, POLICY]
+    attitude: Annotated[Text, POLICY]
+    trust: Annotated[WholeNumber, Field(ge=-5, le=5), POLICY]
+
+
+class LoreFact(SheetPart):
+    """Something true in the world, in a form that a lorebook can use. `known: false` keeps it from the policy."""
+
+    id: Annotated[Name, POLICY]
+    text: Annotated[Text, POLICY]
+    known: Annotated[bool, POLICY] = True
+    keys: Annotated[Words, POLICY] = ()
+    """Any of these in what was said last calls the fact to mind."""
+    secondary_keys: Annotated[Words, POLICY] = ()
+    logic: Annotated[Literal["and_any", "and_all", "not_any", "not_all"], POLICY] = "and_any"
+    """What secondary keys add to the keys: one of them as well, all of them, none of them, or not all of them."""
+    constant: Annotated[bool, POLICY] = False
+    """Always on the character's mind, whatever was said."""
+    importance: Annotated[WholeNumber, Field(ge=0, le=10), POLICY] = 5
+    valid_from: Annotated[AwareDatetime | None, POLICY] = None
+    valid_to: Annotated[AwareDatetime | None, POLICY] = None
+
+    def holds_at(self, moment: datetime | None) -> bool:
+        """A fact without limits always holds; without a moment only open-ended facts do."""
+        if moment is None:
+            return self.valid_to is None
+        return (self.valid_from is None or self.valid_from <= moment) and (
+            self.valid_to is None or moment < self.valid_to
+        )
+
+
+class Boundaries(SheetPart):
+    forbidden_topics: Annotated[Texts, POLICY] = ()
+    refusal_style: Annotated[Text | None, POLICY, SAID] = None
+    """How the character declines without leaving its role."""
+    content_rating: Annotated[Literal["everyone", "teen", "mature"] | None, POLICY, SAID] = None
+
+
+class Action(SheetPart):
+    name: Annotated[Name, POLICY]
+    """What a game would carry out; written as `[name]`."""
+    meaning: Annotated[Text, POLICY]
+
+
+class Actions(SheetPart):
+    """What the character can have a game do. Without any, brackets in a reply mean nothing."""
+
+    allowed: Annotated[tuple[Action, ...], POLICY] = ()
+    at_most: Annotated[WholeNumber, Field(ge=1, le=5), POLICY] = 1
+    """In one reply."""
+
+
+class Output(SheetPart):
+    max_words: Annotated[WholeNumber, Field(ge=10, le=400), POLICY] = 120
+    narration: Annotated[Literal["none", "short_actions"], POLICY] = "short_actions"
+    """Whether the character's own actions may stand between asterisks."""
+    speak_only_as_self: Annotated[bool, POLICY] = True
+
+
+class Scenario(SheetPart):
+    location: Annotated[Text | None, POLICY, SAID] = None
+    situation: Annotated[Prose | None, POLICY, SAID] = None
+    player: Annotated[Text | None, POLICY, SAID] = None
+    """Who the player is to this character when nothing else is said."""
+    greeting: Annotated[Prose | None, POLICY, SAID] = None
+    """What the character has just said where a scene has no history."""
+    greetings: Annotated[tuple[Prose, ...], POLICY, SAID] = ()
+    """Others it could have said instead. Kept; no prompt shows them."""
+
+
+class Exemplar(SheetPart):
+    """A very good reply to one line of the player: what a judge under test must prefer to spoilt ones."""
+
+    player: Annotated[Text, JUDGE]
+    reply: Annotated[Text, JUDGE]
+
+
+class SheetProbes(SheetPart):
+    gold_facts: Annotated[Texts, JUDGE, SAID] = ()
+    must_not_mention: Annotated[Words, JUDGE] = ()
+    distractors: Annotated[Texts, JUDGE, SAID] = ()
+    """Fluent replies of another persona, for tests of judges."""
+    exemplars: Annotated[tuple[Exemplar, ...], JUDGE, SAID] = ()
+
+
+class GateOverrides(SheetPart):
+    disabled: Annotated[Words, JUDGE] = ()
+    """Gates that make no sense for this character, by flag; docs/flags.md lists them."""
+
+
+class CharacterSheet(SheetPart):
+    """One NPC, complete."""
+
+    meta: Annotated[Meta, POLICY]
+    identity: Annotated[Identity, POLICY]
+    core: Annotated[Core, POLICY] = Core()
+    voice: Annotated[Voice, POLICY] = Voice()
+    knowledge: Annotated[Knowledge, POLICY] = Knowledge()
+    secrets: Annotated[tuple[SheetSecret, ...], POLICY] = ()
+    relationships: Annotated[tuple[Relationship, ...], POLICY] = ()
+    lore_facts: Annotated[tuple[LoreFact, ...], POLICY] = ()
+    lorebook: Annotated[Lorebook | None, CALLED_UP, SAID] = None
+    """What this character alone can be reminded of, by the rules of lorebooks."""
+    boundaries: Annotated[Boundaries, POLICY] = Boundaries()
+    actions: Annotated[Actions, POLICY] = Actions()
+    output: Annotated[Output, POLICY] = Output()
+    scenario: Annotated[Scenario, POLICY] = Scenario()
+    probes: Annotated[SheetProbes, JUDGE] = SheetProbes()
+    gates: Annotated[GateOverrides, JUDGE] = GateOverrides()
+
+    @model_validator(mode="after")
+    def _unique(self) -> Self:
+        _require_unique("secrets", (secret.id for secret in self.secrets))
+        _require_unique("lore_facts", (fact.id for fact in self.lore_facts))
+        _require_unique("actions", (action.name for action in self.actions.allowed))
+        try:
+            refuse_unusable(self.lorebook or Lorebook())
+        except InvalidRequest as error:
+            raise ValueError(f"lorebook.{error.field}: {error.detail}") from None
+        return self
+
+    @property
+    def id(self) -> str:
+        return self.meta.id
+
+    @property
+    def digest(self) -> str:
+        """32 hexadecimal digits over every field, judge-only ones included."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _require_unique(where: str, ids: Iterable[str]) -> None:
+    repeated = [name for name, count in Counter(ids).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{where}: the id {repeated[0]!r} occurs more than once")

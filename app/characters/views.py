@@ -1,0 +1,95 @@
+"""What of a sheet each reader sees: the policy, judges, a public listing."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+
+from pydantic import BaseModel, JsonValue
+from pydantic.fields import FieldInfo
+
+from app.characters.schema import CharacterSheet
+from app.domain.values import Frozen
+
+
+class CharacterCard(Frozen):
+    """One line of a listing of characters; nothing judge-only and no secret."""
+
+    id: str
+    name: str
+    genre: str
+    world: str
+    language: str
+    role: str | None
+    stance: str | None
+    """Null where the sheet does not say."""
+    summary: str
+    held_out: bool
+    """Kept out of training: in the test split only."""
+    digest: str
+
+
+def character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCard, ...]:
+    return tuple(
+        CharacterCard(
+            id=sheet.id,
+            name=sheet.identity.name,
+            genre=sheet.meta.genre,
+            world=sheet.meta.world,
+            language=sheet.voice.language,
+            role=sheet.identity.role,
+            stance=sheet.core.stance,
+            summary=sheet.meta.summary,
+            held_out=sheet.meta.held_out,
+            digest=sheet.digest,
+        )
+        for sheet in sheets
+    )
+
+
+def policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[str, JsonValue]:
+    """The fields that the policy's prompt may show, with the lore that the character knows and that holds then."""
+    told = tuple(fact for fact in sheet.lore_facts if fact.known and fact.holds_at(as_of))
+    return _visible(sheet.model_copy(update={"lore_facts": told}))
+
+
+def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
+    """Everything but what only tests of judges use, exemplary replies and another persona's lines, and but what this
+    conversation does not call up."""
+    return sheet.model_dump(
+        mode="json",
+        exclude={
+            "probes": {"exemplars", "distractors"},
+            "gates": True,
+            "meta": {"extensions", "held_out"},
+            "lorebook": True,
+            "scenario": {"greetings"},
+        },
+    )
+
+
+def audience(field: FieldInfo) -> str | None:
+    """`policy`, `judge` or `called_up`; None for a field that was not marked."""
+    extra = field.json_schema_extra
+    marked = extra.get("audience") if isinstance(extra, dict) else None
+    return marked if isinstance(marked, str) else None
+
+
+def _visible(part: BaseModel) -> dict[str, JsonValue]:
+    return {name: _plain(getattr(part, name)) for name in _shown(type(part))}
+
+
+@cache
+def _shown(kind: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(name for name, field in kind.model_fields.items() if audience(field) == "policy")
+
+
+def _plain(value: object) -> JsonValue:
+    if isinstance(value, BaseModel):
+        return _visible(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    raise TypeError(f"a sheet cannot show {type(value).__name__}")

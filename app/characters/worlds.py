@@ -1,0 +1,110 @@
+"""A world as a file: what happened in it, its branches and its lorebooks."""
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Final
+
+from pydantic import Field, ValidationError
+
+from app.characters.loading import Document, parse_document, read_text
+from app.characters.lorebooks.checking import refuse_unusable
+from app.characters.schema import Text
+from app.domain.errors import InvalidRequest
+from app.domain.lorebooks import Lorebook
+from app.domain.values import Frozen, Name
+from app.domain.worlds import Event, EventId, GameTime
+
+MAX_WORLD_BYTES: Final = 8 * 1024 * 1024
+
+Line = Annotated[tuple[Event, ...], Field(max_length=100_000)]
+FieldPath = tuple[int | str, ...]
+
+
+class WorldBranch(Frozen):
+    """The same world once more, from a moment on."""
+
+    world: Name
+    """The branch's own name."""
+    at: GameTime
+    """Up to when it shares its parent's past, that moment included."""
+    events: Line = ()
+    withdrawn: tuple[EventId, ...] = ()
+    """What did not happen in the branch, although it did in its parent's past."""
+    lorebooks: dict[Name, Lorebook] = {}
+
+
+class WorldFile(Frozen):
+    """What a game would tell of a world, in the order in which it would."""
+
+    world: Name
+    about: Text | None = None
+    """For whoever reads the file."""
+    events: Line
+    withdrawn: tuple[EventId, ...] = ()
+    """Told and then taken back: they never happened."""
+    branches: tuple[WorldBranch, ...] = ()
+    lorebooks: dict[Name, Lorebook] = {}
+
+
+def read_world(path: Path) -> WorldFile:
+    """Of a YAML or JSON file. InvalidRequest naming the file, the line and the field; TooLarge."""
+    return parse_world(read_text(path, MAX_WORLD_BYTES), path.name)
+
+
+def parse_world(text: str, name: str) -> WorldFile:
+    """InvalidRequest naming `name`, the line and the field."""
+    document = parse_document(text, name)
+    try:
+        world = WorldFile.model_validate(document.value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        # where one of several kinds is meant, pydantic names each of them as a step
+        at = tuple(step for step in first["loc"] if "[" not in str(step))
+        raise _wrong(name, document, at, first["msg"].removeprefix("Value error, ")) from None
+    for at, message in _doubles(world):
+        raise _wrong(name, document, at, message)
+    for place, books in _lorebooks(world):
+        for called, book in books.items():
+            try:
+                refuse_unusable(book)
+            except InvalidRequest as error:
+                raise _wrong(name, document, (*place, called, *_steps(error.field)), error.detail) from None
+    return world
+
+
+def _lorebooks(world: WorldFile) -> Iterator[tuple[FieldPath, dict[Name, Lorebook]]]:
+    yield ("lorebooks",), world.lorebooks
+    for number, branch in enumerate(world.branches):
+        yield ("branches", number, "lorebooks"), branch.lorebooks
+
+
+def _doubles(world: WorldFile) -> Iterator[tuple[FieldPath, str]]:
+    names = [world.world, *(branch.world for branch in world.branches)]
+    for number in _later(names):
+        yield ("branches", number - 1, "world"), f"the name {names[number]!r} is taken"
+    lines = [((), world.events), *((("branches", n), branch.events) for n, branch in enumerate(world.branches))]
+    for place, events in lines:
+        ids = [event.id for event in events]
+        for number in _later(ids):
+            yield (*place, "events", number, "id"), f"{ids[number]!r} occurs more than once"
+
+
+def _later(names: Iterable[str]) -> Iterator[int]:
+    """The places of names that occurred before."""
+    seen: set[str] = set()
+    for place, name in enumerate(names):
+        if name in seen:
+            yield place
+        seen.add(name)
+
+
+def _steps(field: str | None) -> Iterator[int | str]:
+    """`entries[3].keys[0]` step by step."""
+    for step in (field or "").replace("]", "").replace("[", ".").split("."):
+        yield int(step) if step.isdecimal() else step
+
+
+def _wrong(name: str, document: Document, at: FieldPath, message: str) -> InvalidRequest:
+    field = ".".join(str(step) for step in at)
+    words = " ".join(message.split())[:300]
+    return InvalidRequest(f"{name}, line {document.line_of(at)}: {field}: {words}", field=field)

@@ -1,0 +1,84 @@
+"""Data sets where the operator says they are: a folder, or an id on the hub."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from app.datasets.folder import read_folder
+from app.datasets.hub import read_hub
+from app.datasets.rows import Table
+from app.domain.digests import digest
+from app.domain.errors import EnvironmentUnavailable
+from app.domain.sources import Dataset
+from app.domain.values import Split
+
+RowT = TypeVar("RowT", bound=BaseModel)
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
+
+
+class ConfiguredDatasets:
+    """`locations`: by environment name, a folder with `train.jsonl` and `test.jsonl` or a hub id. A folder wins over a
+    hub id of the same spelling. A blank location is none."""
+
+    def __init__(
+        self,
+        locations: Mapping[str, str],
+        *,
+        folders: Mapping[str, Path | None] | None = None,
+        hub_cache: Path | None = None,
+        probe_seconds: float = 5.0,
+    ) -> None:
+        """`folders`: of what is no data set, by name.
+        `hub_cache`: where prepared hub data sets are kept; None is the library's own place (`HF_HOME`).
+        `probe_seconds`: how long the hub may take to show that it is there."""
+        self._locations = {name: location.strip() for name, location in locations.items() if location.strip()}
+        self._folders = folders or {}
+        self._hub_cache = hub_cache
+        self._probe_seconds = probe_seconds
+
+    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
+        """`row` decides which columns are read; others are ignored, and nulls count as absent. The digest is of all
+        rows in their order, of both splits, and of nothing else."""
+        location = self._locations.get(name)
+        if location is None:
+            return None
+        origin = location.rstrip("/") if _is_hub_id(location) else _folder(location).name
+        splits = {split: _validated(table, row, origin) for split, table in self._tables(location, config).items()}
+        return Dataset(
+            origin=origin,
+            digest=digest({split: [item.model_dump(mode="json") for item in rows] for split, rows in splits.items()}),
+            splits=splits,
+        )
+
+    def folder(self, name: str) -> Path | None:
+        return self._folders.get(name)
+
+    def _tables(self, location: str, config: str | None) -> dict[Split, Table]:
+        if _is_hub_id(location):
+            return read_hub(location, config, self._hub_cache, self._probe_seconds)
+        return read_folder(_folder(location))
+
+
+def _folder(location: str) -> Path:
+    return Path(location).expanduser().absolute()
+
+
+def _is_hub_id(location: str) -> bool:
+    return _HUB_ID.fullmatch(location) is not None and not _folder(location).is_dir()
+
+
+def _validated(table: Table, row: type[RowT], origin: str) -> tuple[RowT, ...]:
+    columns = {field.alias or name for name, field in row.model_fields.items()}
+    read = [{key: value for key, value in item.items() if key in columns and value is not None} for item in table.rows]
+    try:
+        return tuple(TypeAdapter(list[row]).validate_python(read))  # type: ignore[valid-type]
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        number, *field = first["loc"]
+        raise EnvironmentUnavailable(
+            f"{origin}: {table.name}, row {int(number) + 1}, {'.'.join(map(str, field)) or 'whole row'}: {first['msg']}"
+        ) from None

@@ -1,0 +1,53 @@
+"""A folder with one JSON-lines file per split."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NoReturn, get_args
+
+from app.datasets.rows import Table
+from app.domain.errors import EnvironmentUnavailable
+from app.domain.values import Split
+
+
+def read_folder(folder: Path) -> dict[Split, Table]:
+    """Nothing is written into the folder, and nothing is kept of it. EnvironmentUnavailable names file and row."""
+    if not folder.is_dir():
+        raise EnvironmentUnavailable(f"{folder.name}: there is no such folder")
+    tables: dict[Split, Table] = {}
+    for split in get_args(Split):
+        file = folder / f"{split}.jsonl"
+        if not file.is_file():
+            raise EnvironmentUnavailable(f"{folder.name}: {file.name} is missing")
+        tables[split] = Table(file.name, _read(file))
+    return tables
+
+
+def _read(file: Path) -> Sequence[Mapping[str, object]]:
+    """Each value as it is written. A library that reads tables would give all numbers of a column one type, and take
+    texts that look like dates for dates."""
+    rows: list[Mapping[str, object]] = []
+    try:
+        with file.open("rb") as lines:
+            for line in lines:
+                if line.strip():
+                    rows.append(_row(line, f"{file.parent.name}: {file.name}, row {len(rows) + 1}"))
+    except OSError as error:
+        raise EnvironmentUnavailable(f"{file.parent.name}: {file.name}: {error.strerror}") from error
+    if not rows:
+        raise EnvironmentUnavailable(f"{file.parent.name}: {file.name} has no rows")
+    return rows
+
+
+def _row(line: bytes, place: str) -> Mapping[str, object]:
+    try:
+        row = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise EnvironmentUnavailable(f"{place}: not JSON") from error
+    if not isinstance(row, dict):
+        raise EnvironmentUnavailable(f"{place}: not a JSON object")
+    return row
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")

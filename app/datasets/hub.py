@@ -1,0 +1,105 @@
+"""A data set on the hub, from the cache when it was prepared before."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Protocol, get_args
+
+from app.datasets.rows import Table
+from app.domain.errors import EnvironmentUnavailable
+from app.domain.values import Split
+
+
+class _Loaded(Protocol):
+    """What is used of the library's data set of one split."""
+
+    def to_list(self) -> Sequence[Mapping[str, object]]: ...
+
+
+def read_hub(repository: str, config: str | None, cache: Path | None, probe_seconds: float) -> dict[Split, Table]:
+    """Blocking. A prepared copy in the cache is used without asking for a newer one. Without one, a probe comes first,
+    because the library needs about 23 seconds to notice an absent hub."""
+    loaded = _from_cache(repository, config, cache)
+    if loaded is None:
+        _require_reachable(repository, probe_seconds)
+        loaded = _download(repository, config, cache)
+    return {split: _table(loaded, repository, split) for split in get_args(Split)}
+
+
+def _table(loaded: Mapping[str, _Loaded], repository: str, split: Split) -> Table:
+    if split not in loaded:
+        raise EnvironmentUnavailable(f"{repository}: there is no {split} split")
+    rows = loaded[split].to_list()
+    if not rows:
+        raise EnvironmentUnavailable(f"{repository}: the {split} split has no rows")
+    return Table(f"{split} split", rows)
+
+
+def _from_cache(repository: str, config: str | None, cache: Path | None) -> Mapping[str, _Loaded] | None:
+    import datasets  # takes two seconds, so only those who configure a data set wait for it
+    from datasets.packaged_modules.cache.cache import Cache
+
+    datasets.disable_progress_bars()
+    try:
+        prepared = Cache(
+            repo_id=repository,
+            dataset_name=repository.rpartition("/")[2],
+            config_name=config,
+            version="auto",
+            hash="auto",
+            cache_dir=None if cache is None else str(cache),
+        )
+        loaded: Mapping[str, _Loaded] = prepared.as_dataset()
+    except Exception:  # absent, half written or of another version of the library: the hub decides
+        return None
+    return loaded
+
+
+def _download(repository: str, config: str | None, cache: Path | None) -> Mapping[str, _Loaded]:
+    import datasets
+
+    try:
+        loaded: Mapping[str, _Loaded] = datasets.load_dataset(
+            repository, config, cache_dir=None if cache is None else str(cache)
+        )
+    except Exception as error:  # whatever the library raises, the data set could not be read
+        wanted = f"configuration {config} cannot" if config else "it cannot"
+        raise EnvironmentUnavailable(f"{repository}: {wanted} be loaded ({type(error).__name__})") from error
+    return loaded
+
+
+def _require_reachable(repository: str, seconds: float) -> None:
+    """In a thread of its own: a name server that does not answer heeds no time-out."""
+    outcomes: SimpleQueue[Exception | None] = SimpleQueue()
+    Thread(target=_probe, args=(repository, seconds, outcomes), daemon=True, name="hub-probe").start()
+    try:
+        error = outcomes.get(timeout=seconds)
+    except Empty:
+        error = TimeoutError()
+    if error is not None:
+        raise EnvironmentUnavailable(f"{repository}: {_reason(error)}") from error
+
+
+def _probe(repository: str, seconds: float, outcomes: "SimpleQueue[Exception | None]") -> None:
+    import datasets
+    from huggingface_hub import HfApi
+
+    try:
+        HfApi(endpoint=datasets.config.HF_ENDPOINT).dataset_info(repository, timeout=seconds)
+    except Exception as error:
+        outcomes.put(error)
+    else:
+        outcomes.put(None)
+
+
+def _reason(error: Exception) -> str:
+    from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
+
+    if isinstance(error, GatedRepoError):
+        return "access to it has to be granted on the hub first"
+    if isinstance(error, RepositoryNotFoundError):
+        return "there is no such folder here, and no such data set on the hub that may be read"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "it is not in the cache, and the process is told to stay offline"
+    return "it is not in the cache, and the hub cannot be reached"

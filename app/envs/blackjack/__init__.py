@@ -1,0 +1,1 @@
+"""Play a hand of blackjack over several turns."""

@@ -1,0 +1,186 @@
+"""Blackjack: one hand against the dealer, hit by hit.
+
+    prompt   … Your cards: 9♠ 4♥. The dealer shows: 6♦. … <answer>hit</answer> … or <answer>stand</answer>
+    reply    <think>A six: the dealer is likely to bust.</think> <answer>stand</answer>
+    reward   1.0 for a hand that is won, 0.5 for a draw, 0 for one that is lost; a reply without a move loses it
+
+The deck lies ready and a group shares it, so completions of a group differ by what they did and by nothing else. What
+one hand brings is mostly luck: on average, always standing earns 0.42, basic strategy 0.49, always hitting nothing. The
+criterion `strategy` (weight 0) is the share of moves that basic strategy would make.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import BaseModel
+
+from app.domain.errors import InvalidRequest
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Message, Task, Turn
+from app.domain.values import Split
+from app.ports import Environment, Tools
+from app.toolkit.answers.committed import committed
+from app.toolkit.replay import forged, replayed, turn_after
+from app.toolkit.seeded import Draws, drawn_apart
+from app.toolkit.templates import Phrasings
+
+_PHRASINGS = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+RANKS = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A")
+DECK = tuple(rank + suit for suit in "♠♥♦♣" for rank in RANKS)
+USED = 22
+"""Cards that a hand can take at most: eleven of the player's, and the dealer's."""
+MOST_MOVES = 10
+TEST_SIZE = 1_000
+
+
+@dataclass(frozen=True)
+class Hand:
+    """`cards`: two of the player's, two of the dealer's of which the first is shown, then those to draw."""
+
+    cards: tuple[str, ...]
+    hits: int = 0
+    moves: int = 0
+    by_strategy: int = 0
+    ended: str = ""
+    """`stand`, `bust` or `forfeit`."""
+    observed: tuple[Message, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        return bool(self.ended)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        return self.cards[:2] + self.cards[4 : 4 + self.hits]
+
+
+class Blackjack(Environment):
+    name: ClassVar[str] = "blackjack"
+    version: ClassVar[str] = "1"
+    multi_turn: ClassVar[bool] = True
+    chance: ClassVar[float] = 0.41
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {"prompts": _PHRASINGS.digest}
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        return TEST_SIZE if split == "test" else None
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        seed = f"blackjack {index}"
+        cards = drawn_apart(seed, split == "test", lambda draws: draws.some(DECK, USED), str)
+        said = _PHRASINGS.say(Draws(f"{seed} {split}"), hand=" ".join(cards[:2]), shown=cards[2])
+        return Task(
+            messages=(Message(role="user", content=f"Hand {2 * index + (split == 'test')}. {said}"),),
+            max_turns=MOST_MOVES,
+            reference=list(cards),
+        )
+
+    def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
+        return turn_after(_played(task, messages), messages)
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        return [_score(task, completion) for completion in group]
+
+    def gold(self, task: Task) -> Completion | None:
+        """The first way to win, if there is one: whoever knows the deck."""
+        messages: tuple[Message, ...] = ()
+        while True:
+            standing = (*messages, _says("stand"))
+            if _earned(_played(task, standing)) == 1.0:
+                return Completion(messages=standing)
+            hand = _played(task, (*messages, _says("hit")))
+            if hand.done:
+                return None
+            messages = (*messages, _says("hit"), *hand.observed)
+
+    def equivalent(self, one: Task, other: Task) -> bool:
+        gold = self.gold(other)
+        return gold is not None and _score(one, gold).reward == 1.0
+
+
+def _says(move: str) -> Message:
+    return Message(role="assistant", content=f"<answer>{move}</answer>")
+
+
+def _played(task: Task, messages: Sequence[Message]) -> Hand:
+    cards = task.reference if isinstance(task.reference, list) else []
+    return replayed(Hand(tuple(map(str, cards))), _moved, messages)
+
+
+def _moved(hand: Hand, message: Message) -> Hand:
+    move = (committed(message.content or "").text or "").casefold()
+    as_advised = hand.by_strategy + (move == _advised(hand))
+    moves = hand.moves + 1
+    if move == "stand":
+        return Hand(hand.cards, hand.hits, moves, as_advised, "stand")
+    if move != "hit":
+        return Hand(hand.cards, hand.hits, moves, as_advised, "forfeit")
+    drawn = Hand(hand.cards, hand.hits + 1, moves, as_advised)
+    total = _total(drawn.own)
+    if total > 21 or moves == MOST_MOVES:
+        return Hand(hand.cards, drawn.hits, moves, as_advised, "bust" if total > 21 else "stand")
+    told = (
+        f"You draw {drawn.own[-1]}. Your cards: {' '.join(drawn.own)}. The dealer shows: {hand.cards[2]}. Hit or stand?"
+    )
+    return Hand(hand.cards, drawn.hits, moves, as_advised, observed=(Message(role="user", content=told),))
+
+
+def _value(card: str) -> int:
+    rank = card[:-1]
+    return 11 if rank == "A" else 10 if rank in "JQK" else int(rank)
+
+
+def _total(cards: Sequence[str]) -> int:
+    total, aces = sum(map(_value, cards)), sum(card[0] == "A" for card in cards)
+    while total > 21 and aces:
+        total, aces = total - 10, aces - 1
+    return total
+
+
+def _advised(hand: Hand) -> str:
+    """Basic strategy without doubling and splitting, for a dealer who stands on every 17 (Baldwin et al. 1956)."""
+    total, shown = _total(hand.own), _value(hand.cards[2])
+    soft = sum(map(_value, hand.own)) == total and any(card[0] == "A" for card in hand.own)
+    if soft:
+        enough = 19 if shown in (9, 10) else 18
+    elif 4 <= shown <= 6:
+        enough = 12
+    else:
+        enough = 13 if shown in (2, 3) else 17
+    return "stand" if total >= enough else "hit"
+
+
+def _earned(hand: Hand) -> float:
+    if hand.ended != "stand":
+        return 0.0
+    dealer = list(hand.cards[2:4])
+    left = list(hand.cards[4 + hand.hits :])
+    while _total(dealer) < 17:
+        dealer.append(left.pop(0))
+    own, theirs = _total(hand.own), _total(dealer)
+    return 1.0 if theirs > 21 or own > theirs else 0.5 if own == theirs else 0.0
+
+
+def _score(task: Task, completion: Completion) -> Score:
+    said = completion.messages or (Message(role="assistant", content=completion.answer),)
+    try:
+        hand = _played(task, said)
+    except InvalidRequest as error:
+        return forged(error)
+    reward = _earned(hand)
+    strategy = hand.by_strategy / hand.moves if hand.moves else 0.0
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=reward,
+        criteria=(
+            Criterion(name="outcome", value=reward, weight=1.0),
+            Criterion(name="strategy", value=strategy, weight=0.0, note="moves that basic strategy would make"),
+        ),
+        rationale=f"{hand.ended or 'stopped early'} at {_total(hand.own)} after {hand.hits} cards drawn",
+    )

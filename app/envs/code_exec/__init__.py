@@ -1,0 +1,1 @@
+"""Write a function that passes hidden tests."""

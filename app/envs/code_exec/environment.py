@@ -1,0 +1,148 @@
+"""Write a function in Python that does what is asked: it is run on inputs that nobody was shown.
+
+    prompt   Keep every 3rd item of a list, beginning with the 2nd … def keep_every(items: list[int]) -> list[int] …
+    reply    <think>A slice does it.</think> ```python
+             def keep_every(items: list[int]) -> list[int]:
+                 return items[1::3]
+             ```
+    reward   1.0   every hidden test gives exactly what the reference gives
+
+The program runs in a process of its own, kept apart from everything else, and is told arguments alone; what it returns
+is compared here, strictly: `True` and `1.0` are not 1. Not paid: most of the tests, the examples written into the
+program, code that is shown without a fence, two programs that differ, anything that takes longer than it may. The share
+of tests that pass is a criterion of weight 0.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+from pydantic import JsonValue
+
+from app.domain.digests import canonical_json
+from app.domain.errors import ScoringFailed
+from app.domain.programs import Ending, Execution, Program, ProgramLimits
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Task
+from app.envs.code_exec.tasks.exercises import Case, Exercise, examples, hidden_tests, passed
+from app.envs.code_exec.tasks.registry import DIGEST, FAMILIES
+from app.ports import Tools
+from app.toolkit.answers.code import committed_code
+from app.toolkit.answers.committed import Committed, without_answer
+from app.toolkit.procedural import LEVELS, Generated, Level, Levelled
+from app.toolkit.seeded import Draws, held_out
+from app.toolkit.templates import Phrasings
+
+LIMITS: Final = ProgramLimits()
+_BY_LEVEL: Final = {level: [family for family in FAMILIES.values() if family.spec.level == level] for level in LEVELS}
+_ENDED: Final[Mapping[Ending, str]] = {
+    "no_function": "it defines no such function, or cannot be read",
+    "seconds": f"it takes longer than {LIMITS.seconds:g} seconds",
+    "cpu_seconds": f"it takes more than {LIMITS.cpu_seconds:g} seconds of processor time",
+    "memory_mb": f"it takes more than {LIMITS.memory_mb} MB of memory",
+    "output_bytes": f"it returns more than {LIMITS.output_bytes // 1024} kB",
+    "died": "its process ended before the tests did",
+}
+
+
+class CodeExec(Generated[Exercise, Levelled]):
+    name: ClassVar[str] = "code_exec"
+    version: ClassVar[str] = "1"
+    runs_programs: ClassVar[bool] = True
+    chance: ClassVar[float] = 0.005
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+    data: ClassVar[Mapping[str, str]] = {"families": DIGEST}
+
+    def make(self, draws: Draws, level: Level, params: Levelled) -> Exercise:
+        family = draws.one(_BY_LEVEL[level])
+        return Exercise(family=family.name, chosen=family.choose(draws), seed=draws.below(2**32))
+
+    def key(self, made: Exercise) -> str:
+        """About a tenth of the families are for testing as a whole; of the others, a tenth of what their parameters
+        may be. The seed plays no part: the same function is asked for in one split alone."""
+        whole = f"family {made.family}"
+        return whole if held_out(whole) else f"{made.family} {canonical_json(made.chosen)}"
+
+    def equivalent(self, one: Task, other: Task) -> bool:
+        first, second = self.made(one), self.made(other)
+        return (first.family, first.chosen) == (second.family, second.chosen)
+
+    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+        return {
+            "name": made.family,
+            "statement": made.of.statement(made.chosen),
+            "signature": made.of.signature,
+            "examples": "\n".join(_call(made, case) for case in examples(made)),
+            "cpu_seconds": f"{LIMITS.cpu_seconds:g}",
+            "memory_mb": LIMITS.memory_mb,
+        }
+
+    def metadata(self, made: Exercise) -> dict[str, JsonValue]:
+        return {"function": made.family}
+
+    def solution(self, made: Exercise) -> str:
+        return made.of.solution(made.chosen)
+
+    def gold(self, task: Task) -> Completion | None:
+        return Completion(text=f"```python\n{self.solution(self.made(task))}\n```")
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        """Programs run at the same time, equal ones once."""
+        made = self.made(task)
+        programs = [committed_code(completion.answer, made.family) for completion in group]
+        tests = hidden_tests(made)
+        sources = list(dict.fromkeys(program.text for program in programs if program.text is not None))
+        scores = await asyncio.gather(*(_tried(source, made, tests, tools) for source in sources))
+        by_source = dict(zip(sources, scores, strict=True))
+        return [_score(program, by_source) for program in programs]
+
+
+def _score(program: Committed, by_source: Mapping[str, Score]) -> Score:
+    if program.text is not None:
+        return by_source[program.text]
+    return without_answer(program).model_copy(update={"criteria": _criteria(0.0, 0.0)})
+
+
+def _criteria(correct: float, share: float) -> tuple[Criterion, ...]:
+    """The same for every completion, as trainers want them."""
+    return (
+        Criterion(name="correct", value=correct, weight=1.0),
+        Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
+    )
+
+
+async def _tried(source: str, made: Exercise, tests: Sequence[Case], tools: Tools) -> Score:
+    calls = tuple(tuple(test.arguments) for test in tests)
+    try:
+        execution = await tools.programs.run(Program(source=source, function=made.family, calls=calls, limits=LIMITS))
+    except ScoringFailed as error:
+        return Score.after(error)
+    return _graded(execution, tests)
+
+
+def _graded(execution: Execution, tests: Sequence[Case]) -> Score:
+    right = passed(tests, execution.returned)
+    correct = float(execution.ending == "finished" and all(right))
+    return Score(
+        outcome="scored",
+        reward=correct,
+        gate=1.0,
+        absolute=correct,
+        criteria=_criteria(correct, sum(right) / len(tests)),
+        rationale=_why(execution, right),
+    )
+
+
+def _why(execution: Execution, right: Sequence[bool]) -> str:
+    if execution.ending != "finished":
+        return _ENDED[execution.ending]
+    if all(right):
+        return "correct"
+    raised = sum(one.fault == "raised" for one in execution.returned)
+    without = f"; in {raised} of them it raises an exception" if raised else ""
+    return f"{right.count(False)} of {len(right)} hidden tests fail{without}"
+
+
+def _call(made: Exercise, case: Case) -> str:
+    return f"{made.family}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"

@@ -1,0 +1,24 @@
+"""Every family, by its name."""
+
+from collections.abc import Mapping
+
+from app.domain.digests import digest
+from app.envs.code_exec.tasks.families import Family, read_families
+from app.envs.code_exec.tasks.references import (
+    dates,
+    formats,
+    grids,
+    lists,
+    machines,
+    numbers,
+    ordering,
+    searches,
+    strings,
+)
+
+_MODULES = (strings, lists, machines, numbers, dates, grids, formats, machines, ordering, searches)
+
+FAMILIES: Mapping[str, Family] = {family.name: family for module in _MODULES for family in read_families(module)}
+
+DIGEST = digest([[family.spec.model_dump(mode="json"), family.solution({})] for family in FAMILIES.values()])
+"""Of all that tasks and their tests are made from."""

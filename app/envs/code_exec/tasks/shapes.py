@@ -1,0 +1,224 @@
+"""What an argument looks like: shapes such as `{whole: [0, 9]}` or `{list: {whole: [0, 9]}, length: [0, 12]}` in YAML.
+
+All chance comes from draws, so the same seed gives the same arguments everywhere.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, TypeAlias
+
+from pydantic import AfterValidator, Field, JsonValue
+
+from app.domain.values import FiniteJson, Frozen
+from app.toolkit.seeded import Draws
+
+Chosen: TypeAlias = Mapping[str, JsonValue]
+"""A family's parameters by name."""
+
+MOST_REPEATS = 40
+"""How often a list of different items is drawn on when the items keep being the same."""
+
+
+def _upwards(bounds: tuple[int, int]) -> tuple[int, int]:
+    if bounds[0] > bounds[1]:
+        raise ValueError("the first bound is above the second")
+    return bounds
+
+
+Bounds = Annotated[tuple[int, int], AfterValidator(_upwards)]
+"""The least and the most, both of them possible."""
+
+
+class Whole(Frozen):
+    whole: Bounds
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        return _within(self.whole, draws)
+
+
+class Near(Frozen):
+    """A whole number about as large as a parameter."""
+
+    near: str
+    within: int
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        middle = chosen[self.near]
+        if not isinstance(middle, int):
+            raise ValueError(f"{self.near} is no number")
+        return _within((middle - self.within, middle + self.within), draws)
+
+
+class Parameter(Frozen):
+    """What a parameter is, or one item of it where it is a list."""
+
+    parameter: str
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        value = chosen[self.parameter]
+        return draws.one(value) if isinstance(value, list) else value
+
+
+class OneOf(Frozen):
+    one_of: Annotated[tuple[FiniteJson, ...], Field(min_length=1)]
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        return draws.one(self.one_of)
+
+
+class Numeral(Frozen):
+    """A whole number in digits, with zeros before it up to `width`."""
+
+    numeral: Bounds
+    width: int = 1
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        return str(_within(self.numeral, draws)).zfill(self.width)
+
+
+class Text(Frozen):
+    """Of these characters."""
+
+    text: Annotated[str, Field(min_length=1)]
+    length: Bounds
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        return "".join(draws.one(self.text) for _ in range(_within(self.length, draws)))
+
+
+class Joined(Frozen):
+    """A text of parts, with something between one and the next."""
+
+    joined: "Shape"
+    by: "Shape | str" = ""
+    length: Bounds
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        text = ""
+        for place in range(_within(self.length, draws)):
+            between = self.by if isinstance(self.by, str) else str(self.by.drawn(draws, chosen))
+            text += between * (place > 0) + str(self.joined.drawn(draws, chosen))
+        return text
+
+
+class Parts(Frozen):
+    """A text of these, one after the other."""
+
+    parts: tuple["Shape | str", ...]
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        return "".join(part if isinstance(part, str) else str(part.drawn(draws, chosen)) for part in self.parts)
+
+
+class Items(Frozen):
+    items: "Shape" = Field(alias="list")
+    length: Bounds
+    distinct: bool = False
+    ordered: bool = False
+    """By size; of numbers, texts or lists of them alone."""
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        count = _within(self.length, draws)
+        found: list[JsonValue] = []
+        for _ in range(count + MOST_REPEATS * self.distinct):
+            item = self.items.drawn(draws, chosen)
+            if len(found) < count and not (self.distinct and item in found):
+                found.append(item)
+        return sorted(found, key=_size) if self.ordered else found
+
+
+class Row(Frozen):
+    row: tuple["Shape", ...]
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        return [one.drawn(draws, chosen) for one in self.row]
+
+
+class Span(Frozen):
+    """A start and an end, which is at least as large: `most` larger at most."""
+
+    span: Bounds
+    most: int
+    least: int = 0
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        start = _within(self.span, draws)
+        return [start, start + _within((self.least, self.most), draws)]
+
+
+class Grid(Frozen):
+    """Rows of one length."""
+
+    grid: "Shape"
+    rows: Bounds
+    columns: Bounds
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        width = _within(self.columns, draws)
+        rows = _within(self.rows, draws)
+        return [[self.grid.drawn(draws, chosen) for _ in range(width)] for _ in range(rows)]
+
+
+class Lines(Frozen):
+    """Texts of one length."""
+
+    lines: Annotated[str, Field(min_length=1)]
+    rows: Bounds
+    columns: Bounds
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        width = _within(self.columns, draws)
+        return ["".join(draws.one(self.lines) for _ in range(width)) for _ in range(_within(self.rows, draws))]
+
+
+class Table(Frozen):
+    """An object: names and what they stand for."""
+
+    names: "Shape"
+    to: "Shape"
+    length: Bounds
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        count = _within(self.length, draws)
+        return {str(self.names.drawn(draws, chosen)): self.to.drawn(draws, chosen) for _ in range(count)}
+
+
+class Either(Frozen):
+    """One of these, each as often as it stands there."""
+
+    either: Annotated[tuple["Shape", ...], Field(min_length=1)]
+
+    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+        return draws.one(self.either).drawn(draws, chosen)
+
+
+Shape: TypeAlias = (
+    Whole
+    | Near
+    | Parameter
+    | OneOf
+    | Numeral
+    | Text
+    | Joined
+    | Parts
+    | Items
+    | Row
+    | Span
+    | Grid
+    | Lines
+    | Table
+    | Either
+)
+
+for _model in (Joined, Parts, Items, Row, Grid, Table, Either):
+    _model.model_rebuild()
+
+
+def _within(bounds: tuple[int, int], draws: Draws) -> int:
+    least, most = bounds
+    return least + draws.below(most - least + 1)
+
+
+def _size(value: JsonValue) -> tuple[list[int], str]:
+    """By which items are ordered: numbers and rows of numbers by their values, all else as text."""
+    numbers = value if isinstance(value, list) else [value]
+    return [number for number in numbers if isinstance(number, int)], str(value)

@@ -1,0 +1,1 @@
+"""Add days and months to a date."""

@@ -1,0 +1,138 @@
+"""Date arithmetic: follow steps through the calendar and say where they end.
+
+    prompt   Start on 31 October 2030. Go 4 months forward. Go forward to the nearest Monday … Which date is it then?
+    reply    <think>28 February 2031 is a Friday, so Monday is 3 March.</think> <answer>2031-03-03</answer>
+    reward   1.0   the very day, written as YYYY-MM-DD
+
+Leap years, short months and weekends are met on the way; the more steps, the harder. Not paid: a day that is near,
+other ways of writing a date, two dates of which one is right.
+"""
+
+import re
+from calendar import monthrange
+from collections.abc import Callable, Mapping
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from app.domain.digests import digest
+from app.domain.values import Frozen, WholeNumber
+from app.toolkit.package_data import packaged_data
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+Kind = Literal["days", "weeks", "months", "weekday", "nth_weekday", "month_end", "working_days"]
+
+_FOLDER = Path(__file__).parent
+_SAID = packaged_data(_FOLDER / "steps.yaml", TypeAdapter(dict[Kind, str]))
+_RULES = packaged_data(_FOLDER / "rules.yaml", TypeAdapter(dict[Kind, str]))
+_ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_DAY = timedelta(days=1)
+
+MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+NTH = ("first", "second", "third", "fourth")
+FIRST_DAY = date(1960, 1, 1)
+DAYS = 140 * 365
+KINDS: Final[Mapping[Level, tuple[Kind, ...]]] = {
+    "easy": ("days", "weeks"),
+    "medium": ("days", "months", "weekday"),
+    "hard": ("days", "months", "weekday", "nth_weekday", "month_end", "working_days"),
+}
+STEPS: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 4}
+MOST: Final[Mapping[Kind, int]] = {"days": 400, "weeks": 60, "months": 30, "working_days": 60}
+"""The largest count of a kind; the others have none."""
+
+
+class Params(Levelled):
+    """How far a walk goes."""
+
+    steps: Annotated[WholeNumber, Field(ge=1, le=12)] | None = None
+    """Unless it is said, one where it is easy, then two, and four where it is hard."""
+
+
+class Step(Frozen):
+    kind: Kind
+    forward: bool
+    count: int
+    """Of what `kind` names; for `nth_weekday` which of the month, from 1."""
+    weekday: int
+    """From 0 for Monday; for the kinds that have one."""
+
+
+class Walk(Frozen):
+    start: date
+    steps: tuple[Step, ...]
+
+
+class DateArithmetic(Generated[Walk, Params]):
+    name: ClassVar[str] = "date_arithmetic"
+    version: ClassVar[str] = "1"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"steps": digest(_SAID), "rules": digest(_RULES)}
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Walk:
+        kinds = draws.shuffled(KINDS[level])
+        steps = tuple(_step(draws, kinds[place % len(kinds)]) for place in range(params.steps or STEPS[level]))
+        return Walk(start=FIRST_DAY + draws.below(DAYS) * _DAY, steps=steps)
+
+    def slots(self, made: Walk) -> Mapping[str, str | int]:
+        start = f"{made.start.day} {MONTHS[made.start.month - 1]} {made.start.year}"
+        rules = [_RULES[kind] for kind in dict.fromkeys(step.kind for step in made.steps) if kind in _RULES]
+        return {"start": start, "steps": " ".join([*map(_said, made.steps), *rules])}
+
+    def fault(self, answer: str, made: Walk) -> str:
+        if not _ISO.fullmatch(answer):
+            return "it is no date of the form YYYY-MM-DD"
+        return "" if answer == self.solution(made) else "it is another date"
+
+    def solution(self, made: Walk) -> str:
+        day = made.start
+        for step in made.steps:
+            day = _after(day, step)
+        return day.isoformat()
+
+
+def _step(draws: Draws, kind: Kind) -> Step:
+    count = 2 + draws.below(MOST[kind] - 1) if kind in MOST else 1 + draws.below(len(NTH))
+    return Step(kind=kind, forward=draws.chance(60), count=count, weekday=draws.below(7))
+
+
+def _said(step: Step) -> str:
+    values = {"count": step.count, "weekday": WEEKDAYS[step.weekday], "nth": NTH[(step.count - 1) % len(NTH)]}
+    return _SAID[step.kind].format_map({**values, "way": "forward" if step.forward else "back"})
+
+
+def _after(day: date, step: Step) -> date:
+    way = 1 if step.forward else -1
+    match step.kind:
+        case "days" | "weeks":
+            return day + way * step.count * (7 if step.kind == "weeks" else 1) * _DAY
+        case "months":
+            year, month = divmod(day.year * 12 + day.month - 1 + way * step.count, 12)
+            return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
+        case "weekday":
+            return _next(day, way, lambda one: one.weekday() == step.weekday)
+        case "nth_weekday":
+            first = day.replace(day=1)
+            return first + ((step.weekday - first.weekday()) % 7 + 7 * (step.count - 1)) * _DAY
+        case "month_end":
+            return day.replace(day=monthrange(day.year, day.month)[1])
+        case "working_days":
+            for _ in range(step.count):
+                day = _next(day, way, lambda one: one.weekday() < 5)
+            return day
+
+
+def _next(day: date, way: int, wanted: Callable[[date], bool]) -> date:
+    """The nearest in that direction, other than `day`."""
+    day += way * _DAY
+    while not wanted(day):
+        day += way * _DAY
+    return day

@@ -1,0 +1,1 @@
+"""Reach a number with arithmetic over given numbers."""

@@ -1,0 +1,130 @@
+"""Countdown: an expression that makes a target from given numbers, each used exactly once.
+
+    prompt   Numbers: 4, 1, 9, 4     Target: 56     … between <answer> and </answer>.
+    reply    <think>56 is 4 * 14, and 9 + 4 + 1 is 14.</think> <answer>(9 + 4 + 1) * 4</answer>
+    reward   1.0   the expression has the target as its value, and every number once
+
+The expression is read by a parser of our own and worked out in exact fractions; nothing is evaluated. Not paid: numbers
+that were not given, joined digits, powers, an equation, a target that is only met after rounding.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field, JsonValue
+
+from app.domain.values import Frozen, WholeNumber
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+_TOKEN = re.compile(r"\s*(?:([0-9]{1,6})|([-+*/()×÷·−]))")
+_PLAIN = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-"})
+_OPERATIONS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
+    "+": Fraction.__add__,
+    "-": Fraction.__sub__,
+    "*": Fraction.__mul__,
+    "/": Fraction.__truediv__,
+}
+MOST_TOKENS = 60
+LARGE = (25, 50, 75, 100)
+_NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"easy": (3,), "medium": (4,), "hard": (5, 6)}
+
+
+class Params(Levelled):
+    numbers: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
+    """How many numbers there are. Unless it is said, three where it is easy, four, and five or six where it is hard."""
+    highest: Annotated[WholeNumber, Field(ge=20, le=9999)] = 200
+    """The largest target."""
+
+
+class Puzzle(Frozen):
+    numbers: tuple[int, ...]
+    target: int
+    solution: str
+
+
+class Countdown(Generated[Puzzle, Params]):
+    name: ClassVar[str] = "countdown"
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Puzzle:
+        return _puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest)
+
+    def key(self, made: Puzzle) -> str:
+        return f"{sorted(made.numbers)} {made.target}"
+
+    def slots(self, made: Puzzle) -> Mapping[str, str | int]:
+        return {"numbers": ", ".join(map(str, made.numbers)), "target": made.target}
+
+    def metadata(self, made: Puzzle) -> dict[str, JsonValue]:
+        return {"numbers": len(made.numbers)}
+
+    def fault(self, answer: str, made: Puzzle) -> str:
+        try:
+            tokens = _tokens(answer)
+            used = sorted(int(token) for token in tokens if token.isdecimal())
+            value = _value(tokens)
+        except (ValueError, ZeroDivisionError) as error:
+            return str(error) if isinstance(error, ValueError) else "it divides by zero"
+        if used != sorted(made.numbers):
+            return "it does not use every number exactly once"
+        return "" if value == made.target else f"its value is {value}, which is not the target"
+
+    def solution(self, made: Puzzle) -> str:
+        return made.solution
+
+
+def _puzzle(draws: Draws, count: int, highest: int) -> Puzzle:
+    """Built from its solution: two numbers at a time are joined until one is left."""
+    while True:
+        numbers = [draws.one(LARGE) if draws.chance(20) else 1 + draws.below(12) for _ in range(count)]
+        left = [(Fraction(number), str(number)) for number in draws.shuffled(numbers)]
+        while len(left) > 1:
+            (first, said), (second, says) = left.pop(draws.below(len(left))), left.pop(draws.below(len(left)))
+            sign = draws.one([sign for sign in "+-*/" if sign != "/" or (second and not (first / second) % 1)])
+            left.append((_OPERATIONS[sign](first, second), f"({said} {sign} {says})"))
+        value, solution = left[0]
+        if value.denominator == 1 and 10 <= value <= highest and int(value) not in numbers:
+            return Puzzle(numbers=tuple(numbers), target=int(value), solution=solution)
+
+
+def _tokens(answer: str) -> list[str]:
+    text, place, tokens = answer.strip().translate(_PLAIN), 0, list[str]()
+    while place < len(text):
+        token = _TOKEN.match(text, place)
+        if token is None or len(tokens) == MOST_TOKENS:
+            raise ValueError("it is no expression of numbers, + - * / and brackets")
+        tokens.append(token[1] or token[2])
+        place = token.end()
+    return tokens
+
+
+def _value(tokens: Sequence[str]) -> Fraction:
+    """By precedence climbing; ValueError for what is no expression."""
+    left = [*tokens, ""]
+
+    def term(binding: int) -> Fraction:
+        first = left.pop(0)
+        if first == "(":
+            value = term(0)
+            if left.pop(0) != ")":
+                raise ValueError("its brackets do not match")
+        elif first == "-":
+            value = -term(2)
+        elif first.isdecimal():
+            value = Fraction(int(first))
+        else:
+            raise ValueError("it is no complete expression")
+        while left and (strength := {"+": 1, "-": 1, "*": 2, "/": 2}.get(left[0], 0)) > binding:
+            value = _OPERATIONS[left.pop(0)](value, term(strength))
+        return value
+
+    value = term(0)
+    if left != [""]:
+        raise ValueError("it goes on after the expression")
+    return value

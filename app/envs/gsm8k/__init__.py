@@ -1,0 +1,1 @@
+"""Grade-school word problems with one number as the answer."""

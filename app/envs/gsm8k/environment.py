@@ -1,0 +1,120 @@
+"""Grade-school mathematics: a word problem, reasoning in the open, one committed number.
+
+    prompt   system: Solve the problem. … finish with a line of the form `#### <answer>` …
+             user:   Luca bakes 12 trays of buns, with 16 on every tray. By noon 10 of them have been sold. …
+    reply    <think>12 * 16 is 192</think> 192 buns less 10 leave 182; in boxes of 7 that makes 26 boxes.
+             #### 26
+    reward   1.0     "read 26 from the #### line; correct"
+
+Also paid: `\\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or 27`, `\\boxed{26} \\boxed{27}`, a reply
+that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers.numbers` has the whole
+rule; values are compared exactly, and nothing of a reply is ever evaluated.
+
+With a data set configured the tasks are its rows. Without one they are generated `arithmetic_word` problems, which are
+not GSM8K and say so in their metadata.
+"""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+from app.domain.digests import digest_of_model
+from app.domain.scores import Score
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import Split
+from app.envs.gsm8k.word_problems import TEST_SIZE, WordProblems
+from app.ports import Datasets, Environment, Tools
+from app.toolkit.answers.numbers import grade_number, read_number
+
+STORIES = Path(__file__).with_name("stories.yaml")
+GENERATED = "arithmetic_word"
+
+INSTRUCTION = (
+    "Solve the problem. Reason step by step, then finish with a line of the form `#### <answer>`, "
+    "where <answer> is a single number and nothing else."
+)
+
+
+class Row(BaseModel):
+    """One row of GSM8K: a solution in prose whose last line is `#### <gold>`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    question: Annotated[str, Field(min_length=1)]
+    answer: str
+
+    @field_validator("answer")
+    @classmethod
+    def _commits(cls, answer: str) -> str:
+        if read_number(answer).value is None:
+            raise ValueError("the solution does not end in `#### <number>`")
+        return answer
+
+
+class Gsm8k(Environment):
+    name: ClassVar[str] = "gsm8k"
+    version: ClassVar[str] = "1"
+    chance: ClassVar[float] = 0.01
+
+    def __init__(self, source: Dataset[Row] | WordProblems) -> None:
+        self._source = source
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        configured = datasets.rows(cls.name, Row, config="main")
+        if configured is not None:
+            return cls(configured)
+        problems = WordProblems.read(STORIES)
+        problems.problem("test", 0)  # makes the test split now, while blocking is allowed
+        return cls(problems)
+
+    @property
+    def origin(self) -> str:
+        return f"generated ({GENERATED})" if isinstance(self._source, WordProblems) else self._source.origin
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        if isinstance(self._source, WordProblems):
+            return {"stories": digest_of_model(self._source.book)}
+        return {"dataset": self._source.digest}
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        if isinstance(self._source, WordProblems):
+            return TEST_SIZE if split == "test" else None
+        return len(self._source.splits[split])
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        question, solution = self._problem(split, index)
+        generated = isinstance(self._source, WordProblems)
+        return Task(
+            messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=question)),
+            metadata={"source": GENERATED if generated else self.origin, "split": split, "index": index},
+            reference=str(read_number(solution).value),
+        )
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        gold = _gold(task)
+        return [grade_number(completion.answer, gold) for completion in group]
+
+    def gold(self, task: Task) -> Completion:
+        split: Split = "test" if task.metadata["split"] == "test" else "train"
+        return Completion(text=self._problem(split, int(str(task.metadata["index"])))[1])
+
+    def equivalent(self, one: Task, other: Task) -> bool:
+        return _gold(one) == _gold(other)
+
+    def _problem(self, split: Split, index: int) -> tuple[str, str]:
+        """Question and worked solution."""
+        if isinstance(self._source, WordProblems):
+            problem = self._source.problem(split, index)
+            return problem.question, problem.solution
+        row = self._source.splits[split][index]
+        return row.question, row.answer
+
+
+def _gold(task: Task) -> Fraction:
+    return Fraction(str(task.reference))

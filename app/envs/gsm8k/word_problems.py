@@ -1,0 +1,156 @@
+"""Arithmetic word problems made from story templates: endless for training, a fixed set apart from them for testing."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from string import Formatter
+from typing import Annotated, Self
+
+import yaml
+from pydantic import Field, model_validator
+
+from app.domain.values import Frozen, Name, Split
+from app.toolkit.seeded import Draws, held_out
+
+TEST_SIZE = 1_000
+TEST_SHARE = 10
+"""One in so many sets of numbers of a story is for testing only."""
+
+MOST_DRAWS = 20_000
+"""Far more than a story needs whose numbers come out even now and then."""
+
+_OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
+
+Formula = Annotated[str, Field(pattern=r"^\w+ = \w+((?: [-+] \w+)+|(?: [*/] \w+)+)$")]
+"""Worked from left to right; sums and products are never mixed, so that there is one reading."""
+
+Range = Annotated[tuple[int, ...], Field(min_length=2, max_length=3)]
+"""Lowest, highest, and the step between."""
+
+
+class Step(Frozen):
+    """One line of the worked solution: what is found, and the formula that finds it."""
+
+    says: str
+    does: Formula
+
+
+class Story(Frozen):
+    name: Name
+    numbers: dict[str, Range]
+    words: dict[str, tuple[str, ...]] = {}
+    given: tuple[Formula, ...] = ()
+    text: str
+    steps: Annotated[tuple[Step, ...], Field(min_length=2)]
+
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        shown = [*"ABC", *self.words, *self.numbers, *(formula.split()[0] for formula in self.given)]
+        found = [step.does.split()[0] for step in self.steps]
+        if len({*shown, *found}) < len(shown) + len(found):
+            raise ValueError(f"{self.name} uses a name twice")
+        if not {name for _, name, _, _ in Formatter().parse(self.text) if name} <= {*shown}:
+            raise ValueError(f"the text of {self.name} shows what is to be found")
+        if found[-1] != "answer":
+            raise ValueError(f"the last step of {self.name} must find the answer")
+        return self
+
+
+class StoryBook(Frozen):
+    names: Annotated[tuple[str, ...], Field(min_length=3)]
+    stories: Annotated[tuple[Story, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class WordProblem:
+    question: str
+    solution: str
+    """Worked out step by step; the last line is `#### <answer>`."""
+    answer: int
+
+
+class WordProblems:
+    """Problem `index` of a split is a pure function of the story book and the index."""
+
+    def __init__(self, book: StoryBook) -> None:
+        self.book = book
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """pydantic.ValidationError when the file is not a story book."""
+        return cls(StoryBook.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))))
+
+    def problem(self, split: Split, index: int) -> WordProblem:
+        """`index` is any non-negative integer for train and below TEST_SIZE for test, whose problems are made on first
+        use. ValueError when the stories do not suffice."""
+        return self._test[index] if split == "test" else self._made("train", index)
+
+    @cached_property
+    def _test(self) -> tuple[WordProblem, ...]:
+        different: dict[str, WordProblem] = {}
+        for index in range(MOST_DRAWS):
+            problem = self._made("test", index)
+            different.setdefault(problem.question, problem)
+            if len(different) == TEST_SIZE:
+                return tuple(different.values())
+        raise ValueError(f"the stories do not make {TEST_SIZE} different problems for testing")
+
+    def _made(self, split: Split, index: int) -> WordProblem:
+        story = self.book.stories[Draws(f"{split} {index}").below(len(self.book.stories))]
+        for attempt in range(MOST_DRAWS):
+            draws = Draws(f"{split} {index} {attempt}")
+            numbers = {name: _drawn(span, draws) for name, span in story.numbers.items()}
+            if _split_of(story, numbers) == split and _solve(story, numbers):
+                return _told(story, numbers, self._cast(story, draws))
+        raise ValueError(f"the numbers of {story.name} never come out even")
+
+    def _cast(self, story: Story, draws: Draws) -> dict[str, str]:
+        names = list(self.book.names)
+        people = {letter: names.pop(draws.below(len(names))) for letter in "ABC"}
+        return people | {word: choices[draws.below(len(choices))] for word, choices in story.words.items()}
+
+
+def _drawn(span: Range, draws: Draws) -> int:
+    values = range(span[0], span[1] + 1, *span[2:])
+    return values[draws.below(len(values))]
+
+
+def _split_of(story: Story, numbers: Mapping[str, int]) -> Split:
+    """Decided by the numbers alone, so that no story is told with the same numbers in both splits."""
+    seed = " ".join([story.name, *(f"{name}={value}" for name, value in numbers.items())])
+    return "test" if held_out(seed, TEST_SHARE) else "train"
+
+
+def _solve(story: Story, numbers: dict[str, int]) -> bool:
+    """Adds what is computed to `numbers`; False when a result is not a positive integer."""
+    for formula in (*story.given, *(step.does for step in story.steps)):
+        name, _, first, *rest = formula.split()
+        value = _operand(first, numbers)
+        for operator, word in zip(rest[::2], rest[1::2], strict=True):
+            operand = _operand(word, numbers)
+            if operator == "/" and value % operand:
+                return False
+            value = _OPERATIONS[operator](value, operand)
+        if value <= 0:
+            return False
+        numbers[name] = value
+    return True
+
+
+def _operand(word: str, numbers: Mapping[str, int]) -> int:
+    return int(word) if word.isdecimal() else numbers[word]
+
+
+def _told(story: Story, numbers: Mapping[str, int], words: Mapping[str, str]) -> WordProblem:
+    figures = {name: f"{value:,}" for name, value in numbers.items()}
+    lines = []
+    for step in story.steps:
+        name, _, expression = step.does.partition(" = ")
+        worked = " ".join(figures.get(part, part) for part in expression.split())
+        lines.append(f"{step.says.format_map(words)}: {worked} = {figures[name]}")
+    return WordProblem(
+        question=story.text.format_map({**words, **figures}),
+        solution="\n".join([*lines, f"#### {numbers['answer']}"]),
+        answer=numbers["answer"],
+    )

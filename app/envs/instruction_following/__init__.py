@@ -1,0 +1,1 @@
+"""Follow constraints that code can verify."""

@@ -1,0 +1,301 @@
+"""What a text should be like, and one written like it: proof that a combination of instructions can be followed.
+
+The texts are put together from parts without much sense. They are never shown to a model.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from app.domain.values import Frozen
+from app.envs.instruction_following.constraints.reading import words_of
+from app.envs.instruction_following.constraints.requests import Request, with_article
+from app.toolkit.package_data import packaged_data
+from app.toolkit.seeded import Draws
+
+_FITTINGS: Final = 120
+"""Sentences that are exchanged, at most, until the number of words is right."""
+_USUAL_LENGTH: Final = 9
+
+
+class _Prose(Frozen):
+    cores: tuple[str, ...]
+    openers: Mapping[str, tuple[str, ...]]
+    tails: tuple[str, ...]
+    about: tuple[str, ...]
+    counted: tuple[str, ...]
+    keywords: tuple[str, ...]
+    forbidden: tuple[str, ...]
+    first_words: tuple[str, ...]
+    last_words: tuple[str, ...]
+    beginnings: tuple[str, ...]
+    endings: tuple[str, ...]
+    emoji: tuple[str, ...]
+    palindromes: tuple[str, ...]
+    acrostics: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+
+PROSE: Final = packaged_data(Path(__file__).with_name("prose.yaml"), TypeAdapter(_Prose))
+_OPENERS: Final = tuple(opener for openers in PROSE.openers.values() for opener in openers)
+
+
+@dataclass
+class Draft:
+    """Wishes that instructions add one after the other."""
+
+    request: Request
+    words: tuple[int, int]
+    """Fewest and most, of the whole text."""
+    sentences: tuple[int, int] = (4, 60)
+    groups: int = 1
+    """Paragraphs, lines, sections …: `separator` stands between them."""
+    separator: str = "\n\n"
+    each: int = 0
+    """Sentences of each group; 0: as it comes."""
+    headings: tuple[str, ...] = ()
+    first_words: dict[int, str] = field(default_factory=dict)
+    """Of groups, by place."""
+    initials: str = ""
+    """Of the sentences, one after the other."""
+    different_starts: bool = False
+    longest_sentence: int = 30
+    rising: bool = False
+    beginning: str = ""
+    ending: str = ""
+    last_word: str = ""
+    said: list[str] = field(default_factory=list)
+    """Clauses that must occur, in this order."""
+    avoided: set[str] = field(default_factory=set)
+    """Letters."""
+    favoured: str = ""
+    """A letter that should occur often."""
+    forbidden: set[str] = field(default_factory=set)
+    longest_word: int = 40
+    marks: dict[str, int] = field(default_factory=dict)
+    """How many sentences end with something else than a full stop."""
+    items: tuple[str, ...] = ()
+    """What a list's lines begin with."""
+    above: list[str] = field(default_factory=list)
+    below: list[str] = field(default_factory=list)
+    wraps: list[Callable[[str], str]] = field(default_factory=list)
+    """Each is done to one word."""
+    finishes: list[Callable[[str], str]] = field(default_factory=list)
+    """Done to the whole text, in this order."""
+
+    def written(self, draws: Draws) -> str:
+        """A text that meets most of it, and sometimes all: whoever asks has to look."""
+        return _Writing(self, draws).text()
+
+    def permits(self, sentence: str) -> bool:
+        """Of words between blanks, in small letters and without marks."""
+        words = sentence.split()
+        return (
+            not (self.avoided & set(sentence))
+            and not self.forbidden.intersection(words)
+            and max(map(len, words)) <= self.longest_word
+            and len(words) <= self.longest_sentence
+        )
+
+
+@dataclass
+class _Place:
+    """A sentence's: what it begins and ends with if that is wished for, and what stands in it now."""
+
+    initial: str = ""
+    opener: str | None = None
+    tail: str = ""
+    fixed: str = ""
+    ways: list[str] = field(default_factory=list)
+    """Of saying the clause that stands here."""
+    now: str = ""
+    bound: bool = False
+    """The clause must stay."""
+
+    @property
+    def length(self) -> int:
+        return len(self.now.split())
+
+
+class _Writing:
+    def __init__(self, draft: Draft, draws: Draws) -> None:
+        self.draft, self.draws = draft, draws
+        self.clauses = [_with_names(core, draft.request) for core in draws.shuffled(PROSE.cores)]
+        if draft.favoured:
+            self.clauses.sort(key=lambda clause: -clause.count(draft.favoured))
+        self.names = (draft.request.thing, draft.request.place)
+        self.places: list[_Place] = []
+        self.starts: list[int] = []
+        self.items: list[str] = []
+
+    def text(self) -> str:
+        self.items = [f"{mark}{self._ended(self._plain_sentence(), '.')}" for mark in self.draft.items]
+        self.places = self._places()
+        self._bind()
+        for place in self.places:
+            if not place.now:
+                self._fill(place)
+        if self.draft.rising:
+            self._rise()
+        else:
+            self._fit()
+        text = self._laid_out()
+        for finish in self.draft.finishes:
+            text = finish(text)
+        return text
+
+    def _places(self) -> list[_Place]:
+        draft = self.draft
+        fewest, most = (draft.groups * draft.each,) * 2 if draft.each else draft.sentences
+        wished = (draft.words[0] + min(draft.words[1], draft.words[0] + 20)) // 2
+        around = sum(len(words_of(line)) for line in (*draft.above, *draft.below, *draft.headings, *self.items))
+        usual = min(_USUAL_LENGTH, max(draft.longest_sentence - 2, 4))
+        count = max(fewest, min(most, max(len(draft.said) + 3, draft.groups, (wished - around) // usual)))
+        self.starts = [count * group // draft.groups for group in range(draft.groups)]
+        places = [_Place(initial=draft.initials[number : number + 1]) for number in range(count)]
+        for group, word in draft.first_words.items():
+            places[self.starts[group]].opener = word
+        places[-1].tail = draft.last_word
+        places[0].fixed = draft.beginning
+        places[-1].fixed = draft.ending or places[-1].fixed
+        return places
+
+    def _bind(self) -> None:
+        """Puts the clauses that must occur somewhere, and two that name what the request is about."""
+        for place in self.places:
+            place.now, place.bound = place.fixed, bool(place.fixed)
+        free = [place for place in self.places if not place.fixed]
+        both = [clause for clause in self.clauses if all(name in clause.split() for name in self.names)]
+        about = [self._taken(both)] if self._usable(both) else [self._taken_naming(name) for name in self.names]
+        chosen = sorted(self.draws.some(range(len(free)), len(self.draft.said)))
+        for number, clause in zip(chosen, self.draft.said, strict=False):
+            self._put(free[number], clause)
+        for clause in about:
+            for place in self.draws.shuffled([place for place in free if not place.bound]):
+                if clause and self._put(place, clause):
+                    break
+
+    def _usable(self, clauses: Sequence[str]) -> bool:
+        return any(self.draft.permits(clause) for clause in clauses)
+
+    def _taken(self, clauses: Sequence[str]) -> str:
+        clause = next((clause for clause in clauses if self.draft.permits(clause)), "")
+        if clause:
+            self.clauses.remove(clause)
+        return clause
+
+    def _taken_naming(self, name: str) -> str:
+        return self._taken([clause for clause in self.clauses if name in clause.split()])
+
+    def _put(self, place: _Place, clause: str) -> bool:
+        ways = list(self._ways(place, clause))
+        if ways:
+            place.ways, place.now, place.bound = ways, self.draws.one(ways), True
+        return bool(ways)
+
+    def _fill(self, place: _Place) -> None:
+        for clause in self.clauses:
+            if ways := list(self._ways(place, clause)):
+                place.ways, place.now = ways, self.draws.one(ways)
+                self.clauses.remove(clause)
+                return
+
+    def _ways(self, place: _Place, clause: str) -> Iterator[str]:
+        """Clause, opener and tail, as the place wants them."""
+        openers: list[str] = ["", *self.draws.some(_OPENERS, 4)]
+        if place.opener is not None:
+            openers = [place.opener]
+        elif place.initial:
+            own = [""] if clause.startswith(place.initial) else []
+            openers = [*own, *PROSE.openers[place.initial]]
+        if self.draft.different_starts and place.opener is None:
+            taken = {other.now.split()[0].casefold() for other in self.places if other.now}
+            openers = [opener for opener in openers if opener and opener.split()[0] not in taken]
+        tails = [place.tail] if place.tail else ["", *self.draws.some(PROSE.tails, 4)]
+        for opener in openers:
+            for tail in tails:
+                said = " ".join(part for part in (opener, clause, tail) if part)
+                if self.draft.permits(said.casefold()):
+                    yield said
+
+    def _plain_sentence(self) -> str:
+        return self._taken(self.clauses)
+
+    def _fit(self) -> None:
+        """Exchanges ways of saying a sentence until the number of words is one that is wished for."""
+        fewest, most = self.draft.words
+        around = self._count() - sum(place.length for place in self.places)
+        for _ in range(_FITTINGS):
+            total = around + sum(place.length for place in self.places)
+            if fewest <= total <= most:
+                return
+            place = self.draws.one(self.places)
+            if not place.bound and self.clauses and self.draws.chance(30):
+                self._exchange(place)
+            wished = place.length + (fewest - total if total < fewest else most - total)
+            if place.ways:
+                place.now = min(place.ways, key=lambda way: abs(len(way.split()) - wished))
+
+    def _exchange(self, place: _Place) -> None:
+        clause = self.draws.one(self.clauses)
+        if ways := list(self._ways(place, clause)):
+            place.ways, place.now = ways, self.draws.one(ways)
+            self.clauses.remove(clause)
+
+    def _rise(self) -> None:
+        """Each sentence one word longer than the one before, as far as there are such."""
+        count = len(self.places)
+        length = max(5, -(-self.draft.words[0] // count) - count // 2 + 1)
+        for place in self.places:
+            clauses = [*self.clauses] if not place.bound else []
+            ways = [*place.ways, *(way for clause in clauses[:25] for way in self._ways(place, clause))]
+            fitting = [way for way in ways if len(way.split()) >= length]
+            if fitting:
+                place.now = min(fitting, key=lambda way: len(way.split()))
+                self.clauses = [clause for clause in self.clauses if clause not in place.now]
+            length = place.length + 1
+
+    def _count(self) -> int:
+        text = self._laid_out()
+        for finish in self.draft.finishes:
+            text = finish(text)
+        return len(words_of(text))
+
+    def _laid_out(self) -> str:
+        sentences = self._sentences()
+        bounds = [*self.starts, len(sentences)]
+        groups = [" ".join(sentences[start:end]) for start, end in pairwise(bounds)]
+        if self.draft.headings:
+            groups = [f"{heading}\n{group}" for heading, group in zip(self.draft.headings, groups, strict=True)]
+        if self.items:
+            first, last = (sentences[:-2], sentences[-2:]) if self.draft.groups == 1 else ([], [])
+            groups = [" ".join(first), "\n".join(self.items), " ".join(last)] if first else [*groups, *self.items]
+        body = self.draft.separator.join(groups)
+        return "\n\n".join([*self.draft.above, body, *self.draft.below])
+
+    def _sentences(self) -> list[str]:
+        said = [place.now for place in self.places]
+        free = [number for number, place in enumerate(self.places) if not place.fixed]
+        for number, wrap in enumerate(self.draft.wraps):
+            at, word = free[number % len(free)], 1 + number // len(free)
+            words = said[at].split()
+            said[at] = " ".join([*words[:word], *map(wrap, words[word : word + 1]), *words[word + 1 :]])
+        ends = [mark for mark, count in self.draft.marks.items() for _ in range(count)]
+        wanted = dict(zip(free, ends, strict=False))
+        return [
+            place.fixed or self._ended(sentence, wanted.get(number, "."))
+            for number, (place, sentence) in enumerate(zip(self.places, said, strict=True))
+        ]
+
+    def _ended(self, sentence: str, mark: str) -> str:
+        return f"{sentence[:1].upper()}{sentence[1:]}{mark}"
+
+
+def _with_names(clause: str, request: Request) -> str:
+    for slot, name in (("{thing}", request.thing), ("{place}", request.place)):
+        clause = f" {clause}".replace(f" a {slot}", f" {with_article(name)}").replace(slot, name).strip()
+    return clause

@@ -1,0 +1,51 @@
+"""What a reply is to be about: requests put together from parts."""
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from app.domain.values import Frozen
+from app.toolkit.package_data import packaged_data
+from app.toolkit.seeded import Draws
+
+LEAST_WORDS: Final = (30, 40, 50, 60)
+
+
+class _Parts(Frozen):
+    forms: tuple[str, ...]
+    readers: tuple[str, ...]
+    things: tuple[str, ...]
+    places: tuple[str, ...]
+
+
+PARTS: Final = packaged_data(Path(__file__).with_name("requests.yaml"), TypeAdapter(_Parts))
+
+
+class Request(Frozen):
+    form: str
+    thing: str
+    place: str
+    """Both nouns must occur in the reply."""
+    reader: str
+    least: int
+    """Words of one's own that the reply must have."""
+
+    @property
+    def said(self) -> str:
+        """A sentence."""
+        return f"{self.form} {with_article(self.thing)} in {with_article(self.place)}{self.reader}."
+
+
+def drawn_request(draws: Draws) -> Request:
+    return Request(
+        form=draws.one(PARTS.forms),
+        thing=draws.one(PARTS.things),
+        place=draws.one(PARTS.places),
+        reader=draws.one(PARTS.readers),
+        least=draws.one(LEAST_WORDS),
+    )
+
+
+def with_article(noun: str) -> str:
+    return f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"

@@ -1,0 +1,106 @@
+"""What every reply must be besides following its instructions: English sentences of its own about what was asked.
+
+Otherwise the empty text would have no comma, and one word said over and over would be of any length.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from app.domain.values import Frozen
+from app.envs.instruction_following.constraints.instruction import counted
+from app.envs.instruction_following.constraints.reading import MOST_CHARACTERS, Reading, read
+from app.envs.instruction_following.constraints.requests import Request
+from app.toolkit.package_data import packaged_data
+
+COPIED_RUN: Final = 5
+"""Words in a row that also stand in the prompt are copied."""
+SHARE_OF_FUNCTION_WORDS: Final = (0.2, 0.8)
+"""Of all words; English prose has about half of them."""
+LEAST_SHARE_OF_DIFFERENT_WORDS: Final = 0.4
+COUNTED_FOR_DIFFERENCE: Final = 150
+"""Words of which that share must be different: the longer a text, the more often its words come again."""
+NEW_WORDS: Final = 5
+"""One in so many of the words asked for must be different ones that the prompt does not have."""
+LONGEST_AVERAGE: Final = 60
+SHORTEST_AVERAGE: Final = 3
+"""Words of a sentence, on average."""
+SAME_SENTENCE: Final = 3
+"""Words; a shorter sentence may be said again."""
+
+FUNCTION_WORDS: Final = frozenset(
+    packaged_data(Path(__file__).with_name("function_words.yaml"), TypeAdapter(tuple[str, ...]))
+)
+WORDS_A_CLASH: Final = 50
+"""Two words that do not follow one another in English may do so once in so many, and once at least."""
+
+
+class _Clash(Frozen):
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+_LISTED: Final = packaged_data(Path(__file__).with_name("clashes.yaml"), TypeAdapter(tuple[_Clash, ...]))
+CLASHES: Final = frozenset((one, other) for listed in _LISTED for one in listed.before for other in listed.after)
+_LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzæœøðþłđıªº")
+
+
+def lacking(reading: Reading, request: Request, prompt: str) -> str:
+    """What keeps the reply from being a text at all, in words of ours; empty when nothing does. `prompt` is all that
+    can be copied from."""
+    if len(reading.text) > MOST_CHARACTERS:
+        return f"it is longer than {MOST_CHARACTERS:,} characters"
+    return next(chain(_too_little(reading, request, read(prompt).bare), _no_prose(reading)), "")
+
+
+def _too_little(reading: Reading, request: Request, prompt: Sequence[str]) -> Iterator[str]:
+    bare, known = reading.bare, set(prompt)
+    own = len(reading.words) - _copied(bare, prompt)
+    if own < request.least:
+        yield f"{counted(max(own, 0), 'word')} of its own where at least {request.least} were asked"
+    missing = {request.thing, request.place}.difference(bare)
+    if missing:
+        yield f"it does not mention {' and '.join(sorted(missing))}"
+    new = len(set(bare).difference(known))
+    if new < request.least // NEW_WORDS:
+        yield f"only {counted(new, 'word')} that the prompt does not have"
+
+
+def _no_prose(reading: Reading) -> Iterator[str]:
+    bare = reading.bare
+    if any(character.isalpha() and character not in _LETTERS for character in reading.folded):
+        yield "it has letters that English does not have"
+    if len(set(bare)) < LEAST_SHARE_OF_DIFFERENT_WORDS * min(len(bare), COUNTED_FOR_DIFFERENCE):
+        yield "it says the same words over and over"
+    holding = sum(word in FUNCTION_WORDS for word in bare)
+    least, most = SHARE_OF_FUNCTION_WORDS
+    if holding < least * len(bare):
+        yield "it is a list of words rather than sentences"
+    if holding > most * len(bare):
+        yield "hardly any of its words mean something"
+    said = [read(sentence).bare for sentence in reading.sentences]
+    if not SHORTEST_AVERAGE <= len(bare) / max(len(said), 1) <= LONGEST_AVERAGE:
+        yield "it is not divided into sentences"
+    clashes = sum(pair in CLASHES for words in said for pair in pairwise(words))
+    if clashes > max(1, len(bare) // WORDS_A_CLASH):
+        yield "its words do not go together"
+    long = [words for words in said if len(words) >= SAME_SENTENCE]
+    if len(set(long)) < len(long):
+        yield "it says a sentence twice"
+
+
+def _copied(bare: Sequence[str], prompt: Sequence[str]) -> int:
+    """Words within runs that the prompt has too."""
+    runs = set(_runs(prompt))
+    covered = bytearray(len(bare))
+    for place, run in enumerate(_runs(bare)):
+        if run in runs:
+            covered[place : place + COPIED_RUN] = b"\x01" * COPIED_RUN
+    return sum(covered)
+
+
+def _runs(words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return (tuple(words[place : place + COPIED_RUN]) for place in range(len(words) - COPIED_RUN + 1))

@@ -1,0 +1,134 @@
+"""Instruction following: a short text that keeps to several rules, each of which a program can check.
+
+    prompt   Write a fairy tale about a kettle in a lighthouse. … at least 40 words … - Write exactly 6 sentences.
+             - Do not use any commas.  - The last word of your reply must be "together".
+    reply    <think>Six sentences, no commas …</think> Once a kettle lived in a lighthouse. …
+    reward   1.0   every rule is kept, and it is a text about what was asked
+
+What stands outside of thinking is the reply, all of it: there are no tags, and nothing is left out before it is
+counted. Not paid: a text that keeps to most rules, that is shorter than was asked, copied from the prompt, a list of
+words, the same over and over, or about something else. Whether it is a good text is for a judge to say.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from app.domain.digests import digest, digest_of_model
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Task
+from app.domain.values import Split, WholeNumber
+from app.envs.instruction_following.constraints.assignments import Assignment, drawn_assignment, faults, proved
+from app.envs.instruction_following.constraints.drafts import PROSE
+from app.envs.instruction_following.constraints.instruction import WORDINGS
+from app.envs.instruction_following.constraints.reading import read
+from app.envs.instruction_following.constraints.requests import PARTS
+from app.envs.instruction_following.constraints.substance import CLASHES, FUNCTION_WORDS, lacking
+from app.ports import Tools
+from app.toolkit.answers.replies import spoken
+from app.toolkit.package_data import packaged_data
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+_FORMS: Final = packaged_data(Path(__file__).with_name("prompts.yaml"), TypeAdapter(tuple[str, ...]))
+_NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
+    "easy": ((1, 0), (2, 0)),
+    "medium": ((2, 1), (3, 0), (3, 1)),
+    "hard": ((3, 2), (4, 1), (4, 2), (5, 1), (5, 2)),
+}
+"""How many instructions, and how many of them of a hard kind."""
+
+
+class Params(Levelled):
+    instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
+    """How many there are, of any kind. Unless it is said, one or two where it is easy, two or three where it is medium,
+    and three to five where it is hard, of kinds to match."""
+
+
+class InstructionFollowing(Generated[Assignment, Params]):
+    name: ClassVar[str] = "instruction_following"
+    version: ClassVar[str] = "1"
+    phrasings: ClassVar[Phrasings] = Phrasings(_FORMS)
+    data: ClassVar[Mapping[str, str]] = {
+        "wordings": digest({kind: list(texts) for kind, texts in WORDINGS.items()}),
+        "requests": digest_of_model(PARTS),
+        "prose": digest_of_model(PROSE),
+        "function_words": digest(sorted(FUNCTION_WORDS)),
+        "clashes": digest(sorted(CLASHES)),
+    }
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Assignment:
+        number, hard = draws.one(_NUMBERS[level])
+        number = params.instructions or number
+        return drawn_assignment(draws, number, min(hard, number))
+
+    def drawn(self, seed: str, split: Split, level: Level, params: Params) -> Assignment:
+        """Again until a text can be written; which split it is for is known before."""
+        attempt, found = 0, None
+        while found is None:
+            made = super().drawn(f"{seed} {attempt}", split, level, params)
+            found = proved(made, Draws(f"{seed} {split} {attempt} gold"), _copied_from(made))
+            attempt += 1
+        return found
+
+    def key(self, made: Assignment) -> str:
+        return made.identity
+
+    def slots(self, made: Assignment) -> Mapping[str, str | int]:
+        request = made.request
+        return {
+            "request": request.said,
+            "thing": request.thing,
+            "place": request.place,
+            "least": request.least,
+            "instructions": "\n".join(f"- {asked}" for asked in made.asked),
+        }
+
+    def metadata(self, made: Assignment) -> dict[str, JsonValue]:
+        return {"instructions": [instruction.kind for instruction in made.instructions]}
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        made = self.made(task)
+        return [_scored(made, completion.answer) for completion in group]
+
+    def solution(self, made: Assignment) -> str:
+        return made.gold
+
+    def gold(self, task: Task) -> Completion:
+        return Completion(text=self.solution(self.made(task)))
+
+
+def _scored(made: Assignment, answer: str) -> Score:
+    said = spoken(answer)
+    if said.unfinished:
+        score = _score(0.0, ["the thinking never ended"])
+        return score.model_copy(update={"flags": ("unfinished_thinking",)})
+    reading = read(said.text)
+    lacks = lacking(reading, made.request, _copied_from(made))
+    if lacks:
+        return _score(0.0, [lacks])
+    broken = faults(reading, made.instructions)
+    return _score(broken.count("") / len(broken), [fault for fault in broken if fault])
+
+
+def _copied_from(made: Assignment) -> str:
+    """What may stand in a prompt of this task, whichever phrasing it has."""
+    return "\n".join([made.request.said, *made.asked, *_FORMS])
+
+
+def _score(share: float, wrong: Sequence[str]) -> Score:
+    reward = 0.0 if wrong else 1.0
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=reward,
+        criteria=(
+            Criterion(name="followed", value=reward, weight=1.0, note="all instructions"),
+            Criterion(name="share", value=share, weight=0.0, note="of the instructions, where it is a text at all"),
+        ),
+        rationale="; ".join(wrong) or "all instructions are followed",
+    )

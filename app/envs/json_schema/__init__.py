@@ -1,0 +1,1 @@
+"""Extract a record that fits a JSON schema."""

@@ -1,0 +1,98 @@
+"""JSON by a schema: enter facts from a text into a record, or mend a record that is broken.
+
+    prompt   Text: A parcel has been handed in … It goes to Mia Berg. It weighs six kg. No, that was wrong: …
+             JSON Schema of the record: {"type": "object", "properties": {"recipient": …}, …}
+    reply    <answer>{"recipient": "Mia Berg", "weight_kg": 7}</answer>
+    reward   1.0   strict JSON, valid by the schema, and the one value that is right
+
+Being valid is worth nothing by itself: the criterion `valid` reports it and has no weight. Not paid: the empty object,
+nulls or invented values for what is not known, facts that the schema has no place for, NaN, a member named
+twice, text around the JSON (a fence is accepted). Numbers are what they are worth, so `3.0` is the integer 3, as JSON
+Schema has it; `true` is no number and `"3"` neither.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from pydantic import JsonValue
+
+from app.domain.digests import canonical_json
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Task
+from app.domain.values import Frozen
+from app.envs.json_schema.tasks.faults import broken
+from app.envs.json_schema.tasks.reading import ANOTHER, fault_of
+from app.envs.json_schema.tasks.records import DIGESTS, record
+from app.ports import Tools
+from app.toolkit.answers.committed import grade_committed
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+Kind = Literal["fill", "repair"]
+_FOLDER = Path(__file__).parent
+_REPAIR = Phrasings.read(_FOLDER / "repair.yaml")
+
+
+class Params(Levelled):
+    """The level is the size of the record and, to fill it in, how much in the text is beside the point or put right
+    later; to repair it, how many faults there are, and how many need the facts that are given."""
+
+    kind: Kind | Literal["both"] = "both"
+    """`fill`: a record from a text. `repair`: a record from a broken one. `both`: half of each."""
+
+
+class Exercise(Frozen):
+    kind: Kind
+    form: dict[str, JsonValue]
+    """The schema."""
+    text: str
+    known: tuple[str, ...] = ()
+    value: dict[str, JsonValue]
+
+
+class JsonSchema(Generated[Exercise, Params]):
+    name: ClassVar[str] = "json_schema"
+    version: ClassVar[str] = "1"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "fill.yaml")
+    data: ClassVar[Mapping[str, str]] = {"repair": _REPAIR.digest, **DIGESTS}
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+        kind = draws.one(("fill", "repair")) if params.kind == "both" else params.kind
+        made = record(draws, level)
+        if kind == "fill":
+            return Exercise(kind="fill", form=made.form, text=made.text, value=made.value)
+        while not fault_of((spoilt := broken(draws, made, level)).text, made.form, made.value):
+            pass
+        return Exercise(kind="repair", form=made.form, text=spoilt.text, known=spoilt.known, value=made.value)
+
+    def key(self, made: Exercise) -> str:
+        return canonical_json(made.value)
+
+    def wording(self, made: Exercise) -> Phrasings:
+        return self.phrasings if made.kind == "fill" else _REPAIR
+
+    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+        known = f"What is known besides: {' '.join(made.known)}" if made.known else "Nothing else is known of it."
+        return {"schema": json.dumps(made.form, ensure_ascii=False), "text": made.text, "known": known}
+
+    def metadata(self, made: Exercise) -> dict[str, JsonValue]:
+        return {"kind": made.kind, "members": len(made.value)}
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        made = self.made(task)
+        return [_scored(grade_committed(each.answer, lambda answer: self.fault(answer, made))) for each in group]
+
+    def fault(self, answer: str, made: Exercise) -> str:
+        return fault_of(answer, made.form, made.value)
+
+    def solution(self, made: Exercise) -> str:
+        return json.dumps(made.value, ensure_ascii=False)
+
+
+def _scored(score: Score) -> Score:
+    """With whether the answer was valid, too, for which there is no reward."""
+    valid = float(score.reward == 1.0 or score.rationale == ANOTHER)
+    return score.model_copy(update={"criteria": (*score.criteria, Criterion(name="valid", value=valid, weight=0.0))})

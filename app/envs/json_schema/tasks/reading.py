@@ -1,0 +1,59 @@
+"""What an answer says as JSON, read strictly, and whether it is the value that was asked for.
+
+Numbers are what they are worth: `3`, `3.0` and `3e0` are the same, and integers by JSON Schema. `true` is no number.
+The order of an object's members says nothing, that of an array's items does. Texts are equal as they stand.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+import jsonschema_rs
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from app.domain.digests import canonical_json
+from app.domain.values import FiniteJson
+from app.toolkit.tool_calls.json_text import Malformed, read_json
+
+Schema = Mapping[str, JsonValue]
+
+INVALID: Final = "it is not valid by the schema"
+ANOTHER: Final = "it is valid by the schema, but another value"
+"""Of all faults, the one of valid answers."""
+
+_FENCE: Final = re.compile(r"```(?:json)?[ \t]*\n([^`]*)```", re.IGNORECASE)
+_BOUNDED: Final = TypeAdapter[JsonValue](FiniteJson)
+
+
+def value_of(answer: str) -> JsonValue:
+    """The one JSON value, in a fence or without. Malformed for what is not exactly that, is nested deeper than 32
+    levels, has a number out of range or beyond 100 digits, names a member twice, or holds half a character."""
+    fenced = _FENCE.fullmatch(answer)
+    value = read_json(fenced[1] if fenced else answer)
+    try:
+        return _BOUNDED.validate_python(value)
+    except ValidationError:
+        raise Malformed("the JSON is nested too deep or holds what is no text") from None
+
+
+def is_valid(value: JsonValue, schema: Schema) -> bool:
+    return _validator(canonical_json(schema)).is_valid(value)
+
+
+def fault_of(answer: str, schema: Schema, value: JsonValue) -> str:
+    """Empty when the answer is `value`; it never says what that is."""
+    try:
+        said = value_of(answer)
+    except Malformed as malformed:
+        return f"it is not strict JSON: {malformed}"
+    if not is_valid(said, schema):
+        return INVALID
+    return "" if is_valid(said, {"const": value}) else ANOTHER
+
+
+@lru_cache(maxsize=1024)
+def _validator(schema: str) -> jsonschema_rs.Validator:
+    """Patterns take linear time: texts are a stranger's."""
+    return jsonschema_rs.validator_for(json.loads(schema), pattern_options=jsonschema_rs.RegexOptions())

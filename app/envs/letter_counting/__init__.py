@@ -1,0 +1,1 @@
+"""Count letters in words."""

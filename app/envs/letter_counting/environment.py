@@ -1,0 +1,109 @@
+"""Letter counting: how often each of several letters occurs in a text.
+
+    prompt   How often does each of these letters occur in the text below: e, r, p? … Upper and lower case count …
+             Every apprentice repainted the attic ladder in broad daylight.
+    reply    <think>Every: e, e, r …</think> <answer>8, 5, 3</answer>
+    reward   1.0   every count is right
+
+Several letters at once, half of them frequent, so that no constant answer is worth giving: of three letters the best
+one is right in about one task of a hundred, of two in one of twenty-five. Texts are sentences of odd parts, or strings
+of letters without sense.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field, TypeAdapter
+
+from app.domain.digests import digest
+from app.domain.values import Frozen, WholeNumber
+from app.toolkit.package_data import packaged_data
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+_FOLDER = Path(__file__).parent
+_PARTS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
+_COUNTS = re.compile(r"[0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*")
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (2, 1), "medium": (3, 1), "hard": (5, 2)}
+"""Letters asked for, and sentences."""
+
+Kind = Literal["sentence", "letters", "both"]
+
+
+class Params(Levelled):
+    letters: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
+    """How many letters are asked for; unless it is said, 2, 3 or 5 by level."""
+    length: Annotated[WholeNumber, Field(ge=1, le=6)] | None = None
+    """Sentences, or lines of about forty letters, in a text; unless it is said, 1, or 2 where it is hard."""
+    kind: Kind = "both"
+    """Sentences, strings of letters that mean nothing, or now one and now the other."""
+
+
+class Question(Frozen):
+    text: str
+    letters: tuple[str, ...]
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(self.text.casefold().count(letter) for letter in self.letters)
+
+
+class LetterCounting(Generated[Question, Params]):
+    name: ClassVar[str] = "letter_counting"
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
+    chance: ClassVar[float] = 0.002
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Question:
+        usual_letters, usual_length = _MEASURES[level]
+        letters, length = params.letters or usual_letters, params.length or usual_length
+        kind = draws.one(("sentence", "letters")) if params.kind == "both" else params.kind
+        return (_lines if kind == "letters" else _sentences)(draws, letters, length)
+
+    def key(self, made: Question) -> str:
+        return made.text
+
+    def slots(self, made: Question) -> Mapping[str, str | int]:
+        return {"text": made.text, "letters": ", ".join(made.letters)}
+
+    def fault(self, answer: str, made: Question) -> str:
+        if not _COUNTS.fullmatch(answer):
+            return "it is no list of whole numbers"
+        given = [int(number) for number in answer.split(",")]
+        if len(given) != len(made.counts):
+            return f"it has {len(given)} numbers for {len(made.counts)} letters"
+        wrong = sum(one != other for one, other in zip(given, made.counts, strict=True))
+        return f"{wrong} of {len(made.counts)} counts are wrong" if wrong else ""
+
+    def solution(self, made: Question) -> str:
+        return ", ".join(map(str, made.counts))
+
+
+def _lines(draws: Draws, count: int, length: int) -> Question:
+    letters = draws.some(ALPHABET, 5 + draws.below(8))
+    lines = ["".join(draws.one(letters) for _ in range(30 + draws.below(20))) for _ in range(length)]
+    return Question(text=" ".join(lines), letters=tuple(draws.some(letters, count)))
+
+
+def _sentences(draws: Draws, count: int, length: int) -> Question:
+    text = " ".join(_sentence(draws) for _ in range(length))
+    common, rare = _by_frequency(text)
+    frequent = draws.some(common, (count + 1) // 2)
+    return Question(text=text, letters=tuple(draws.shuffled(frequent + draws.some(rare, count - len(frequent)))))
+
+
+def _sentence(draws: Draws) -> str:
+    said = " ".join(draws.one(part) for part in _PARTS)
+    return f"{said[0].upper()}{said[1:]}."
+
+
+def _by_frequency(text: str) -> tuple[list[str], list[str]]:
+    """Letters that occur three times or more, and the rest of the alphabet."""
+    folded = text.casefold()
+    common = [letter for letter in ALPHABET if folded.count(letter) >= 3]
+    return common, [letter for letter in ALPHABET if letter not in common]

@@ -1,0 +1,1 @@
+"""Guess a hidden code from feedback."""

@@ -1,0 +1,138 @@
+"""Mastermind: find a hidden code by guesses that are answered with two numbers.
+
+    prompt   … a code of 4 letters, each one of A, B, C, D, E, F … You have 8 guesses to find it.
+    reply    <think>Halves first.</think> <answer>AABB</answer>
+    step     1 exact, 2 misplaced. 7 guesses are left.      … and so on until it is found or none is left
+    reward   1.0 where the first guess is right, 0.125 less for each one more; 0 for a code that was not found
+
+A reply without a guess uses one up. The answers are replayed from the transcript, so any replica can serve any turn,
+and one that was not given makes the transcript forged. A group shares its code.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field
+
+from app.domain.errors import InvalidRequest
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Message, Task, Turn
+from app.domain.values import Frozen, WholeNumber
+from app.ports import Tools
+from app.toolkit.answers.committed import committed
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.replay import forged, replayed, turn_after
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+LETTERS = "ABCDEFGH"
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (3, 5), "medium": (4, 6), "hard": (5, 8)}
+"""Pegs and colours."""
+
+
+class Params(Levelled):
+    pegs: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
+    """Letters of a code; unless it is said, 3, 4 or 5 by level."""
+    colours: Annotated[WholeNumber, Field(ge=5, le=8)] | None = None
+    """Different letters that a code may have; unless it is said, 5, 6 or 8 by level."""
+    guesses: Annotated[WholeNumber, Field(ge=4, le=12)] = 8
+
+
+class Secret(Frozen):
+    code: str
+    colours: int
+    guesses: int
+
+
+@dataclass(frozen=True)
+class Game:
+    """As far as it went."""
+
+    secret: Secret
+    used: int = 0
+    found: bool = False
+    observed: tuple[Message, ...] = ()
+
+    @property
+    def done(self) -> bool:
+        return self.found or self.used == self.secret.guesses
+
+
+class Mastermind(Generated[Secret, Params]):
+    name: ClassVar[str] = "mastermind"
+    version: ClassVar[str] = "2"
+    multi_turn: ClassVar[bool] = True
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+    test_size: ClassVar[int] = 500
+    chance: ClassVar[float] = 0.005
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Secret:
+        pegs, colours = _MEASURES[level]
+        letters = LETTERS[: params.colours or colours]
+        code = "".join(draws.one(letters) for _ in range(params.pegs or pegs))
+        return Secret(code=code, colours=len(letters), guesses=params.guesses)
+
+    def key(self, made: Secret) -> str:
+        return f"{made.colours} {made.code}"
+
+    def slots(self, made: Secret) -> Mapping[str, str | int]:
+        """The form of a guess is shown with letters of no game, so that it tells nothing and is worth nothing."""
+        pegs, colours = len(made.code), ", ".join(LETTERS[: made.colours])
+        return {"pegs": pegs, "colours": colours, "guesses": made.guesses, "form": "UVWXYZ"[:pegs]}
+
+    def turns(self, made: Secret) -> int:
+        return made.guesses
+
+    def solution(self, made: Secret) -> str:
+        return made.code
+
+    def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
+        return turn_after(_played(task, messages), messages)
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        return [_score(task, completion) for completion in group]
+
+
+def _score(task: Task, completion: Completion) -> Score:
+    said = completion.messages or (Message(role="assistant", content=completion.answer),)
+    try:
+        game = _played(task, said)
+    except InvalidRequest as error:
+        return forged(error)
+    reward = 1 - (game.used - 1) / game.secret.guesses if game.found else 0.0
+    found = Criterion(name="found", value=float(game.found), weight=0.0, note="the code was found at all")
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=reward,
+        criteria=(Criterion(name="speed", value=reward, weight=1.0), found),
+        rationale=f"{'found' if game.found else 'not found'} (guesses used: {game.used} of {game.secret.guesses})",
+    )
+
+
+def _played(task: Task, messages: Sequence[Message]) -> Game:
+    return replayed(Game(Secret.model_validate(task.reference)), _guessed, messages)
+
+
+def _guessed(game: Game, message: Message) -> Game:
+    secret, used = game.secret, game.used + 1
+    guess = (committed(message.content or "").text or "").upper()
+    if guess == secret.code:
+        return Game(secret, used, found=True)
+    if used == secret.guesses:
+        return Game(secret, used)
+    valid = len(guess) == len(secret.code) and set(guess) <= set(LETTERS[: secret.colours])
+    told = _answer(guess, secret.code) if valid else f"That is no guess of {len(secret.code)} letters in answer tags."
+    left = secret.guesses - used
+    more = f"{left} guesses are left." if left > 1 else "One guess is left."
+    return Game(secret, used, observed=(Message(role="user", content=f"{told} {more}"),))
+
+
+def _answer(guess: str, code: str) -> str:
+    exact = sum(one == other for one, other in zip(guess, code, strict=True))
+    common = sum((Counter(guess) & Counter(code)).values())
+    return f"{exact} exact, {common - exact} misplaced."

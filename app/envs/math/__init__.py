@@ -1,0 +1,1 @@
+"""Mathematics problems with answers in LaTeX."""

@@ -1,0 +1,147 @@
+"""Math: problems whose exact answers are written in LaTeX, from algebra to calculus.
+
+    prompt   Rationalize the denominator of $\\frac{6}{\\sqrt{3}}$ and simplify. … put the final answer into \\boxed{}.
+    reply    <think>6 / 3 is 2.</think> Multiplying by $\\sqrt3$ leaves $2\\sqrt{3}$: \\boxed{2\\sqrt{3}}
+    reward   1.0   the last box outside the thinking holds an answer that is equal, exact and worked out
+
+Also paid: `\\boxed{\\sqrt{3} \\cdot 2}`, `\\boxed{x = 2\\sqrt3}`. Not paid: the problem itself in the
+box (`\\boxed{\\frac{6}{\\sqrt{3}}}`), `\\boxed{2 \\cdot 3}` for 6, decimals that are only near, boxes that differ, an
+answer outside a box. `app.toolkit.math_answers` has the whole rule; what our own reading leaves open is decided by
+math-verify, in a worker that can be killed.
+
+With a data set configured (MATH, DeepScaleR, AIME and the like) the tasks are its rows, and `level` and `topic` are
+without effect.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final, Literal, Self
+
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter
+
+from app.domain.digests import digest
+from app.domain.errors import ScoringFailed
+from app.domain.scores import Score
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import Frozen, Split
+from app.domain.work import Limits
+from app.envs.math.problems.families import FAMILIES, Topic
+from app.ports import Datasets, Tools
+from app.toolkit.math_answers.checking import Gold, check
+from app.toolkit.math_answers.committing import WHY, committed_box
+from app.toolkit.math_answers.elsewhere import ALL_EQUAL
+from app.toolkit.math_answers.rows import MathRow
+from app.toolkit.package_data import packaged_data
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+_FOLDER = Path(__file__).parent
+_QUESTIONS = packaged_data(_FOLDER / "questions.yaml", TypeAdapter(dict[str, tuple[str, ...]]))
+_ASKING: Final = {name: Phrasings(texts) for name, texts in _QUESTIONS.items()}
+INSTRUCTION = "Solve the problem. Reason step by step, and put the final answer into \\boxed{}."
+LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
+"""For one answer. Algebra on what our reader lets through takes a tenth of a second of processor time."""
+
+
+class Params(Levelled):
+    topic: Topic | Literal["mixed"] = "mixed"
+    """`mixed`: every kind of problem is as frequent as any other. The metadata say which it is."""
+
+
+class Exercise(Frozen):
+    family: str
+    values: dict[str, str]
+    gold: Gold = Field(repr=False)
+
+
+class Math(Generated[Exercise, Params]):
+    name: ClassVar[str] = "math"
+    version: ClassVar[str] = "1"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}
+    chance: ClassVar[float] = 0.01
+
+    def __init__(self, rows: Dataset[MathRow] | None = None) -> None:
+        self._rows = rows
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        return cls(datasets.rows(cls.name, MathRow))
+
+    @property
+    def origin(self) -> str:
+        return super().origin if self._rows is None else self._rows.origin
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return super().digests if self._rows is None else {"dataset": self._rows.digest}
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        return super().size(split, params) if self._rows is None else len(self._rows.splits[split])
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        if self._rows is None:
+            return super().task(split, index, params)
+        row = self._rows.splits[split][index]
+        gold = row.gold
+        return Task(
+            messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
+            metadata={"source": self._rows.origin, **row.labels},
+            reference=Exercise(family="", values={}, gold=gold).model_dump(mode="json"),
+        )
+
+    def label(self, split: Split, index: int, params: BaseModel) -> str | None:
+        if self._rows is None:
+            return super().label(split, index, params)
+        level = self._rows.splits[split][index].labels.get("level")
+        return level if isinstance(level, str) else None
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+        names = [name for name, family in FAMILIES.items() if params.topic in ("mixed", family.topic)]
+        family = draws.one(names)
+        asked = FAMILIES[family].make(draws, level)
+        return Exercise(family=family, values=dict(asked.values), gold=asked.gold)
+
+    def key(self, made: Exercise) -> str:
+        return f"{made.family} {sorted(made.values.items())}"
+
+    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+        return {"question": _ASKING[made.family].say(Draws(self.key(made)), **made.values)}
+
+    def metadata(self, made: Exercise) -> dict[str, JsonValue]:
+        return {"topic": FAMILIES[made.family].topic, "family": made.family}
+
+    def solution(self, made: Exercise) -> str:
+        return made.gold.latex
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        gold = self.made(task).gold
+        return list(await asyncio.gather(*(_scored(completion.answer, gold, tools) for completion in group)))
+
+    def gold(self, task: Task) -> Completion | None:
+        return Completion(text=f"\\boxed{{{self.solution(self.made(task))}}}")
+
+    def equivalent(self, one: Task, other: Task) -> bool:
+        first, second = self.made(one).gold, self.made(other).gold
+        checked = check(second.latex, first)
+        return not checked.fault
+
+
+async def _scored(reply: str, gold: Gold, tools: Tools) -> Score:
+    committed = committed_box(reply)
+    if committed.text is None:
+        score = Score.exact(False, rationale=WHY[committed.flags[-1]])
+        return score.model_copy(update={"flags": committed.flags})
+    checked = check(committed.text, gold)
+    fault = checked.fault
+    if checked.pairs:
+        pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
+        try:
+            equal = await tools.workers.run(ALL_EQUAL, pairs, limits=LIMITS)
+        except ScoringFailed as error:
+            return Score.after(error)
+        fault = "" if equal is True else "it is another answer"
+    return Score.exact(not fault, rationale=fault or "correct")

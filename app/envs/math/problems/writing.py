@@ -1,0 +1,101 @@
+"""LaTeX for exact values: fractions, polynomials, surds."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import Literal
+
+from app.toolkit.math_answers.checking import Gold
+from app.toolkit.math_answers.forms import Form
+from app.toolkit.math_answers.structures import Shape
+
+Level = Literal["easy", "medium", "hard"]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`values` stand in the places of the phrasings of its family."""
+
+    values: Mapping[str, str]
+    gold: Gold
+
+
+def asked(answer: str, form: Form = "value", shape: Shape = "single", **values: str | int) -> Asked:
+    return Asked({name: str(value) for name, value in values.items()}, Gold(latex=answer, shape=shape, form=form))
+
+
+def fraction(value: Fraction | int) -> str:
+    sign = "-" if value < 0 else ""
+    above, below = abs(value.numerator), value.denominator
+    return f"{sign}{above}" if below == 1 else f"{sign}\\frac{{{above}}}{{{below}}}"
+
+
+def times(value: Fraction | int, name: str) -> str:
+    """`value` times what is called `name`: `3x`, `-x`, `\\frac{x}{2}` as `\\frac{1}{2}x`."""
+    if value in (1, -1):
+        return name if value == 1 else f"-{name}"
+    return f"{fraction(value)}{name}"
+
+
+def joined(terms: Sequence[str]) -> str:
+    """A sum of terms that bring their minus signs; 0 where there is none."""
+    said = ""
+    for term in terms:
+        said += f" - {term[1:]}" if said and term.startswith("-") else f" + {term}" if said else term
+    return said or "0"
+
+
+def polynomial(coefficients: Sequence[Fraction | int], name: str = "x") -> str:
+    """The constant comes first in `coefficients` and last in what is written."""
+    terms = []
+    for power in range(len(coefficients) - 1, -1, -1):
+        value = coefficients[power]
+        if value:
+            what = name if power == 1 else f"{name}^{{{power}}}"
+            terms.append(fraction(value) if power == 0 else times(value, what))
+    return joined(terms)
+
+
+def multiplied(one: Sequence[int], other: Sequence[int]) -> list[int]:
+    found = [0] * (len(one) + len(other) - 1)
+    for first, left in enumerate(one):
+        for second, right in enumerate(other):
+            found[first + second] += left * right
+    return found
+
+
+def square_apart(whole: int) -> tuple[int, int]:
+    """What stands before and under the root: of 12, (2, 3)."""
+    for outside in range(isqrt(whole), 1, -1):
+        if whole % outside**2 == 0:
+            return outside, whole // outside**2
+    return 1, whole
+
+
+def surd(factor: Fraction | int, under: int) -> str:
+    """`factor` times the root of `under`, with squares taken out."""
+    outside, inside = square_apart(under)
+    value = Fraction(factor) * outside
+    if inside == 1 or not value:
+        return fraction(value)
+    above, root = value.numerator, f"\\sqrt{{{inside}}}"
+    return times(above, root) if value.denominator == 1 else over(times(above, root), value.denominator)
+
+
+def over(above: str, below: int) -> str:
+    """A fraction with its minus sign before it."""
+    if below == 1:
+        return above
+    sign, bare = ("-", above[1:]) if above.startswith("-") and " " not in above else ("", above)
+    return f"{sign}\\frac{{{bare}}}{{{below}}}"
+
+
+def of_pi(value: Fraction | int) -> str:
+    """`value` times pi."""
+    return fraction(0) if not value else over(times(value.numerator, "\\pi"), value.denominator)
+
+
+def size(level: Level) -> int:
+    """0, 1, 2: the harder, the more."""
+    return ("easy", "medium", "hard").index(level)

@@ -1,0 +1,197 @@
+"""Multiple choice: a question that can be worked out, and one option of several that is right.
+
+    prompt   Lena is taller than Ivo. Rosa is taller than Lena. … Who comes second?   A. Ivo   B. Lena   C. Rosa …
+    reply    <think>Rosa, Lena, Ivo.</think> <answer>B</answer>
+    reward   1.0   that letter
+
+Questions are generated: units, dates, sets, orders and tables. Where the right option stands is even, and so is its
+place among the numbers or dates offered: a constant letter, or always the middle one, is right once in as many tasks as
+there are options. Only one letter counts: a word that begins with it, two letters or the option's text do not.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field, JsonValue, TypeAdapter
+
+from app.domain.digests import digest_of_model
+from app.domain.values import Frozen, WholeNumber
+from app.toolkit.package_data import packaged_data
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+_LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
+LETTERS = "ABCDEF"
+MOST_OPTIONS = len(LETTERS)
+
+
+class Material(Frozen):
+    names: tuple[str, ...]
+    things: tuple[str, ...]
+    places: tuple[str, ...]
+    months: tuple[str, ...]
+    comparisons: tuple[str, ...]
+    units: tuple[tuple[str, str, int], ...]
+    """A small unit, a large one, and how many of the one make the other."""
+
+
+_FOLDER = Path(__file__).parent
+_MATERIAL = packaged_data(_FOLDER / "material.yaml", TypeAdapter(Material))
+
+
+class Size(Frozen):
+    most: int
+    """Of the numbers that are worked with, about."""
+    things: int
+    people: int
+    """Or places: at least as many as there are options."""
+
+
+_SIZES: Final[Mapping[Level, Size]] = {
+    "easy": Size(most=80, things=5, people=3),
+    "medium": Size(most=400, things=9, people=6),
+    "hard": Size(most=9_000, things=14, people=6),
+}
+
+
+class Params(Levelled):
+    options: Annotated[WholeNumber, Field(ge=3, le=6)] = 5
+
+
+@dataclass(frozen=True)
+class Asked:
+    """`options` are all different, the right one first."""
+
+    topic: str
+    text: str
+    options: tuple[str, ...]
+
+
+class Question(Frozen):
+    topic: str
+    text: str
+    options: tuple[str, ...]
+    right: int
+    """Which option is right, counted from 0."""
+
+
+class Mcqa(Generated[Question, Params]):
+    name: ClassVar[str] = "mcqa"
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(_MATERIAL)}
+    stats_label: ClassVar[str | None] = "topic"
+    chance: ClassVar[float] = 0.2
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Question:
+        asked = draws.one(_TOPICS)(draws, params.options, _SIZES[level])
+        options = draws.shuffled(asked.options)
+        right = options.index(asked.options[0])
+        return Question(topic=asked.topic, text=asked.text, options=tuple(options), right=right)
+
+    def key(self, made: Question) -> str:
+        return made.text
+
+    def slots(self, made: Question) -> Mapping[str, str | int]:
+        listed = (f"{letter}. {option}" for letter, option in zip(LETTERS, made.options, strict=False))
+        return {"question": made.text, "options": "\n".join(listed)}
+
+    def metadata(self, made: Question) -> dict[str, JsonValue]:
+        return {"topic": made.topic}
+
+    def fault(self, answer: str, made: Question) -> str:
+        letter = _LETTER.fullmatch(answer)
+        if letter is None:
+            return "it is not one letter"
+        return "" if letter[1].upper() == self.solution(made) else "it is another option"
+
+    def solution(self, made: Question) -> str:
+        return LETTERS[made.right]
+
+
+def _units(draws: Draws, options: int, size: Size) -> Asked:
+    small, large, factor = draws.one(_MATERIAL.units)
+    count = size.most // 40 + draws.below(size.most)
+    return Asked(
+        topic="units",
+        text=f"One {large} has {factor:,} {small}. How many {small} are as much as {count} times a {large}?",
+        options=tuple(f"{(count + slip) * factor:,}" for slip in _slips(draws, options)),
+    )
+
+
+def _dates(draws: Draws, options: int, size: Size) -> Asked:
+    first = date(1950, 1, 1) + timedelta(days=draws.below(36_525))
+    days = size.most // 40 + draws.below(size.most // 2)
+    return Asked(
+        topic="dates",
+        text=f"Which date is {days} days after {_written(first)}?",
+        options=tuple(_written(first + timedelta(days=days + slip)) for slip in _slips(draws, options)),
+    )
+
+
+def _written(day: date) -> str:
+    return f"{day.day} {_MATERIAL.months[day.month - 1]} {day.year}"
+
+
+def _sets(draws: Draws, options: int, size: Size) -> Asked:
+    one, other = set(draws.some(_MATERIAL.things, size.things)), set(draws.some(_MATERIAL.things, size.things))
+    first, second = draws.some(_MATERIAL.names, 2)
+    found = {
+        f"do {first} and {second} both have": one & other,
+        f"does {first} have and {second} not": one - other,
+        f"does exactly one of {first} and {second} have": one ^ other,
+        f"does at least one of {first} and {second} have": one | other,
+    }
+    asked = draws.one(tuple(found))
+    lists = [f"{name} has: {', '.join(sorted(things))}." for name, things in ((first, one), (second, other))]
+    return Asked(
+        topic="sets",
+        text=f"{' '.join(lists)} How many different things {asked}?",
+        options=tuple(str(len(found[asked]) + slip) for slip in _slips(draws, options, least=-len(found[asked]))),
+    )
+
+
+def _orders(draws: Draws, options: int, size: Size) -> Asked:
+    people = draws.some(_MATERIAL.names, max(options, size.people))
+    comparison = draws.one(_MATERIAL.comparisons)
+    said = [f"{one} {comparison} {behind}." for one, behind in pairwise(people)]
+    place = draws.below(len(people))
+    ordinal = ("last", "first", "second", "third", "fourth", "fifth")[(place + 1) % len(people)]
+    right = people.pop(place)
+    return Asked(
+        topic="orders",
+        text=f"{' '.join(draws.shuffled(said))} When all stand in a row so that everybody {comparison} all those "
+        f"behind, who comes {ordinal}?",
+        options=(right, *draws.some(people, options - 1)),
+    )
+
+
+def _tables(draws: Draws, options: int, size: Size) -> Asked:
+    places = draws.some(_MATERIAL.places, max(options, size.people))
+    first, second = draws.some(_MATERIAL.things, 2)
+    stock = {place: (10 + draws.below(90), 10 + draws.below(90)) for place in places}
+    rows = "\n".join(f"{place}: {one} {first}s, {two} {second}s" for place, (one, two) in stock.items())
+    by_sum = sorted(places, key=lambda place: sum(stock[place]))
+    if sum(stock[by_sum[-1]]) == sum(stock[by_sum[-2]]):
+        return _tables(draws, options, size)
+    return Asked(
+        topic="tables",
+        text=f"A shop in each town counts its stock.\n{rows}\nWhere are there most {first}s and {second}s together?",
+        options=(by_sum[-1], *draws.some(by_sum[:-1], options - 1)),
+    )
+
+
+_TOPICS: Final[Sequence[Callable[[Draws, int, Size], Asked]]] = (_units, _dates, _sets, _orders, _tables)
+
+
+def _slips(draws: Draws, options: int, least: int = -MOST_OPTIONS) -> tuple[int, ...]:
+    """How far each option is from the right one, which comes first: neighbours, among which the right one may stand
+    anywhere, so that taking the middle one helps nobody. None is below `least`."""
+    lowest = max(least, draws.below(options) - options + 1)
+    return (0, *(slip for slip in range(lowest, lowest + options) if slip))

@@ -1,0 +1,1 @@
+"""Stay in character, judged against a character sheet."""

@@ -1,0 +1,247 @@
+"""NPC Arena: stay one character of a world, in one scene, whatever the player says; judged against the sheet."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, ClassVar, Self, get_args
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.config import JsonDict
+
+from app.characters.casting import (
+    Cast,
+    Staging,
+    case_document,
+    cast_all,
+    claimable,
+    conversation,
+    gate_facts,
+    prompt_values,
+    public_facts,
+    scene_probes,
+)
+from app.characters.loading import parse_model, read_scenes, read_sheets
+from app.characters.lorebooks.opened import opened
+from app.characters.lorebooks.recalling import recall_from
+from app.characters.scenes import SceneSet
+from app.characters.schema import CharacterSheet
+from app.domain.digests import canonical_json, digest, digest_of_model
+from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidRequest
+from app.domain.judging import Case, Rubric
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
+from app.domain.token_estimate import tokens
+from app.domain.values import Frozen, Name, Split
+from app.envs.npc_arena.drafts import SheetDraft, alone, drafted
+from app.envs.npc_arena.episodes import Entry, entry_of, next_turn
+from app.envs.npc_arena.roster import Roster, Turns
+from app.ports import Datasets, Drafted, Environment, Tools
+from app.toolkit.answers.replies import spoken
+from app.toolkit.package_data import packaged_folder
+from app.toolkit.templates import Template
+
+_FOLDER = Path(__file__).parent
+_PROMPT = Template.read(_FOLDER / "prompt.j2")
+_RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
+_CONTEXT_TOKENS = 600
+"""About as many as lore and events may take in a prompt; what a character has in its own lorebook, half of them."""
+_DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
+
+
+class Params(Staging):
+    """What changes the prompt, and which scenes there are."""
+
+    turns: Turns = "single"
+    """Scenes of one reply, scenes that a scripted player carries on (`/step`), or both."""
+
+    world: Name | None = None
+    """Whose events are retrieved; null: none."""
+
+
+class Draft(SheetDraft):
+    model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
+
+    params: Params = Params()
+    """As for tasks; `turns` makes no difference."""
+
+
+class Reference(Frozen):
+    """What a task was made from. Hidden, since scenes hold what the character must not know."""
+
+    character: str
+    scene: str
+    params: Params
+    passages: tuple[Passage, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    now: Annotated[datetime | None, Field(exclude_if=lambda now: now is None)] = None
+    """Game time of what was retrieved."""
+
+
+class NpcArena(Environment):
+    name: ClassVar[str] = "npc_arena"
+    version: ClassVar[str] = "2"
+    Params: ClassVar[type[BaseModel]] = Params
+    rubric: ClassVar[Rubric | None] = _RUBRIC
+    multi_turn: ClassVar[bool] = True
+    stats_label: ClassVar[str | None] = "character"
+    Draft: ClassVar[type[BaseModel] | None] = Draft
+
+    def __init__(
+        self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet], origin: str = "character_sheets"
+    ) -> None:
+        self.sheets = tuple(sheets)
+        self._scene_sets = tuple(scene_sets)
+        self._origin = origin
+        self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
+        self._lorebooks = {
+            sheet.id: opened({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
+        }
+        # by digest, so that neighbours are different characters also for who does not shuffle
+        by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
+        self._roster = Roster(by_digest)
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        return cls.read(datasets.folder("character_sheets") or packaged_folder("character_sheets"))
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """With the sheets of that folder. EnvironmentUnavailable naming file and field of the first broken one."""
+        try:
+            arena = cls(read_sheets(folder), read_scenes(_FOLDER / "scenes"), folder.name)
+        except (GatewayError, OSError) as error:
+            raise EnvironmentUnavailable(f"npc_arena: {error}") from error
+        if not all(arena.size(split, Params()) for split in get_args(Split)):
+            raise EnvironmentUnavailable(f"npc_arena: no scene suits the characters in {folder.name}")
+        return arena
+
+    @property
+    def origin(self) -> str:
+        return self._origin
+
+    @cached_property
+    def digests(self) -> Mapping[str, str]:
+        return {
+            "sheets": digest([sheet.digest for sheet in self.sheets]),
+            "scenes": digest([digest_of_model(scenes) for scenes in self._scene_sets]),
+            "rubric": digest_of_model(_RUBRIC),
+            "prompt": _PROMPT.digest,
+        }
+
+    def sheet_texts(self) -> tuple[str, ...]:
+        return self._texts
+
+    @cached_property
+    def _texts(self) -> tuple[str, ...]:
+        return tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
+
+    def with_sheets(self, texts: Sequence[str]) -> Self:
+        return type(self)([CharacterSheet.model_validate_json(text) for text in texts], self._scene_sets, self._origin)
+
+    def size(self, split: Split, params: BaseModel) -> int:
+        return len(self._roster.casts(split, Params.model_validate(params).turns))
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        chosen = Params.model_validate(params)
+        cast = self._roster.casts(split, chosen.turns)[index]
+        reference = Reference(character=cast.sheet.id, scene=cast.scene.id, params=chosen)
+        return self._made(reference.model_copy(update={"passages": self._reminded(reference, cast)}), cast)
+
+    def query(self, task: Task) -> ContextQuery | None:
+        reference = Reference.model_validate(task.reference)
+        cast = self.cast(task)
+        if reference.params.world is None or cast is None:
+            return None
+        said = _said(cast)
+        return ContextQuery(
+            text=said[-1],
+            character=reference.character,
+            world=reference.params.world,
+            as_of=reference.params.as_of,
+            circles=cast.sheet.identity.circles,
+            conversation=said,
+            seed=_seed(reference, said),
+            budget_tokens=_CONTEXT_TOKENS - sum(tokens(passage.text) for passage in reference.passages),
+        )
+
+    def place(self, task: Task, context: Context) -> Task:
+        reference = Reference.model_validate(task.reference)
+        cast = self.cast(task)
+        if cast is None:
+            return task
+        passages = (*self._reminded(reference, cast), *context.passages)
+        retrieved = {"passages": passages, "withheld": context.withheld, "now": context.as_of}
+        return self._made(reference.model_copy(update=retrieved), cast)
+
+    def cast(self, task: Task) -> Cast | None:
+        """The character and scene of a task of ours; None when they are no longer there."""
+        reference = Reference.model_validate(task.reference)
+        return self._roster.find(reference.character, reference.scene)
+
+    def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
+        cast = self.cast(task)
+        if cast is None:
+            raise InvalidRequest("this character or scene is no longer there", field="task_id")
+        return next_turn(cast.scene, messages, _heard)
+
+    def draft(self, draft: BaseModel) -> Drafted:
+        wanted = Draft.model_validate(draft.model_dump())
+        cast = drafted(wanted, self.sheets, self._scenes)
+        arena = NpcArena([cast.sheet], [alone(cast)])
+        return Drafted(arena, arena.task(cast.scene.split, 0, wanted.params.model_copy(update={"turns": "both"})))
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        reference = Reference.model_validate(task.reference)
+        cast = self.cast(task)
+        if cast is None:
+            return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
+        facts = gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
+        entries = [entry_of(cast.scene, completion, facts, _heard) for completion in group]
+        entered = [entry for entry in entries if isinstance(entry, Entry)]
+        case = Case(
+            key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
+            rubric=_RUBRIC,
+            document=case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
+            probes=scene_probes(cast),
+            gates=facts,
+            sources=claimable(cast, reference.passages),
+            candidates=tuple(entry.text for entry in entered),
+            lines=tuple(entry.lines for entry in entered if entry.lines),
+        )
+        scores = iter((await tools.panel.judge(case)).scores if entered else ())
+        return [next(scores) if isinstance(entry, Entry) else entry for entry in entries]
+
+    def _reminded(self, reference: Reference, cast: Cast) -> tuple[Passage, ...]:
+        """Of what the character has in its own lorebook."""
+        book = self._lorebooks.get(cast.sheet.id)
+        if book is None:
+            return ()
+        said = _said(cast)
+        return tuple(
+            Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
+            for one in recall_from(book, said, _seed(reference, said), _CONTEXT_TOKENS // 2, tokens)
+            if one.told
+        )
+
+    def _made(self, reference: Reference, cast: Cast) -> Task:
+        prompt = _PROMPT.render(**prompt_values(cast, reference.params, reference.passages, reference.now))
+        return Task(
+            messages=(Message(role="system", content=prompt), *conversation(cast)),
+            max_turns=cast.scene.max_turns,
+            metadata=public_facts(cast),
+            reference=reference.model_dump(mode="json"),
+        )
+
+
+def _heard(reply: str) -> str:
+    return spoken(reply).text.strip()
+
+
+def _said(cast: Cast) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in conversation(cast))
+
+
+def _seed(reference: Reference, said: Sequence[str]) -> str:
+    """Of what is left to chance in a task: the same for whoever gets it."""
+    return digest([reference.character, reference.scene, reference.params.model_dump(mode="json"), said])

@@ -1,0 +1,127 @@
+"""Episodes: what a scripted player says next, and what was said, as judges and gates read it."""
+
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from app.characters.scenes import Scene
+from app.domain.errors import InvalidRequest
+from app.domain.judging import GateFacts, SpokenLine
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message, Turn
+from app.toolkit.replay import forged
+
+Hear = Callable[[str], str]
+"""What a player hears of a reply: not its thoughts."""
+
+ATTENTION = 4_000
+"""Characters of a reply that a scripted player listens to."""
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One way that a scene went. `replies` are as the model wrote them, `heard` as the player heard them."""
+
+    scene: Scene
+    replies: tuple[str, ...]
+    heard: tuple[str, ...]
+
+    @classmethod
+    def of(cls, scene: Scene, completion: Completion, hear: Hear) -> "Episode":
+        """A text is an episode that ended after one reply. InvalidRequest for messages that the scene did not give."""
+        if completion.messages is None:
+            return cls(scene, (completion.answer,), (hear(completion.answer),))
+        return cls.replayed(scene, completion.messages, hear)
+
+    @classmethod
+    def replayed(cls, scene: Scene, messages: Sequence[Message], hear: Hear) -> "Episode":
+        """From everything after the prompt. InvalidRequest naming `messages[i]` for the first that is out of turn, is
+        not what the player said there, or comes after the end."""
+        replies: list[str] = []
+        heard: list[str] = []
+        for place, message in enumerate(messages):
+            field = f"messages[{place}]"
+            if place % 2 == 0:
+                if message.role != "assistant":
+                    raise InvalidRequest("here the character speaks: an assistant message", field=field)
+                if len(replies) > len(scene.turns):
+                    raise InvalidRequest("the scene was over before", field=field)
+                replies.append(message.content or "")
+                heard.append(hear(message.content or ""))
+            elif message != player_line(scene, heard):
+                raise InvalidRequest("this is not what the player said here", field=field)
+        return cls(scene, tuple(replies), tuple(heard))
+
+    def transcript(self) -> str:
+        """One JSON object a line, so that nothing in a reply can pass for a line of the player. Straight quotation
+        marks become typographic ones, which a judge can quote as it reads them."""
+        lines: list[str] = []
+        for number, said in enumerate(self.heard):
+            lines.append(_line("npc", said))
+            if number + 1 < len(self.heard):
+                lines.append(_line("player", self.scene.turns[number].answer_to(_listened(said))))
+        return "\n".join(lines)
+
+    def lines(self, facts: GateFacts) -> tuple[SpokenLine, ...]:
+        """Each reply with what had been said before it. Without any reply, one that is empty."""
+        spoken: list[SpokenLine] = []
+        player_said, history = facts.player_said, facts.history
+        for number, reply in enumerate(self.replies or ("",)):
+            if number:
+                earlier = self.heard[number - 1]
+                history = (*history, earlier)
+                player_said = "\n".join((player_said, self.scene.turns[number - 1].answer_to(_listened(earlier))))
+            known = facts.model_copy(update={"player_said": player_said, "history": history})
+            spoken.append(SpokenLine(text=reply, gates=known))
+        return tuple(spoken)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What of a completion is put before judges; `lines` as in a case."""
+
+    text: str
+    lines: tuple[SpokenLine, ...] = ()
+
+
+def entry_of(scene: Scene, completion: Completion, facts: GateFacts, hear: Hear) -> Entry | Score:
+    """The score of a transcript that the scene did not give is certain."""
+    if scene.max_turns == 1:
+        return Entry(completion.answer)
+    try:
+        episode = Episode.of(scene, completion, hear)
+    except InvalidRequest as error:
+        return forged(error)
+    return Entry(episode.transcript(), episode.lines(facts))
+
+
+def next_turn(scene: Scene, messages: Sequence[Message], hear: Hear) -> Turn:
+    """What follows the character's last line. InvalidRequest as `Episode.replayed`, and when its line is missing."""
+    episode = Episode.replayed(scene, messages, hear)
+    if len(messages) % 2 == 0:
+        field = f"messages[{len(messages) - 1}]" if messages else "messages"
+        raise InvalidRequest("the last message must be the character's", field=field)
+    said = player_line(scene, episode.heard)
+    return Turn(messages=() if said is None else (said,), done=said is None)
+
+
+def player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
+    """What the player says after these replies; None when the scene is over."""
+    if not heard or len(heard) > len(scene.turns):
+        return None
+    return Message(role="user", content=scene.turns[len(heard) - 1].answer_to(_listened(heard[-1])))
+
+
+def _listened(reply: str) -> str:
+    """The words of a reply as conditions are written, with one space around each."""
+    folded = unicodedata.normalize("NFKC", reply[:ATTENTION]).casefold()
+    return f" {' '.join(_WORD.findall(folded))} "
+
+
+def _line(speaker: str, text: str) -> str:
+    plain = " ".join(text.replace('"', "”").split())
+    return json.dumps({speaker: plain}, ensure_ascii=False)

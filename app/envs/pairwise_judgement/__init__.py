@@ -1,0 +1,1 @@
+"""Say which of two answers is better."""

@@ -1,0 +1,91 @@
+"""Judging pairs: which of two answers is better, for a reason that can be checked, several times over.
+
+    prompt   1. Passage: The mill was built in 1893, the bridge beside it in 1902. …
+             Question: Which answer says nothing but what the passage says?   Answer A: …   Answer B: …      2. …
+    reply    <think>A has the year of the bridge …</think> <answer>B, A, A, B</answer>
+    reward   1.0   every verdict is right
+
+Which answer is better is known from how the pair was made. Nothing else tells: for every pair of answers there is a
+context, as likely as this one and of the same words, in which the other one is better; and what stands around an answer
+(assurances, layout, orders to the judge) is drawn for each of them alike. A task asks for several verdicts and pays for
+all of them together, so a constant reply is right in one task of sixteen, rather than in every second one.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field, JsonValue
+
+from app.domain.values import Frozen, WholeNumber
+from app.envs.pairwise_judgement.pairs.asking import DIGESTS, KINDS, Question, question
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws, held_out
+from app.toolkit.templates import Phrasings
+
+_VERDICTS = re.compile(r"[AB](?:[,;\s]{1,9}[AB])*")
+
+
+class Params(Levelled):
+    """The level is how much an answer says of which one thing is wrong, and how often it is surrounded by assurances
+    and orders to the judge."""
+
+    pairs: Annotated[WholeNumber, Field(ge=1, le=6)] = 4
+    """In one task. Whoever guesses is paid in one task of 2 ** `pairs`: in every second one where there is one pair."""
+
+
+class Judgement(Frozen):
+    questions: tuple[Question, ...]
+
+
+class PairwiseJudgement(Generated[Judgement, Params]):
+    name: ClassVar[str] = "pairwise_judgement"
+    version: ClassVar[str] = "1"
+    chance: ClassVar[float] = 0.1
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+    data: ClassVar[Mapping[str, str]] = DIGESTS
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Judgement:
+        """Of different kinds, all of them for testing or none: no pair is in both splits."""
+        kinds = draws.some([*KINDS], params.pairs)
+        questions = [question(draws, kinds[0], level)]
+        for kind in kinds[1:]:
+            while held_out((other := question(draws, kind, level)).matter) != held_out(questions[0].matter):
+                pass
+            questions.append(other)
+        return Judgement(questions=tuple(questions))
+
+    def key(self, made: Judgement) -> str:
+        """The first decides the split for all."""
+        return made.questions[0].matter
+
+    def slots(self, made: Judgement) -> Mapping[str, str | int]:
+        count = len(made.questions)
+        written = [_written(number, asked) for number, asked in enumerate(made.questions, start=1)]
+        return {"pairs": "\n\n".join(written), "count": "one pair" if count == 1 else f"{count} pairs"}
+
+    def metadata(self, made: Judgement) -> dict[str, JsonValue]:
+        return {"kinds": [asked.kind for asked in made.questions]}
+
+    def fault(self, answer: str, made: Judgement) -> str:
+        """It does not say which verdicts are wrong, nor how many."""
+        said = answer.strip().upper()
+        if not _VERDICTS.fullmatch(said):
+            return "it is no list of the letters A and B"
+        verdicts = re.findall("[AB]", said)
+        if len(verdicts) != len(made.questions):
+            return "it has another number of verdicts than there are pairs"
+        right = all(verdict == asked.verdict for verdict, asked in zip(verdicts, made.questions, strict=True))
+        return "" if right else "not every verdict is right"
+
+    def solution(self, made: Judgement) -> str:
+        return ", ".join(asked.verdict for asked in made.questions)
+
+
+def _written(number: int, asked: Question) -> str:
+    first, second = asked.answers
+    return (
+        f"## {number}\n{asked.context}\n\nQuestion: {asked.asks}\n\n"
+        f"### {number}, answer A\n{first}\n\n### {number}, answer B\n{second}"
+    )

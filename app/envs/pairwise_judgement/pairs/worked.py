@@ -1,0 +1,221 @@
+"""Pairs about something that can be worked out: sums, programs, rules."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from app.domain.values import Frozen
+from app.envs.pairwise_judgement.pairs.pairs import Level, Pair, two_of, words_of
+from app.toolkit.seeded import Draws
+
+_SLIPS: Final = (-20, -10, -8, -6, -4, -2, 2, 4, 6, 8, 10, 20)
+"""Even ones: a result that is off by one would be odd more often than a right one, since products are mostly even."""
+
+_STEPS: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 3}
+
+
+class _Step(Frozen):
+    number: int
+    more: bool
+
+
+def arithmetic(draws: Draws, level: Level) -> Pair:
+    """Wrong is a sum that was taken the other way round, numbers that changed places, or a slip. Hard ones slip twice,
+    so that the result is right."""
+    name, thing = draws.one(words_of("person")), draws.one(words_of("thing"))
+    boxes, each = 12 + draws.below(30), 16 + draws.below(30)
+    steps = [_Step(number=int(one), more=draws.chance(50)) for one in _different(draws, _STEPS[level] + 1)]
+    where = draws.below(len(steps) - 1)
+    right = _working(draws, boxes, each, steps)
+    fault = draws.one(("slip", "turned", "swapped") if level != "hard" else ("slip", "turned", "swapped", "luck"))
+    if fault == "slip":
+        wrong = _working(draws, boxes, each, steps, {draws.below(len(steps) + 1): draws.one(_SLIPS)})
+    elif fault == "luck":
+        slip = draws.one(_SLIPS)
+        wrong = _working(draws, boxes, each, steps, {where: slip, where + 1: -slip})
+    elif fault == "turned":
+        turned = steps[where].model_copy(update={"more": not steps[where].more})
+        wrong = _working(draws, boxes, each, [*steps[:where], turned, *steps[where + 1 :]])
+    else:
+        one, other = steps[where], steps[where + 1]
+        steps[where + 1] = other.model_copy(update={"more": not one.more})
+        right = _working(draws, boxes, each, steps)
+        swapped = [_Step(number=other.number, more=one.more), _Step(number=one.number, more=not one.more)]
+        wrong = _working(draws, boxes, each, [*steps[:where], *swapped, *steps[where + 2 :]])
+    told = [f"Then {step.number} are {'brought' if step.more else 'taken away'}." for step in steps]
+    return Pair(
+        kind="arithmetic",
+        context=f"{name} stores {thing} in {boxes} boxes of {each} pieces. {' '.join(told)} How many pieces are there?",
+        asks="Which answer is right in every step of its working and in its result?",
+        right=right,
+        wrong=wrong,
+    )
+
+
+def _different(draws: Draws, count: int) -> Sequence[int]:
+    """Small enough for nothing to be taken from what is not there."""
+    return [12 + number for number in draws.some(range(34), count)]
+
+
+def _working(
+    draws: Draws, boxes: int, each: int, steps: Sequence[_Step], slips: Mapping[int, int] | None = None
+) -> str:
+    """`slips`: by step, the product being the first, how far it is off."""
+    off = slips or {}
+    value = boxes * each + off.get(0, 0)
+    lines = [f"{boxes} × {each} = {value}."]
+    for number, step in enumerate(steps, start=1):
+        after = value + (step.number if step.more else -step.number) + off.get(number, 0)
+        lines.append(f"{value} {'+' if step.more else '−'} {step.number} = {after}.")
+        value = after
+    return " ".join([*lines, draws.one((f"So there are {value}.", f"The result is {value}.", f"That makes {value}."))])
+
+
+def policy(draws: Draws, level: Level) -> Pair:
+    """Whether a case meets all conditions; where it is hard, which of them it does not meet."""
+    conditions = draws.some(_CONDITIONS, _STEPS[level] + 1)
+    failing, other = draws.some(range(len(conditions)), 2)
+    named = level == "hard"
+    granted = not named and draws.chance(50)
+    rules, case = [], []
+    for place, condition in enumerate(conditions):
+        low, high = sorted(int(one) for one in two_of(draws, "count"))
+        broken = place == failing and not granted
+        limit, actual = (low, high) if broken == condition.at_most else (high, low)
+        rules.append("- " + condition.rule.format(limit=limit))
+        case.append(condition.case.format(actual=actual))
+    yes, no = draws.one(_GRANTED), draws.one(_DECLINED)
+    right, wrong = (yes, no) if granted else (no, yes)
+    if named:
+        right, wrong = (draws.one(_NAMED).format(condition=conditions[place].name) for place in (failing, other))
+    return Pair(
+        kind="policy",
+        context="\n".join(
+            ["A shop takes goods back when all of this is so:", *rules, f"A customer: {' '.join(draws.shuffled(case))}"]
+        ),
+        asks="Which answer goes by the rules?",
+        right=right,
+        wrong=wrong,
+    )
+
+
+class _Condition(Frozen):
+    name: str
+    rule: str
+    case: str
+    at_most: bool = True
+
+
+_CONDITIONS: Final = (
+    _Condition(name="time", rule="It was bought at most {limit} days ago.", case="I bought it {actual} days ago."),
+    _Condition(
+        name="price", rule="It has cost at least {limit} crowns.", case="I paid {actual} crowns.", at_most=False
+    ),
+    _Condition(name="use", rule="It was used for at most {limit} hours.", case="I used it for {actual} hours."),
+    _Condition(name="weight", rule="It weighs at most {limit} pounds.", case="It weighs {actual} pounds."),
+    _Condition(
+        name="membership",
+        rule="The customer has been a member for at least {limit} weeks.",
+        case="I have been a member for {actual} weeks.",
+        at_most=False,
+    ),
+    _Condition(name="distance", rule="It is sent from at most {limit} miles away.", case="I live {actual} miles away."),
+)
+_GRANTED: Final = ("It can be taken back.", "The shop takes it back, by its rules.", "Yes, this one is taken back.")
+_DECLINED: Final = ("It can't be taken back.", "By its rules the shop refuses it.", "No, this one is not accepted.")
+_NAMED: Final = (
+    "It is not taken back, for the condition about {condition} is not met.",
+    "All conditions are met but the one about {condition}, so it is refused.",
+)
+
+
+class _Program(Frozen):
+    source: str
+    printed: str
+
+
+def code(draws: Draws, level: Level) -> Pair:
+    """Two programs that differ in a character or two, one of them shown; each answer is what one of them prints."""
+    write = draws.one(_PROGRAMS)
+    while True:
+        shown, near = draws.shuffled(write(draws, _STEPS[level]))
+        if shown.printed != near.printed:
+            break
+    says = ("It prints {}.", "The program prints {}.", "What comes out is {}.")
+    return Pair(
+        kind="code",
+        context=f"```python\n{shown.source}\n```",
+        asks=draws.one(("Which answer says what this program prints?", "Which answer has the output right?")),
+        right=draws.one(says).format(shown.printed),
+        wrong=draws.one(says).format(near.printed),
+    )
+
+
+def _range_sum(draws: Draws, steps: int) -> Sequence[_Program]:
+    low, divisor = 1 + draws.below(9), 2 + draws.below(3)
+    high = low + divisor * (2 + steps + draws.below(3))
+    return [
+        _Program(
+            source=f"total = 0\nfor n in range({low}, {written}):\n    if n % {divisor} == {low % divisor}:\n"
+            "        total += n\nprint(total)",
+            printed=str(sum(n for n in range(low, end) if n % divisor == low % divisor)),
+        )
+        for written, end in ((f"{high}", high), (f"{high} + 1", high + 1))
+    ]
+
+
+def _slice(draws: Draws, steps: int) -> Sequence[_Program]:
+    words = draws.some(words_of("thing"), 4 + steps)
+    first = draws.below(2)
+    last = first + 2 + draws.below(steps + 1)
+    return [
+        _Program(source=f'words = {words}\nprint("-".join({written}))', printed="-".join(some))
+        for written, some in (
+            (f"words[{first}:{last}]", words[first:last]),
+            (f"words[{first + 1}:{last + 1}]", words[first + 1 : last + 1]),
+        )
+    ]
+
+
+def _doubling(draws: Draws, steps: int) -> Sequence[_Program]:
+    """The bound is met exactly, so that `<` and `<=` part."""
+    start, added = 2 + draws.below(7), draws.below(4)
+    bound = start
+    for _ in range(steps + 1):
+        bound = 2 * bound + added
+    return [
+        _Program(
+            source=f"x = {start}\nwhile x {sign} {bound}:\n    x = x * 2 + {added}\nprint(x)",
+            printed=str(end),
+        )
+        for sign, end in (("<", bound), ("<=", 2 * bound + added))
+    ]
+
+
+def _counting(draws: Draws, steps: int) -> Sequence[_Program]:
+    one, other = draws.some(words_of("animal"), 2)
+    words = draws.shuffled([one] * (1 + draws.below(3 + steps)) + [other] * (1 + draws.below(3 + steps)))
+    return [
+        _Program(
+            source=f"counts = {{}}\nfor word in {words}:\n    counts[word] = counts.get(word, 0) + 1\n"
+            f'print(counts["{word}"])',
+            printed=str(words.count(word)),
+        )
+        for word in (one, other)
+    ]
+
+
+def _sorting(draws: Draws, steps: int) -> Sequence[_Program]:
+    numbers = draws.some(range(10, 99), 4 + steps)
+    return [
+        _Program(source=f"numbers = {numbers}\nprint(sorted(numbers)[{place}])", printed=str(sorted(numbers)[place]))
+        for place in (steps, steps - len(numbers) + 1)
+    ]
+
+
+_PROGRAMS: Final[Sequence[Callable[[Draws, int], Sequence[_Program]]]] = (
+    _range_sum,
+    _slice,
+    _doubling,
+    _counting,
+    _sorting,
+)

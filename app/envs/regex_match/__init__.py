@@ -1,0 +1,1 @@
+"""Write a regular expression that matches examples."""

@@ -1,0 +1,1 @@
+"""Reply to a conversation, judged by a preference."""

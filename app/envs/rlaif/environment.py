@@ -1,0 +1,176 @@
+"""RLAIF: reply to any conversation; judges pay what fits the preference that the request brings along.
+
+    params   {"preference": "Prefer the reply that gets to the point in fewer words."}
+    prompt   user: My neighbour's dog barks all night. How do I bring it up without starting a feud?
+    group    "Knock, say you sleep badly, ask whether they have noticed it too."
+             "Noise between neighbours is a subject as old as walls. There are several aspects to consider …"
+    reward   0.95 and 0.21: the judges give each a mark for the preference and say which they like better
+
+The policy never sees the preference. Judges see the conversation as the policy saw it, as messages, never as one text.
+With a `rubric` in the params its criteria are judged instead of the preference as a whole. With a data set configured
+the prompts are its conversations; without one they are a set of our own, and say so in their metadata.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue, StringConstraints, model_validator
+from pydantic.config import JsonDict
+
+from app.characters.loading import parse_model
+from app.domain.digests import digest, digest_of_model
+from app.domain.errors import InvalidRequest
+from app.domain.judging import Case, Rubric, RubricCriterion
+from app.domain.scores import Score
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import Frozen, Split, require_encodable
+from app.envs.rlaif.conversations import ConversationRow, PromptBook, open_conversation
+from app.ports import Datasets, Drafted, Environment, Tools
+
+BUILT_IN = "built-in prompts"
+_FOLDER = Path(__file__).parent
+_BASE = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
+
+Text = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=4_000), AfterValidator(require_encodable)
+]
+
+
+_DRAFT: JsonDict = {
+    "messages": [{"role": "user", "content": "How do I keep basil alive?"}],
+    "params": {"preference": "Prefer the reply that says it in fewer words."},
+}
+
+
+class GivenCriterion(Frozen):
+    """One thing to judge, on a scale from the opposite of what is wanted to just that."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
+    description: Text
+    weight: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = 1.0
+    """Beside the weights of the others: only their proportions count."""
+
+
+class Params(Frozen):
+    """What is wanted, and what the model is told. A task with other params is another task."""
+
+    preference: Text = "Prefer the reply that is more helpful, honest and concise."
+    """What judges prefer, in a sentence or two. The model never sees it."""
+    rubric: Annotated[tuple[GivenCriterion, ...], Field(max_length=12)] = ()
+    """Criteria to judge one by one, each with `name`, `description` and perhaps `weight` (1 otherwise, only proportions
+    count). Without any the preference is the only criterion."""
+    system: Text | None = None
+    """System prompt of every task, in place of what a conversation brings along."""
+
+    @model_validator(mode="after")
+    def _named_once(self) -> Self:
+        names = [criterion.name for criterion in self.rubric]
+        if len(set(names)) < len(names):
+            raise ValueError("two criteria of the rubric have the same name")
+        return self
+
+
+class Draft(Frozen):
+    """A conversation to try a preference on."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
+
+    messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1_000)]
+    """Up to the user's last message; what follows it is left out."""
+    params: Params = Params()
+
+
+def rubric_of(params: Params) -> Rubric:
+    given = params.rubric or (GivenCriterion(name=_BASE.criteria[0].name, description=params.preference),)
+    total = sum(criterion.weight for criterion in given)
+    criteria = tuple(
+        RubricCriterion(
+            name=one.name, weight=one.weight / total, description=one.description, anchors=_BASE.criteria[0].anchors
+        )
+        for one in given
+    )
+    return _BASE.model_copy(update={"criteria": criteria})
+
+
+_RUBRIC = rubric_of(Params())
+"""For params that say nothing: with it the catalogue shows that judges decide here."""
+
+
+class Rlaif(Environment):
+    name: ClassVar[str] = "rlaif"
+    version: ClassVar[str] = "1"
+    Params: ClassVar[type[BaseModel]] = Params
+    rubric: ClassVar[Rubric | None] = _RUBRIC
+    stats_label: ClassVar[str | None] = "topic"
+    Draft: ClassVar[type[BaseModel] | None] = Draft
+
+    def __init__(self, source: Dataset[ConversationRow] | PromptBook) -> None:
+        self._origin = BUILT_IN if isinstance(source, PromptBook) else source.origin
+        self._digests = {
+            "rubric": digest_of_model(_RUBRIC),
+            "prompts": digest_of_model(source) if isinstance(source, PromptBook) else source.digest,
+        }
+        self._prompts = {split: _prompts(source, split) for split in _SPLITS}
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        return cls(datasets.rows(cls.name, ConversationRow) or PromptBook.read(_FOLDER))
+
+    @property
+    def origin(self) -> str:
+        return self._origin
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return self._digests
+
+    def size(self, split: Split, params: BaseModel) -> int:
+        return len(self._prompts[split])
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        messages, about = self._prompts[split][index]
+        metadata = {"source": self._origin, **about, "split": split, "index": index}
+        return _task(messages, metadata, Params.model_validate(params))
+
+    def draft(self, draft: BaseModel) -> Drafted:
+        wanted = Draft.model_validate(draft.model_dump())
+        try:
+            messages = open_conversation([(message.role, message.content) for message in wanted.messages])
+        except ValueError as error:
+            raise InvalidRequest(str(error), field="draft.messages") from None
+        return Drafted(self, _task(messages, {"source": "draft"}, wanted.params))
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        wanted = Params.model_validate(task.reference)
+        conversation: list[JsonValue] = [message.model_dump(mode="json") for message in task.messages]
+        case = Case(
+            key=digest([conversation, task.reference]),
+            rubric=rubric_of(wanted),
+            document={"preference": wanted.preference, "conversation": conversation},
+            language=str(task.metadata.get("language", "")),
+            candidates=tuple(completion.answer for completion in group),
+        )
+        return list((await tools.panel.judge(case)).scores)
+
+
+_SPLITS: tuple[Split, ...] = ("train", "test")
+
+Prompt = tuple[tuple[Message, ...], dict[str, JsonValue]]
+"""A conversation, and what the metadata says of it."""
+
+
+def _task(messages: tuple[Message, ...], metadata: dict[str, JsonValue], wanted: Params) -> Task:
+    if wanted.system is not None:
+        rest = tuple(message for message in messages if message.role != "system")
+        messages = (Message(role="system", content=wanted.system), *rest)
+    return Task(messages=messages, metadata=metadata, reference=wanted.model_dump(mode="json"))
+
+
+def _prompts(source: Dataset[ConversationRow] | PromptBook, split: Split) -> tuple[Prompt, ...]:
+    if isinstance(source, PromptBook):
+        return tuple(
+            (one.messages, {"topic": one.topic, "language": one.language}) for one in source.conversations(split)
+        )
+    return tuple((row.conversation, {"topic": row.topic} if row.topic else {}) for row in source.splits[split])

@@ -1,0 +1,1 @@
+"""Answer a question with one SQL query."""

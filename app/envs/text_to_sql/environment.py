@@ -1,0 +1,101 @@
+"""Text to SQL: a query for a question about a small database.
+
+    prompt   CREATE TABLE books (id INTEGER PRIMARY KEY, title TEXT NOT NULL UNIQUE, …);   some rows of each table
+             Which authors have both a book of the genre 'crime' and a book of the genre 'poetry'? Give the name.
+    reply    <answer>SELECT name FROM authors WHERE id IN (SELECT author_id FROM books WHERE genre = 'crime') …</answer>
+    reward   1.0   its result is that of the right query on two databases
+
+Neither database is shown but for some rows of the first, so an answer that is written down instead of asked for fails
+on the second. Both are filled so that a forgotten filter, a wrong kind of join, `>` for `>=` and the like have another
+result. Queries run on SQLite in a worker, where they can only read these tables. Not paid: the right rows in another
+order where one was asked for, more columns than the question names, rows twice.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar, Final
+
+from pydantic import JsonValue
+
+from app.domain.errors import WorkExceeded
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Task
+from app.domain.values import Frozen, Split
+from app.domain.work import Limits
+from app.envs.text_to_sql.tasks import asking, domains
+from app.envs.text_to_sql.tasks.exercises import MOST_ATTEMPTS, Exercise, exercise
+from app.envs.text_to_sql.tasks.queries import sql
+from app.envs.text_to_sql.tasks.running import fault
+from app.envs.text_to_sql.tasks.samples import sample_rows
+from app.envs.text_to_sql.tasks.soundness import is_sound
+from app.ports import Tools
+from app.toolkit.answers.committed import grade_committed_elsewhere
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=4096)
+
+
+class Question(Frozen):
+    """`seed` gives everything else again."""
+
+    seed: str
+    level: Level
+    query: str
+
+
+class TextToSql(Generated[Question, Levelled]):
+    name: ClassVar[str] = "text_to_sql"
+    version: ClassVar[str] = "1"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+    data: ClassVar[Mapping[str, str]] = {"domains": domains.DIGEST, "questions": asking.DIGEST}
+
+    def make(self, draws: Draws, level: Level, params: Levelled) -> Question:
+        seed = f"{draws.below(2**40):010x}"
+        return Question(seed=seed, level=level, query=sql(exercise(seed, level).asked.query))
+
+    def key(self, made: Question) -> str:
+        """What is asked in the words of SQL, so that a question is in one split, whatever else its schema has."""
+        return made.query
+
+    def drawn(self, seed: str, split: Split, level: Level, params: Levelled) -> Question:
+        """Whether a question is sound is only looked at when it is one of its split, since it takes databases."""
+        for attempt in range(MOST_ATTEMPTS):
+            made = super().drawn(f"{seed} {attempt}", split, level, params)
+            if is_sound(_exercise(made)):
+                return made
+        raise ValueError(f"nothing drawn from {seed!r} can be asked")
+
+    def slots(self, made: Question) -> Mapping[str, str | int]:
+        asked = _exercise(made)
+        return {
+            "about": asked.schema.about,
+            "schema": asked.schema.created(),
+            "rows": sample_rows(asked.schema, asked.shown),
+            "question": asked.asked.question,
+        }
+
+    def metadata(self, made: Question) -> dict[str, JsonValue]:
+        asked = _exercise(made)
+        return {"domain": asked.schema.domain, "shape": asked.shape, "tables": len(asked.schema.tables)}
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        made = self.made(task)
+
+        async def wrong(answer: str) -> str:
+            try:
+                return str(await tools.workers.run(fault, made.seed, made.level, answer, limits=LIMITS))
+            except WorkExceeded as exceeded:
+                if exceeded.limit == "seconds":  # by the clock, which a busy machine stretches: not the query's doing
+                    raise
+                return "it needs more time or memory than a query may use"
+
+        return await grade_committed_elsewhere([completion.answer for completion in group], wrong)
+
+    def solution(self, made: Question) -> str:
+        return made.query
+
+
+def _exercise(made: Question) -> Exercise:
+    return exercise(made.seed, made.level)

@@ -1,0 +1,160 @@
+"""Plausible wrong queries: a right one with one thing forgotten or taken for another.
+
+A task is only asked when none of them has the result of the right query on both of its databases. Each has one result
+whatever SQLite's version: an order that is turned round is here, one that is left to chance is not.
+"""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import singledispatch
+from typing import Any, Final
+
+from app.envs.text_to_sql.tasks.queries import (
+    Agg,
+    Among,
+    Binary,
+    Combined,
+    Compare,
+    Either,
+    Exists,
+    Join,
+    Known,
+    Lit,
+    Operator,
+    Order,
+    Query,
+    Rounded,
+    Scalar,
+    Select,
+)
+
+UNROUNDED: Final = "not rounded"
+_EDGE: Final[dict[Operator, Operator]] = {">": ">=", ">=": ">", "<": "<=", "<=": "<"}
+_TURNED: Final[dict[Operator, Operator]] = {"=": "<>", "<>": "=", ">": "<", ">=": "<=", "<": ">", "<=": ">="}
+
+
+def mutants(query: Query) -> Iterator[tuple[str, Query]]:
+    """What was done wrong, and what came of it. None is equal to `query`."""
+    yield from _mutants(query)
+
+
+def _mutants(node: Any) -> Iterator[tuple[str, Any]]:
+    yield from _own(node)
+    for field in fields(node):
+        value = getattr(node, field.name)
+        if is_dataclass(value):
+            for name, wrong in _mutants(value):
+                yield name, replace(node, **{field.name: wrong})
+        elif isinstance(value, tuple):
+            for place, item in enumerate(value):
+                for name, wrong in _mutants(item):
+                    yield name, replace(node, **{field.name: (*value[:place], wrong, *value[place + 1 :])})
+
+
+@singledispatch
+def _own(node: object) -> Iterator[tuple[str, object]]:
+    return iter(())
+
+
+@_own.register
+def _(node: Compare) -> Iterator[tuple[str, object]]:
+    if isinstance(node.right, Lit | Scalar):
+        yield "comparison turned", replace(node, operator=_TURNED[node.operator])
+        if node.operator in _EDGE and _meets_its_edge(node):
+            yield "off by one", replace(node, operator=_EDGE[node.operator])
+
+
+def _meets_its_edge(node: Compare) -> bool:
+    """No average need be equal to what it is compared with."""
+    return not isinstance(node.right, Scalar) and not (isinstance(node.left, Agg) and node.left.name in ("AVG", "SUM"))
+
+
+@_own.register
+def _(node: Agg) -> Iterator[tuple[str, object]]:
+    if node.distinct:
+        yield "DISTINCT in an aggregate forgotten", replace(node, distinct=False)
+    elif node.name == "COUNT" and node.of is not None:
+        yield "COUNT(*) for COUNT(column)", Agg("COUNT")
+    elif node.name in ("MIN", "MAX"):
+        yield "MIN for MAX", replace(node, name="MAX" if node.name == "MIN" else "MIN")
+    elif node.name in ("SUM", "AVG"):
+        yield "AVG for SUM", replace(node, name="AVG" if node.name == "SUM" else "SUM")
+
+
+@_own.register
+def _(node: Rounded) -> Iterator[tuple[str, object]]:
+    yield UNROUNDED, node.of
+
+
+@_own.register
+def _(node: Binary) -> Iterator[tuple[str, object]]:
+    if node.sign == "-":
+        yield "difference the wrong way round", replace(node, left=node.right, right=node.left)
+
+
+@_own.register
+def _(node: Known) -> Iterator[tuple[str, object]]:
+    yield "NULL taken for known", replace(node, known=not node.known)
+
+
+@_own.register
+def _(node: Among) -> Iterator[tuple[str, object]]:
+    for place in range(len(node.values)):
+        yield "a value forgotten", replace(node, values=(*node.values[:place], *node.values[place + 1 :]))
+
+
+@_own.register
+def _(node: Exists) -> Iterator[tuple[str, object]]:
+    yield "NOT forgotten", replace(node, exists=not node.exists)
+
+
+@_own.register
+def _(node: Either) -> Iterator[tuple[str, object]]:
+    for place in range(len(node.holds)):
+        yield "half of an OR forgotten", node.holds[place]
+
+
+@_own.register
+def _(node: Join) -> Iterator[tuple[str, object]]:
+    if node.outer or node.telling:
+        yield "wrong kind of join", replace(node, outer=not node.outer)
+    for place in range(1, len(node.on)):
+        yield "filter forgotten", replace(node, on=(*node.on[:place], *node.on[place + 1 :]))
+
+
+@_own.register
+def _(node: Order) -> Iterator[tuple[str, object]]:
+    yield "wrong order", replace(node, down=not node.down)
+
+
+@_own.register
+def _(node: Select) -> Iterator[tuple[str, object]]:
+    for place in range(len(node.where)):
+        yield "filter forgotten", replace(node, where=(*node.where[:place], *node.where[place + 1 :]))
+    for place in range(len(node.having)):
+        yield "HAVING forgotten", replace(node, having=(*node.having[:place], *node.having[place + 1 :]))
+    if node.distinct:
+        yield "DISTINCT forgotten", replace(node, distinct=False)
+    if node.group and not node.having:
+        yield "GROUP BY forgotten", replace(node, group=())
+    if node.limit is not None:
+        yield "LIMIT forgotten", replace(node, limit=None)
+        yield "LIMIT off by one", replace(node, limit=node.limit + 1)
+    yield from _of_outputs(node)
+
+
+def _of_outputs(node: Select) -> Iterator[tuple[str, object]]:
+    first, *rest = node.outputs
+    if rest:
+        yield "columns in another order", replace(node, outputs=(rest[0], first, *rest[1:]))
+        yield "a column forgotten", replace(node, outputs=node.outputs[:-1])
+
+
+@_own.register
+def _(node: Combined) -> Iterator[tuple[str, object]]:
+    for by in ("UNION", "UNION ALL", "INTERSECT", "EXCEPT"):
+        if by != node.by:
+            yield "another set operation", replace(node, by=by)
+    yield "half of a set operation", node.left
+    if node.by == "EXCEPT":
+        yield "the other way round", replace(node, left=node.right, right=node.left)

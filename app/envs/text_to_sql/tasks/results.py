@@ -1,0 +1,52 @@
+"""Whether two results are the same.
+
+Columns count by their place and not by their name; rows in their order where one was asked for, and otherwise as often
+as they occur. Numbers are equal by value: 2 and 2.0, sums that differ in the last digits of a float, and a number that
+is written as text, which is how SQLite gives years.
+"""
+
+import re
+from collections.abc import Sequence
+from math import isclose
+
+from app.envs.text_to_sql.tasks.filling import Cell
+
+Result = list[tuple[Cell, ...]]
+
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
+TOLERANCE = 1e-9
+
+
+def same(right: Result, result: Result, in_order: bool) -> bool:
+    if len(right) != len(result):
+        return False
+    one, other = ([tuple(map(_valued, row)) for row in rows] for rows in (right, result))
+    if not in_order:
+        one.sort(key=_place)
+        other.sort(key=_place)
+    return all(map(_same_row, one, other))
+
+
+def _same_row(one: Sequence[Cell], other: Sequence[Cell]) -> bool:
+    return len(one) == len(other) and all(map(_same_cell, one, other))
+
+
+def _same_cell(one: Cell, other: Cell) -> bool:
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        return isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+    return type(one) is type(other) and one == other
+
+
+def _valued(cell: Cell) -> Cell:
+    return float(cell) if isinstance(cell, str) and _NUMBER.fullmatch(cell) else cell
+
+
+def _place(row: Sequence[Cell]) -> list[tuple[int, float, str]]:
+    """Rows that are the same but for the last digits of a float stand at the same place."""
+    return [_order(cell) for cell in row]
+
+
+def _order(cell: Cell) -> tuple[int, float, str]:
+    if isinstance(cell, int | float):
+        return (1, float(f"{cell:.9g}"), "")
+    return (0, 0.0, "") if cell is None else (2, 0.0, str(cell))

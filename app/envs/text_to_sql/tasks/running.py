@@ -1,0 +1,208 @@
+"""Runs a stranger's query on databases of ours, in a worker, and says what is wrong with its result.
+
+A query may read the tables of its schema and call some functions, and that is all: no other statement, no file, no
+clock, no chance. How much it may do is counted in steps of SQLite's machine, so that it always comes equally far.
+"""
+
+import re
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import lru_cache
+from typing import Final
+
+from app.envs.text_to_sql.tasks.dates import DATE_FUNCTIONS
+from app.envs.text_to_sql.tasks.exercises import exercise
+from app.envs.text_to_sql.tasks.filling import Cell, Rows
+from app.envs.text_to_sql.tasks.queries import ordered, sql
+from app.envs.text_to_sql.tasks.results import Result, same
+from app.envs.text_to_sql.tasks.schemas import Level, Schema
+
+MOST_STEPS = 3_000_000
+SECONDS = 1.0
+"""Of processor time, for what takes few steps, each of which is long."""
+MOST_ROWS = 150
+"""Of a right answer."""
+TOO_MUCH_MEMORY = "it needs more memory than a query may use"
+_STEPS_AT_ONCE = 1_000
+_ERROR_CHARACTERS = 160
+
+_LIMITS: Final = {
+    sqlite3.SQLITE_LIMIT_LENGTH: 20_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_100,
+    sqlite3.SQLITE_LIMIT_COLUMN: 100,
+    sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 100,
+    sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 20,
+    sqlite3.SQLITE_LIMIT_VDBE_OP: 25_000,
+    sqlite3.SQLITE_LIMIT_FUNCTION_ARG: 20,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 100,
+    sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_FUNCTIONS: Final = {
+    *DATE_FUNCTIONS,
+    "abs",
+    "avg",
+    "coalesce",
+    "count",
+    "cume_dist",
+    "dense_rank",
+    "first_value",
+    "glob",
+    "group_concat",
+    "ifnull",
+    "iif",
+    "instr",
+    "lag",
+    "last_value",
+    "lead",
+    "length",
+    "like",
+    "lower",
+    "ltrim",
+    "max",
+    "min",
+    "nth_value",
+    "ntile",
+    "nullif",
+    "percent_rank",
+    "rank",
+    "replace",
+    "round",
+    "row_number",
+    "rtrim",
+    "sign",
+    "substr",
+    "substring",
+    "sum",
+    "total",
+    "trim",
+    "typeof",
+    "upper",
+}
+
+_FENCED = re.compile(r"```(?:sql|sqlite)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
+
+
+class Refused(Exception):
+    """The query gives no result, for the reason that this says."""
+
+
+def fault(seed: str, level: Level, answer: str) -> str:
+    """What is wrong with it, in words that tell nothing of either database; empty when its results are those of the
+    right query on both. For a worker: `answer` is untrusted."""
+    asked = exercise(seed, level)
+    in_order = ordered(asked.asked.query)
+    text = query_of(answer)
+    for rows, right in zip((asked.shown, asked.hidden), right_results(seed, level), strict=True):
+        with closing(opened(asked.schema, rows)) as database:
+            try:
+                result = run(database, text, len(right) + 1)
+            except Refused as refused:
+                return str(refused)
+        if not same(right, result, in_order):
+            return _difference(right, result)
+    return ""
+
+
+def query_of(answer: str) -> str:
+    """Without a fence around it."""
+    fenced = _FENCED.fullmatch(answer.strip())
+    return fenced[1] if fenced else answer
+
+
+def opened(schema: Schema, rows: Rows) -> sqlite3.Connection:
+    """In memory, filled, and from then on only to be read, within limits."""
+    database = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
+    database.execute("PRAGMA temp_store = MEMORY")
+    database.executescript(schema.created())
+    database.execute("BEGIN")
+    for table, cells in rows.items():
+        places = ", ".join("?" * len(cells[0]))
+        database.executemany(f"INSERT INTO {table} VALUES ({places})", cells)  # noqa: S608  # both are ours
+    database.execute("COMMIT")
+    database.execute("PRAGMA query_only = ON")
+    database.text_factory = _text
+    for name, function in DATE_FUNCTIONS.items():
+        database.create_function(name, -1, function, deterministic=True)
+    for limit, value in _LIMITS.items():
+        database.setlimit(limit, value)
+    database.set_authorizer(_only_reading(frozenset(rows)))
+    return database
+
+
+def run(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int = MOST_STEPS) -> Result:
+    """Refused when it is no query, may not do what it wants, or takes too long."""
+    try:
+        with closing(database.execute(f"EXPLAIN {text}")):
+            pass
+    except MemoryError as error:
+        raise Refused(TOO_MUCH_MEMORY) from error
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+        raise Refused(f"it is no query that can be run here: {_printable(str(error))}") from error
+    database.set_progress_handler(_within_steps(most_steps), _STEPS_AT_ONCE)
+    try:
+        with closing(database.execute(text)) as cursor:
+            return [tuple(row) for row in cursor.fetchmany(most_rows)]
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_INTERRUPT:
+            raise Refused("it needs more steps than a query may take") from error
+        raise Refused("it fails while it runs") from error
+    except MemoryError as error:
+        raise Refused(TOO_MUCH_MEMORY) from error
+    except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+        raise Refused("it fails while it runs") from error
+    finally:
+        database.set_progress_handler(None, 0)
+
+
+@lru_cache(maxsize=32)
+def right_results(seed: str, level: Level) -> tuple[Result, Result]:
+    """Of the right query on either database."""
+    asked = exercise(seed, level)
+    text = sql(asked.asked.query)
+    results = []
+    for rows in (asked.shown, asked.hidden):
+        with closing(opened(asked.schema, rows)) as database:
+            results.append(run(database, text, MOST_ROWS + 1))
+    return results[0], results[1]
+
+
+def _only_reading(tables: frozenset[str]) -> Callable[..., int]:
+    def allows(action: int, one: str | None, other: str | None, *where: str | None) -> int:
+        allowed = (
+            action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_RECURSIVE)
+            or (action == sqlite3.SQLITE_READ and (one in tables or not other))
+            or (action == sqlite3.SQLITE_FUNCTION and (other or "").lower() in _FUNCTIONS)
+        )
+        return sqlite3.SQLITE_OK if allowed else sqlite3.SQLITE_DENY
+
+    return allows
+
+
+def _within_steps(most: int) -> Callable[[], int]:
+    left, until = most // _STEPS_AT_ONCE, time.process_time() + SECONDS
+
+    def stops() -> int:
+        nonlocal left
+        left -= 1
+        return int(left < 0 or time.process_time() > until)
+
+    return stops
+
+
+def _difference(right: Sequence[tuple[Cell, ...]], result: Result) -> str:
+    if result and len(result[0]) != len(right[0]):
+        return "its result has other columns than the question asks for"
+    return "its result is not what the question asks for"
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)[:_ERROR_CHARACTERS]

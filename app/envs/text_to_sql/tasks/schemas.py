@@ -1,0 +1,173 @@
+"""The schema of one task: some tables of a domain, some of their columns, each under one of its names."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.envs.text_to_sql.tasks.domains import DOMAINS, POOLS, Domain, Thing, Tie, Trait
+from app.toolkit.seeded import Draws
+
+Level = Literal["easy", "medium", "hard"]
+
+_TABLES: Final = {"easy": (2, 3), "medium": (2, 4), "hard": (3, 5)}
+_NO_NAMES: Final = {"order", "match"}
+"""Words of SQL itself."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """Of what kind it is, stands in its trait; keys and labels have none."""
+
+    name: str
+    noun: str
+    trait: Trait | None = None
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """What it takes its values from, where it has a choice."""
+        choice = self.trait.choice if self.trait else None
+        return POOLS[choice] if isinstance(choice, str) else choice or ()
+
+    @property
+    def numeric(self) -> bool:
+        return self.trait is not None and self.trait.range is not None
+
+    @property
+    def dated(self) -> bool:
+        return self.trait is not None and self.trait.date is not None
+
+    @property
+    def flagged(self) -> bool:
+        return self.trait is not None and self.trait.flag is not None
+
+    @property
+    def nullable(self) -> bool:
+        return self.trait is not None and self.trait.unknown > 0
+
+    @property
+    def type(self) -> str:
+        if self.trait is None or self.dated or self.values:
+            return "TEXT"
+        steps = self.trait.range or ()
+        return "REAL" if any(part % 1 for part in steps) else "INTEGER"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A column that holds the key of a row of another table, `to`."""
+
+    name: str
+    to: str
+    tie: Tie
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    thing: Thing
+    key: str
+    label: Column
+    """What its rows are known by: a name, or the key."""
+    columns: tuple[Column, ...]
+    links: tuple[Link, ...]
+
+    @property
+    def one(self) -> str:
+        return self.thing.one
+
+    @property
+    def many(self) -> str:
+        return self.thing.many
+
+    @property
+    def named(self) -> bool:
+        return self.label.name != self.key
+
+
+@dataclass(frozen=True)
+class Schema:
+    domain: str
+    about: str
+    tables: tuple[Table, ...]
+
+    def table(self, name: str) -> Table:
+        return next(table for table in self.tables if table.name == name)
+
+    def created(self) -> str:
+        """As SQL, one statement per table."""
+        return "\n\n".join(_created(self, table) for table in self.tables)
+
+
+def drawn_schema(draws: Draws, level: Level) -> Schema:
+    name = draws.one(tuple(DOMAINS))
+    domain = DOMAINS[name]
+    fewest, most = _TABLES[level]
+    things = _joined_things(draws, domain, fewest + draws.below(most - fewest + 1))
+    plural, key = not draws.chance(30), draws.one(("id", "id", "{}_id", "{}_no"))
+    names = {thing.one: _table_name(thing, plural) for thing in things}
+    tables = tuple(_table(draws, thing, names, key, 2 if level == "easy" else 3) for thing in things)
+    return Schema(name, domain.about, tables)
+
+
+def _joined_things(draws: Draws, domain: Domain, count: int) -> list[Thing]:
+    """So many that hang together, in the domain's order."""
+    chosen = [draws.one(domain.things)]
+    while len(chosen) < count:
+        nearby = [thing for thing in domain.things if thing not in chosen and any(_tied(thing, one) for one in chosen)]
+        if not nearby:
+            break
+        chosen.append(draws.one(nearby))
+    return [thing for thing in domain.things if thing in chosen]
+
+
+def _tied(one: Thing, other: Thing) -> bool:
+    return any(tie.to == other.one for tie in one.ties) or any(tie.to == one.one for tie in other.ties)
+
+
+def _table_name(thing: Thing, plural: bool) -> str:
+    return (thing.many if plural or thing.one in _NO_NAMES else thing.one).replace(" ", "_")
+
+
+def _table(draws: Draws, thing: Thing, names: dict[str, str], key_style: str, fewest: int) -> Table:
+    key = key_style.format(thing.one.replace(" ", "_"))
+    label = Column(key, f"{thing.one} number" if key.endswith("_no") else "id")
+    if thing.label is not None:
+        label = Column(draws.one(thing.label.names), thing.label.noun)
+    count = fewest + draws.below(len(thing.columns))
+    traits = draws.some(thing.columns, count)
+    columns = tuple(Column(draws.one(trait.names), trait.noun, trait) for trait in thing.columns if trait in traits)
+    link = key_style if key_style != "id" else "{}_id"
+    links = tuple(
+        Link(link.format(tie.to.replace(" ", "_")), names[tie.to], tie) for tie in thing.ties if tie.to in names
+    )
+    return Table(names[thing.one], thing, key, label, columns, links)
+
+
+def _created(schema: Schema, table: Table) -> str:
+    lines = [f"{table.key} INTEGER PRIMARY KEY"]
+    if table.named:
+        lines.append(f"{table.label.name} TEXT NOT NULL UNIQUE")
+    for link in table.links:
+        there = schema.table(link.to)
+        lines.append(f"{link.name} INTEGER{_null(link.tie.unknown)} REFERENCES {there.name} ({there.key})")
+    lines += [f"{column.name} {column.type}{_null(column.nullable)}" for column in table.columns]
+    said = {line.split(" ")[0]: line for line in lines}
+    comments = {column.name: comment for column in table.columns if (comment := _comment(column))}
+    last = len(said) - 1
+    body = [
+        f"  {line}{',' * (place < last)}{f'  -- {comments[name]}' if name in comments else ''}"
+        for place, (name, line) in enumerate(said.items())
+    ]
+    return "\n".join([f"CREATE TABLE {table.name} (", *body, ");"])
+
+
+def _null(nullable: object) -> str:
+    return "" if nullable else " NOT NULL"
+
+
+def _comment(column: Column) -> str:
+    """What its name alone does not say."""
+    if column.flagged and column.trait and column.trait.flag:
+        return f"1: {column.trait.flag[0]}, 0: {column.trait.flag[1]}"
+    if column.dated:
+        return f"{column.noun}, as YYYY-MM-DD"
+    return "" if column.noun == column.name else column.noun

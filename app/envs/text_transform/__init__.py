@@ -1,0 +1,1 @@
+"""Carry out a chain of operations on a text."""

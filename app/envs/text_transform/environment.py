@@ -1,0 +1,125 @@
+"""Text transform: carry out a few exact steps on a line of words.
+
+    prompt   Take this line: copper maple otter maple
+             1. Drop every word that has stood further to the left already.  2. Write each word backwards.
+    reply    <think>copper maple otter; backwards …</think> <answer>reppoc elpam retto</answer>
+    reward   1.0   exactly that
+
+White space around and between words counts as one space; everything else counts. Later steps work on what earlier ones
+left.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+from pydantic import Field, TypeAdapter
+
+from app.domain.digests import digest
+from app.domain.values import Frozen, WholeNumber
+from app.toolkit.package_data import packaged_data
+from app.toolkit.procedural import Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+_FOLDER = Path(__file__).parent
+_WORDS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
+ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 5), "medium": (2, 6), "hard": (4, 10)}
+"""Steps and words."""
+_TRIES = 40
+"""Of steps on one line: what earlier steps left may be too short for another."""
+
+Words = tuple[str, ...]
+Change = Callable[[Words, int], Words]
+
+
+class Params(Levelled):
+    steps: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
+    """One after the other; unless it is said, 1, 2 or 4 by level."""
+    words: Annotated[WholeNumber, Field(ge=3, le=20)] | None = None
+    """In the line to begin with; unless it is said, 5, 6 or 10 by level."""
+
+
+class Exercise(Frozen):
+    words: Words
+    steps: tuple[str, ...]
+    result: str
+
+
+def _shifted(letter: str, places: int) -> str:
+    return ALPHABET[(ALPHABET.index(letter) + places) % 26] if letter in ALPHABET else letter
+
+
+_ANYWHERE: Final[Mapping[str, Change]] = {
+    "write each word backwards": lambda words, _: tuple(word[::-1] for word in words),
+    "put the words in reverse order": lambda words, _: words[::-1],
+    "sort the words alphabetically": lambda words, _: tuple(sorted(words)),
+    "sort the words from short to long, and leave those of the same length in the order in which they are": (
+        lambda words, _: tuple(sorted(words, key=len))
+    ),
+    "drop every word that has stood further to the left already": lambda words, _: tuple(dict.fromkeys(words)),
+    "replace each letter by the one {number} places later in the alphabet, where a comes after z": (
+        lambda words, number: tuple("".join(_shifted(letter, number) for letter in word) for word in words)
+    ),
+    "move the first {number} words to the end": lambda words, number: words[number:] + words[:number],
+    "drop every word whose position, counted from 1, is a multiple of {number}": (
+        lambda words, number: tuple(word for place, word in enumerate(words, start=1) if place % number)
+    ),
+    "remove the letters a, e, i, o and u": (
+        lambda words, _: tuple("".join(letter for letter in word if letter not in "aeiou") for word in words)
+    ),
+    "write each word twice in a row": lambda words, _: tuple(word for word in words for _ in range(2)),
+}
+_LAST: Final[Mapping[str, Change]] = {
+    "write every second word, beginning with the second, in capitals": (
+        lambda words, _: tuple(word.upper() if place % 2 else word for place, word in enumerate(words))
+    ),
+    "write after each word the number of its letters, in digits, as a word of its own": (
+        lambda words, _: tuple(part for word in words for part in (word, str(len(word))))
+    ),
+}
+"""After these there would be two opinions of what sorting or shifting means."""
+CHANGES: Final[Mapping[str, Change]] = {**_ANYWHERE, **_LAST}
+
+
+class TextTransform(Generated[Exercise, Params]):
+    name: ClassVar[str] = "text_transform"
+    version: ClassVar[str] = "2"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
+
+    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+        steps, words = _MEASURES[level]
+        return _exercise(draws, params.steps or steps, params.words or words)
+
+    def key(self, made: Exercise) -> str:
+        return " ".join(made.words)
+
+    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+        steps = "\n".join(f"{place}. {step[0].upper()}{step[1:]}." for place, step in enumerate(made.steps, start=1))
+        return {"text": " ".join(made.words), "steps": steps}
+
+    def fault(self, answer: str, made: Exercise) -> str:
+        return "" if answer.split() == made.result.split() else "it is another line"
+
+    def solution(self, made: Exercise) -> str:
+        return made.result
+
+
+def _exercise(draws: Draws, count: int, length: int) -> Exercise:
+    """Some words come twice, and every step changes something."""
+    while True:
+        different = draws.some(_WORDS, length - length // 4)
+        words = tuple(draws.shuffled(different + draws.some(different, length // 4)))
+        steps, now = list[str](), words
+        for _ in range(_TRIES):
+            if len(steps) == count:
+                return Exercise(words=words, steps=tuple(steps), result=" ".join(now))
+            step = draws.one([*_ANYWHERE, *(_LAST if len(steps) == count - 1 else ())])
+            number = 2 + draws.below(3)
+            said = step.format(number=number)
+            changed = CHANGES[step](now, number) if len(now) > number else now
+            if changed != now and said not in steps:
+                steps.append(said)
+                now = changed

@@ -1,0 +1,1 @@
+"""Work through tools on simulated services over many turns."""

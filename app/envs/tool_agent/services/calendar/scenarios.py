@@ -1,0 +1,285 @@
+"""What users want from a calendar."""
+
+from typing import Final
+
+from app.envs.tool_agent.services.calendar.state import PEOPLE, Diary, Event, email_of
+from app.envs.tool_agent.services.figures import clock, in_words
+from app.envs.tool_agent.services.service import Scenario, Wish, call
+from app.toolkit.seeded import Draws
+
+TITLES: Final = (
+    *("Budget review", "Design critique", "Supplier call", "Hiring panel", "Sprint planning", "Fire drill"),
+    *("Contract check", "Roof inspection", "Choir rehearsal", "Tax appointment", "Board lunch", "Server handover"),
+    *("Piano lesson", "Garden committee", "Press briefing", "Lab safety talk", "Warehouse count", "Data audit"),
+)
+DATES: Final = tuple(f"2026-{month:02d}-{day:02d}" for month in range(1, 13) for day in (2, 5, 9, 12, 17, 23, 26))
+OPENS: Final = 8 * 60
+SLOT: Final = 15
+
+
+def _busy_day(draws: Draws, date: str, titles: list[str], count: int) -> list[Event]:
+    """Events of one day with at least an hour between them, in order."""
+    events = []
+    start = OPENS + SLOT * draws.below(4)
+    for number in range(count):
+        minutes = draws.one((30, 45, 60))
+        guests = tuple(map(email_of, draws.some(PEOPLE, draws.below(3))))
+        events.append(
+            Event(id=f"evt_{number + 1}", title=titles.pop(), date=date, start=start, minutes=minutes, guests=guests)
+        )
+        start += minutes + draws.one((60, 75, 90))
+    return events
+
+
+def _diary(events: list[Event]) -> Diary:
+    return Diary(events=tuple(events), made=len(events))
+
+
+def _made_and_moved(draws: Draws) -> Scenario[Diary]:
+    """A new event with a guest whose address has to be looked up; then another time for it."""
+    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    events = _busy_day(draws, date, titles, 2 + draws.below(2))
+    title, minutes, day = titles.pop(), draws.one((30, 45)), in_words(date)
+    start = events[-1].end + SLOT * draws.below(3)
+    first, then = clock(start), clock(start + draws.one((60, 75, 120)))
+    asked = (
+        f"Put an event called {title} into my calendar on {day} at {first}, {minutes} minutes, and invite {person}.",
+        f"{person} and I are meeting on {day} at {first}. Title it {title}, {minutes} minutes, and send an invitation.",
+        f"I need {title} in the calendar: {day}, {first}, for {minutes} minutes. {person} should be invited.",
+    )
+    changed = (
+        f"On second thoughts, {then} suits me better on that day. Same length.",
+        f"Sorry, I misread my notes. It has to begin at {then}, everything else stays as it is.",
+        f"Can we make that {then} instead? Not any longer than before.",
+    )
+    return Scenario(
+        kind="make and move",
+        start=_diary(events),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("find_person", name=person),
+                    call(
+                        "create_event", title=title, date=date, start=first, minutes=minutes, guests=[email_of(person)]
+                    ),
+                ),
+                reply=f"Done: {title} is on {date} at {first}, and {person} is invited.",
+            ),
+            Wish(
+                says=draws.one(changed),
+                calls=(call("move_event", event_id=f"evt_{len(events) + 1}", start=then),),
+                reply=f"It is at {then} now.",
+            ),
+        ),
+    )
+
+
+def _cleared(draws: Draws) -> Scenario[Diary]:
+    """Everything of a day goes but one event; events of another day stay."""
+    titles, (date, other) = draws.shuffled(TITLES), draws.some(DATES, 2)
+    events = _busy_day(draws, date, titles, 3 + draws.below(2))
+    stay = [
+        one.model_copy(update={"id": f"evt_{len(events) + place}"})
+        for place, one in enumerate(_busy_day(draws, other, titles, 2), 1)
+    ]
+    kept, day = draws.one(events), in_words(date)
+    gone = [call("cancel_event", event_id=one.id) for one in events if one != kept]
+    asked = (
+        f"I am away on {day}. Cancel everything on that day except {kept.title}, and tell me when that one starts.",
+        f"Please keep {kept.title} on {day} and cancel the rest of that day. When does it start, by the way?",
+        f"All that should be left on {day} is {kept.title}; take everything else of that day out. And remind me of "
+        f"when it begins.",
+    )
+    return Scenario(
+        kind="clear a day",
+        start=_diary([*events, *stay]),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(call("list_events", date=date), *gone),
+                reply=f"Cancelled. {kept.title} starts at {clock(kept.start)}.",
+                answers=(clock(kept.start),),
+            ),
+        ),
+    )
+
+
+def _put_after(draws: Draws) -> Scenario[Diary]:
+    """An event right after another one, whose end has to be looked up; then a shorter one."""
+    titles, date = draws.shuffled(TITLES), draws.one(DATES)
+    events = _busy_day(draws, date, titles, 3)
+    before, title, day = draws.one(events), titles.pop(), in_words(date)
+    start = clock(before.end)
+    asked = (
+        f"Add {title}, 45 minutes, on {day} right after {before.title} ends. When will it start?",
+        f"As soon as {before.title} is over on {day}, I want 45 minutes of {title}. What time is that?",
+        f"Make a 45-minute event, {title}, that follows {before.title} on {day} without a pause. When does it start?",
+    )
+    changed = (
+        "Half an hour is enough for it, actually.",
+        "Cut the new one down to 30 minutes, please.",
+        "They only have half an hour. Shorten the one that you have just made, same start.",
+    )
+    return Scenario(
+        kind="fit in",
+        start=_diary(events),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("list_events", date=date),
+                    call("create_event", title=title, date=date, start=start, minutes=45),
+                ),
+                reply=f"{title} starts at {start}.",
+                answers=(start,),
+            ),
+            Wish(
+                says=draws.one(changed),
+                calls=(call("move_event", event_id="evt_4", start=start, minutes=30),),
+                reply="It takes 30 minutes now.",
+            ),
+        ),
+    )
+
+
+def _guest_added(draws: Draws) -> Scenario[Diary]:
+    """One more guest for an event that is only named by its day and title; then another one is cancelled."""
+    titles, date = draws.shuffled(TITLES), draws.one(DATES)
+    events = _busy_day(draws, date, titles, 3)
+    (event, gone), day = draws.some(events, 2), in_words(date)
+    person = draws.one([one for one in PEOPLE if email_of(one) not in event.guests])
+    asked = (
+        f"Please invite {person} to {event.title} on {day} as well.",
+        f"{person} wants to come to {event.title} on {day}. Send an invitation.",
+        f"We forgot {person} for {event.title} on {day}; could you add them to the guests?",
+    )
+    changed = (
+        f"Also, {gone.title} on that day is off. Take it out.",
+        f"Thanks. And {gone.title}, same day, will not happen: cancel it.",
+        f"One more thing: drop {gone.title} from that day.",
+    )
+    return Scenario(
+        kind="invite",
+        start=_diary(events),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("list_events", date=date),
+                    call("find_person", name=person),
+                    call("invite", event_id=event.id, email=email_of(person)),
+                ),
+                reply=f"{person} is invited.",
+            ),
+            Wish(
+                says=draws.one(changed),
+                calls=(call("cancel_event", event_id=gone.id),),
+                reply=f"{gone.title} is cancelled.",
+            ),
+        ),
+    )
+
+
+def _first_free(draws: Draws) -> Scenario[Diary]:
+    """The earliest hour that is free has to be found; then somebody is invited to it."""
+    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    events = _busy_day(draws, date, titles, 4)
+    title, day = titles.pop(), in_words(date)
+    minutes, since = draws.one((75, 90)), draws.one(events[:2]).start
+    free = min(end for end in (one.end for one in events) if end > since and _is_free(events, end, minutes))
+    start = clock(free)
+    asked = (
+        f"Find the first free {minutes} minutes on {day} from {clock(since)} on, put {title} there and tell me when it "
+        "is.",
+        f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {clock(since)}. When will "
+        "it be?",
+        f"On {day}, {clock(since)} or later: what is the earliest start for {title} if it takes {minutes} minutes and "
+        "nothing else may move? Book that.",
+    )
+    added = (
+        f"Good. {person} has to be there too, please invite them.",
+        f"Perfect, then send {person} an invitation to it.",
+        f"Fine with me. {person} comes along, so add them as a guest.",
+    )
+    return Scenario(
+        kind="first free",
+        start=_diary(events),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("list_events", date=date),
+                    call("create_event", title=title, date=date, start=start, minutes=minutes),
+                ),
+                reply=f"{title} is at {start}.",
+                answers=(start,),
+            ),
+            Wish(
+                says=draws.one(added),
+                calls=(
+                    call("find_person", name=person),
+                    call("invite", event_id="evt_5", email=email_of(person)),
+                ),
+                reply=f"{person} is invited.",
+            ),
+        ),
+    )
+
+
+def _is_free(events: list[Event], start: int, minutes: int) -> bool:
+    return all(one.end <= start or start + minutes <= one.start for one in events)
+
+
+def _fallen_ill(draws: Draws) -> Scenario[Diary]:
+    """What somebody is invited to is cancelled, which has to be looked up; then one of the others begins later."""
+    titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
+    email, day = email_of(person), in_words(date)
+    drawn = _busy_day(draws, date, titles, 4)
+    ill = draws.some(range(4), 2)
+    events = [
+        one.model_copy(
+            update={"guests": (*(guest for guest in one.guests if guest != email), *((email,) * (place in ill)))}
+        )
+        for place, one in enumerate(drawn)
+    ]
+    gone = [events[place] for place in sorted(ill)]
+    late = draws.one([one for one in events if one not in gone])
+    start = clock(late.start + 30)
+    asked = (
+        f"{person} is ill. Cancel what they are invited to on {day}, leave the rest of the day, and name what you "
+        "cancelled.",
+        f"On {day} we have to do without {person}: call off every event with them as a guest, no others. Which ones "
+        "were that?",
+        f"Please take out whatever {person} is a guest of on {day}, nothing else, and list the titles for me.",
+    )
+    moved = (
+        f"And {late.title} on that day has to start half an hour later. What time is that?",
+        f"Then delay {late.title}, same day, by 30 minutes and tell me the new start.",
+        f"{late.title} stays on that day but begins 30 minutes later, please. When does it begin then?",
+    )
+    return Scenario(
+        kind="fallen ill",
+        start=_diary(events),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("find_person", name=person),
+                    call("list_events", date=date),
+                    *(call("cancel_event", event_id=one.id) for one in gone),
+                ),
+                reply=f"Cancelled: {' and '.join(one.title for one in gone)}.",
+                answers=tuple(one.title for one in gone),
+            ),
+            Wish(
+                says=draws.one(moved),
+                calls=(call("move_event", event_id=late.id, start=start),),
+                reply=f"It starts at {start} now.",
+                answers=(start,),
+            ),
+        ),
+    )
+
+
+KINDS: Final = (_made_and_moved, _cleared, _put_after, _guest_added, _first_free, _fallen_ill)

@@ -1,0 +1,56 @@
+"""Days, times and amounts, as tools and users write them."""
+
+from datetime import date, timedelta
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.envs.tool_agent.services.service import Refused
+
+DATE: Final[JsonValue] = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "Day as YYYY-MM-DD"}
+TIME: Final[JsonValue] = {"type": "string", "pattern": r"^\d{2}:\d{2}$", "description": "Start as HH:MM, 24 hours"}
+AS_WRITTEN: Final = "In replies, write amounts, days, times, names and numbers exactly as the tools write them."
+"""Ends the rules of services that are asked questions."""
+
+_MONTHS: Final = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
+
+
+def clock(minutes: int) -> str:
+    """Of minutes after midnight."""
+    return f"{minutes // 60:02d}:{minutes % 60:02d}"
+
+
+def minutes_of(time: str) -> int:
+    """After midnight. Refused for what fits `TIME` and is no time of day."""
+    hours, minutes = int(time[:2]), int(time[3:])
+    if hours > 23 or minutes > 59:
+        raise Refused(f"{time} is no time of day")
+    return hours * 60 + minutes
+
+
+def real_day(text: str) -> str:
+    """A day of the calendar. Refused for what fits `DATE` and is none."""
+    try:
+        return date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise Refused(f"{text[:10]} is no day of the calendar") from None
+
+
+def later(day: str, days: int) -> str:
+    return (date.fromisoformat(day) + timedelta(days=days)).isoformat()
+
+
+def days_between(first: str, second: str) -> int:
+    return (date.fromisoformat(second) - date.fromisoformat(first)).days
+
+
+def in_words(day: str) -> str:
+    """`2026-03-05` as a user says it: 5 March 2026."""
+    return f"{int(day[8:])} {_MONTHS[int(day[5:7]) - 1]} {day[:4]}"
+
+
+def euros(cents: int) -> str:
+    return f"{cents // 100}.{cents % 100:02d}"

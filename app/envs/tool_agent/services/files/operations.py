@@ -1,0 +1,161 @@
+"""What can be done with files."""
+
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.envs.tool_agent.services.files.state import MOST_SHOWN, File, Tree, path_of, within
+from app.envs.tool_agent.services.service import Arguments, Operation, Refused, tool
+
+MOST_FOUND: Final = 20
+PATH: Final[JsonValue] = {"type": "string", "description": "Like /notes/today.txt"}
+FOLDER: Final[JsonValue] = {"type": "string", "description": "Like /notes; / is everything"}
+TO: Final[JsonValue] = {"type": "string", "description": "The path of the result, with the file's name"}
+TEXT: Final[JsonValue] = {"type": "string", "description": "All of the text; lines end with \\n"}
+
+
+def _list_folder(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    folder = path_of(arguments["path"])
+    inside = [one.path.removeprefix(within(folder)) for one in state.inside(folder)]
+    if not inside:
+        raise Refused(f"no folder {folder[:MOST_SHOWN]}")
+    names = sorted({f"{name.partition('/')[0]}/" if "/" in name else name for name in inside})
+    return state, {"folder": folder, "entries": [*names]}
+
+
+def _read_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    file = state.file(path_of(arguments["path"]))
+    return state, {"path": file.path, "text": file.text}
+
+
+def _search_files(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    wanted = str(arguments["text"]).casefold().strip()
+    found: list[JsonValue] = [
+        {"path": file.path, "line": line.strip()}
+        for file in state.inside(path_of(arguments.get("folder", "/")))
+        for line in (file.path, *file.text.splitlines())
+        if wanted and wanted in line.casefold()
+    ]
+    return state, {"found": found[:MOST_FOUND], "more": len(found) > MOST_FOUND}
+
+
+def _create_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    path = _free(state, arguments["path"])
+    return state.with_file(File(path=path, text=arguments["text"])), {"created": path}
+
+
+def _replace_text(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    file = state.file(path_of(arguments["path"]))
+    _changeable(state, file.path)
+    places = file.text.count(arguments["old"])
+    if places != 1:
+        raise Refused(f"the old text is there {places} times; it must be there once")
+    changed = file.model_copy(update={"text": file.text.replace(arguments["old"], arguments["new"])})
+    return state.with_file(changed), {"changed": file.path}
+
+
+def _append_line(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    file = state.file(path_of(arguments["path"]))
+    _changeable(state, file.path)
+    text = "\n".join([*file.text.splitlines(), *arguments["line"].splitlines()]) + "\n"
+    return state.with_file(file.model_copy(update={"text": text})), {"changed": file.path}
+
+
+def _copy_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    file, to = state.file(path_of(arguments["path"])), _free(state, arguments["to"])
+    return state.with_file(File(path=to, text=file.text)), {"copied": file.path, "to": to}
+
+
+def _move_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    file, to = state.file(path_of(arguments["path"])), _free(state, arguments["to"])
+    _changeable(state, file.path)
+    moved = state.without(frozenset({file.path})).with_file(File(path=to, text=file.text))
+    return moved, {"moved": file.path, "to": to}
+
+
+def _delete(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+    path = path_of(arguments["path"])
+    gone = [path] if state.has(path) else [one.path for one in state.inside(path)]
+    if not gone:
+        raise Refused(f"nothing is at {path[:MOST_SHOWN]}")
+    for one in gone:
+        _changeable(state, one)
+    return state.without(frozenset(gone)), {"deleted": [*gone[:MOST_FOUND]], "files": len(gone)}
+
+
+def _free(state: Tree, text: str) -> str:
+    """A path at which a file may be made."""
+    path = path_of(text)
+    _changeable(state, path)
+    if path == "/" or state.inside(path):
+        raise Refused(f"{path[:MOST_SHOWN]} is a folder; name the file in it")
+    if state.has(path) or any(path.startswith(within(one.path)) for one in state.files):
+        raise Refused(f"there is a file at {path[:MOST_SHOWN]} already")
+    return path
+
+
+def _changeable(state: Tree, path: str) -> None:
+    for folder in state.frozen:
+        if path.startswith(within(folder)):
+            raise Refused(f"{folder} is read-only")
+
+
+OPERATIONS: Final = (
+    Operation(
+        tool("list_folder", "Files and folders right in a folder; folders end with /.", ("path",), path=FOLDER),
+        _list_folder,
+    ),
+    Operation(tool("read_file", "The text of a file.", ("path",), path=PATH), _read_file),
+    Operation(
+        tool(
+            "search_files",
+            "Lines that contain a text, and paths that do, in a folder and all folders in it.",
+            ("text",),
+            text={"type": "string", "minLength": 1},
+            folder=FOLDER,
+        ),
+        _search_files,
+    ),
+    Operation(
+        tool(
+            "create_file",
+            "Make a file where there is none. Folders that are missing are made.",
+            ("path", "text"),
+            path=PATH,
+            text=TEXT,
+        ),
+        _create_file,
+    ),
+    Operation(
+        tool(
+            "replace_text",
+            "Replace a text that a file holds exactly once. With an empty new text it is taken out.",
+            ("path", "old", "new"),
+            path=PATH,
+            old={"type": "string", "minLength": 1},
+            new={"type": "string"},
+        ),
+        _replace_text,
+    ),
+    Operation(
+        tool(
+            "append_line",
+            "Add a line at the end of a file.",
+            ("path", "line"),
+            path=PATH,
+            line={"type": "string", "minLength": 1},
+        ),
+        _append_line,
+    ),
+    Operation(tool("copy_file", "Copy a file.", ("path", "to"), path=PATH, to=TO), _copy_file),
+    Operation(tool("move_file", "Move or rename a file.", ("path", "to"), path=PATH, to=TO), _move_file),
+    Operation(
+        tool(
+            "delete",
+            "Delete a file, or a folder with everything in it, for good.",
+            ("path",),
+            path={"type": "string", "description": "Of a file or a folder"},
+        ),
+        _delete,
+    ),
+)

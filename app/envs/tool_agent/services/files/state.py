@@ -1,0 +1,63 @@
+"""What a tree of files holds. Folders are where files are: there are no empty ones."""
+
+import re
+from typing import Final
+
+from app.domain.values import Frozen
+from app.envs.tool_agent.services.service import Refused
+
+MOST_SHOWN: Final = 80
+"""Characters of a path that a model made up, in an error."""
+MOST_TEXT: Final = 4_000
+MOST_FILES: Final = 200
+
+_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+
+
+class File(Frozen):
+    path: str
+    text: str
+
+
+class Tree(Frozen):
+    files: tuple[File, ...] = ()
+    frozen: tuple[str, ...] = ()
+    """Folders that the service itself lets nobody change."""
+
+    def file(self, path: str) -> File:
+        for one in self.files:
+            if one.path == path:
+                return one
+        raise Refused(f"{path[:MOST_SHOWN]} is a folder" if self.inside(path) else f"no file {path[:MOST_SHOWN]}")
+
+    def inside(self, folder: str) -> tuple[File, ...]:
+        """Files in a folder and in the folders in it."""
+        return tuple(one for one in self.files if one.path.startswith(within(folder)))
+
+    def has(self, path: str) -> bool:
+        return any(one.path == path for one in self.files)
+
+    def without(self, paths: frozenset[str]) -> "Tree":
+        return self.model_copy(update={"files": tuple(one for one in self.files if one.path not in paths)})
+
+    def with_file(self, file: File) -> "Tree":
+        """In place of what is at its path."""
+        if len(file.text) > MOST_TEXT:
+            raise Refused(f"a file has at most {MOST_TEXT} characters")
+        if len(self.files) >= MOST_FILES:
+            raise Refused("the disk is full")
+        files = [*(one for one in self.files if one.path != file.path), file]
+        return self.model_copy(update={"files": tuple(sorted(files, key=lambda one: one.path))})
+
+
+def within(folder: str) -> str:
+    """What the paths in a folder begin with."""
+    return folder if folder.endswith("/") else f"{folder}/"
+
+
+def path_of(text: str) -> str:
+    """`/`, or names with one slash before each. Refused for anything else, such as `..`."""
+    names = [name for name in text.split("/") if name]
+    if not text.startswith("/") or not all(_NAME.fullmatch(name) and name.strip(".") for name in names):
+        raise Refused("paths begin with / and are made of letters, digits and _ . -, without . and ..")
+    return "/" + "/".join(names)

@@ -1,0 +1,22 @@
+"""Scenarios by index: endless for training, others for testing."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from app.domain.values import Split
+from app.envs.tool_agent.services.service import Scenario, Service
+from app.toolkit.seeded import Draws, held_out
+
+TEST_SIZE: Final = 400
+MOST_DRAWS: Final = 500
+"""Far more than it takes to meet a scenario of the right split."""
+
+
+def scenario_of(services: Sequence[Service[Any]], split: Split, index: int) -> tuple[Service[Any], Scenario[Any]]:
+    """Pure. Services take turns; what a user says first is said in one split only."""
+    service = services[index % len(services)]
+    for attempt in range(MOST_DRAWS):
+        scenario = service.scenario(Draws(f"{service.name} {split} {index} {attempt}"))
+        if held_out(scenario.wishes[0].says) == (split == "test"):
+            return service, scenario
+    raise ValueError(f"{service.name} has no scenario for {split}")

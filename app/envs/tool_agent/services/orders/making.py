@@ -1,0 +1,95 @@
+"""Shops to start from: a customer, somebody of the same name, products, and orders of both."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from app.envs.tool_agent.services.figures import later
+from app.envs.tool_agent.services.orders.state import Customer, Item, Order, OrderState, Product, Shop
+from app.toolkit.seeded import Draws
+
+TODAY: Final = "2026-09-14"
+FIRST_NAMES: Final = (
+    *("Nadia", "Elliot", "Imani", "Rafael", "Sunniva", "Takeshi", "Beatriz", "Callum", "Divya", "Emre"),
+    *("Freya", "Giulia", "Hamza", "Ingrid", "Jakub", "Katya", "Liam", "Mireille", "Nils", "Olivia"),
+)
+LAST_NAMES: Final = (
+    *("Okoro", "Fairweather", "Lindqvist", "Castellano", "Moreau", "Tanaka", "Barros", "MacLeod", "Iyer", "Yilmaz"),
+    *("Hallam", "Ferrara", "Siddiqui", "Solberg", "Nowak", "Petrova", "Byrne", "Duval", "Jansen", "Whitcombe"),
+)
+STREETS: Final = ("Mill Lane", "Station Road", "Harbour Street", "Orchard Close", "Castle Hill", "Canal Walk")
+TOWNS: Final = (
+    *("Leeds", "Bristol", "Norwich", "Perth", "Swansea", "York", "Exeter", "Dundee", "Derby", "Cork"),
+    *("Galway", "Bath", "Lincoln", "Durham", "Ipswich", "Stirling"),
+)
+GOODS: Final = (
+    *("Rain jacket", "Wool jumper", "Running shoes", "Desk lamp", "Kettle", "Backpack", "Linen shirt", "Ceramic mug"),
+    *("Office chair", "Headphones", "Yoga mat", "Wall clock", "Duvet cover", "Picnic blanket", "Water bottle"),
+    *("Bicycle bell", "Umbrella", "Toaster", "Suitcase", "Table fan"),
+)
+COLOURS: Final = ("black", "white", "cream", "blue", "grey", "green", "crimson", "yellow")
+OPTIONS: Final = 3
+"""Of each product, side by side in `Making.products`."""
+
+
+class Making:
+    """What a scenario is put together from; every order and product that it is asked for is another one."""
+
+    def __init__(self, draws: Draws) -> None:
+        self.draws = draws
+        self._next_order = 1000 + draws.below(8000)
+        name = f"{draws.one(FIRST_NAMES)} {draws.one(LAST_NAMES)}"
+        self.town, other, new = draws.some(TOWNS, 3)
+        self.customer = Customer(id=f"C{100 + draws.below(400)}", name=name, address=self._address(self.town))
+        self._namesake = Customer(id=f"C{500 + draws.below(400)}", name=name, address=self._address(other))
+        self.new_address = self._address(new)
+        prices = draws.some(range(12, 140), 7)
+        goods = draws.some(GOODS, 7)
+        self.products = tuple(
+            Product(id=f"P{201 + place}", name=name, option=option, cents=price * 100 + cents, stock=1 + draws.below(9))
+            for name, price in zip(goods, prices, strict=True)
+            for cents in (draws.one((40, 50, 90)),)
+            for place, option in enumerate(draws.some(COLOURS, OPTIONS), OPTIONS * goods.index(name))
+        )
+        self._unsold = [self.products[OPTIONS * place + draws.below(OPTIONS)] for place in range(len(goods))]
+
+    def _address(self, town: str) -> str:
+        return f"{2 + self.draws.below(90)} {self.draws.one(STREETS)}, {10000 + self.draws.below(80000)} {town}"
+
+    def product(self) -> Product:
+        return self._unsold.pop()
+
+    def order(
+        self,
+        placed: int,
+        state: OrderState,
+        products: Sequence[Product],
+        *,
+        took: int = 0,
+        final: Sequence[Product] = (),
+        customer: Customer | None = None,
+    ) -> Order:
+        """`placed` so many days ago, and delivered, if it was, `took` days after that."""
+        self._next_order += 1 + self.draws.below(5)
+        buyer, day = customer or self.customer, later(TODAY, -placed)
+        return Order(
+            id=f"R{self._next_order}",
+            customer=buyer.id,
+            placed=day,
+            state=state,
+            address=buyer.address,
+            items=tuple(Item(product=one, final_sale=one in final) for one in products),
+            delivered=later(day, took) if state == "delivered" else None,
+        )
+
+    def shop(self, orders: Sequence[Order]) -> Shop:
+        """With orders of somebody of the same name who lives elsewhere."""
+        sold = [item.product for order in orders for item in order.items]
+        others = (
+            self.order(15, "delivered", self.draws.some(sold, 2), took=4, customer=self._namesake),
+            self.order(2, "processing", self.draws.some(sold, 1), customer=self._namesake),
+        )
+        return Shop(
+            customers=tuple(self.draws.shuffled((self.customer, self._namesake))),
+            products=self.products,
+            orders=(*self.draws.shuffled(orders), *others),
+        )

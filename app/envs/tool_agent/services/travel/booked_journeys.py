@@ -1,0 +1,184 @@
+"""Travellers who have booked, and want it otherwise."""
+
+from typing import Final
+
+from app.envs.tool_agent.services.figures import clock, euros, in_words, later
+from app.envs.tool_agent.services.service import Scenario, Wish, call
+from app.envs.tool_agent.services.travel.making import (
+    CHEAP,
+    DEAR,
+    FAST,
+    FLYING,
+    SLOW,
+    USUAL,
+    Making,
+    cheapest,
+    searched,
+)
+from app.envs.tool_agent.services.travel.state import Desk
+from app.toolkit.seeded import Draws
+
+
+def _called_off(draws: Draws) -> Scenario[Desk]:
+    """What is refundable of a journey goes, the rest and another journey stay; then that one gets a seat."""
+    making, nights = Making(draws), 2 + draws.below(3)
+    minutes, back = draws.one(FAST), later(making.day, nights)
+    out = making.offered("train", making.home, making.there, making.day, minutes, making.prices(USUAL, 2))[0]
+    returned = making.offered("train", making.there, making.home, back, minutes, making.prices(USUAL, 2))[1]
+    other_day = later(making.day, 10 + draws.below(20))
+    other = making.offered("train", making.home, making.elsewhere, other_day, 190, making.prices(USUAL, 2))[0]
+    fixed_out = draws.chance(50)
+    out, returned = (making.fixed(out), returned) if fixed_out else (out, making.fixed(returned))
+    rides = [making.ride(one) for one in (out, returned)]
+    stay = making.stay(making.hotel(making.there, 90, 80), making.day, nights)
+    kept, gone = (rides[0], rides[1]) if fixed_out else (rides[1], rides[0])
+    ahead = making.ride(other)
+    making.stay(making.hotel(making.elsewhere, 100, 85), other_day, 2)
+    day = in_words(making.day)
+    asked = (
+        f"My visit to {making.there} that was to begin on {day} is off. Cancel all that belongs to it as far as your "
+        "rules allow. Which booking number is left of it?",
+        f"I am not going to {making.there} on {day} after all. Way there, way back, hotel: please cancel whatever you "
+        "may, and tell me the number of the booking that has to stay.",
+        f"The customer in {making.there} has cancelled, so the whole journey starting on {day} falls through. Undo the "
+        "bookings for it where that is permitted. Which one, by number, is left?",
+    )
+    added = (
+        f"For {making.elsewhere} everything stays as it is, but I want a reserved seat in the train. What does that "
+        "train cost then?",
+        f"My journey to {making.elsewhere} does take place. Add a seat to that train and tell me what it "
+        "costs with it.",
+        f"Then please reserve a seat for me on the way to {making.elsewhere}. How much is that train, seat included?",
+    )
+    cost = euros(ahead.cents + other.option_cents)
+    return Scenario(
+        kind="called off",
+        start=making.desk(),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("list_bookings"),
+                    call("cancel_booking", booking_id=gone.id),
+                    call("cancel_booking", booking_id=stay.id),
+                ),
+                reply=f"All is cancelled but {kept.id}, which is not refundable.",
+                answers=(kept.id,),
+            ),
+            Wish(
+                says=draws.one(added),
+                calls=(call("add_option", booking_id=ahead.id, option="seat"),),
+                reply=f"It costs {cost} with the seat.",
+                answers=(cost,),
+            ),
+        ),
+    )
+
+
+def _longer_stay(draws: Draws) -> Scenario[Desk]:
+    """A night more means a longer stay and another train back, the cheapest of its day; then breakfast."""
+    making, nights = Making(draws), 2 + draws.below(3)
+    minutes, back = draws.one(FAST), later(making.day, nights)
+    next_day = later(back, 1)
+    out = making.offered("train", making.home, making.there, making.day, minutes, making.prices(USUAL, 2))[1]
+    returned = making.offered("train", making.there, making.home, back, minutes, making.prices(USUAL, 2))[0]
+    trains = making.offered("train", making.there, making.home, next_day, minutes, making.prices(USUAL, 4))
+    making.offered("flight", making.there, making.home, next_day, draws.one(FLYING), making.prices(CHEAP, 2))
+    making.ride(out)
+    ride = making.ride(returned)
+    hotel = making.hotel(making.there, 70 + draws.below(60), 82)
+    stay = making.stay(hotel, making.day, nights)
+    making.stay(making.hotel(making.elsewhere, 100, 85), later(making.day, 20), 1)
+    taken, cost = cheapest(trains), euros((nights + 1) * (hotel.cents + hotel.breakfast_cents))
+    day = in_words(making.day)
+    asked = (
+        f"I am staying one night longer in {making.there} (the journey of {day}). Extend the hotel and put me on the "
+        "cheapest train home the day after the one that I have. When does it leave?",
+        f"My stay in {making.there} from {day} on has to be a night longer. Please change hotel and return train, "
+        "taking the cheapest train back on the new day, and tell me its departure.",
+        f"About {making.there}, where I arrive on {day}: add one night, and put my train home one day later, on "
+        "the cheapest one of that day. What is the time of departure?",
+    )
+    added = (
+        "Since I am there longer I want breakfast in the hotel, too. What does the hotel cost me in all?",
+        "And book breakfast there for the whole stay. What is the hotel's price for all nights then?",
+        "Please add breakfast to that stay as well; how much is the hotel altogether now?",
+    )
+    return Scenario(
+        kind="longer stay",
+        start=making.desk(),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("list_bookings"),
+                    searched(taken),
+                    call("change_stay", booking_id=stay.id, nights=nights + 1),
+                    call("change_trip", booking_id=ride.id, trip_id=taken.id),
+                ),
+                reply=f"It leaves at {clock(taken.departs)}.",
+                answers=(clock(taken.departs),),
+            ),
+            Wish(
+                says=draws.one(added),
+                calls=(call("add_option", booking_id=stay.id, option="breakfast"),),
+                reply=f"The hotel costs {cost} now.",
+                answers=(cost,),
+            ),
+        ),
+    )
+
+
+def _all_flights(draws: Draws) -> Scenario[Desk]:
+    """Luggage for every flight and for no train; then one of the flights is exchanged for a later one."""
+    making = Making(draws)
+    minutes, back = draws.one(FLYING), later(making.day, 3)
+    out = making.offered("flight", making.home, making.there, making.day, minutes, making.prices(DEAR, 2))[0]
+    returns = making.offered("flight", making.there, making.home, back, minutes, making.prices(DEAR, 3))
+    train = making.offered("train", making.home, making.elsewhere, later(making.day, 8), 180, making.prices(USUAL, 2))
+    for origin, destination, day in ((making.home, making.there, making.day), (making.there, making.home, back)):
+        making.offered("train", origin, destination, day, draws.one(SLOW), making.prices(CHEAP, 2))
+    rides = [making.ride(one) for one in (out, returns[0])]
+    making.ride(train[0])
+    last, price = returns[-1], euros(out.option_cents + returns[0].option_cents)
+    cost, day = euros(last.cents + last.option_cents), in_words(making.day)
+    asked = (
+        f"I have more with me than I thought when I fly on {day}. Add luggage to all flights that I have booked, "
+        "there and back. How much more is that in all?",
+        f"Please book luggage for every flight of mine, the one of {day} and the one back. What do I pay for the "
+        "luggage together?",
+        f"From {day} on I carry samples. Each of my flights needs luggage; leave my trains alone. What is the extra "
+        "cost for all of it?",
+    )
+    changed = (
+        f"The flight back from {making.there} is too early. Put me on the last flight of that day; what does it cost "
+        "with the luggage?",
+        f"And I will not make that flight home from {making.there}. Change it to the last one on the same day. How "
+        "much is it, luggage included?",
+        f"My return from {making.there} should be as late as possible on the same day, by air as before. Change it and "
+        "tell me the price with luggage.",
+    )
+    return Scenario(
+        kind="all flights",
+        start=making.desk(),
+        wishes=(
+            Wish(
+                says=draws.one(asked),
+                calls=(
+                    call("list_bookings"),
+                    *(call("add_option", booking_id=one.id, option="luggage") for one in rides),
+                ),
+                reply=f"The luggage costs {price} in all.",
+                answers=(price,),
+            ),
+            Wish(
+                says=draws.one(changed),
+                calls=(searched(last), call("change_trip", booking_id=rides[1].id, trip_id=last.id)),
+                reply=f"It costs {cost}.",
+                answers=(cost,),
+            ),
+        ),
+    )
+
+
+BOOKED_JOURNEYS: Final = (_called_off, _longer_stay, _all_flights)

@@ -1,0 +1,164 @@
+"""What a travel desk knows: what can be booked, and what is."""
+
+from typing import Final, Literal
+
+from pydantic import JsonValue
+
+from app.domain.values import Frozen
+from app.envs.tool_agent.services.figures import clock, euros
+from app.envs.tool_agent.services.service import Refused
+
+MOST_SHOWN: Final = 40
+"""Characters of an identifier that a model made up, in an error."""
+MOST_BOOKINGS: Final = 60
+
+Mode = Literal["train", "flight"]
+Option = Literal["seat", "luggage", "breakfast"]
+
+
+class Trip(Frozen):
+    id: str
+    mode: Mode
+    origin: str
+    destination: str
+    date: str
+    departs: int
+    """Minutes after midnight."""
+    minutes: int
+    cents: int
+    option_cents: int
+    refundable: bool = True
+
+    @property
+    def arrives(self) -> int:
+        return self.departs + self.minutes
+
+    @property
+    def option(self) -> Option:
+        """What can be booked with it."""
+        return "seat" if self.mode == "train" else "luggage"
+
+    def shown(self) -> JsonValue:
+        return {
+            "trip_id": self.id,
+            "mode": self.mode,
+            "origin": self.origin,
+            "destination": self.destination,
+            "date": self.date,
+            "departs": clock(self.departs),
+            "arrives": clock(self.arrives),
+            "minutes": self.minutes,
+            "price": euros(self.cents),
+            "options": {self.option: euros(self.option_cents)},
+            "refundable": self.refundable,
+        }
+
+
+class Hotel(Frozen):
+    id: str
+    city: str
+    name: str
+    tenths: int
+    """Of the rating."""
+    cents: int
+    """For one night."""
+    breakfast_cents: int
+    refundable: bool = True
+
+    def shown(self) -> JsonValue:
+        return {
+            "hotel_id": self.id,
+            "city": self.city,
+            "name": self.name,
+            "rating": f"{self.tenths // 10}.{self.tenths % 10}",
+            "price_per_night": euros(self.cents),
+            "options": {"breakfast": f"{euros(self.breakfast_cents)} per night"},
+            "refundable": self.refundable,
+        }
+
+
+class Ride(Frozen):
+    """A booked trip."""
+
+    id: str
+    trip: Trip
+    options: tuple[Option, ...] = ()
+    cancelled: bool = False
+
+    @property
+    def cents(self) -> int:
+        return self.trip.cents + self.trip.option_cents * len(self.options)
+
+    @property
+    def offers(self) -> Option:
+        return self.trip.option
+
+    @property
+    def refundable(self) -> bool:
+        return self.trip.refundable
+
+    def shown(self) -> JsonValue:
+        return {"booking_id": self.id, "trip": self.trip.shown(), "booked": [*self.options], "cost": euros(self.cents)}
+
+
+class Stay(Frozen):
+    """A booked hotel."""
+
+    id: str
+    hotel: Hotel
+    check_in: str
+    nights: int
+    options: tuple[Option, ...] = ()
+    cancelled: bool = False
+
+    @property
+    def cents(self) -> int:
+        return self.nights * (self.hotel.cents + self.hotel.breakfast_cents * len(self.options))
+
+    @property
+    def offers(self) -> Option:
+        return "breakfast"
+
+    @property
+    def refundable(self) -> bool:
+        return self.hotel.refundable
+
+    def shown(self) -> JsonValue:
+        return {
+            "booking_id": self.id,
+            "hotel": self.hotel.shown(),
+            "check_in": self.check_in,
+            "nights": self.nights,
+            "booked": [*self.options],
+            "cost": euros(self.cents),
+        }
+
+
+Booking = Ride | Stay
+
+
+class Desk(Frozen):
+    trips: tuple[Trip, ...] = ()
+    hotels: tuple[Hotel, ...] = ()
+    bookings: tuple[Booking, ...] = ()
+    made: int = 0
+    """Number of the newest booking."""
+
+    def booking(self, identity: str) -> Booking:
+        for one in self.bookings:
+            if one.id == identity and not one.cancelled:
+                return one
+        raise Refused(f"there is no booking {identity[:MOST_SHOWN]!a}")
+
+    @property
+    def next_id(self) -> str:
+        return f"B{self.made + 1}"
+
+    def with_new(self, booking: Booking) -> "Desk":
+        if len(self.bookings) >= MOST_BOOKINGS:
+            raise Refused("no more bookings can be made")
+        return self.model_copy(update={"bookings": (*self.bookings, booking), "made": self.made + 1})
+
+    def with_changed(self, booking: Booking) -> "Desk":
+        bookings = tuple(booking if one.id == booking.id else one for one in self.bookings)
+        return self.model_copy(update={"bookings": bookings})

@@ -1,0 +1,176 @@
+"""Calling tools: which of those offered, with which arguments, how often, or not at all.
+
+    prompt   system: … call the tools that the request needs …     tools: get_forecast, get_hourly_rain, book_table
+             user:   What will the weather be like in Kyoto over the next 10 days?
+    reply    <tool_call>{"name": "get_forecast", "arguments": {"city": "Kyoto", "days": 10}}</tool_call>
+    reward   1.0     exactly the calls that were asked for, in any order
+
+Paid is the exact set of calls and nothing less: valid by the tools' schemas, no argument left out or invented (one that
+equals its default is as good as left out), no call twice, no garbage beside a right call, nothing inside thinking.
+`app.toolkit.tool_calls` has the formats that are read and what makes two values the same. Where no tool fits, or the
+request lacks what a call needs, the right reply makes no call and begins `No tool fits:`, followed by what is missing.
+
+With a data set configured the tasks are its rows (in the shape of BFCL or of xLAM). Without one they are generated from
+interfaces of ours and say so in their metadata.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from app.domain.digests import digest_of_model
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
+from app.domain.values import Frozen, Split
+from app.envs.tool_calling.tasks.apis import ApiBook
+from app.envs.tool_calling.tasks.generating import TEST_SIZE, GeneratedRequests, category_of
+from app.envs.tool_calling.tasks.refusals import INSTRUCTION, names_what_is_missing, refusal
+from app.envs.tool_calling.tasks.requests import Category, ToolRequest
+from app.envs.tool_calling.tasks.rows import ToolRow, ToolRows
+from app.ports import Datasets, Environment, Tools
+from app.toolkit.tool_calls.formats.format import ToolFormat
+from app.toolkit.tool_calls.formats.registry import FORMATS, declared
+from app.toolkit.tool_calls.matching import Matched, match
+from app.toolkit.tool_calls.reading import read_calls
+from app.toolkit.tool_calls.rendering import rendered
+from app.toolkit.tool_calls.values import Call, Reading
+
+APIS = Path(__file__).with_name("apis")
+
+
+class ToolCallingParams(Frozen):
+    """`tool_format`: `native` offers the tools to the model's own chat template and reads whatever format the model
+    writes; any other renders them into the prompt, with how to write calls, and reads nothing else."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"tool_format": "native", "categories": ["choice", "several"]}]}
+    )
+
+    tool_format: Literal["native"] | ToolFormat = "native"
+    categories: Annotated[tuple[Category, ...], Field(max_length=5)] = ()
+    """Only tasks of these; empty is all of them."""
+
+
+class ToolCalling(Environment):
+    name: ClassVar[str] = "tool_calling"
+    version: ClassVar[str] = "1"
+    chance: ClassVar[float] = 0.002
+    Params: ClassVar[type[BaseModel]] = ToolCallingParams
+    stats_label: ClassVar[str | None] = "category"
+
+    def __init__(self, source: ToolRows | GeneratedRequests) -> None:
+        self._source = source
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        configured = datasets.rows(cls.name, ToolRow)
+        return cls(GeneratedRequests(ApiBook.read(APIS)) if configured is None else ToolRows(configured))
+
+    @property
+    def origin(self) -> str:
+        return "generated" if isinstance(self._source, GeneratedRequests) else self._source.origin
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        if isinstance(self._source, GeneratedRequests):
+            return {"apis": digest_of_model(self._source.book)}
+        return {"dataset": self._source.digest}
+
+    def size(self, split: Split, params: BaseModel) -> int | None:
+        if isinstance(self._source, GeneratedRequests):
+            return TEST_SIZE if split == "test" else None
+        return self._source.size(split, _params(params).categories)
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        asked = _params(params)
+        request = self._source.request(split, index, asked.categories)
+        form = asked.tool_format
+        system = INSTRUCTION if form == "native" else f"{INSTRUCTION}\n\n{rendered(request.tools, form)}"
+        return Task(
+            messages=_opened(system, request.messages),
+            tools=request.tools if form == "native" else (),
+            metadata={
+                "source": self.origin,
+                "split": split,
+                "index": index,
+                "category": request.category,
+                "domain": request.domain,
+                "tool_format": form,
+            },
+            reference=request.model_dump(mode="json"),
+        )
+
+    def label(self, split: Split, index: int, params: BaseModel) -> str | None:
+        if isinstance(self._source, GeneratedRequests):
+            return category_of(index, _params(params).categories)
+        return super().label(split, index, params)
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        request, form = _request(task), declared(task.metadata["tool_format"])
+        return [_graded(request, read_calls(completion, request.tools, form)) for completion in group]
+
+    def gold(self, task: Task) -> Completion:
+        request, form = _request(task), declared(task.metadata["tool_format"])
+        calls = [one.least() for one in request.expected]
+        if not calls:
+            return Completion(text=refusal(request))
+        if form is not None:
+            return Completion(text=FORMATS[form].write(calls))
+        return Completion(messages=(Message(role="assistant", tool_calls=tuple(map(_native, calls))),))
+
+    def equivalent(self, one: Task, other: Task) -> bool:
+        """Where no tool fits, the same words may name what is missing in both."""
+        right, wanted = _request(one), _request(other)
+        if not right.expected and not wanted.expected:
+            return names_what_is_missing(refusal(wanted), right)
+        return right.expected == wanted.expected
+
+
+def _opened(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+    """With one system message, whatever a row has of its own in it: chat templates take no second one."""
+    own = [message.content for message in messages if message.role == "system" and message.content]
+    content = "\n\n".join([system, *own])
+    return (Message(role="system", content=content), *(message for message in messages if message.role != "system"))
+
+
+def _graded(request: ToolRequest, reading: Reading) -> Score:
+    matched = match(reading.calls, request.expected, request.tools)
+    refused = names_what_is_missing(reading.said, request)
+    correct = not reading.fault and matched.correct and (refused or bool(request.expected))
+    return Score(
+        outcome="scored",
+        reward=float(correct),
+        gate=1.0,
+        absolute=float(correct),
+        criteria=(
+            Criterion(name="correct", value=float(correct), weight=1.0),
+            Criterion(name="precision", value=matched.precision, weight=0.0, note="calls that were asked for"),
+            Criterion(name="recall", value=matched.recall, weight=0.0, note="what was asked for and called"),
+        ),
+        flags=("malformed_call",) if reading.fault else (),
+        rationale=_why(request, reading, matched, refused),
+    )
+
+
+def _why(request: ToolRequest, reading: Reading, matched: Matched, refused: bool) -> str:
+    if reading.fault:
+        return f"the reply cannot be read: {reading.fault}"
+    if not matched.correct:
+        return matched.fault
+    if request.expected:
+        return f"the calls are right ({reading.format})"
+    return "no tool fits, and the reply says so" if refused else "the reply does not say what is missing"
+
+
+def _params(params: BaseModel) -> ToolCallingParams:
+    return ToolCallingParams.model_validate(params, from_attributes=True)
+
+
+def _request(task: Task) -> ToolRequest:
+    return ToolRequest.model_validate(task.reference)
+
+
+def _native(call: Call) -> ToolCall:
+    return ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments))

@@ -1,0 +1,108 @@
+"""Rows in the shape of the Berkeley Function-Calling Leaderboard.
+
+They have `question`, `function` and, where a call is right, `ground_truth` (its file of possible answers, joined by
+`id`); the latter two are JSON or a text of it. Accepted values are lists; the empty text in one means that the argument
+may be left out and is no value itself, and neither is an empty list beside it.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+
+from pydantic import JsonValue
+
+from app.domain.tasks import Message, ToolSpec
+from app.envs.tool_calling.tasks.json_schema import tool_spec
+from app.toolkit.tool_calls.json_text import read_json
+from app.toolkit.tool_calls.values import ExpectedCall
+
+OMITTED = ""
+MOST_ALTERNATIVES = 256
+"""Of one argument with alternatives inside it."""
+
+
+def messages_of(question: JsonValue) -> tuple[Message, ...]:
+    """ValueError for a question of several turns."""
+    if isinstance(question, str):
+        return (Message(role="user", content=question),)
+    if not isinstance(question, list) or not question:
+        raise ValueError("question is neither a text nor messages")
+    if isinstance(question[0], list):
+        if len(question) > 1:
+            raise ValueError("question has several turns; this environment has one")
+        return messages_of(question[0])
+    return tuple(Message.model_validate(message) for message in question)
+
+
+def tools_of(functions: JsonValue) -> tuple[ToolSpec, ...]:
+    return tuple(map(_tool, _listed(functions)))
+
+
+def expected_of(ground_truth: JsonValue) -> tuple[ExpectedCall, ...]:
+    """ValueError where an argument has no accepted value, so that no call could be right."""
+    return tuple(map(_expected, _listed(ground_truth)))
+
+
+def _listed(value: JsonValue) -> list[JsonValue]:
+    """A lone function or call counts as a list of one."""
+    read = read_json(value) if isinstance(value, str) else value
+    return read if isinstance(read, list) else [read]
+
+
+def _tool(described: JsonValue) -> ToolSpec:
+    if not isinstance(described, dict) or not isinstance(described.get("name"), str):
+        raise ValueError("a function has no name")
+    parameters = described.get("parameters")
+    inside = parameters if isinstance(parameters, dict) else {}
+    properties, required = inside.get("properties"), inside.get("required")
+    return tool_spec(
+        str(described["name"]),
+        str(described.get("description", "")),
+        properties if isinstance(properties, dict) else {},
+        [str(name) for name in required] if isinstance(required, list) else [],
+    )
+
+
+def _expected(call: JsonValue) -> ExpectedCall:
+    if not isinstance(call, dict) or len(call) != 1:
+        raise ValueError("a right call is an object with one name")
+    ((name, arguments),) = call.items()
+    if not isinstance(arguments, dict):
+        raise ValueError(f"the arguments of {name} are no object")
+    optional, accepted = set(), {}
+    for argument, values in arguments.items():
+        if not isinstance(values, list):
+            raise ValueError(f"{name}.{argument} has no list of accepted values")
+        if OMITTED in values:
+            optional.add(argument)
+        kept = [value for value in values if value != OMITTED and not (OMITTED in values and value == [])]
+        alternatives = tuple(one for value in kept for one in _alternatives(value))[:MOST_ALTERNATIVES]
+        if alternatives:
+            accepted[argument] = alternatives
+        elif OMITTED not in values:
+            raise ValueError(f"{name}.{argument} has no accepted value")
+        else:
+            optional.discard(argument)
+    return ExpectedCall(name=name, arguments=accepted, optional=frozenset(optional))
+
+
+def _alternatives(value: JsonValue) -> Iterator[JsonValue]:
+    """What a value stands for: inside an object every member has a list of accepted values."""
+    if isinstance(value, dict):
+        yield from _objects(value)
+    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
+        for items in product(*([*_alternatives(item)] for item in value)):
+            yield list(items)
+    else:
+        yield value
+
+
+def _objects(members: Mapping[str, JsonValue]) -> Iterator[JsonValue]:
+    choices: list[list[tuple[tuple[str, JsonValue], ...]]] = []
+    for name, values in members.items():
+        listed = values if isinstance(values, list) else [values]
+        kept: list[tuple[tuple[str, JsonValue], ...]] = [
+            ((name, one),) for value in listed if value != OMITTED for one in _alternatives(value)
+        ]
+        choices.append(kept + ([()] if OMITTED in listed else []))
+    for chosen in product(*choices):
+        yield dict(member for members in chosen for member in members)

@@ -1,0 +1,61 @@
+"""The right reply where no tool fits, or where a request lacks what a call needs."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final
+
+from app.envs.tool_calling.tasks.requests import ToolRequest
+
+OPENS: Final = "No tool fits:"
+MOST_CHARACTERS: Final = 160
+"""Of a refusal. Whoever lists all that could be missing has not said what is."""
+MOST_BESIDE: Final = 2
+"""Words for other things in a refusal: one sentence may well hold so many, a list of guesses holds more."""
+
+INSTRUCTION: Final = (
+    "You can call tools. Make exactly the calls that the request needs, with the values that it gives, and leave out "
+    "what it does not give. If none of the tools fits the request, or the request lacks something that a call needs, "
+    f"make no call: reply with `{OPENS}` followed by one short sentence that says what is missing, and nothing else."
+)
+
+_WORD: Final = re.compile(r"\w+")
+
+
+def refusal(request: ToolRequest) -> str:
+    """One that is right for `request`, which expects no call."""
+    return f"{OPENS} what is missing is {request.missing[0] if request.missing else 'a tool for this'}."
+
+
+def names_what_is_missing(said: str, request: ToolRequest) -> bool:
+    """Whether a reply opens as asked, is short, has one of the request's words, or any word where it has none, and few
+    that name something else."""
+    if not said.startswith(OPENS) or len(said) > MOST_CHARACTERS:
+        return False
+    words = _plain(said.removeprefix(OPENS))
+    if not request.missing:
+        return words != "  "
+    if not _has_one(words, request.missing):
+        return False
+    beside = [name for name in map(_plain_once, request.excluded) if name in words]
+    return sum(not any(name != other and name in other for other in beside) for name in beside) <= MOST_BESIDE
+
+
+def elsewhere(names: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
+    """Those of `names` that stand in none of these texts: who repeats one of them has the text from somewhere else."""
+    words = "\n".join(map(_plain, said))
+    return tuple(name for name in dict.fromkeys(names) if not _has_one(words, [name]))
+
+
+def _has_one(words: str, names: Sequence[str]) -> bool:
+    return any(_plain_once(name) in words for name in names)
+
+
+@lru_cache(maxsize=4096)
+def _plain_once(name: str) -> str:
+    return _plain(name)
+
+
+def _plain(text: str) -> str:
+    """Its words with one space around each."""
+    return f" {' '.join(_WORD.findall(text.casefold()))} "

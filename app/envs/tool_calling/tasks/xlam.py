@@ -1,0 +1,48 @@
+"""Rows in the shape of xLAM's function-calling data: `query`, `tools` and `answers`.
+
+The latter two are JSON or a text of it. An argument without a default is required unless its type says `optional`."""
+
+from pydantic import JsonValue
+
+from app.domain.tasks import Message, ToolSpec
+from app.envs.tool_calling.tasks.json_schema import tool_spec
+from app.toolkit.tool_calls.json_text import read_json
+from app.toolkit.tool_calls.values import Call, ExpectedCall
+
+
+def messages_of(query: str) -> tuple[Message, ...]:
+    return (Message(role="user", content=query),)
+
+
+def tools_of(described: JsonValue) -> tuple[ToolSpec, ...]:
+    return tuple(_tool(one) for one in _listed(described))
+
+
+def expected_of(answers: JsonValue) -> tuple[ExpectedCall, ...]:
+    calls = [Call.model_validate(answer) for answer in _listed(answers)]
+    return tuple(
+        ExpectedCall(name=call.name, arguments={name: (value,) for name, value in call.arguments.items()})
+        for call in calls
+    )
+
+
+def _listed(value: JsonValue) -> list[JsonValue]:
+    read = read_json(value) if isinstance(value, str) else value
+    if not isinstance(read, list):
+        raise ValueError("tools and answers are lists")
+    return read
+
+
+def _tool(described: JsonValue) -> ToolSpec:
+    if not isinstance(described, dict) or not isinstance(described.get("name"), str):
+        raise ValueError("a tool has no name")
+    parameters = described.get("parameters")
+    arguments = parameters if isinstance(parameters, dict) else {}
+    required = [name for name, argument in arguments.items() if _is_required(argument)]
+    return tool_spec(str(described["name"]), str(described.get("description", "")), arguments, required)
+
+
+def _is_required(argument: JsonValue) -> bool:
+    if not isinstance(argument, dict):
+        raise ValueError("an argument is described by an object")
+    return "default" not in argument and "optional" not in str(argument.get("type", "")).lower()

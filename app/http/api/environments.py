@@ -1,0 +1,98 @@
+"""One router factory gives every environment its routes: hand out, step, score."""
+
+import json
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from app.domain.digests import digest_of_model
+from app.domain.errors import InvalidRequest
+from app.domain.tasks import Turn
+from app.domain.values import Name, Split
+from app.http.web.bodies import JsonRoute
+from app.http.web.problems import problem_responses
+from app.ports.environment import Environment
+from app.ports.store import IdempotencyKey
+from app.service.gateway import Gateway
+from app.service.requests import Batch, BatchOptions, NextBatch, Scored, ScoreRequest, StepRequest
+
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="Repeats with the same key and body get the same answer; with another body they are refused.",
+    ),
+]
+
+
+class BatchQuery(BaseModel):
+    """The query parameters of `GET next-batch`, which is `POST` for people with curl."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
+    split: Split = "train"
+    run: Name | None = None
+    params: Annotated[str, Field(max_length=2_000, description="A JSON object, such as `{}`.")] = "{}"
+    lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] = 600.0
+    purpose: Annotated[str, Field(pattern="^(train|eval)$")] = "train"
+    cursor: Annotated[int, Field(ge=0, le=2**40)] | None = None
+
+
+def environment_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
+    """`POST` and `GET /envs/{name}/next-batch`, `POST …/step` where episodes have turns, `POST …/score`."""
+    name = environment.name
+    router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
+    request_type = _request_type(environment)
+
+    async def next_batch(request: BatchOptions) -> Batch:
+        return await gateway.dispatcher.next_batch(name, _plain(request))
+
+    async def next_batch_by_query(query: Annotated[BatchQuery, Query()]) -> Batch:
+        return await gateway.dispatcher.next_batch(name, _from_query(query))
+
+    async def step(request: StepRequest) -> Turn:
+        return await gateway.stepper.step(name, request)
+
+    async def score(request: ScoreRequest, key: Key = None) -> Scored:
+        return await gateway.desk.score(request, name, idempotency(key, request))
+
+    next_batch.__annotations__["request"] = request_type
+    refusals = problem_responses(400, 401, 404, 409, 413, 415, 422, 503)
+    add = router.add_api_route
+    add("/next-batch", next_batch, methods=["POST"], summary=f"Hand out {name} tasks", responses=refusals)
+    add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same for curl", responses=refusals)
+    if environment.multi_turn:
+        add("/step", step, methods=["POST"], summary="What follows the model's last message", responses=refusals)
+    add("/score", score, methods=["POST"], summary=f"Score groups of {name} completions", responses=refusals)
+    return router
+
+
+def idempotency(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:
+    return None if key is None else IdempotencyKey(key=key, body_digest=digest_of_model(request))
+
+
+def _request_type(environment: type[Environment]) -> type[BatchOptions]:
+    """NextBatch with the environment's own params, so that they are validated and documented."""
+    camel = "".join(part.capitalize() for part in environment.name.split("_"))
+    params = (environment.Params, Field(default_factory=environment.Params))
+    return cast(type[BatchOptions], create_model(f"{camel}NextBatch", __base__=NextBatch, params=params))
+
+
+def _plain(request: BatchOptions) -> NextBatch:
+    """The service's request: validated already, params as JSON."""
+    given = dict(request)
+    given["params"] = cast(BaseModel, given["params"]).model_dump(mode="json")
+    return NextBatch.model_construct(**given)
+
+
+def _from_query(query: BatchQuery) -> NextBatch:
+    try:
+        params = json.loads(query.params)
+        return NextBatch.model_validate({**query.model_dump(), "params": params})
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise InvalidRequest("params is not a JSON object of finite values", field="query.params") from error

@@ -1,0 +1,41 @@
+"""`GET /export`: what is stored, as training data."""
+
+from collections.abc import Collection
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from app.domain.errors import NotFound
+from app.domain.exports import ExportRequest
+from app.http.web.problems import problem_responses
+from app.service.exports.stream import MEDIA_TYPES, exported
+from app.service.gateway import Gateway
+
+
+def export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
+    """`not_for_training` names judges whose scores are exported only when they are asked for."""
+    router = APIRouter(tags=["records"])
+    files = {
+        "description": "A file, in pieces while it is read; its columns are in docs/exports.md.",
+        "content": {media: {"schema": {"type": "string"}} for media in MEDIA_TYPES.values()},
+    }
+
+    @router.get(
+        "/export",
+        summary="Stored rollouts as training data",
+        response_class=StreamingResponse,
+        responses={200: files, **problem_responses(401, 404, 422, 503)},
+    )
+    async def export(wanted: Annotated[ExportRequest, Query()]) -> StreamingResponse:
+        if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
+            raise NotFound(f"there is no environment {wanted.env!r}; GET /envs lists them", field="query.env")
+        last = await gateway.exports.newest()  # before a reply begins, so that a store that is away is a 503
+        name = "-".join(["atropos", wanted.env or "all", wanted.shape])
+        return StreamingResponse(
+            exported(gateway.exports, wanted, last, not_for_training),
+            media_type=MEDIA_TYPES[wanted.format],
+            headers={"Content-Disposition": f'attachment; filename="{name}.{wanted.format}"'},
+        )
+
+    return router

@@ -1,0 +1,40 @@
+"""For orchestrators and Prometheus."""
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Response
+
+from app.domain.errors import Unavailable
+from app.http.api.models import Health
+from app.http.web.problems import problem_responses
+from app.ports.runtime import Clock
+from app.service.gateway import Gateway
+
+Exposition = Callable[[], tuple[bytes, str]]
+"""The metrics and their content type."""
+
+
+def health_router(gateway: Gateway, version: str, clock: Clock, exposition: Exposition) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/livez", summary="The process answers")
+    async def livez() -> Health:
+        return Health(status="ok", version=version, time=clock())
+
+    @router.get(
+        "/readyz", summary="The store takes writes and the environments are open", responses=problem_responses(503)
+    )
+    async def readyz() -> Health:
+        if not gateway.catalogue.ready:
+            raise Unavailable("the environments' data is still being read")
+        await gateway.health.check()
+        return Health(status="ok", version=version, time=clock())
+
+    @router.get(
+        "/metrics", summary="Prometheus' text format", response_class=Response, responses=problem_responses(401)
+    )
+    async def metrics() -> Response:
+        body, content_type = exposition()
+        return Response(body, media_type=content_type)
+
+    return router

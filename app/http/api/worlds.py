@@ -1,0 +1,179 @@
+"""Worlds: a game tells what happens, a designer asks who is told of it and why, a game asks for the prompt."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Path, Query
+from fastapi.openapi.models import Example
+from pydantic import Field
+
+from app.domain.errors import InvalidRequest
+from app.domain.values import Frozen, Name
+from app.domain.worlds import Event, EventId, EventsTold, Explained, GameTime, World
+from app.http.api.lorebooks import WorldName, lorebooks_router
+from app.http.web.bodies import JsonRoute
+from app.http.web.event_places import next_before, place_of
+from app.http.web.problems import problem_responses
+from app.service.gateway import Gateway
+from app.service.worlds import Branching, EventsToTell, GameContext, Moment, Question
+
+BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
+EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+TOLD: Final = {
+    "two": Example(
+        summary="One that everybody hears of, one that is known to one character",
+        value={
+            "events": [
+                {
+                    "id": "rope",
+                    "time": "1312-04-03T09:15:00Z",
+                    "kind": "accident",
+                    "text": "The ferry's rope broke at Reedgate; nobody crosses until it is spliced.",
+                    "importance": 7,
+                },
+                {
+                    "id": "bridge",
+                    "time": "1312-04-03T11:00:00Z",
+                    "text": "The Margravine signed the order for a toll bridge at Reedgate.",
+                    "visibility": ["ottoline_vesk"],
+                    "leak_terms": ["toll bridge"],
+                    "importance": 8,
+                },
+            ]
+        },
+    )
+}
+BRANCH: Final = {
+    "reload": Example(
+        summary="A game that was saved at ten in the morning is loaded again",
+        value={"parent": "drowned_coast", "at": "1312-04-03T10:00:00Z"},
+    )
+}
+MOMENT: Final = {
+    "line": Example(
+        summary="The player says something",
+        value={"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Can you take me across?"}]},
+    )
+}
+
+
+class EventPage(Frozen):
+    """Newest first. `next_before` goes into `before` for the page that follows; null on the last one."""
+
+    events: tuple[Event, ...]
+    next_before: str | None
+
+
+class WorldPage(Frozen):
+    """By name. `next_after` goes into `after` for the page that follows; null on the last one."""
+
+    worlds: tuple[World, ...]
+    next_after: str | None
+
+
+class Withdrawn(Frozen):
+    withdrawn: str
+    """The event's id."""
+
+
+class Looking(Frozen):
+    """A page of events; or with `q` or `character`, what a prompt would hold."""
+
+    q: Annotated[str | None, Field(max_length=4000, description="What the player says.")] = None
+    character: Annotated[
+        Name | None,
+        Field(description="Who would be told, by the id of a sheet; else somebody who knows what is public."),
+    ] = None
+    as_of: Annotated[
+        GameTime | None, Field(description="Game time, with `q` or `character`; the newest event's when left out.")
+    ] = None
+    before: Annotated[str | None, Field(max_length=200, description="`next_before` of the page before.")] = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+def worlds_router(gateway: Gateway) -> APIRouter:
+    """What is told of worlds, and what is asked about them."""
+    router = APIRouter()
+    for part in (_states_router(gateway), _events_router(gateway), lorebooks_router(gateway)):
+        router.include_router(part)
+    return router
+
+
+def _states_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds", tags=["worlds"], route_class=JsonRoute)
+    refusals = problem_responses(400, 401, 404, 409, 413, 415, 422, 503)
+    looks = problem_responses(401, 404, 422, 503)
+    desk = gateway.worlds
+
+    @router.get("", summary="Every world, by name", responses=problem_responses(401, 422, 503))
+    async def worlds(after: Name | None = None, limit: Limit = 100) -> WorldPage:
+        page = await desk.worlds(limit, after)
+        return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
+
+    @router.get("/{world}", summary="One world", responses=looks)
+    async def one_world(world: WorldName) -> World:
+        return await desk.world(world)
+
+    @router.put(
+        "/{world}", summary="Branch off another world at a moment: a saved game loaded again", responses=refusals
+    )
+    async def branch(world: BranchName, branching: Annotated[Branching, Body(openapi_examples=BRANCH)]) -> World:
+        return await desk.branch(world, branching)
+
+    @router.post(
+        "/{world}/context",
+        summary="The prompt of a moment in a game, as in training; nothing is stored",
+        responses=refusals,
+    )
+    async def context(world: WorldName, moment: Annotated[Moment, Body(openapi_examples=MOMENT)]) -> GameContext:
+        return await desk.context(world, moment)
+
+    return router
+
+
+def _events_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds/{world}/events", tags=["worlds"], route_class=JsonRoute)
+    refusals = problem_responses(400, 401, 404, 409, 413, 415, 422, 503)
+    looks = problem_responses(401, 404, 422, 503)
+    desk = gateway.worlds
+
+    @router.post("", summary="Tell what happened", responses=refusals)
+    async def tell(world: WorldName, told: Annotated[EventsToTell, Body(openapi_examples=TOLD)]) -> EventsTold:
+        return await desk.tell(world, told)
+
+    @router.get(
+        "",
+        summary="The newest events; or with `q` or `character`, what a prompt would hold and why",
+        responses=looks,
+    )
+    async def events(world: WorldName, looking: Annotated[Looking, Query()]) -> EventPage | Explained:
+        if looking.q is None and looking.character is None:
+            return await _page(gateway, world, looking)
+        if looking.before is not None:
+            raise InvalidRequest("pages are of events alone: leave it out, or q and character", field="query.before")
+        try:
+            return await desk.explain(world, question_of(looking))
+        except InvalidRequest as error:
+            raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
+
+    @router.delete("/{event}", summary="Take back an event: it never happened", responses=looks)
+    async def withdraw(world: WorldName, event: EventName) -> Withdrawn:
+        await desk.withdraw(world, event)
+        return Withdrawn(withdrawn=event)
+
+    return router
+
+
+def question_of(looking: Looking) -> Question:
+    return Question(text=looking.q or "", character=looking.character, as_of=looking.as_of)
+
+
+async def _page(gateway: Gateway, world: str, looking: Looking) -> EventPage:
+    if looking.as_of is not None:
+        raise InvalidRequest("give it with q or character", field="query.as_of")
+    before = None if looking.before is None else place_of(looking.before)
+    if before is None and looking.before is not None:
+        raise InvalidRequest("it is `next_before` of the page before", field="query.before")
+    page = await gateway.worlds.events(world, looking.limit, before)
+    return EventPage(events=tuple(page), next_before=next_before(page, looking.limit))

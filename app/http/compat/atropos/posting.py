@@ -1,0 +1,82 @@
+"""The two posts that carry groups, straight on ASGI.
+
+They come for every group that is trained on. What a route of the framework does around its function takes as long as
+reading 100 kB of numbers, and nothing of it is needed here; everything of the door is before it all the same.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from pydantic import BaseModel
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from app.domain.trajectories import Packed
+from app.http.compat.atropos.addresses import PREFIX, run_named
+from app.http.compat.atropos.desk import Desk
+from app.http.compat.atropos.inflating import NOT_GZIP, NotGzip, inflate, is_gzip
+from app.http.compat.atropos.reading import read_group, read_groups
+from app.http.compat.atropos.wire import Received, ReceivedList
+
+
+class Posting:
+    """`path` is the template under which its requests are counted."""
+
+    def __init__(
+        self,
+        path: str,
+        desk: Desk,
+        read: Callable[[bytes], Sequence[Packed]],
+        reply: Callable[[int], BaseModel],
+        limit: int,
+    ) -> None:
+        self.path = path
+        self._desk = desk
+        self._read = read
+        self._reply = reply
+        self._limit = limit
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["route"] = self
+        run = run_named(scope["path_params"].get("run"))
+        body = await _whole(receive)
+        if body is None:
+            return
+        read = partial(self._inflated, body) if is_gzip(Headers(scope=scope)) else partial(self._read, body)
+        try:
+            count = await self._desk.add(run, read, len(body))
+        except NotGzip:
+            response: Response = PlainTextResponse(NOT_GZIP, status_code=400)
+        else:
+            response = Response(self._reply(count).model_dump_json(), media_type="application/json")
+        await response(scope, receive, send)
+
+    def _inflated(self, body: bytes) -> Sequence[Packed]:
+        return self._read(inflate(body, self._limit))
+
+
+async def _whole(receive: Receive) -> bytes | None:
+    """None when the client left before the end."""
+    parts: list[bytes] = []
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        parts.append(message.get("body", b""))
+        more = message.get("more_body", False)
+    return b"".join(parts)
+
+
+def posting_routes(desk: Desk, limit: int) -> list[Route]:
+    """For the front of the line of routes. `limit` holds for bodies once they are inflated."""
+    return [
+        Route(path, Posting(path, desk, read, reply, limit), methods=["POST"], include_in_schema=False)
+        for prefix in (PREFIX, PREFIX + "/{run}")
+        for path, read, reply in (
+            (f"{prefix}/scored_data", read_group, lambda _: Received()),
+            (f"{prefix}/scored_data_list", read_groups, lambda count: ReceivedList(groups_processed=count)),
+        )
+    ]

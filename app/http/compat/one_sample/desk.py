@@ -1,0 +1,124 @@
+"""What all reward endpoints do: hold samples, tell their scores, and say so where there is none."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from fastapi import Request, Response
+from pydantic import JsonValue
+
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.scores import Score
+from app.http.compat.delivery import Delivery
+from app.http.compat.one_sample.holding import Asked, ClientLeft, Held, Parts
+from app.http.compat.one_sample.options import Options
+from app.http.compat.one_sample.refusals import Refusal, refused
+from app.service.catalogue import Catalogue
+from app.service.parts import SampleReply
+from app.service.stepping import Stepper
+
+log = logging.getLogger(__name__)
+
+LEFT: Final = 499
+"""Nobody reads it; as proxies count clients that did not wait."""
+RETRY_SECONDS: Final = 5
+
+
+@dataclass(frozen=True)
+class Reward:
+    """What a trainer is told of one sample."""
+
+    number: float
+    """The reward, or what the settings name where there is none."""
+    reply: SampleReply
+
+    @property
+    def score(self) -> Score:
+        """As it is kept."""
+        return self.reply.score
+
+    @property
+    def absolute(self) -> float:
+        """Comparable across groups, in [0, 1]."""
+        score = self.score
+        if score.reward is None:
+            return self.number
+        return score.reward if score.absolute is None else score.absolute * (1.0 if score.gate is None else score.gate)
+
+
+class Wording(Protocol):
+    """How a contract says it."""
+
+    def told(self, rewards: Sequence[Reward]) -> bytes: ...
+
+    def beside_refusal(self, count: int) -> dict[str, JsonValue]: ...
+
+
+@dataclass(frozen=True)
+class RewardDesk:
+    parts: Parts
+    catalogue: Catalogue
+    stepper: Stepper
+    unscored_reward: float | None
+    """Told where there is no score; None answers 503, so that the trainer asks again."""
+    unscored: Callable[[str, str, str, str], None]
+    """Told of each answer without a score: contract, environment, reason, `error` or `number`."""
+
+    def __post_init__(self) -> None:
+        if self.unscored_reward is not None:
+            log.warning(
+                "trainers that cannot be told of no score are told %s: compat.unscored_reward is set",
+                self.unscored_reward,
+            )
+
+    def require(self, environment: str) -> None:
+        """NotFound or EnvironmentUnavailable."""
+        self.catalogue.hosted(environment)
+
+    async def answer(self, request: Request, asked: Sequence[Asked], options: Options, wording: Wording) -> Response:
+        """The reply is sent while its samples are held. GatewayError for what is wrong with one of them."""
+        for one in asked:
+            await self._require_one_reply(one)
+        held = Held(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
+        try:
+            replies = await held.replies(request.receive)
+        except ClientLeft:
+            return Response(status_code=LEFT)
+        missing = [pair for pair in zip(asked, replies, strict=True) if pair[1].score.reward is None]
+        pending = any(reply.score.outcome == "pending" for _, reply in missing)
+        if pending or (missing and self.unscored_reward is None):
+            await held.settle(False)
+            self._count(missing, options.contract, "error")
+            return _unscored(missing[0][1].score, wording.beside_refusal(len(asked)))
+        self._count(missing, options.contract, "number")
+        return Delivery(wording.told([self._reward(one) for one in replies]), {}, held.settle)
+
+    async def _require_one_reply(self, asked: Asked) -> None:
+        """InvalidRequest where one text is no answer."""
+        environment = asked.sample.environment
+        try:
+            whole = await self.stepper.in_one_reply(environment, asked.sample.task_id)
+        except NotFound as error:
+            raise NotFound(error.detail, field=asked.label) from error
+        if not whole:
+            raise InvalidRequest(
+                f"the task is one of {environment} that is played over several turns; this wire has room for one reply",
+                field=asked.label,
+            )
+
+    def _reward(self, reply: SampleReply) -> Reward:
+        number = self.unscored_reward if reply.score.reward is None else reply.score.reward
+        return Reward(0.0 if number is None else number, reply)
+
+    def _count(self, missing: Sequence[tuple[Asked, SampleReply]], contract: str, told: str) -> None:
+        for asked, one in missing:
+            self.unscored(contract, asked.sample.environment, one.score.reason or "pending", told)
+
+
+def _unscored(score: Score, beside: dict[str, JsonValue]) -> Response:
+    if score.outcome == "pending":
+        return refused(503, Refusal(error="not scored yet: ask again", code="pending", field=None), 1, beside)
+    said = f": {score.rationale}" if score.rationale else ""
+    refusal = Refusal(error=f"no score, for {score.reason}{said}", code="unscored", field=None)
+    return refused(503, refusal, RETRY_SECONDS, {**beside, "reason": score.reason})

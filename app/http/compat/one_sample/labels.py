@@ -1,0 +1,67 @@
+"""The label of a sample: what tells which task it answers, and with which others it is compared."""
+
+import json
+from typing import Annotated, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+
+from app.domain.errors import InvalidRequest
+from app.domain.runs import Purpose
+from app.domain.values import WholeNumber
+from app.service.requests import TaskId
+
+MAX_CHARACTERS: Final = 20_000
+MAX_GROUP: Final = 256
+
+_EXPECTED = 'expected a task id, or {"task_id": …} with "group" and "size" where they are needed'
+
+
+def _text(value: object) -> object:
+    """Data sets number their groups, or have none in most rows."""
+    if value is None:
+        return ""
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _purpose(value: object) -> object:
+    """Data sets put together from several have none in some rows."""
+    return "train" if value is None else value
+
+
+class Label(BaseModel):
+    """Other members are the data set's own."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    task_id: TaskId
+    group: Annotated[str, BeforeValidator(_text), Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
+    """Samples for one task with different groups are never compared."""
+    size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)] | None = None
+    """How many are compared; as the address says when absent."""
+    purpose: Annotated[Purpose, BeforeValidator(_purpose)] = "train"
+
+
+def read_label(label: JsonValue, field: str) -> Label:
+    """InvalidRequest naming `field` for what is no label."""
+    if isinstance(label, str):
+        label = _parsed(label.strip(), field)
+    if not isinstance(label, dict):
+        raise InvalidRequest(_EXPECTED, field=field)
+    try:
+        return Label.model_validate(label)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join([field, *map(str, first["loc"])])
+        raise InvalidRequest(f"{first['msg']}; {_EXPECTED}", field=place) from None
+
+
+def _parsed(text: str, field: str) -> JsonValue:
+    if len(text) > MAX_CHARACTERS:
+        raise InvalidRequest(f"longer than {MAX_CHARACTERS} characters; {_EXPECTED}", field=field)
+    if not text.startswith("{"):
+        return {"task_id": text}
+    try:
+        value: JsonValue = json.loads(text)
+    except (ValueError, RecursionError):
+        raise InvalidRequest(f"begins as JSON and is none; {_EXPECTED}", field=field) from None
+    return value

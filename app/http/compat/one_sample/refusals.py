@@ -1,0 +1,85 @@
+"""Errors as trainers can log them: one flat JSON object, since none of them has a shape of its own for it."""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Final
+
+from fastapi import Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import Field, JsonValue
+from starlette.exceptions import HTTPException
+
+from app.domain.errors import GatewayError, Unavailable
+from app.domain.values import Frozen
+from app.http.web.bodies import JsonRoute
+from app.http.web.problems import MAX_DETAIL, RefusedBody, field_path, problem_responses, shown
+
+_CODES: Final = {400: "bad_request", 413: "too_large"}
+
+
+class Refusal(Frozen):
+    """Why there is no reward."""
+
+    error: str = Field(examples=["task_… was never handed out here"])
+    code: str = Field(examples=["not_found"])
+    """A fixed word for programs."""
+    field: str | None = Field(examples=["labels[0].task_id"])
+
+
+class RefusingRoute(JsonRoute):
+    """Reads JSON strictly, and answers with a `Refusal` whatever is raised on the way."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+
+        async def refusing(request: Request) -> Response:
+            try:
+                return await handle(request)
+            except GatewayError as error:
+                after = error.retry_after if isinstance(error, Unavailable) else None
+                return refused(error.status, Refusal(error=error.detail, code=error.code, field=error.field), after)
+            except RequestValidationError as error:
+                return _invalid(error)
+            except HTTPException as error:
+                field = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
+                code = _CODES.get(error.status_code, "invalid_request")
+                return refused(error.status_code, Refusal(error=str(error.detail), code=code, field=field))
+
+        return refusing
+
+
+def refusal_responses() -> dict[int | str, dict[str, object]]:
+    """What a reward endpoint declares in OpenAPI. What stands before its route answers as everywhere."""
+    told = {
+        400: "The body is not JSON.",
+        404: "There is no such environment or task.",
+        409: "The run is strict, and is now scored otherwise than when it began.",
+        422: "Something in the address or the body is not what it must be.",
+        503: "No score, or none yet: the same request may be sent again.",
+    }
+    own: dict[int | str, dict[str, object]] = {
+        status: {"model": Refusal, "description": meaning} for status, meaning in told.items()
+    }
+    return own | problem_responses(401, 413, 415)
+
+
+def refused(
+    status: int, refusal: Refusal, retry_after: int | None = None, beside: Mapping[str, JsonValue] | None = None
+) -> JSONResponse:
+    """`beside` is what the trainer would look for in an answer."""
+    content = {
+        **(beside or {}),
+        "error": shown(refusal.error, MAX_DETAIL),
+        "code": refusal.code,
+        "field": None if refusal.field is None else shown(refusal.field),
+    }
+    headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
+    return JSONResponse(content, status_code=status, headers=headers)
+
+
+def _invalid(error: RequestValidationError) -> JSONResponse:
+    first = error.errors()[0]
+    field = field_path([part for part in first["loc"] if part != "body"]) or None
+    if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
+        return refused(415, Refusal(error="send JSON, as application/json", code="unsupported_media_type", field=None))
+    return refused(422, Refusal(error=str(first["msg"]), code="invalid_request", field=field))

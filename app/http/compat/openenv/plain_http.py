@@ -1,0 +1,321 @@
+"""What OpenEnv's servers answer over plain HTTP: what there is, and episodes of which the caller keeps the state."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import AsyncExitStack, suppress
+from functools import cache, cached_property
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Request, Response
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from starlette.exceptions import HTTPException
+
+from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
+from app.domain.tasks import Message
+from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
+from app.http.compat.delivery import Delivery
+from app.http.compat.one_sample.desk import LEFT
+from app.http.compat.openenv.actions import Action
+from app.http.compat.openenv.frames import FrameRefused, Observation, State, Stepped
+from app.http.compat.openenv.resets import Reset, read_reset
+from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, rpc_error
+from app.http.compat.openenv.sessions import Episode, NotScored, Playing, Session
+from app.http.web.bodies import JsonRoute
+from app.ports.environment import Environment
+
+API_VERSION: Final = "1.0.0"
+"""Of OpenEnv's HTTP interface."""
+
+MOST_LISTED: Final = 10_000
+
+
+class Healthy(Frozen):
+    status: Literal["healthy"] = "healthy"
+
+
+class About(Frozen):
+    name: str
+    description: str
+    version: str
+    readme_content: str | None = None
+    author: str | None = None
+    documentation_url: str | None = None
+
+
+class Schemas(Frozen):
+    action: dict[str, JsonValue]
+    observation: dict[str, JsonValue]
+    reset_observation: dict[str, JsonValue]
+    state: dict[str, JsonValue]
+    reset: dict[str, JsonValue]
+
+
+class ResetBody(BaseModel):
+    """The fields of a reset."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, FiniteJson]
+
+
+class StepBody(BaseModel):
+    """Over HTTP nothing is kept between two requests: with `task_id` and `messages` goes the whole episode so far.
+    Further fields are those of a reset."""
+
+    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+    __pydantic_extra__: dict[str, FiniteJson]
+
+    action: dict[str, JsonValue]
+    messages: Annotated[tuple[Message, ...], Field(max_length=1000)] = ()
+    """Everything after the prompt so far, observations included, without the action."""
+    timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    """Not used."""
+    request_id: Annotated[str, Field(max_length=255)] | None = None
+    """Not used: an equal step gets an equal answer anyway."""
+
+
+class SplitNamed(Frozen):
+    split: Split
+
+
+class Listed(Frozen):
+    name: Split
+    type: Split
+
+
+class TaskNamed(SplitNamed):
+    index: Annotated[WholeNumber, Field(ge=0, le=2**40)]
+
+
+class TaskRange(SplitNamed):
+    start: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
+    stop: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
+
+
+class Tasks(Frozen):
+    """Each is what a reset takes."""
+
+    tasks: tuple[TaskNamed, ...]
+    env_name: str
+
+
+class OneTask(Frozen):
+    task: TaskNamed
+
+
+class Count(Frozen):
+    num_tasks: int
+
+
+class PlainHttp:
+    """The routes of all environments, under a prefix that ends in `{env}`."""
+
+    def __init__(self, prefix: str, playing: Playing, describe: Callable[[type[Environment]], str]) -> None:
+        self.router = APIRouter(prefix=prefix, route_class=JsonRoute)
+        self._prefix = prefix
+        self._playing = playing
+        self._catalogue = playing.gateway.catalogue
+        self._describe = describe
+        for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
+            add(self.router)
+        self.router.add_api_route("/openapi.json", self._openapi, include_in_schema=False)
+
+    async def _openapi(self, env: str) -> Response:
+        self._catalogue.require(env)
+        document = {**self._document, "info": {"title": f"{env} over OpenEnv's interface", "version": API_VERSION}}
+        return Response(json.dumps(document), media_type="application/json")
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        """Of a server of one environment, which has neither the prefix nor a choice."""
+        document = get_openapi(title="", version=API_VERSION, routes=self.router.routes)
+        document["paths"] = {path.removeprefix(self._prefix): item for path, item in document["paths"].items()}
+        for operation in (operation for item in document["paths"].values() for operation in item.values()):
+            operation["parameters"] = [one for one in operation.get("parameters", ()) if one["name"] != "env"]
+        return document
+
+    def _add_facts(self, router: APIRouter) -> None:
+        @router.get("/health")
+        async def health(env: str) -> Healthy:
+            self._catalogue.hosted(env)
+            return Healthy()
+
+        @router.get("/metadata")
+        async def metadata(env: str) -> About:
+            self._catalogue.require(env)
+            environment = self._catalogue.classes[env]
+            return About(name=env, description=self._describe(environment), version=environment.version)
+
+        @router.get("/schema")
+        async def schema(env: str) -> Schemas:
+            self._catalogue.require(env)
+            return _schemas()
+
+        @router.post("/mcp")
+        async def mcp(env: str, request: Request) -> Response:
+            self._catalogue.require(env)
+            try:
+                answer = answer_rpc(json.loads(await request.body()), ())
+            except (ValueError, RecursionError):
+                answer = rpc_error(None, PARSE_ERROR, "this is not JSON")
+            return Response(answer, media_type="application/json")
+
+    def _add_episodes(self, router: APIRouter) -> None:
+        @router.post("/reset")
+        async def reset(env: str, body: ResetBody) -> Stepped:
+            self._catalogue.require(env)
+            try:
+                return await Session(env, self._playing).reset(body.model_extra or {})
+            except FrameRefused as refused:
+                raise _problem(refused) from None
+
+        @router.post("/step", response_model=Stepped)
+        async def step(env: str, request: Request, body: StepBody) -> Response:
+            self._catalogue.require(env)
+            try:
+                session = Session(env, self._playing, await _episode(env, body, self._playing))
+                return await _delivered(session, body.action, request)
+            except FrameRefused as refused:
+                raise _problem(refused) from None
+
+        @router.get("/state")
+        async def state(env: str) -> State:
+            self._catalogue.require(env)
+            return Session(env, self._playing).state
+
+    def _add_listing(self, router: APIRouter) -> None:
+        @router.get("/list_environments")
+        async def list_environments(env: str) -> list[str]:
+            self._catalogue.require(env)
+            return [env]
+
+        @router.get("/{name}/splits")
+        async def splits(env: str, name: str) -> list[Listed]:
+            self._require_same(env, name)
+            return [Listed(name="train", type="train"), Listed(name="test", type="test")]
+
+        @router.post("/{name}/num_tasks")
+        async def num_tasks(env: str, name: str, body: SplitNamed) -> Count:
+            self._require_same(env, name)
+            return Count(num_tasks=_counted(self._end(env, body.split)))
+
+    def _add_tasks(self, router: APIRouter) -> None:
+        """A task is named by its split and index, which a reset takes as they are."""
+
+        @router.post("/{name}/tasks")
+        async def tasks(env: str, name: str, body: SplitNamed) -> Tasks:
+            self._require_same(env, name)
+            return self._between(env, TaskRange(split=body.split))
+
+        @router.post("/{name}/task")
+        async def task(env: str, name: str, body: TaskNamed) -> OneTask:
+            self._require_same(env, name)
+            end = self._end(env, body.split)
+            if end is not None and body.index >= end:
+                raise InvalidRequest(f"this split ends before {end}", field="body.index")
+            return OneTask(task=body)
+
+        @router.post("/{name}/task_range")
+        async def task_range(env: str, name: str, body: TaskRange) -> Tasks:
+            self._require_same(env, name)
+            return self._between(env, body)
+
+    def _require_same(self, environment: str, name: str) -> None:
+        self._catalogue.require(environment)
+        if name != environment:
+            raise NotFound(f"this is {environment}: there is no environment {name!r} below it")
+
+    def _end(self, environment: str, split: Split) -> int | None:
+        hosted = self._catalogue.hosted(environment)
+        return hosted.environment.size(split, hosted.params({}))
+
+    def _between(self, environment: str, wanted: TaskRange) -> Tasks:
+        ends = [end for end in (self._end(environment, wanted.split), wanted.stop) if end is not None]
+        start, stop = wanted.start or 0, _counted(min(ends, default=None))
+        if stop - start > MOST_LISTED:
+            raise InvalidRequest(f"at most {MOST_LISTED} tasks are listed at once", field="body.stop")
+        listed = tuple(TaskNamed(split=wanted.split, index=index) for index in range(start, stop))
+        return Tasks(tasks=listed, env_name=environment)
+
+
+@cache
+def _schemas() -> Schemas:
+    return Schemas(
+        action=Action.model_json_schema(),
+        observation=Observation.model_json_schema(),
+        reset_observation=Observation.model_json_schema(),
+        state=State.model_json_schema(),
+        reset=Reset.model_json_schema(),
+    )
+
+
+async def _delivered(session: Session, action: dict[str, JsonValue], request: Request) -> Response:
+    """The step counts as answered when its answer went out in full; whoever hangs up before it is there has left."""
+    held = AsyncExitStack()
+
+    async def settle(sent: bool) -> None:
+        with suppress(ConnectionError):
+            if not sent:
+                held.callback(_leave)
+            await held.aclose()
+
+    stepping = asyncio.ensure_future(held.enter_async_context(session.stepped(action)))
+    try:
+        stepped = await _unless_gone(stepping, request)
+    except BaseException:
+        await settle(False)
+        raise
+    if stepped is None:
+        await settle(False)
+        return Response(status_code=LEFT)
+    return Delivery(stepped.model_dump_json().encode(), {}, settle)
+
+
+async def _unless_gone(stepping: "asyncio.Future[Stepped]", request: Request) -> Stepped | None:
+    """None when the client hung up first. Whatever happens, the step is not under way any longer."""
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        waited: set[asyncio.Future[Any]] = {stepping, gone}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        return stepping.result() if stepping.done() else None
+    finally:
+        gone.cancel()
+        stepping.cancel()
+        await asyncio.wait({stepping})
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _leave() -> None:
+    raise ConnectionError("the client left")
+
+
+async def _episode(environment: str, body: StepBody, playing: Playing) -> Episode:
+    reset = read_reset(body.model_extra or {})
+    if reset.task_id is None:
+        raise InvalidRequest(
+            "over HTTP nothing is kept between requests: say which task, and with `messages` what was said so far; or "
+            "use the web socket",
+            field="body.task_id",
+        )
+    task = await playing.dealer.task(environment, reset)
+    steps = sum(message.role == "assistant" for message in body.messages)
+    if steps >= task.max_turns:
+        raise InvalidRequest("the episode has no turn left", field="body.messages")
+    return Episode(task, reset, reset.episode_id or "", body.messages, steps)
+
+
+def _counted(size: int | None) -> int:
+    if size is None:
+        raise HTTPException(501, "this split is endless: any index is a task")
+    return size
+
+
+def _problem(refused: FrameRefused) -> GatewayError:
+    if isinstance(refused, NotScored):
+        return Unavailable(refused.message)
+    return RequestRefused(refused.message) if refused.code == "EXECUTION_ERROR" else InvalidRequest(refused.message)

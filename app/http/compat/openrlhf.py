@@ -1,0 +1,150 @@
+"""OpenRLHF's remote reward: what the policy was asked and said, as one text, and a label that names the task.
+
+POST /compat/openrlhf/{env}/get_reward?run=first&group_size=8
+{"query": ["<|user|>2 + 2?<|assistant|>4</s>"], "prompts": ["<|user|>2 + 2?<|assistant|>"], "labels": ["task_…"]}
+{"rewards": [1.0], "scores": [1.0], "extra_logs": {"absolute": [1.0], "gate": [1.0], …}}
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Annotated, ClassVar, Final
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+from app.domain.errors import InvalidRequest
+from app.domain.values import FiniteJson, FiniteNumber, Frozen
+from app.http.compat.one_sample.desk import Reward, RewardDesk
+from app.http.compat.one_sample.holding import Asked
+from app.http.compat.one_sample.labels import read_label
+from app.http.compat.one_sample.options import GATHERING, WAITING, Options
+from app.http.compat.one_sample.refusals import RefusingRoute, refusal_responses
+from app.http.compat.one_sample.texts import completion_of, response_of
+
+_UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
+
+
+class OpenRlhfOptions(Options):
+    contract: ClassVar[str] = "openrlhf"
+
+    gather_seconds: Annotated[float, Field(ge=0, le=150, allow_inf_nan=False, description=GATHERING)] = 60.0
+    wait_seconds: Annotated[
+        float, Field(gt=0, le=175, allow_inf_nan=False, description=WAITING.format("180 seconds"))
+    ] = 165.0
+
+
+Texts = Annotated[list[str], Field(max_length=1024)]
+
+
+class Queries(BaseModel):
+    """Lists of equal length, or one of each."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    query: Texts | str
+    prompts: Texts | str
+    labels: FiniteJson = Field(default="", examples=[["task_…"]])
+    """Of each the id of its task, or an object with `task_id`, `group` and `size`, also as text."""
+
+
+class Rewards(Frozen):
+    """As the request: lists, or one of each."""
+
+    rewards: tuple[FiniteNumber, ...] | FiniteNumber
+    scores: tuple[FiniteNumber, ...] | FiniteNumber
+    """gate x absolute, comparable across groups."""
+    extra_logs: dict[str, tuple[FiniteNumber, ...] | FiniteNumber]
+    """The same names in every reply of an environment: the trainer fails over one that is missing."""
+
+
+class _Words:
+    def __init__(self, criteria: Sequence[str], single: bool) -> None:
+        self._criteria = criteria
+        self._single = single
+
+    def told(self, rewards: Sequence[Reward]) -> bytes:
+        logs = [_logs(reward, self._criteria) for reward in rewards]
+        if self._single:
+            (only,) = rewards
+            return _json(Rewards(rewards=only.number, scores=only.absolute, extra_logs=logs[0]))
+        return _json(
+            Rewards(
+                rewards=tuple(one.number for one in rewards),
+                scores=tuple(one.absolute for one in rewards),
+                extra_logs={name: tuple(one[name] for one in logs) for name in logs[0]} if logs else {},
+            )
+        )
+
+    def beside_refusal(self, count: int) -> dict[str, JsonValue]:
+        nothing: JsonValue = None if self._single else [None] * count
+        return {"rewards": nothing, "scores": nothing, "extra_logs": {}}
+
+
+def _json(rewards: Rewards) -> bytes:
+    return rewards.model_dump_json().encode()
+
+
+def _logs(reward: Reward, criteria: Sequence[str]) -> dict[str, float]:
+    """Criteria without a value are 0: a name that is missing would stop the training."""
+    score = reward.score
+    values = {criterion.name: criterion.value or 0.0 for criterion in score.criteria}
+    return {
+        "absolute": reward.absolute,
+        "gate": 1.0 if score.gate is None else score.gate,
+        "flags": float(len(score.flags)),
+        "unscored": float(score.reward is None),
+        **{f"criterion_{_UNSAFE.sub('_', name)}": values.get(name, 0.0) for name in criteria},
+    }
+
+
+def openrlhf_router(desk: RewardDesk) -> APIRouter:
+    """`POST /compat/openrlhf/{env}`, and the same with `/get_reward` behind it, as its own server has it."""
+    router = APIRouter(prefix="/compat/openrlhf", tags=["openrlhf"], route_class=RefusingRoute)
+
+    async def get_reward(
+        env: str, request: Request, queries: Queries, options: Annotated[OpenRlhfOptions, Query()]
+    ) -> Response:
+        desk.require(env)
+        words = _Words(_criteria(desk, env), single=isinstance(queries.query, str))
+        return await desk.answer(request, _samples(env, queries, options), options, words)
+
+    responses: dict[int | str, dict[str, object]] = {200: {"model": Rewards}, **refusal_responses()}
+    for path, shown in (("/{env}/get_reward", True), ("/{env}", False)):
+        router.add_api_route(
+            path,
+            get_reward,
+            methods=["POST"],
+            summary="Rewards for OpenRLHF",
+            response_class=Response,
+            responses=responses,
+            include_in_schema=shown,
+        )
+    return router
+
+
+def _criteria(desk: RewardDesk, environment: str) -> tuple[str, ...]:
+    """Those that every task of it has; where a caller may name others, these are not among them."""
+    rubric = desk.catalogue.classes[environment].rubric
+    return () if rubric is None else tuple(criterion.name for criterion in rubric.criteria)
+
+
+def _samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> list[Asked]:
+    texts, prompts = _listed(queries.query), _listed(queries.prompts)
+    labels = queries.labels if isinstance(queries.query, list) else [queries.labels]
+    if not isinstance(labels, list) or not len(texts) == len(prompts) == len(labels):
+        raise InvalidRequest("query, prompts and labels are lists of one length", field="labels")
+    asked = []
+    for place, (text, prompt, label) in enumerate(zip(texts, prompts, labels, strict=True)):
+        if label is None or label == "":
+            raise InvalidRequest(
+                "no label: --data.label_key names the column that holds the task", field=f"labels[{place}]"
+            )
+        response = response_of(text, prompt, f"query[{place}]")
+        completion = completion_of(response, prompt, options.eos)
+        sample = options.sample(environment, read_label(label, f"labels[{place}]"), completion)
+        asked.append(Asked(sample, f"labels[{place}]"))
+    return asked
+
+
+def _listed(given: list[str] | str) -> list[str]:
+    return [given] if isinstance(given, str) else given

@@ -1,0 +1,32 @@
+"""The style sheet and script of the pages, read once and served with an address that changes when they do."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastapi import APIRouter, Response
+
+from app.domain.errors import NotFound
+
+_TYPES = {".css": "text/css", ".js": "text/javascript"}
+_FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
+
+
+@dataclass(frozen=True)
+class Assets:
+    router: APIRouter
+    version: str
+
+
+def assets_router(folder: Path) -> Assets:
+    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
+    version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
+    router = APIRouter(include_in_schema=False)
+
+    @router.get("/view/assets/{version}/{name}")
+    async def asset(version: str, name: str) -> Response:
+        if name not in files:
+            raise NotFound("there is no such file")
+        return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=_FOREVER)
+
+    return Assets(router, version)

@@ -1,0 +1,163 @@
+"""Pages for people: the newest groups, one group side by side, statistics."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, get_args
+
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import HTMLResponse
+from pydantic import TypeAdapter, ValidationError
+
+from app.domain.groups import GroupDetail, GroupFilter, GroupSummary
+from app.domain.rewards import group_statistics
+from app.domain.scores import Outcome
+from app.domain.trajectories import Explained
+from app.http.viewer.assets import assets_router
+from app.http.viewer.calls import offered
+from app.http.viewer.cards import OFFLINE_JUDGE, cards_of, lines_of
+from app.http.viewer.figures import bar_chart
+from app.http.viewer.rendering import Renderer
+from app.http.viewer.retrieved import retrieved
+from app.http.viewer.scorings import columns_of
+from app.http.viewer.worlds import WorldPages, worlds_router
+from app.ports.store import Views
+from app.service.requests import GroupId
+from app.service.roster import JudgeEntry
+from app.toolkit.display import as_json, excerpt, visible
+
+PAGE_SIZE = 50
+_NEAR = 200
+"""How far, in sequence numbers, a newer neighbour is looked for."""
+
+_FOLDER = Path(__file__).parent
+_OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_GROUP_ID = TypeAdapter(GroupId)
+
+Word = Annotated[str, Query(max_length=100)]
+Sequence53 = Annotated[int | None, Query(ge=0, lt=2**53)]
+
+
+async def _no_queues() -> Sequence[Explained]:
+    return ()
+
+
+def viewer_router(
+    views: Views,
+    environments: Sequence[str] = (),
+    judges: Callable[[], Sequence[JudgeEntry]] = tuple,
+    queues: Callable[[], Awaitable[Sequence[Explained]]] = _no_queues,
+    worlds: WorldPages | None = None,
+) -> APIRouter:
+    """Pages at `/` and under `/view`. `environments` are offered as a filter; without any, it is a field to type in.
+    `judges` says who judges at the moment, `queues` what waits for Atropos' trainers. Without `worlds` there are no
+    pages of them."""
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+    assets = assets_router(_FOLDER / "static")
+    renderer = Renderer(_FOLDER / "templates", assets.version)
+    router.include_router(assets.router)
+    if worlds is not None:
+        router.include_router(worlds_router(worlds, renderer))
+
+    @router.get("/")
+    async def newest(
+        request: Request, environment: Word = "", run: Word = "", outcome: Word = "", before: Sequence53 = None
+    ) -> Response:
+        where = _filter(environment, run, outcome, before)
+        page = await views.groups(where)
+        return renderer.page(
+            request,
+            "groups.html",
+            {
+                "rows": [(summary, bar_chart(summary.rewards), visible(summary.title)) for summary in page],
+                "where": where,
+                "filtered": bool(where.environment or where.run or where.outcome),
+                "outcomes": _OUTCOMES,
+                "environments": environments,
+                "older": page[-1].sequence if len(page) == where.limit else None,
+            },
+        )
+
+    @router.get("/view/groups/{group_id}")
+    async def group(
+        request: Request,
+        group_id: str,
+        environment: Word = "",
+        run: Word = "",
+        outcome: Word = "",
+        at: Sequence53 = None,
+    ) -> Response:
+        detail = await views.group(group_id) if _is_group_id(group_id) else None
+        if detail is None:
+            gone = {"kind": "group", "wanted": visible(group_id[:100]), "path": "/", "all": "Show the newest groups."}
+            return renderer.page(request, "missing.html", gone, status=404)
+        where = _filter(environment, run, outcome, None)
+        newer, older = (None, None) if at is None else await _neighbours(views, where, at)
+        return renderer.page(
+            request,
+            "group.html",
+            {**_explanation(detail), "where": where, "newer": newer, "older": older},
+        )
+
+    @router.get("/view/stats")
+    async def statistics(request: Request, environment: Word = "", run: Word = "", by: Word = "") -> Response:
+        where = _filter(environment, run, "", None)
+        by_label = by == "label"
+        rows = await views.statistics(where.environment, where.run, by_label=by_label)
+        named = [(row, visible(row.label or "")) for row in rows]
+        shown = {"rows": named, "where": where, "environments": environments, "by_label": by_label}
+        return renderer.page(request, "statistics.html", shown)
+
+    @router.get("/view/judges")
+    async def judge_list(request: Request) -> Response:
+        return renderer.page(request, "judges.html", {"judges": judges(), "offline": OFFLINE_JUDGE})
+
+    @router.get("/view/atropos")
+    async def atropos(request: Request) -> Response:
+        return renderer.page(request, "queues.html", {"queues": await queues()})
+
+    return router
+
+
+def _explanation(detail: GroupDetail) -> dict[str, object]:
+    """What `group.html` shows of a group."""
+    group, prompt = detail.group, detail.task.prompt
+    scores = [rollout.score for rollout in group.rollouts]
+    return {
+        "group": group,
+        "key": detail.task.key,
+        "statistics": group_statistics(scores),
+        "chart": bar_chart([score.reward for score in scores]),
+        "cards": cards_of(group),
+        "prompt": lines_of(prompt.messages),
+        "tools": offered(prompt.tools),
+        "metadata": excerpt(as_json(prompt.metadata), 4000),
+        "retrieved": retrieved(detail.task.key.context),
+        "scorings": columns_of(detail),
+    }
+
+
+def _filter(environment: str, run: str, outcome: str, before: int | None) -> GroupFilter:
+    """A form sends empty fields; what is not an outcome filters nothing."""
+    chosen = next((known for known in _OUTCOMES if known == outcome), None)
+    return GroupFilter(environment=_plain(environment), run=_plain(run), outcome=chosen, before=before, limit=PAGE_SIZE)
+
+
+def _plain(word: str) -> str | None:
+    """Nothing in the store is named with a NUL, and PostgreSQL would not take the question."""
+    return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
+
+
+def _is_group_id(text: str) -> bool:
+    try:
+        _GROUP_ID.validate_python(text)
+    except ValidationError:
+        return False
+    return True
+
+
+async def _neighbours(views: Views, where: GroupFilter, at: int) -> tuple[GroupSummary | None, GroupSummary | None]:
+    """The groups just after and just before sequence `at` in the same listing."""
+    older = await views.groups(where.model_copy(update={"before": at, "limit": 1}))
+    near = await views.groups(where.model_copy(update={"before": at + _NEAR + 1, "limit": _NEAR}))
+    newer = [summary for summary in near if summary.sequence > at]
+    return (newer[-1] if newer else None), (older[0] if older else None)

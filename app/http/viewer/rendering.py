@@ -1,0 +1,41 @@
+"""Templates to pages: everything escaped, nothing undefined, always encodable."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlencode
+
+from fastapi import Request
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import HTMLResponse
+
+from app.domain.groups import GroupFilter
+from app.toolkit.display import day_and_time, heat, number, visible
+
+
+class Renderer:
+    def __init__(self, templates: Path, assets_version: str) -> None:
+        self._environment = Environment(
+            loader=FileSystemLoader(templates),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._environment.filters.update(moment=day_and_time, number=number, heat=heat, visible=visible)
+        self._environment.globals.update(query=_query)
+        self._assets = f"/view/assets/{assets_version}"
+
+    def page(self, request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
+        """`root` and `assets` in a template are prefixes of addresses: the service may live below a path."""
+        root = str(request.scope.get("root_path", "")).rstrip("/")
+        html = self._environment.get_template(template).render(
+            root=root, assets=root + self._assets, base=str(request.base_url).rstrip("/"), **values
+        )
+        return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status)
+
+
+def _query(where: GroupFilter, **more: object) -> str:
+    """The filter as a query string, with its question mark, so that links keep it."""
+    named = {"environment": where.environment, "run": where.run, "outcome": where.outcome, **more}
+    given = {name: value for name, value in named.items() if value is not None}
+    return f"?{urlencode(given, errors='replace')}" if given else ""

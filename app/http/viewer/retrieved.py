@@ -1,0 +1,75 @@
+"""What was retrieved into a prompt and what was held back, as pages show it. Games and retrievers wrote all of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.tasks import Context
+from app.toolkit.display import Excerpt, day_and_time, excerpt, visible
+
+AT_ONCE: Final = 600
+"""Characters of a passage."""
+
+REASONS: Final[Mapping[str, str]] = {
+    "future": "later than that moment",
+    "not_visible": "not theirs to know",
+    "superseded": "out of date",
+    "not_yet_valid": "does not hold yet",
+    "no_longer_valid": "holds no longer",
+}
+"""Of this service's own retriever; another one's are shown as they are."""
+
+
+@dataclass(frozen=True)
+class Told:
+    id: str
+    source: str
+    time: str
+    text: Excerpt
+
+
+@dataclass(frozen=True)
+class Held:
+    """`text` is None where the retriever gave none."""
+
+    id: str
+    reason: str
+    text: Excerpt | None
+    leak_terms: str
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    as_of: str
+    told: tuple[Told, ...]
+    held: tuple[Held, ...]
+    failure: str
+
+
+def retrieved(context: Context | None) -> Retrieved | None:
+    """None for a task for which nothing was asked."""
+    if context is None:
+        return None
+    return Retrieved(
+        as_of=day_and_time(context.as_of),
+        told=tuple(
+            Told(
+                visible(passage.id), visible(passage.source), day_and_time(passage.time), excerpt(passage.text, AT_ONCE)
+            )
+            for passage in context.passages
+        ),
+        held=tuple(
+            Held(
+                id=visible(item.id),
+                reason=reason_of(item.reason),
+                text=excerpt(item.text, AT_ONCE) if item.text else None,
+                leak_terms=visible(", ".join(item.leak_terms)),
+            )
+            for item in context.withheld
+        ),
+        failure=visible(context.failure or ""),
+    )
+
+
+def reason_of(word: str) -> str:
+    return REASONS.get(word, visible(word.replace("_", " ")))

@@ -1,0 +1,115 @@
+"""Reading JSON bodies strictly: finite numbers and encodable text, or a 422 that names the place."""
+
+import json
+import math
+import re
+from collections.abc import Callable, Coroutine, Iterator
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from pydantic import JsonValue
+
+from app.domain.values import is_encodable
+from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody, field_path
+
+Location = tuple[str | int, ...]
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
+
+class _NotFinite(ValueError):
+    pass
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise _NotFinite(digits[:20])
+    return number
+
+
+def _constant(name: str) -> float:
+    raise _NotFinite(name)
+
+
+_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
+
+
+def parse(body: bytes) -> JsonValue:
+    """The value of a JSON text in UTF-8. RefusedBody with status 400 when it is none, and with 422 and the places when
+    it holds NaN, an infinity (`1e999` too) or half a surrogate pair."""
+    try:
+        text = body.decode("utf-8")
+        value = _loads(text)
+    except json.JSONDecodeError as error:
+        fault = f"{error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
+        raise RefusedBody(400, f"The body is not JSON: {fault}.") from None
+    except UnicodeDecodeError as error:
+        raise RefusedBody(400, f"The body is not UTF-8: byte {error.start}.") from None
+    except RecursionError:
+        raise RefusedBody(400, "The body is nested too deeply.") from None
+    except ValueError:  # an integer of more digits than Python reads
+        raise RefusedBody(400, "The body holds a number of too many digits.") from None
+    if _SURROGATE.search(body) and (faults := _faults_of(value)):
+        raise _refusal(faults)
+    return value
+
+
+def _loads(text: str) -> JsonValue:
+    try:
+        value: JsonValue = _STRICT.decode(text)
+    except _NotFinite:
+        raise _refusal(_faults_of(json.loads(text))) from None
+    return value
+
+
+def _refusal(faults: tuple[FieldProblem, ...]) -> RefusedBody:
+    return RefusedBody(422, f"{faults[0].field}: {faults[0].message}", faults)
+
+
+def _faults_of(value: JsonValue) -> tuple[FieldProblem, ...]:
+    found: list[FieldProblem] = []
+    for location, message in _faults(value):
+        found.append(FieldProblem(field=field_path(location), message=message))
+        if len(found) == MAX_ERRORS:
+            break
+    return tuple(found)
+
+
+def _faults(root: JsonValue) -> Iterator[tuple[Location, str]]:
+    waiting: list[tuple[Location, JsonValue]] = [(("body",), root)]
+    while waiting:
+        location, value = waiting.pop()
+        if isinstance(value, float):
+            if not math.isfinite(value):
+                yield location, "Input should be a finite number"
+        elif isinstance(value, str):
+            if not is_encodable(value):
+                yield location, "Input should be text without lone surrogates"
+        elif isinstance(value, list):
+            waiting.extend(((*location, place), item) for place, item in reversed(list(enumerate(value))))
+        elif isinstance(value, dict):
+            if not all(map(is_encodable, value)):
+                yield location, "Keys should be text without lone surrogates"
+            waiting.extend(((*location, key), item) for key, item in reversed(value.items()))
+
+
+class JsonRequest(Request):
+    """A request whose JSON is read by `parse`."""
+
+    async def json(self) -> JsonValue:
+        if not hasattr(self, "_parsed"):
+            self._parsed = parse(await self.body())
+        return self._parsed
+
+
+class JsonRoute(APIRoute):
+    """The route class of every router that takes JSON: `APIRouter(route_class=JsonRoute)`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+
+        async def read_strictly(request: Request) -> Response:
+            return await handle(JsonRequest(request.scope, request.receive))
+
+        return read_strictly

@@ -1,0 +1,43 @@
+"""Everything that stands between the socket and a route, in its one right order."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+
+from app.http.web.keys import ALWAYS_OPEN, ApiKeys, KeyRing
+from app.http.web.limits import DEFAULT_MAX_BYTES, BodyLimits
+from app.http.web.measurements import Measurements
+from app.http.web.openapi import install_openapi
+from app.http.web.origins import SameOrigin
+from app.http.web.problems import install_problems
+from app.http.web.request_ids import RequestIds
+from app.http.web.security_headers import SecurityHeaders
+
+
+def _unobserved(route: str, method: str, status: int, seconds: float) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Door:
+    keys: KeyRing
+    open_paths: frozenset[str] = ALWAYS_OPEN
+    max_body_bytes: int = DEFAULT_MAX_BYTES
+    observe: Callable[[str, str, int, float], None] = _unobserved
+    inflating: tuple[str, ...] = ()
+    """Beginnings of paths whose routes inflate gzip themselves."""
+    hosts: frozenset[str] | None = None
+    """`Host` headers that are answered; None for any."""
+
+
+def install_door(app: FastAPI, door: Door) -> None:
+    """The last one added is the outermost: a request gets its id first, and every answer carries id and headers."""
+    install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
+    install_problems(app)
+    app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating)
+    app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
+    app.add_middleware(SameOrigin, hosts=door.hosts)
+    app.add_middleware(Measurements, observe=door.observe)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(RequestIds)

@@ -1,0 +1,85 @@
+"""Who may call: API keys, kept and compared as digests."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Iterable
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.http.web.problems import problem_response
+
+ALWAYS_OPEN = frozenset({"/livez", "/readyz"})
+"""What an orchestrator probes without a key."""
+
+_CHALLENGES = ("Bearer", 'Basic realm="gateway", charset="UTF-8"')
+"""One header line each: Chromium overlooks Basic behind a bare Bearer on the same line."""
+
+
+def new_key() -> str:
+    """A fresh key of 256 random bits."""
+    return f"gw_{secrets.token_urlsafe(32)}"
+
+
+def key_digest(key: str) -> str:
+    """SHA-256 in hexadecimal: keys are random, so a slow hash would add nothing."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class KeyRing:
+    """The keys that open the service, by digest. `anonymous` opens it to everyone."""
+
+    def __init__(self, digests: Iterable[str], anonymous: bool) -> None:
+        self._digests = tuple(digests)
+        self.anonymous = anonymous
+
+    def admits(self, authorization: str | None) -> bool:
+        """`authorization` is the header: `Bearer <key>`, or Basic with the key as password and any user name."""
+        if self.anonymous:
+            return True
+        key = _presented(authorization or "")
+        if key is None:
+            return False
+        digest = key_digest(key)
+        return any([hmac.compare_digest(digest, known) for known in self._digests])  # a list: time tells nothing
+
+
+def _presented(authorization: str) -> str | None:
+    scheme, _, credentials = authorization.partition(" ")
+    if scheme.lower() == "bearer":
+        return credentials.strip() or None
+    if scheme.lower() != "basic":
+        return None
+    try:
+        _, colon, password = base64.b64decode(credentials.strip(), validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, ValueError):
+        return None
+    return password if colon and password else None
+
+
+class ApiKeys:
+    """401 for whoever presents no known key, but for the paths that are open. Web sockets are closed unaccepted."""
+
+    def __init__(self, app: ASGIApp, ring: KeyRing, open_paths: frozenset[str] = ALWAYS_OPEN) -> None:
+        self._app = app
+        self._ring = ring
+        self._open_paths = open_paths
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"} or self._admits(scope):
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "a key is needed"})
+        else:
+            detail = "A key is needed: `Authorization: Bearer <key>`, or HTTP Basic with the key as password."
+            response = problem_response(scope, 401, detail)
+            for challenge in _CHALLENGES:
+                response.headers.append("WWW-Authenticate", challenge)
+            await response(scope, receive, send)
+
+    def _admits(self, scope: Scope) -> bool:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        return path in self._open_paths or self._ring.admits(Headers(scope=scope).get("authorization"))

@@ -1,0 +1,58 @@
+"""What the OpenAPI document says beyond the routes: the problem's schema, and that a key is needed."""
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from pydantic import JsonValue
+from pydantic.json_schema import models_json_schema
+
+from app.http.web.problems import Problem
+
+Document = dict[str, JsonValue]
+
+_SECURITY_SCHEMES: Document = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "The API key."},
+    "basic": {"type": "http", "scheme": "basic", "description": "Any user name; the API key as password."},
+}
+
+_SHOWN_LAST = "/compat/"
+"""Beginning of the paths for programs of others. They are polled, so they may be the first that are looked at."""
+
+
+def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str]) -> None:
+    """Completes the document the first time somebody asks for it."""
+    original: Callable[[], Document] = app.openapi
+
+    def completed() -> Document:
+        known = app.openapi_schema is not None
+        document = original()
+        if not known:
+            _complete(document, keys_needed, open_paths)
+        return document
+
+    # The documented way to extend the document is to replace this method.
+    app.openapi = completed  # type: ignore[method-assign]
+
+
+def _complete(document: Document, keys_needed: bool, open_paths: frozenset[str]) -> None:
+    paths = document["paths"]
+    assert isinstance(paths, dict)  # noqa: S101 - FastAPI builds it
+    document["paths"] = dict(sorted(paths.items(), key=lambda item: item[0].startswith(_SHOWN_LAST)))
+    components = document.setdefault("components", {})
+    assert isinstance(components, dict)  # noqa: S101 - FastAPI builds it
+    _, definitions = models_json_schema([(Problem, "serialization")], ref_template="#/components/schemas/{model}")
+    schemas = components.setdefault("schemas", {})
+    assert isinstance(schemas, dict)  # noqa: S101 - FastAPI builds it
+    schemas.update(definitions["$defs"])
+    if keys_needed:
+        components["securitySchemes"] = _SECURITY_SCHEMES
+        document["security"] = [{"bearer": []}, {"basic": []}]
+        _open(document, open_paths)
+
+
+def _open(document: Document, open_paths: frozenset[str]) -> None:
+    paths = document.get("paths")
+    for path, operations in paths.items() if isinstance(paths, dict) else ():
+        for operation in operations.values() if path in open_paths and isinstance(operations, dict) else ():
+            if isinstance(operation, dict):
+                operation["security"] = []

@@ -1,0 +1,69 @@
+"""Keeps other web sites from using a visitor's browser to reach the service."""
+
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from app.http.web.problems import problem_response
+
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+"""For a service without a key on loopback: a stranger's host name that resolves to it is not among them."""
+
+_ELSEWHERE = "Pages of other sites may not use this service."
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class SameOrigin:
+    """403 for what a page of another origin sends, links to our pages excepted, and for a `Host` not among `hosts`
+    (None: any). Programs send neither `Origin` nor `Sec-Fetch-Site`."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = None) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = self._refusal(scope) if scope["type"] in {"http", "websocket"} else None
+        if refusal is None:
+            await self._app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
+        else:
+            await problem_response(scope, 403, refusal)(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if self._hosts is not None and _name(host) not in self._hosts:
+            return "This service answers only to its own address."
+        site = headers.get("sec-fetch-site")
+        if site is not None:  # a browser's own word, right behind proxies that change `Host` too
+            linked = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
+            return None if linked or site in {"same-origin", "none"} else _ELSEWHERE
+        origin = headers.get("origin")
+        if origin is not None and _host_of(origin) != host.lower():
+            return _ELSEWHERE
+        return None
+
+
+def _host_of(origin: str) -> str:
+    """`host:port` of an origin; empty for `null` and for what is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _name(host: str) -> str:
+    """The host without its port; brackets of an IPv6 address removed."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").lower()
+    except ValueError:
+        return ""

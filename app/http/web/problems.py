@@ -1,0 +1,254 @@
+"""Every error as `application/problem+json` (RFC 9457), whatever raised it and whatever the request held."""
+
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from http import HTTPStatus
+
+import structlog
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from pydantic import Field
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from app.domain.errors import GatewayError, Unavailable
+from app.domain.values import Frozen
+from app.http.web.request_ids import request_id_of
+
+MEDIA_TYPE = "application/problem+json"
+MAX_TEXT = 300
+"""Characters of a request that one line of a problem may repeat (keys in paths, never values)."""
+MAX_DETAIL = 2000
+MAX_ERRORS = 50
+
+_log = structlog.get_logger(__name__)
+
+_CODES = {
+    400: "bad_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    409: "conflict",
+    413: "too_large",
+    415: "unsupported_media_type",
+    422: "invalid_request",
+    429: "too_many_requests",
+    500: "internal_error",
+    503: "unavailable",
+}
+
+_NO_ROUTE = "There is nothing at this path: `GET /envs` lists the environments, `/docs` the routes."
+
+_JSON_WORDS = {
+    "Tuple should": "List should",
+    "a valid tuple": "a valid list",
+    "a valid dictionary or object to extract fields from": "a valid object",
+    "a valid dictionary": "a valid object",
+    " after validation, not ": ", not ",
+}
+
+_MEANINGS = {
+    400: "The body is not JSON.",
+    401: "A key is needed: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
+    403: "Not allowed from where the request comes.",
+    404: "There is no such thing.",
+    409: "Something else is fixed already: what a run pinned, what an event said, what a world branched off.",
+    413: "The body is larger than the service accepts.",
+    415: "The body is not `application/json`, or is compressed.",
+    422: "The request does not say something that it must; `errors` names each field.",
+    429: "Too many requests.",
+    500: "A fault of the service.",
+    503: "Not available at the moment; `Retry-After` says when to try again.",
+}
+
+
+class FieldProblem(Frozen):
+    """`field` is a path such as `body.groups[0].completions[1].text`."""
+
+    field: str
+    message: str
+
+
+class Problem(Frozen):
+    """What went wrong with a request."""
+
+    type: str = "about:blank"
+    title: str = Field(examples=["Unprocessable Content"])
+    status: int = Field(examples=[422])
+    detail: str = Field(examples=["body.groups[0].completions[1].text: Input should be a valid string"])
+    instance: str = Field(examples=["/envs/npc_arena/score"])
+    """The path that was asked for."""
+    request_id: str = Field(examples=["5f0c9f7be5d24f3a"])
+    code: str = Field(examples=["invalid_request"])
+    """A fixed word for programs."""
+    errors: tuple[FieldProblem, ...] = ()
+
+
+class ProblemResponse(Response):
+    media_type = MEDIA_TYPE
+
+
+class RefusedBody(HTTPException):
+    """A body that was refused while it was read. FastAPI lets HTTP exceptions pass there and nothing else."""
+
+    def __init__(self, status: int, detail: str, errors: tuple[FieldProblem, ...] = ()) -> None:
+        super().__init__(status, detail)
+        self.errors = errors
+
+
+def shown(text: str, limit: int = MAX_TEXT) -> str:
+    """Text from a request, made safe to repeat: printable, encodable and short."""
+    clean = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:limit])
+    return clean if len(text) <= limit else f"{clean}…"
+
+
+def field_path(location: Sequence[str | int]) -> str:
+    """`("body", "groups", 0, "text")` as `body.groups[0].text`."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    return shown("".join(parts).removeprefix("."))
+
+
+def problem_response(
+    scope: Scope,
+    status: int,
+    detail: str,
+    *,
+    code: str | None = None,
+    errors: tuple[FieldProblem, ...] = (),
+    headers: Mapping[str, str] | None = None,
+) -> ProblemResponse:
+    problem = Problem(
+        title=_phrase(status),
+        status=status,
+        detail=detail,
+        instance=shown(str(scope.get("path", ""))),
+        request_id=request_id_of(scope),
+        code=code or _CODES.get(status, f"http_{status}"),
+        errors=errors,
+    )
+    return ProblemResponse(problem.model_dump_json(), status_code=status, headers=headers)
+
+
+def problem_responses(*statuses: int) -> dict[int | str, dict[str, object]]:
+    """What a route declares in OpenAPI with `responses=`; without arguments, every status there is a meaning for."""
+    return {status: PROBLEM_RESPONSES[status] for status in statuses or PROBLEM_RESPONSES}
+
+
+def install_problems(app: FastAPI) -> None:
+    """Call before other middleware is added, so that what is added later also sees failures as responses."""
+    app.add_exception_handler(GatewayError, _gateway_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_middleware(UnexpectedFailures)
+
+
+class UnexpectedFailures:
+    """Answers 500 without internals when nothing else did, and logs the traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            _log.error(
+                "request_failed", path=shown(scope["path"]), traceback="".join(traceback.format_exception(error))
+            )
+            if started:
+                raise
+            response = problem_response(
+                scope, 500, "The service failed; its log has the details under this request id."
+            )
+            await response(scope, receive, send)
+
+
+def _phrase(status: int) -> str:
+    names = {413: "Content Too Large", 422: "Unprocessable Content"}  # as RFC 9110 calls them; Python 3.11 does not
+    return names.get(status) or (HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error")
+
+
+async def _gateway_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, GatewayError)  # noqa: S101 - registered for this class
+    detail = shown(error.detail, MAX_DETAIL)
+    if error.status >= 500:
+        _log.warning("request_failed", code=error.code, detail=detail)
+    return problem_response(
+        request.scope,
+        error.status,
+        detail,
+        code=error.code,
+        errors=() if error.field is None else (FieldProblem(field=shown(error.field), message=detail),),
+        headers={"Retry-After": str(error.retry_after)} if isinstance(error, Unavailable) else None,
+    )
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    """Only `loc` and `msg` of each error are used: `input` and `ctx` may hold NaN, surrogates or megabytes."""
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
+    found = error.errors()
+    if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
+        return problem_response(request.scope, 415, "Send the body as JSON, with `Content-Type: application/json`.")
+    if any(item["type"] == "json_invalid" for item in found):
+        return problem_response(request.scope, 400, "The body is not JSON.")
+    blamed = _around(item["loc"] for item in found)
+    told = [
+        FieldProblem(field=field_path(item["loc"]), message=_told(str(item["msg"])))
+        for item in found
+        if item["type"] != "too_short" or item["loc"] not in blamed
+    ]
+    errors = tuple(told[:MAX_ERRORS])
+    return problem_response(request.scope, 422, _summary(errors, len(told)), errors=errors)
+
+
+def _around(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
+    """What holds something that is wrong. Pydantic counts valid items alone and also calls such a list too short."""
+    return frozenset(place[:depth] for place in places for depth in range(len(place)))
+
+
+def _told(message: str) -> str:
+    """In JSON's words: whoever sent the request knows neither tuples nor dictionaries."""
+    for python, json in _JSON_WORDS.items():
+        message = message.replace(python, json)
+    return shown(message.removeprefix("Value error, "))
+
+
+def _summary(errors: Sequence[FieldProblem], count: int) -> str:
+    first = f"{errors[0].field}: {errors[0].message}" if errors else "The request is not valid"
+    return first if count < 2 else f"{first} (and {count - 1} more)"
+
+
+async def _http_exception(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
+    if error.status_code in {204, 304}:
+        return Response(status_code=error.status_code, headers=error.headers)
+    return problem_response(
+        request.scope,
+        error.status_code,
+        _NO_ROUTE if (error.status_code, error.detail) == (404, "Not Found") else shown(str(error.detail)),
+        errors=error.errors if isinstance(error, RefusedBody) else (),
+        headers=error.headers,
+    )
+
+
+PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
+    status: {
+        "description": f"{_phrase(status)}. {meaning}",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for status, meaning in _MEANINGS.items()
+}
+"""By status. `app.http.web.openapi` puts the schema they refer to into the document."""

@@ -1,0 +1,44 @@
+"""A model behind an OpenAI-compatible URL that answers tasks of an environment in this process, episodes included."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import httpx
+from pydantic import SecretStr
+
+from app.domain.errors import RequestRefused, Unavailable
+from app.domain.tasks import Completion, Message, Task, ToolSpec, Turn
+from app.inference.episodes import played
+from app.inference.server import DEFAULT_SAMPLING, InferenceServer, Sampling, bearer
+from app.inference.wire import Said
+from app.ports.environment import Environment
+
+
+@dataclass(frozen=True)
+class ChatPolicy:
+    """`base_url` ends where `/chat/completions` begins."""
+
+    base_url: str
+    model: str
+    api_key: SecretStr | None = None
+    sampling: Sampling = DEFAULT_SAMPLING
+    timeout_seconds: float = 120.0
+
+    async def answer(self, environment: Environment, task: Task, count: int) -> list[Completion]:
+        """`count` completions at once. Unavailable, with what the server said, when it does not answer."""
+
+        async def step(messages: tuple[Message, ...]) -> Turn:
+            return environment.step(task, messages)
+
+        async with httpx.AsyncClient(headers=bearer(self.api_key), timeout=self.timeout_seconds) as client:
+            server = InferenceServer(client, self.base_url, self.model, self.sampling)
+
+            async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Said:
+                try:
+                    return (await server.ask(messages, tools)).said[0]
+                except RequestRefused as error:
+                    raise Unavailable(error.detail) from error
+
+            episodes = (played(task.messages, task.tools, task.max_turns, ask, step) for _ in range(count))
+            return [episode.completion for episode in await asyncio.gather(*episodes)]

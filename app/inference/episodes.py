@@ -1,0 +1,56 @@
+"""Episodes: the model speaks, the environment answers, until it is over."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from app.domain.tasks import Completion, Message, ToolSpec, Turn
+from app.inference.wire import Said
+
+Ask = Callable[[Sequence[Message], Sequence[ToolSpec]], Awaitable[Said]]
+Step = Callable[[tuple[Message, ...]], Awaitable[Turn]]
+"""Gets everything after the prompt."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """`messages` is everything after the prompt; `said` are the model's of them, in their order, and `places` where
+    they stand in it."""
+
+    messages: tuple[Message, ...]
+    said: tuple[Said, ...]
+    places: tuple[int, ...]
+    multi_turn: bool
+
+    def then(self, said: Said) -> "Episode":
+        places = (*self.places, len(self.messages))
+        return Episode((*self.messages, said.message), (*self.said, said), places, self.multi_turn)
+
+    @property
+    def completion(self) -> Completion:
+        """As text where that says it all."""
+        last = self.said[-1]
+        if self.multi_turn or last.message.tool_calls:
+            return Completion(messages=self.messages, finish_reason=last.finish_reason)
+        return Completion(text=last.message.content or "", finish_reason=last.finish_reason)
+
+
+def single(said: Said) -> Episode:
+    return Episode((said.message,), (said,), (0,), multi_turn=False)
+
+
+async def played(
+    opening: Sequence[Message], tools: Sequence[ToolSpec], max_turns: int, ask: Ask, step: Step
+) -> Episode:
+    """Ends when the environment says so, after `max_turns` messages of the model, or with one that was cut off."""
+    now = Episode((), (), (), multi_turn=True)
+    while True:
+        said = await ask((*opening, *now.messages), tools)
+        if max_turns == 1:
+            return single(said)
+        now = now.then(said)
+        if said.finish_reason == "length" or len(now.said) >= max_turns:
+            return now
+        turn = await step(now.messages)
+        if turn.done:
+            return now
+        now = replace(now, messages=(*now.messages, *turn.messages))

@@ -1,0 +1,155 @@
+"""A tokenizer and its chat template from files, for servers that tell no token ids."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NoReturn
+
+from jinja2 import Template, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import BaseModel, JsonValue, ValidationError
+from tokenizers import Tokenizer
+
+from app.domain.tasks import Message, ToolSpec
+from app.inference.wire import Ids, Said
+
+
+class _Named(BaseModel):
+    name: str
+    template: str
+
+
+class _Content(BaseModel):
+    content: str
+
+
+class _Config(BaseModel):
+    chat_template: str | list[_Named] | None = None
+    eos_token: str | _Content | None = None
+    bos_token: str | _Content | None = None
+
+
+@dataclass(frozen=True)
+class LocalTokenizer:
+    """What `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` of one folder hold."""
+
+    tokenizer: Tokenizer
+    template: Template
+    bos: str
+    eos: str
+
+    @classmethod
+    def read(cls, path: Path) -> "LocalTokenizer":
+        """From the file `tokenizer.json` or its folder. ValueError that says what is missing or cannot be read."""
+        file = path / "tokenizer.json" if path.is_dir() else path
+        if not file.is_file():
+            raise ValueError(f"{file}: there is no such file; it comes with the model")
+        try:
+            tokenizer = Tokenizer.from_file(str(file))
+        except Exception as error:  # the package raises nothing narrower
+            raise ValueError(f"{file}: {error}") from error
+        config = _config(file.with_name("tokenizer_config.json"))
+        source = _source(file.with_name("chat_template.jinja"), config)
+        try:
+            template = _environment().from_string(source)
+        except TemplateError as error:
+            raise ValueError(f"the chat template beside {file}: {error}") from error
+        return cls(tokenizer, template, _text(config.bos_token), _text(config.eos_token))
+
+    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
+        """Up to where the model begins to speak. ValueError where the template refuses the messages."""
+        return self._encoded(self._rendered(messages, tools, opened=True))
+
+    def said(self, before: Sequence[Message], tools: Sequence[ToolSpec], said: Said) -> Ids:
+        """The tokens of the model's message, its end included unless it was cut off. ValueError where the template does
+        not show how a message with tool calls was said."""
+        if not said.message.tool_calls:
+            ended = said.finish_reason != "length"
+            return self._encoded((said.message.content or "") + (self.eos if ended else ""))
+        opened = self._rendered(before, tools, opened=True)
+        whole = self._rendered((*before, said.message), tools, opened=False)
+        if not whole.startswith(opened):
+            raise ValueError("the chat template shows a message with tool calls otherwise than its prompt begins it")
+        text = whole.removeprefix(opened)
+        end = text.rfind(self.eos) + len(self.eos) if self.eos and self.eos in text else len(text)
+        return self._encoded(text[:end])
+
+    def _rendered(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, opened: bool) -> str:
+        try:
+            return self.template.render(
+                messages=[_for_template(message) for message in messages],
+                tools=[tool.model_dump(mode="json") for tool in tools] or None,
+                add_generation_prompt=opened,
+                bos_token=self.bos,
+                eos_token=self.eos,
+            )
+        except (TemplateError, TypeError, ValueError) as error:
+            raise ValueError(f"the chat template refuses these messages: {error}") from error
+
+    def _encoded(self, text: str) -> Ids:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+def _config(path: Path) -> _Config:
+    if not path.is_file():
+        return _Config()
+    try:
+        return _Config.model_validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise ValueError(f"{path}: {error.errors(include_url=False)[0]['msg']}") from error
+
+
+def _source(beside: Path, config: _Config) -> str:
+    if beside.is_file():
+        return beside.read_text(encoding="utf-8")
+    given = config.chat_template
+    if isinstance(given, list):
+        given = {named.name: named.template for named in given}.get("default")
+    if given is None:
+        raise ValueError(f"no chat template: neither {beside} nor chat_template in tokenizer_config.json beside it")
+    return given
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """As chat templates are written for: undefined names are empty, and JSON keeps its order and its letters."""
+    jinja = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, autoescape=False, extensions=["jinja2.ext.loopcontrols"]
+    )
+    jinja.filters["tojson"] = _as_json
+    jinja.globals["raise_exception"] = _raise
+    jinja.globals["strftime_now"] = lambda form: datetime.now(UTC).strftime(form)
+    return jinja
+
+
+def _as_json(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
+
+
+def _raise(words: str) -> NoReturn:
+    raise TemplateError(words)
+
+
+def _for_template(message: Message) -> dict[str, JsonValue]:
+    """Arguments as objects, which templates write as JSON themselves; a text where there is none."""
+    plain: dict[str, JsonValue] = message.model_dump(mode="json")
+    plain["content"] = plain["content"] or ""
+    calls = plain.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call["function"] if isinstance(call, dict) else None
+        if isinstance(function, dict) and isinstance(function["arguments"], str):
+            function["arguments"] = _object(function["arguments"])
+    return plain
+
+
+def _object(arguments: str) -> JsonValue:
+    try:
+        value: JsonValue = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    return value if isinstance(value, dict) else arguments
+
+
+def _text(token: str | _Content | None) -> str:
+    return token.content if isinstance(token, _Content) else token or ""

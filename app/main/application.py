@@ -1,0 +1,249 @@
+"""create_app(settings): the only place where concrete classes meet."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+
+from fastapi import FastAPI
+
+from app.characters.views import CharacterCard, character_cards
+from app.datasets.configured import ConfiguredDatasets
+from app.envs.npc_arena.environment import NpcArena
+from app.http.api.catalogue import catalogue_router, description_of
+from app.http.api.characters import characters_router
+from app.http.api.environments import environment_router
+from app.http.api.examples import Examples
+from app.http.api.exports import export_router
+from app.http.api.health import health_router
+from app.http.api.records import mixture_router, records_router, runs_router
+from app.http.api.rescoring import rescoring_router
+from app.http.api.trying import trying_router
+from app.http.api.worlds import worlds_router
+from app.http.compat.atropos.addresses import PREFIX as ATROPOS
+from app.http.compat.atropos.desk import Desk
+from app.http.compat.atropos.posting import posting_routes
+from app.http.compat.atropos.root import AtRoot
+from app.http.compat.atropos.routes import atropos_router
+from app.http.compat.one_sample.desk import RewardDesk
+from app.http.compat.openenv.conversing import Conversations
+from app.http.compat.openenv.dealing import Dealer
+from app.http.compat.openenv.routes import openenv_router
+from app.http.compat.openenv.sessions import Playing
+from app.http.compat.openrlhf import openrlhf_router
+from app.http.compat.slime import slime_router
+from app.http.viewer.pages import viewer_router
+from app.http.viewer.worlds import WorldPages
+from app.http.web.docs_page import install_docs
+from app.http.web.door import Door, install_door
+from app.http.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
+from app.http.web.origins import LOOPBACK_HOSTS, is_loopback
+from app.judges.offline import NAME as OFFLINE
+from app.judges.panels import reports_of
+from app.main.configured import panels_of, retriever_of
+from app.main.discovery import discover
+from app.main.gateway import gateway_of
+from app.ports.environment import Environment
+from app.ports.judges import Panels
+from app.ports.retrieval import Retriever
+from app.ports.runtime import Clock, Opened
+from app.rag.worlds import WorldRetriever
+from app.sandbox.isolation import probed
+from app.sandbox.pool import ProcessWorkers, usual_size
+from app.sandbox.programs import JailedPrograms
+from app.service.catalogue import Catalogue
+from app.service.gateway import Gateway
+from app.service.retrieval import RetrievalPolicy
+from app.service.roster import judge_roster
+from app.settings import Settings
+from app.store.judge_cache import Keeping
+from app.store.store import Store
+from app.telemetry.metrics import PrometheusObserver
+from app.toolkit.package_data import packaged_folder
+
+log = logging.getLogger(__name__)
+
+VERSION = version("atropos-environments")
+ISOLATION_SECONDS = 2.0
+"""The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
+DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept."
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
+    """Who may call. On a host other than loopback there is a key unless the settings say `anonymous`; one that was
+    made here is announced once, then only its digest is known."""
+    if settings.api_key is not None:
+        return KeyRing([key_digest(settings.api_key.get_secret_value())], anonymous=False)
+    if settings.anonymous or is_loopback(settings.host):
+        return KeyRing([], anonymous=True)
+    digests = store.keys.digests()
+    if not digests:
+        key = new_key()
+        store.keys.add(key_digest(key))
+        announce(key)
+        digests = (key_digest(key),)
+    return KeyRing(digests, anonymous=False)
+
+
+def create_app(
+    settings: Settings,
+    *,
+    environments: Mapping[str, type[Environment]] | None = None,
+    panels: Panels | None = None,
+    retriever: Retriever | None = None,
+    programs: JailedPrograms | None = None,
+    clock: Clock | None = None,
+    announce: Callable[[str], None] = log.warning,
+) -> FastAPI:
+    """Opens and migrates the store at once, the environments' data behind the first requests. `environments`,
+    `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
+    runs and leases; `announce` is told a key that was made."""
+    observer = PrometheusObserver()
+    store = Store.open(
+        settings.database_url,
+        packaged_folder("migrations"),
+        clock=clock,
+        committed=observer.committed,
+        judgements=Keeping(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
+    )
+    observer.watch_queue(lambda: store.depth)
+    panels = panels or panels_of(settings, store.judge_cache)
+    observer.watch_judges(partial(reports_of, panels))
+    workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
+    observer.watch_workers(lambda: workers.waiting)
+    jails = programs or JailedPrograms(settings.programs.at_once or usual_size(), told=observer.ran)
+    observer.watch_programs(lambda: jails.waiting)
+    classes = environments if environments is not None else discover()
+    retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
+    policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
+    rules = settings.parts.rules
+    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, jails, rules)
+    examples = Examples()
+    service = FastAPI(
+        title="Atropos Environments",
+        version=VERSION,
+        description=DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        lifespan=_lifespan(settings, gateway, store, workers, jails, retriever, examples),
+    )
+    roster = partial(judge_roster, gateway.catalogue, panels)
+    atropos = Desk(store.trajectories, observer, clock or _now)
+    service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
+    service.include_router(atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
+    rewards = RewardDesk(
+        gateway.parts,
+        gateway.catalogue,
+        gateway.stepper,
+        settings.compat.unscored_reward,
+        observer.told_unscored,
+    )
+    service.include_router(openrlhf_router(rewards))
+    service.include_router(slime_router(rewards))
+    playing = Playing(gateway, Dealer(gateway), observer.told_unscored)
+    talks = Conversations(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
+    observer.watch_openenv(lambda: talks.open)
+    service.include_router(openenv_router(talks, description_of))
+    names = tuple(gateway.catalogue.classes)
+    characters = partial(characters_of, gateway)
+    pages = WorldPages(gateway.worlds, characters)
+    service.include_router(viewer_router(gateway.views, names, roster, atropos.explain_all, pages))
+    for environment in gateway.catalogue.classes.values():
+        service.include_router(environment_router(environment, gateway))
+        service.include_router(trying_router(environment, gateway))
+    service.include_router(catalogue_router(gateway, not_for_training={OFFLINE}))
+    service.include_router(characters_router(characters, lambda: _reload(gateway, examples)))
+    service.include_router(worlds_router(gateway))
+    service.include_router(mixture_router(gateway))
+    service.include_router(records_router(gateway))
+    service.include_router(export_router(gateway, not_for_training={OFFLINE}))
+    service.include_router(rescoring_router(gateway))
+    service.include_router(runs_router(gateway))
+    service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
+    install_docs(service)
+    ring = key_ring(settings, store, announce)
+    open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
+    own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
+    install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested, (ATROPOS,), own_hosts))
+    service.add_middleware(AtRoot, runs=settings.atropos_listeners)
+    examples.install(service)
+    return service
+
+
+def _lifespan(
+    settings: Settings,
+    gateway: Gateway,
+    store: Store,
+    workers: ProcessWorkers,
+    programs: JailedPrograms,
+    retriever: Retriever,
+    examples: Examples,
+) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
+    @contextlib.asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, Opened)]
+        await asyncio.gather(*(one.open() for one in held))
+        await gateway.desk.gathering.open()
+        opening = asyncio.create_task(_open(settings, gateway, examples, programs))
+        yield
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        await gateway.desk.gathering.close()
+        await gateway.desk.close()
+        await gateway.rescorer.close()
+        await workers.close()
+        await programs.close()
+        await asyncio.gather(*(one.close() for one in held))
+        await store.close()
+
+    return lifespan
+
+
+async def _open(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
+    """Reads the data, then takes up what a restart interrupted, and looks after groups that come in pieces meanwhile
+    and for ever: what was interrupted may take long, and replicas may always have more of it."""
+    folders = {"character_sheets": settings.character_sheets}
+    datasets = ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
+    trying = asyncio.create_task(_try_isolation(settings, gateway.catalogue, programs))
+    try:
+        await asyncio.to_thread(gateway.catalogue.open, datasets)
+        await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
+        gateway.catalogue.ready = True
+        await trying  # what was interrupted is not given up because nobody knows yet whether it may be run
+        await asyncio.gather(_start_up(gateway, examples), gateway.desk.gathering.keep())
+    finally:
+        trying.cancel()
+
+
+async def _start_up(gateway: Gateway, examples: Examples) -> None:
+    for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
+        if isinstance(outcome, Exception):
+            log.error("start-up work failed", exc_info=outcome)
+
+
+async def _try_isolation(settings: Settings, catalogue: Catalogue, programs: JailedPrograms) -> None:
+    """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""
+    if not any(environment.runs_programs for environment in catalogue.classes.values()):
+        return
+    isolation = await probed(programs)
+    catalogue.judge_isolation(isolation, weak_will_do=settings.programs.allow_weak_isolation)
+
+
+async def _reload(gateway: Gateway, examples: Examples) -> None:
+    await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
+    await examples.prepare(gateway)
+
+
+def characters_of(gateway: Gateway) -> tuple[CharacterCard, ...]:
+    """Of NPC Arena, when it is served."""
+    if gateway.catalogue.reason(NpcArena.name) is not None:
+        return ()
+    arena = gateway.catalogue.hosted(NpcArena.name).environment
+    return character_cards(arena.sheets) if isinstance(arena, NpcArena) else ()

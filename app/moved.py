@@ -1,0 +1,87 @@
+"""Earlier import paths that plug-ins may still use: each warns, and goes with the next release."""
+
+import importlib
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Final
+
+PACKAGES: Final = ("app.conformance", "app.grading", "app.sheets")
+"""Old packages that hold modules of MOVED."""
+
+MOVED: Final[Mapping[str, Mapping[str, str]]] = {
+    "app.conformance.checks": {
+        "CHECKS": "app.toolkit.conformance.checks.CHECKS",
+        "Check": "app.toolkit.conformance.checks.Check",
+    },
+    "app.draws": {
+        "Draws": "app.toolkit.seeded.Draws",
+        "drawn_apart": "app.toolkit.seeded.drawn_apart",
+    },
+    "app.errors": {
+        "EnvironmentUnavailable": "app.domain.errors.EnvironmentUnavailable",
+        "InvalidRequest": "app.domain.errors.InvalidRequest",
+        "RetrieverFailed": "app.domain.errors.RetrieverFailed",
+        "WorkExceeded": "app.domain.errors.WorkExceeded",
+        "WorkerFailed": "app.domain.errors.WorkerFailed",
+    },
+    "app.generated": {
+        "Generated": "app.toolkit.procedural.Generated",
+        "LEVELS": "app.toolkit.procedural.LEVELS",
+        "Level": "app.toolkit.procedural.Level",
+        "Levelled": "app.toolkit.procedural.Levelled",
+    },
+    "app.grading.committed": {
+        "Committed": "app.toolkit.answers.committed.Committed",
+        "committed": "app.toolkit.answers.committed.committed",
+        "grade_committed": "app.toolkit.answers.committed.grade_committed",
+    },
+    "app.patterns": {
+        "Pattern": "app.toolkit.safe_regex.Pattern",
+        "compiled": "app.toolkit.safe_regex.compiled",
+    },
+    "app.prompts": {
+        "Phrasings": "app.toolkit.templates.Phrasings",
+        "Template": "app.toolkit.templates.Template",
+        "canonical_json": "app.domain.digests.canonical_json",
+        "digest": "app.domain.digests.digest",
+        "digest_of_model": "app.domain.digests.digest_of_model",
+        "digest_of_text": "app.domain.digests.digest_of_text",
+    },
+    "app.sheets.loading": {
+        "parse_model": "app.characters.loading.parse_model",
+    },
+    "app.transcripts": {
+        "replayed": "app.toolkit.replay.replayed",
+        "forged": "app.toolkit.replay.forged",
+        "turn_after": "app.toolkit.replay.turn_after",
+    },
+}
+"""By old module: each name that was documented for plug-ins, and where it is now."""
+
+
+class MovedModules(MetaPathFinder, Loader):
+    """Finds old modules, and fills them with the names that they had."""
+
+    @classmethod
+    def install(cls) -> None:
+        if not any(isinstance(finder, cls) for finder in sys.meta_path):
+            sys.meta_path.append(cls())
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name in MOVED or name in PACKAGES:
+            return ModuleSpec(name, self, is_package=name in PACKAGES)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        for name, place in MOVED.get(module.__name__, {}).items():
+            home, _, current = place.rpartition(".")
+            setattr(module, name, getattr(importlib.import_module(home), current))
+        if module.__name__ in MOVED:
+            places = ", ".join(sorted({place.rpartition(".")[0] for place in MOVED[module.__name__].values()}))
+            warnings.warn(f"{module.__name__} has moved: import from {places}", DeprecationWarning, stacklevel=2)

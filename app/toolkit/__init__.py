@@ -1,0 +1,1 @@
+"""What environments share: answers, tool calls, mathematics, procedural tasks, templates, conformance checks."""

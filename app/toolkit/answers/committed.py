@@ -1,0 +1,101 @@
+"""The answer that a reply commits to between `<answer>` and `</answer>`, outside its thinking.
+
+`<answer>7</answer>`                                   7
+`<answer>7</answer>` … `<answer> 7 </answer>`          7: the same, said twice
+`<answer>6</answer>` … `<answer>7</answer>`            none: they differ
+`<answer></answer>` … `<answer>7</answer>`             7: one that is empty, or only dots, is ignored
+`<answer>7`                                            none: it never ends
+`7`, `the answer is 7`                                 none: mentioned, not committed
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from app.domain.errors import ScoringFailed
+from app.domain.scores import Score
+from app.toolkit.answers.replies import spoken
+
+MOST_CHARACTERS = 10_000
+"""Of an answer; a longer one is no answer to anything asked here."""
+
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
+_BLANK = re.compile(r"[\s.…]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`text` is without white space around it; None when there is no single answer, and `flags` say why: `no_answer`,
+    `unfinished_thinking`, `conflicting_answers`, `unreadable_answer`."""
+
+    text: str | None
+    flags: tuple[str, ...] = ()
+
+
+_WHY = {
+    "unfinished_thinking": "the thinking never ended",
+    "no_answer": "no answer was committed",
+    "conflicting_answers": "two answers were committed that differ",
+    "unreadable_answer": f"the answer is longer than {MOST_CHARACTERS:,} characters",
+}
+
+
+def committed(reply: str) -> Committed:
+    """Never raises; linear in the length of `reply`."""
+    said = spoken(reply)
+    if said.unfinished:
+        return Committed(None, ("no_answer", "unfinished_thinking"))
+    answers = list(dict.fromkeys(text.strip() for text in _between_tags(said.text) if not _BLANK.fullmatch(text)))
+    if not answers:
+        return Committed(None, ("no_answer",))
+    if len(answers) > 1:
+        return Committed(None, ("conflicting_answers",))
+    if len(answers[0]) > MOST_CHARACTERS:
+        return Committed(None, ("unreadable_answer",))
+    return Committed(answers[0])
+
+
+def grade_committed(reply: str, fault: Callable[[str], str]) -> Score:
+    """1 when `fault` finds nothing wrong with the committed answer. It is given that answer, untrusted, and returns
+    what is wrong in words of ours, which never say what was expected; the empty text when it is right."""
+    answer = committed(reply)
+    return without_answer(answer) if answer.text is None else _graded(fault(answer.text))
+
+
+async def grade_committed_elsewhere(replies: Sequence[str], fault: Callable[[str], Awaitable[str]]) -> list[Score]:
+    """The same, all at once, where a worker has to look for the fault. An answer that could not be looked at
+    (ScoringFailed) is unscored, with the reason; the others are not affected."""
+    return list(await asyncio.gather(*(_elsewhere(reply, fault) for reply in replies)))
+
+
+async def _elsewhere(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
+    answer = committed(reply)
+    if answer.text is None:
+        return without_answer(answer)
+    try:
+        return _graded(await fault(answer.text))
+    except ScoringFailed as error:
+        return Score.after(error)
+
+
+def without_answer(answer: Committed) -> Score:
+    """0, with the reason why there is no single answer."""
+    score = Score.exact(False, rationale=_WHY[answer.flags[-1]])
+    return score.model_copy(update={"flags": answer.flags})
+
+
+def _graded(wrong: str) -> Score:
+    return Score.exact(not wrong, rationale=wrong or "correct")
+
+
+def _between_tags(text: str) -> list[str]:
+    found: list[str] = []
+    start: int | None = None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            start = tag.end()
+        elif start is not None:
+            found.append(text[start : tag.start()])
+            start = None
+    return found

@@ -1,0 +1,88 @@
+"""Checks of environments of several turns: episodes end, replay the same, and cannot be forged."""
+
+from collections.abc import AsyncIterator
+
+from app.domain.errors import InvalidRequest
+from app.domain.tasks import Completion, Message, Turn
+from app.toolkit.conformance.findings import Finding
+from app.toolkit.conformance.subject import Broke, Numbered, Subject
+
+FORGED = Message(role="user", content="You have won.")
+
+
+async def episodes_end(subject: Subject) -> AsyncIterator[Finding]:
+    for one in subject.episodes:
+        played, ended = _played(subject, one)
+        if not ended:
+            yield Finding(
+                task=str(one),
+                expected=f"an episode that is over within its max_turns, {one.task.max_turns}",
+                came="it goes on",
+                mend="`step` says `done` at the latest with the last turn; a reply that is no move uses one up.",
+            )
+        if _played(subject, one)[0] != played:
+            yield Finding(
+                task=str(one),
+                expected="the same observations for the same replies",
+                came="others",
+                mend="Replay the episode from its transcript with `app.toolkit.replay.replayed`. Keep no state.",
+            )
+    if max((one.task.max_turns for one in subject.episodes), default=0) < 2:
+        yield Finding(task="", expected="tasks with max_turns above 1", came="none", mend="Or leave `multi_turn` out.")
+
+
+async def what_is_forged_is_refused(subject: Subject) -> AsyncIterator[Finding]:
+    for one in subject.episodes:
+        played = _played(subject, one)[0]
+        changed = (*played[:1], FORGED, *played[2:])
+        for what, messages, field in (
+            ("no messages", (), "messages"),
+            ("an observation of its own", changed, "messages[1]"),
+            ("a reply after the end", (*played, *played[:1]), None),
+        ):
+            came = _refused(subject, one, messages)
+            if came is None or (field is not None and came != field):
+                yield Finding(
+                    task=str(one),
+                    expected=f"InvalidRequest naming {field or 'the message'} for {what}",
+                    came="it was taken" if came is None else f"it names {came!r}",
+                    mend="`app.toolkit.replay` does this: `replayed` for the moves, `turn_after` for the answer.",
+                )
+        (score,) = await subject.score(one, [Completion(messages=changed)])
+        if score.reward is None or score.reward > 0:
+            yield Finding(
+                task=str(one),
+                expected="0 for a transcript with an observation that was not given",
+                came=str(score.reward),
+                mend="Return `app.toolkit.replay.forged` for it.",
+            )
+
+
+def _played(subject: Subject, one: Numbered) -> tuple[tuple[Message, ...], bool]:
+    """With a reply that is no move each time; and whether it came to an end."""
+    said: tuple[Message, ...] = ()
+    for number in range(one.task.max_turns):
+        said = (*said, Message(role="assistant", content=f"Reply {number}."))
+        turn = _turn(subject, one, said)
+        if turn.done:
+            return said, True
+        said += turn.messages
+    return said, False
+
+
+def _turn(subject: Subject, one: Numbered, said: tuple[Message, ...]) -> Turn:
+    try:
+        return subject.environment.step(one.task, said)
+    except Exception as error:  # whatever an environment may raise
+        raise Broke(error, "a step of an episode", str(one)) from error
+
+
+def _refused(subject: Subject, one: Numbered, messages: tuple[Message, ...]) -> str | None:
+    """The field that the refusal names; None where there was none."""
+    try:
+        subject.environment.step(one.task, messages)
+    except InvalidRequest as error:
+        return error.field or ""
+    except Exception as error:  # whatever an environment may raise
+        raise Broke(error, "a step of an episode", str(one)) from error
+    return None

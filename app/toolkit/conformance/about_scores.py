@@ -1,0 +1,177 @@
+"""Checks of what is paid: the right answer and nothing else, whatever the text, and the same each time."""
+
+from collections.abc import AsyncIterator, Sequence
+from math import sqrt
+from typing import Final
+
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.toolkit.conformance.findings import Finding
+from app.toolkit.conformance.subject import SPLITS, Numbered, Subject, excerpt
+from app.toolkit.conformance.texts import HARD, hostile, junk
+
+KNOWN: Final = 0.5
+"""The share of tasks, at least, whose right answer an environment without judges knows."""
+DUMPED: Final = 9
+"""Right answers on either side of a task's own."""
+
+_UNSCORED = (
+    "Unscored means that the service failed. Return a score for every text; what cannot be read earns 0. "
+    "What must be parsed at length belongs into `tools.workers`, with limits."
+)
+
+
+async def gold_earns_one(subject: Subject) -> AsyncIterator[Finding]:
+    for split in SPLITS:
+        tasks = subject.tasks(split, subject.depth.sample if subject.judged else subject.depth.scored)
+        known = [(one, gold) for one in tasks if (gold := subject.environment.gold(one.task)) is not None]
+        for one, gold in known:
+            (score,) = await subject.score(one, [gold])
+            if score.reward != 1.0:
+                yield Finding(
+                    task=str(one),
+                    expected=f"1.0 for its own right answer, {excerpt(gold)}",
+                    came=_said(score),
+                    mend="`gold` and `score` disagree about what is right. If the answer is right, score it so; if no "
+                    "reply is sure to be, let `gold` return None.",
+                )
+        if not subject.judged and len(known) < KNOWN * len(tasks):
+            yield Finding(
+                task="",
+                expected=f"a right answer from `gold` for at least {KNOWN:.0%} of the tasks in {split}",
+                came=f"{len(known)} of {len(tasks)}",
+                mend="An environment without judges knows its right answers: compute one in `gold`.",
+            )
+
+
+async def strangers_earn_nothing(subject: Subject) -> AsyncIterator[Finding]:
+    met = await subject.strangers()
+    paid = [one for one in met if one.reward != 0.0]
+    chance = subject.environment.chance
+    allowed = chance * len(met) + 3 * sqrt(chance * (1 - chance) * len(met))
+    if len(paid) > allowed:
+        shown = ", ".join(f"{one.one} by that of {one.other} ({one.reward})" for one in paid[:3])
+        yield Finding(
+            task="",
+            expected=f"at most {chance:.1%} of tasks met by another task's right answer: its `chance`",
+            came=f"{len(paid)} of {len(met)}: {shown}",
+            mend="Answers repeat too often, and a constant one would be paid: ask for answers of a larger range. Where "
+            "tasks are few, or few answers exist, declare `chance`.",
+        )
+        return
+    for one in paid:
+        if one.reward == 1.0 and not subject.environment.equivalent(one.one.task, one.other.task):
+            yield Finding(
+                task=str(one.one),
+                expected=f"less than 1 for the right answer of {one.other}, which `equivalent` says is another",
+                came="1.0",
+                mend="Score what was asked for and nothing near it; or, where both are right, let `equivalent` say so.",
+            )
+
+
+async def junk_earns_nothing(subject: Subject) -> AsyncIterator[Finding]:
+    for one in subject.sample(4 if subject.judged else None):
+        for kind, reply in junk(one.task, subject.environment.gold(one.task)).items():
+            (score,) = await subject.score(one, [reply])
+            if score.reward is None or score.reward > subject.most:
+                yield Finding(
+                    task=str(one),
+                    expected=f"at most {subject.most:g} for {kind}",
+                    came=_said(score),
+                    mend=_UNSCORED if score.reward is None else _mended(kind),
+                )
+
+
+async def a_list_of_answers_earns_nothing(subject: Subject) -> AsyncIterator[Finding]:
+    """Where answers are committed in tags or boxes: many of them, with the right one among them, are none."""
+    for split in SPLITS:
+        known = [(one, text) for one in subject.tasks(split, 2 * DUMPED + 1) if (text := _tagged(subject, one))]
+        texts = [text for _, text in known]
+        for place, (one, own) in enumerate(known):
+            others = [text for text in [*texts[place + 1 :], *texts[:place]] if text != own]
+            half = len(others) // 2
+            if not others:
+                continue
+            (score,) = await subject.score(one, ["\n".join([*others[:half], own, *others[half:]])])
+            if score.reward != 0.0:
+                yield Finding(
+                    task=str(one),
+                    expected=f"0 for {len(others) + 1} answers of which one is right",
+                    came=_said(score),
+                    mend="Different answers are none: `app.toolkit.answers.committed` reads them so.",
+                )
+
+
+async def no_text_breaks_it(subject: Subject) -> AsyncIterator[Finding]:
+    """Where a stranger's answer may be right by chance, so may a text."""
+    asked = subject.tasks("train", 200)
+    most = 1.0 if subject.environment.chance else subject.most
+    generated = hostile(subject.depth.sample if subject.judged else subject.depth.texts)
+    for number, text in enumerate([*HARD, *generated]):
+        one = asked[number % len(asked)]
+        (score,) = await subject.score(one, [text])
+        if subject.judged and score.reason == "language_unknown":
+            continue
+        if score.reward is None or score.reward > (most if number >= len(HARD) else subject.most):
+            yield Finding(
+                task=str(one),
+                expected=f"at most {most:g} for a text that nobody meant, {excerpt(text)}",
+                came=_said(score),
+                mend=_UNSCORED
+                if score.reward is None
+                else "Find out why this text counts as an answer, and refuse it.",
+            )
+
+
+async def scores_come_in_order(subject: Subject) -> AsyncIterator[Finding]:
+    for one in subject.sample(2):
+        gold = subject.environment.gold(one.task)
+        group: list[str | Completion] = ["", gold or "Yes.", ""]
+        scores = await subject.score(one, group)
+        rewards = [score.reward for score in scores]
+        right = len(scores) == 3 and (gold is None or subject.judged or rewards == [0.0, 1.0, 0.0])
+        if not right:
+            yield Finding(
+                task=str(one),
+                expected="one score for each completion of a group, in its order: 0, 1, 0",
+                came=str(rewards),
+                mend="`score` returns a list as long as `group`; each completion is scored by itself.",
+            )
+
+
+async def scoring_twice_says_the_same(subject: Subject) -> AsyncIterator[Finding]:
+    for one in subject.sample(2):
+        gold = subject.environment.gold(one.task)
+        replies: Sequence[str | Completion] = [*junk(one.task, gold).values(), *([gold] if gold else [])]
+        first, second = await subject.score(one, replies), await subject.score(one, replies)
+        for reply, once, again in zip(replies, first, second, strict=False):
+            if once != again:
+                yield Finding(
+                    task=str(one),
+                    expected=f"the same score for {excerpt(reply)} each time",
+                    came=f"{_said(once)}, then {_said(again)}",
+                    mend="Scoring keeps no state, and takes no chance but from a seed.",
+                )
+
+
+def _said(score: Score) -> str:
+    reward = "no reward" if score.reward is None else f"{score.reward:g}"
+    return f"{reward}: {score.reason or score.rationale or ', '.join(score.flags) or 'no reason given'}"
+
+
+def _mended(kind: str) -> str:
+    if "thinking" in kind:
+        return (
+            "Thinking is not said to anybody: `app.toolkit.answers.committed` leaves it out, "
+            "`app.toolkit.answers.replies` shows how."
+        )
+    if "prompt" in kind:
+        return "The answer stands in the prompt, and is found there. Read only what is committed, and all of it."
+    return "Read one declared form, the whole of it, and refuse everything else; without an answer there is no reward."
+
+
+def _tagged(subject: Subject, one: Numbered) -> str | None:
+    """The task's right answer as a text that marks it as the answer; None where there is none."""
+    gold = subject.environment.gold(one.task)
+    text = None if gold is None or subject.judged or one.task.max_turns > 1 else gold.text
+    return text if text is not None and ("<answer>" in text or "\\boxed{" in text) else None

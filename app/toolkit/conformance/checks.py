@@ -1,0 +1,95 @@
+"""Every check, in the order in which they are run, and what came of running them."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.ports.environment import Environment
+from app.toolkit.conformance.about_episodes import episodes_end, what_is_forged_is_refused
+from app.toolkit.conformance.about_scores import (
+    a_list_of_answers_earns_nothing,
+    gold_earns_one,
+    junk_earns_nothing,
+    no_text_breaks_it,
+    scores_come_in_order,
+    scoring_twice_says_the_same,
+    strangers_earn_nothing,
+)
+from app.toolkit.conformance.about_tasks import (
+    labels_agree,
+    says_what_it_is,
+    splits_stay_apart,
+    tasks_differ,
+    the_answer_is_hidden,
+    the_same_bytes,
+)
+from app.toolkit.conformance.findings import Checked, Finding
+from app.toolkit.conformance.subject import Broke, Subject
+
+MOST_FINDINGS: Final = 20
+"""Of one check: then it stops looking."""
+
+
+def _any(kind: type[Environment]) -> bool:
+    return True
+
+
+def _has_turns(kind: type[Environment]) -> bool:
+    return kind.multi_turn
+
+
+def _verifies(kind: type[Environment]) -> bool:
+    return kind.rubric is None
+
+
+@dataclass(frozen=True)
+class Check:
+    asks: str
+    """What it makes sure of, in a sentence."""
+    run: Callable[[Subject], AsyncIterator[Finding]]
+    applies: Callable[[type[Environment]], bool] = _any
+
+    @property
+    def name(self) -> str:
+        return self.run.__name__
+
+
+CHECKS: Final[Sequence[Check]] = (
+    Check("It has a name, a version, a description and tasks.", says_what_it_is),
+    Check("The same index is the same task, byte for byte.", the_same_bytes),
+    Check("No prompt is in both splits.", splits_stay_apart),
+    Check("Prompts differ.", tasks_differ),
+    Check("Nothing public holds the answer.", the_answer_is_hidden),
+    Check("Labels are what the metadata say.", labels_agree),
+    Check("The right answer earns 1.", gold_earns_one),
+    Check("Another task's right answer earns nothing.", strangers_earn_nothing, _verifies),
+    Check("What deserves nothing earns nothing.", junk_earns_nothing),
+    Check("A list of answers is no answer.", a_list_of_answers_earns_nothing, _verifies),
+    Check("No text breaks it, or is paid by accident.", no_text_breaks_it),
+    Check("A group gets one score for each completion, in order.", scores_come_in_order),
+    Check("Scoring twice says the same.", scoring_twice_says_the_same),
+    Check("Episodes end, and replay the same.", episodes_end, _has_turns),
+    Check("What the environment did not say is refused.", what_is_forged_is_refused, _has_turns),
+)
+
+
+async def checked(subject: Subject, check: Check) -> Checked:
+    """Never raises: an environment that does is a finding."""
+    applied = check.applies(type(subject.environment))
+    findings: list[Finding] = []
+    if applied:
+        try:
+            async for finding in check.run(subject):
+                findings.append(finding)
+                if len(findings) == MOST_FINDINGS:
+                    break
+        except Broke as broke:
+            findings.append(_broken(broke.where, broke.said, f"nothing raised while {broke.doing}"))
+        except Exception as error:  # whatever an environment may raise
+            findings.append(_broken("", f"{type(error).__name__}: {error}", "nothing raised"))
+    return Checked(name=check.name, asks=check.asks, applied=applied, findings=tuple(findings))
+
+
+def _broken(task: str, came: str, expected: str) -> Finding:
+    mend = "What a model wrote must never raise: what cannot be read earns 0." if "scoring" in expected else ""
+    return Finding(task=task, expected=expected, came=came, mend=mend or "The place is named beside the error.")

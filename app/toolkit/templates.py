@@ -1,0 +1,49 @@
+"""Prompt templates, rendered strictly in a sandbox, and the phrasings of tasks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from pydantic import TypeAdapter
+
+from app.domain.digests import digest, digest_of_text
+from app.toolkit.package_data import packaged_data
+from app.toolkit.seeded import Draws
+
+_jinja = ImmutableSandboxedEnvironment(
+    undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
+)
+
+
+class Template:
+    """A template file of ours beside its owner. What players and models wrote only ever enters as a value."""
+
+    def __init__(self, source: str) -> None:
+        self._template = _jinja.from_string(source)
+        self.digest = digest_of_text(source)
+
+    @classmethod
+    def read(cls, path: Path) -> "Template":
+        return cls(path.read_text(encoding="utf-8"))
+
+    def render(self, **values: object) -> str:
+        """jinja2.UndefinedError when the template names a value that is not given."""
+        return self._template.render(**values)
+
+
+class Phrasings:
+    """Ways of asking for the same thing: texts of ours with `{slots}`. A value is never read as a template."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = tuple(texts)
+        self.digest = digest(list(self._texts))
+
+    @classmethod
+    def read(cls, path: Path) -> "Phrasings":
+        """A YAML list of texts. ValueError for anything else."""
+        return cls(packaged_data(path, TypeAdapter(tuple[str, ...])))
+
+    def say(self, draws: Draws, **values: str | int) -> str:
+        """KeyError when a text has a slot without a value."""
+        return draws.one(self._texts).format_map(values)

@@ -1,0 +1,106 @@
+"""Whether the calls of a reply are those that were expected: the same set, in any order."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from app.domain.tasks import ToolSpec
+from app.toolkit.tool_calls.same import same_value
+from app.toolkit.tool_calls.schemas import Schema, members, parameters_of, quoted, schema_fault
+from app.toolkit.tool_calls.values import Call, ExpectedCall
+
+MOST_COMPARED = 64
+"""Calls of one reply that are held against what was expected; one with more is wrong anyway."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """`precision` is the share of the calls that were expected, `recall` that of the expected ones that were made; both
+    in [0, 1], and 1 where there is nothing to count."""
+
+    correct: bool
+    precision: float
+    recall: float
+    fault: str
+    """The first thing that is wrong, in words that do not tell the right answer; empty when nothing is."""
+
+
+def match(calls: Sequence[Call], expected: Sequence[ExpectedCall], tools: Sequence[ToolSpec]) -> Matched:
+    compared = calls[:MOST_COMPARED]
+    faults = [schema_fault(call, tools) for call in compared]
+    fits = [
+        [not fault and _is(call, one, tools) for one in expected] for call, fault in zip(compared, faults, strict=True)
+    ]
+    partners = _paired(fits, len(expected))
+    paired = len(partners)
+    correct = paired == len(calls) == len(expected)
+    return Matched(
+        correct=correct,
+        precision=paired / len(calls) if calls else float(not expected),
+        recall=paired / len(expected) if expected else 1.0,
+        fault="" if correct else _fault(calls, faults, expected, set(partners.values())),
+    )
+
+
+def _is(call: Call, expected: ExpectedCall, tools: Sequence[ToolSpec]) -> bool:
+    """Whether a schema-valid call is this one. An argument left out counts as its default, and one given as its default
+    as left out."""
+    if call.name != expected.name:
+        return False
+    schemas = members(parameters_of(call.name, tools) or {})
+    for name in {*call.arguments, *expected.arguments}:
+        schema = schemas.get(name, {})
+        accepted = expected.arguments.get(name, ())
+        may_be_left_out = (
+            name not in expected.arguments
+            or name in expected.optional
+            or any(_same(value, accepted, schema) for value in _default(schema))
+        )
+        if may_be_left_out:
+            accepted = (*accepted, *_default(schema))
+        if name not in call.arguments:
+            if not may_be_left_out:
+                return False
+        elif not _same(call.arguments[name], accepted, schema):
+            return False
+    return True
+
+
+def _default(schema: Schema) -> tuple[JsonValue, ...]:
+    return (schema["default"],) if "default" in schema else ()
+
+
+def _same(said: JsonValue, accepted: Sequence[JsonValue], schema: Schema) -> bool:
+    return any(same_value(said, value, schema) for value in accepted)
+
+
+def _paired(fits: Sequence[Sequence[bool]], width: int) -> dict[int, int]:
+    """A largest matching, as call by expected one, by augmenting paths (Kuhn 1955)."""
+    partner: dict[int, int] = {}
+
+    def placed(call: int, tried: set[int]) -> bool:
+        for one in range(width):
+            if fits[call][one] and one not in tried:
+                tried.add(one)
+                if one not in partner or placed(partner[one], tried):
+                    partner[one] = call
+                    return True
+        return False
+
+    for call in range(len(fits)):
+        placed(call, set())
+    return partner
+
+
+def _fault(calls: Sequence[Call], faults: Sequence[str], expected: Sequence[ExpectedCall], right: set[int]) -> str:
+    if not expected:
+        return "no tool fits, and there is a call"
+    if not calls:
+        return "there is no call"
+    for number, fault in enumerate(faults):
+        if fault:
+            return fault
+        if number not in right:
+            return f"the call of {quoted(calls[number].name)} is not what was asked for, or one too many"
+    return "calls are missing"

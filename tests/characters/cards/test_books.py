@@ -1,0 +1,318 @@
+"""Lorebooks of other tools: what each field becomes, what is only kept, what is refused."""
+
+import pytest
+from pydantic import JsonValue
+
+from app.characters.cards.books import MOST_ENTRIES, ORIGINAL, read_lorebook
+from app.characters.cards.report import ImportReport
+from app.domain.errors import GatewayError
+from app.domain.lorebooks import Lorebook, LoreEntry
+
+ENTRY: dict[str, JsonValue] = {
+    "keys": ["Ferry", " ox "],
+    "content": "The ferry takes no oxen.",
+    "extensions": {},
+    "enabled": True,
+    "insertion_order": 7,
+}
+
+
+def entry_of(**changes: JsonValue) -> LoreEntry:
+    (entry,) = read({"entries": [{**ENTRY, **changes}]})[0].entries
+    return entry
+
+
+def read(value: JsonValue) -> tuple[Lorebook, ImportReport]:
+    return read_lorebook(value)
+
+
+def kept(value: JsonValue) -> list[tuple[str, str]]:
+    return [(one.field, one.why) for one in read(value)[1].kept]
+
+
+def refusal(value: JsonValue) -> tuple[str, str | None]:
+    with pytest.raises(GatewayError) as caught:
+        read_lorebook(value)
+    return caught.value.detail, caught.value.field
+
+
+def test_every_field_of_the_third_specification_is_read() -> None:
+    data: dict[str, JsonValue] = {
+        "name": "The marsh",
+        "description": "Notes on water.",
+        "scan_depth": 4,
+        "token_budget": 512,
+        "recursive_scanning": True,
+        "extensions": {"risuai": {"x": 1}},
+        "entries": [
+            {
+                **ENTRY,
+                "extensions": {"selectiveLogic": 3, "probability": 40, "useProbability": True},
+                "case_sensitive": True,
+                "use_regex": False,
+                "constant": True,
+                "name": "Oxen",
+                "priority": 3,
+                "id": 12,
+                "comment": "asked for in May",
+                "selective": True,
+                "secondary_keys": ["river"],
+                "position": "before_char",
+            }
+        ],
+    }
+    value: JsonValue = {"spec": "lorebook_v3", "data": data}
+    book, report = read(value)
+    assert book == Lorebook(
+        name="The marsh",
+        description="Notes on water.",
+        scan_depth=4,
+        token_budget=512,
+        recursive=True,
+        entries=(
+            LoreEntry(
+                id="12",
+                content="The ferry takes no oxen.",
+                name="Oxen",
+                keys=("Ferry", "ox"),
+                secondary_keys=("river",),
+                logic="and_all",
+                constant=True,
+                order=7,
+                priority=3,
+                case_sensitive=True,
+                probability=0.4,
+            ),
+        ),
+        extensions={ORIGINAL: value},
+    )
+    assert (report.source, [(one.field, one.why) for one in report.kept]) == (
+        "lorebook V3",
+        [
+            ("entries[].comment", "the entry has a name"),
+            ("extensions", "no field of a lorebook here"),
+        ],
+    )
+
+
+def test_world_info_is_read_by_its_own_names() -> None:
+    value: JsonValue = {
+        "entries": {
+            "0": {
+                "uid": 3,
+                "key": ["mill"],
+                "keysecondary": ["fire", "smoke"],
+                "comment": "The mill",
+                "content": "It burnt in spring.",
+                "constant": False,
+                "selectiveLogic": 2,
+                "order": 90,
+                "position": 0,
+                "disable": True,
+                "excludeRecursion": True,
+                "preventRecursion": True,
+                "probability": 25,
+                "useProbability": True,
+                "scanDepth": 6,
+                "caseSensitive": False,
+                "matchWholeWords": True,
+                "vectorized": True,
+                "sticky": 4,
+                "group": "",
+            }
+        },
+        "originalData": {"entries": []},
+    }
+    book, report = read(value)
+    assert book.entries == (
+        LoreEntry(
+            id="3",
+            content="It burnt in spring.",
+            name="The mill",
+            enabled=False,
+            keys=("mill",),
+            secondary_keys=("fire", "smoke"),
+            logic="not_any",
+            order=90,
+            position="before_character",
+            scan_depth=6,
+            case_sensitive=False,
+            whole_words=True,
+            probability=0.25,
+            prevent_recursion=True,
+            exclude_recursion=True,
+        ),
+    )
+    assert (report.source, {one.field for one in report.kept}) == (
+        "world info",
+        {"entries[].extensions.vectorized", "entries[].extensions.sticky"},
+    )
+
+
+def test_what_other_tools_write_their_own_way_stops_nothing() -> None:
+    odd: dict[str, JsonValue] = {"probability": "50", "selectiveLogic": "AND ANY", "scan_depth": [4], "position": "4"}
+    world: JsonValue = {"entries": {"a": {"key": ["x"], "content": "c", "position": "before_char", "order": 3}}}
+    assert (entry_of(extensions=odd), read(world)[0].entries[0].position) == (entry_of(), "before_character")
+    assert kept({"entries": [{**ENTRY, "extensions": odd}]}) == [
+        (f"entries[].extensions.{name}", "read by other tools only") for name in odd
+    ]
+
+
+def test_a_book_of_ours_is_taken_as_it_is() -> None:
+    book = Lorebook(name="Ours", entries=(LoreEntry(id="a", content="b", keys=("c",)),))
+    assert read(book.model_dump(mode="json")) == (book, ImportReport(source="lorebook"))
+
+
+@pytest.mark.parametrize(
+    ("head", "changes"),
+    [
+        ("@@scan_depth 3", {"scan_depth": 3}),
+        ("@@scan_depth many", {}),
+        ("@@scan_depth 99999999", {"scan_depth": 1000}),
+        ("@@activate", {"constant": True}),
+        ("@@dont_activate", {"enabled": False}),
+        ("@@dont_activate\n@@activate", {"constant": True}),
+        ("@@additional_keys mud, tide", {"secondary_keys": ("mud", "tide"), "logic": "and_any"}),
+        ("@@exclude_keys mud,tide", {"secondary_keys": ("mud", "tide"), "logic": "not_any"}),
+        ("@@additional_keys mud\n@@exclude_keys tide", {"secondary_keys": ("mud",)}),
+        ("@@position before_desc", {"position": "before_character"}),
+        ("@@position after_desc", {"position": "after_character"}),
+        ("@@position scenario", {}),
+        ("@@depth 4\n@@role system\n@@is_greeting 1", {}),
+        ("@@of_another_tool 1\n@@@and_another\n@@@scan_depth 5", {"scan_depth": 5}),
+        ("@@scan_depth 2\n@@@scan_depth 5\n@@scan_depth 7", {"scan_depth": 2}),
+    ],
+)
+def test_decorators_are_followed_where_an_entry_has_a_place_for_them(head: str, changes: dict[str, object]) -> None:
+    plain = entry_of()
+    assert entry_of(content=f"{head}\n\n{plain.content}") == plain.model_copy(update=changes)
+
+
+def test_decorators_without_a_place_are_named() -> None:
+    value: JsonValue = {"entries": [{**ENTRY, "content": "@@depth 4\n@@activate_only_after 3\n@@activate\nText"}] * 2}
+    assert [(one.field, one.why, one.times) for one in read(value)[1].kept] == [
+        ("entries[].content @@depth", "a decorator without meaning here", 2),
+        ("entries[].content @@activate_only_after", "a decorator without meaning here", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "content", ["Text\n@@depth 4", "@ @depth", "@@", "@@1 x", "user@@example", "\n\nTwo lines down", ""]
+)
+def test_what_only_looks_like_a_decorator_is_content(content: str) -> None:
+    assert entry_of(content=content).content == content
+
+
+def test_patterns_between_slashes_make_patterns_of_their_neighbours() -> None:
+    entry = entry_of(keys=["/fer+y/i", "a.b", ""], selective=True, secondary_keys=["c+"])
+    assert (entry.regex, entry.keys, entry.secondary_keys) == (True, ("/fer+y/i", r"(?i)a\.b"), (r"(?i)c\+",))
+
+
+def test_keys_of_decorators_are_patterns_among_patterns() -> None:
+    entry = entry_of(keys=["/fer+y/"], content="@@additional_keys a.b, /c/\nText", case_sensitive=True)
+    assert (entry.keys, entry.secondary_keys, entry.logic) == (("/fer+y/",), (r"a\.b", "/c/"), "and_any")
+
+
+def test_what_an_entry_has_no_field_for_is_named() -> None:
+    value: JsonValue = {"entries": [{**ENTRY, "unheard_of": 1, "extensions": {"position": 4, "role": 1, "group": ""}}]}
+    assert kept(value) == [
+        (
+            "entries[].extensions.position",
+            "stands among the other lore: author's notes, examples and depths are no places of this prompt",
+        ),
+        ("entries[].unheard_of", "no field of a lorebook here"),
+        ("entries[].extensions.role", "read by other tools only"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("(a+)+$", None),
+        ("(?=x)", "look-around"),
+        (r"(a)\1", "no back-references"),
+        ("(((((((((((((((((((((x{100}){100}){100})", "RE2 cannot use this pattern"),
+        ("[", "RE2 cannot use this pattern"),
+        ("x" * 201, "more than 200 characters"),
+    ],
+)
+def test_patterns_run_in_linear_time_or_not_at_all(key: str, words: str | None) -> None:
+    value: JsonValue = {"entries": [{**ENTRY, "keys": [key, "ox"], "use_regex": True, "constant": True}]}
+    book, report = read(value)
+    said = [one.why for one in report.kept if one.field == "entries[].keys"]
+    assert (book.entries[0].keys, book.entries[0].constant) == ((key, "ox") if words is None else ("ox",), False)
+    assert [words in why for why in said if words] == ([] if words is None else [True])
+
+
+def test_a_book_belongs_to_nobody_so_that_a_name_stays_open() -> None:
+    value: JsonValue = {"entries": [{**ENTRY, "content": "{{char}} owes {{user}} an ox. {{user}}'s ox. {{// note}}"}]}
+    assert (read(value)[0].entries[0].content, kept(value)) == (
+        "{{char}} owes the one before you an ox. their ox. ",
+        [("entries[].content", "{{char}} stands as it was written")],
+    )
+
+
+def test_ids_are_told_apart_and_numbers_kept_within_bounds() -> None:
+    given: list[JsonValue] = [
+        {**ENTRY, "id": "a"},
+        {**ENTRY, "id": "a"},
+        {**ENTRY, "insertion_order": 1e300},
+        {**ENTRY, "id": 3, "insertion_order": -2.5, "extensions": {"probability": 900, "scan_depth": -4}},
+    ]
+    book, _ = read({"entries": given, "scan_depth": 1e9, "token_budget": -1})
+    assert [(one.id, one.order, one.probability, one.scan_depth) for one in book.entries] == [
+        ("a", 7, 1.0, None),
+        ("a-2", 7, 1.0, None),
+        ("3", 1_000_000, 1.0, None),
+        ("3-4", -2, 1.0, 0),
+    ]
+    assert (book.scan_depth, book.token_budget) == (1000, 0)
+
+
+def test_an_entry_too_long_to_hold_is_named_and_kept() -> None:
+    value: JsonValue = {"entries": [{**ENTRY, "content": "x" * 20_001}, ENTRY]}
+    book, report = read(value)
+    assert ([one.id for one in book.entries], book.extensions[ORIGINAL] == value) == (["2"], True)
+    assert [one.why for one in report.kept] == ["its content is longer than 20000 characters"]
+
+
+@pytest.mark.parametrize(
+    ("value", "field"),
+    [
+        ([], "the document"),
+        ({"pages": []}, "entries"),
+        ({"spec": "lorebook_v3"}, "data"),
+        ({"spec": "chara_card_v2", "data": {"name": "x"}}, "spec"),
+        ({"entries": "x"}, "entries"),
+        ({"entries": [1]}, "entries.0"),
+        ({"entries": {"0": []}}, "entries.0"),
+        ({"entries": [{"keys": "x"}]}, "entries.0.keys"),
+        ({"entries": [{"keys": [1]}]}, "entries.0.keys.0"),
+        ({"entries": [{"keys": ["\ud800"], "content": "x"}]}, "entries.0.keys"),
+        ({"entries": [{"content": 7}]}, "entries.0.content"),
+        ({"entries": [{"enabled": 1}]}, "entries.0.enabled"),
+        ({"entries": [{"insertion_order": True}]}, "entries.0.insertion_order"),
+        ({"entries": [{"extensions": []}]}, "entries.0.extensions"),
+        ({"spec": "lorebook_v3", "data": {"entries": [{"position": 4}]}}, "data.entries.0.position"),
+        ({"entries": [{}] * (MOST_ENTRIES + 1)}, "entries"),
+        ({"entries": {str(number): {} for number in range(MOST_ENTRIES + 1)}}, "entries"),
+        ({"entries": {str(number): {} for number in range(20_001)}}, "entries"),
+    ],
+)
+def test_what_is_no_lorebook_is_refused_by_its_field(value: JsonValue, field: str) -> None:
+    detail, named = refusal(value)
+    assert (named, detail.startswith(f"{field}: ")) == (field, True)
+
+
+@pytest.mark.parametrize(("form", "used", "left"), [("a{{{}}}(?=", 0, 3900), ("a{}+", 1000, 3000)])
+def test_patterns_without_end_are_not_even_compiled(form: str, used: int, left: int) -> None:
+    keys: list[JsonValue] = [form.format(number) for number in range(4000)]
+    book, report = read({"entries": [{**ENTRY, "keys": keys, "use_regex": True}]})
+    said = {one.why: one.times for one in report.kept if one.field == "entries[].keys"}
+    assert (
+        len(book.entries[0].keys),
+        said["a lorebook has at most 1000 keys that are patterns, and 100 of them broken"],
+    ) == (
+        used,
+        left,
+    )

@@ -1,0 +1,291 @@
+"""What of a character card a sheet holds, what no prompt shows, and what is refused."""
+
+import asyncio
+import json
+from itertools import pairwise
+
+import pytest
+from pydantic import JsonValue
+
+from app.characters.cards.reading import ORIGINAL, Naming, slug
+from app.characters.cards.transfer import imported
+from app.characters.loading import read_scenes
+from app.characters.schema import CharacterSheet, VoiceExample
+from app.characters.views import judge_view
+from app.cli.sheets import SCENES
+from app.domain.errors import GatewayError
+from app.domain.lorebooks import Lorebook
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.envs.npc_arena.environment import NpcArena, Params
+from app.ports.environment import Tools
+from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
+from tests.support.cards import V1, V2, V3, Fields
+
+ORDERS = "a stranger's orders to a model; no prompt shows them, of policies and judges alike"
+
+BROKEN: JsonValue = {
+    "meta": {
+        **{name: "x" for name in ("id", "licence", "genre", "world", "summary")},
+        "schema_version": 1,
+        "extensions": {ORIGINAL: {**V1, "description": 7}},
+    },
+    "identity": {"name": "X"},
+}
+
+
+def sheet_of(card: Fields, language: str = "en") -> CharacterSheet:
+    content = imported(card, Naming(language=language)).content
+    assert isinstance(content, CharacterSheet)
+    return content
+
+
+def data_of(card: Fields) -> Fields:
+    data = card["data"]
+    assert isinstance(data, dict)
+    return data
+
+
+def of_v2(**changes: JsonValue) -> Fields:
+    return {**V2, "data": {**data_of(V2), **changes}}
+
+
+def arena_of(sheet: CharacterSheet) -> NpcArena:
+    return NpcArena([sheet], read_scenes(SCENES))
+
+
+def test_every_field_that_a_sheet_has_is_read() -> None:
+    sheet = sheet_of(V3)
+    assert sheet.model_dump(mode="json", exclude={"meta": {"extensions"}, "lorebook": True}) == {
+        **CharacterSheet.model_validate(
+            {
+                "meta": {
+                    "schema_version": 1,
+                    "id": "mara_quill",
+                    "version": "main",
+                    "licence": "unknown",
+                    "source": "character card V3 by Somebody",
+                    "genre": "unknown",
+                    "world": "mara_quill",
+                    "summary": "Mara Quill, from a character card.",
+                    "tags": ["Lighthouse", "dry"],
+                },
+                "identity": {"name": "Mara Quill", "aliases": ["Mara"]},
+                "core": {
+                    "description": '[character("Mara") {Job("keeps the lamp")}]\nMara knows their father.',
+                    "personality": "dry, {{random:brave,meek}}",
+                },
+                "voice": {
+                    "examples": [{"player": "Who are you?", "reply": "Nobody that you owe."}],
+                    "dialogue": "You: *sighs*",
+                },
+                "scenario": {
+                    "situation": "Mara stands at the lamp with the one before you.",
+                    "greeting": "*She looks up.* You again, you.",
+                    "greetings": ["Hm.", "you? Sit."],
+                },
+            }
+        ).model_dump(mode="json", exclude={"meta": {"extensions"}})
+    }
+    assert (sheet.meta.extensions, [entry.id for entry in (sheet.lorebook or Lorebook()).entries]) == (
+        {ORIGINAL: V3},
+        ["one", "2"],
+    )
+
+
+def test_the_report_names_every_field() -> None:
+    report = imported(V3, Naming()).report
+    fields = [*(one.field for one in report.mapped), *(one.field for one in report.kept)]
+    named = {field.removeprefix("data.").split(".")[0] for field in fields}
+    assert named == {*data_of(V3), "beside"}
+    assert {one.field.removeprefix("data."): one.why for one in report.kept if "[]" not in one.field} == {
+        "personality": "{{random}} stands as it was written",
+        "creator_notes": "notes for people; no prompt shows them",
+        "creator_notes_multilingual": "notes for people; no prompt shows them",
+        "system_prompt": ORDERS,
+        "post_history_instructions": ORDERS,
+        "assets": "never fetched and not used",
+        "source": "where the card came from",
+        "group_only_greetings": "scenes here have one character",
+        "creation_date": "a fact about the card",
+        "modification_date": "a fact about the card",
+        "unheard_of": "no field of a sheet",
+        "extensions.talkativeness": "read by other tools only",
+        "extensions.fav": "read by other tools only",
+        "extensions.depth_prompt": "read by other tools only",
+        "character_book.extensions": "no field of a lorebook here",
+        "beside": "outside the card's fields",
+    }
+    assert report.assumed == ("the licence is unknown: ask who made the card before you pass on what comes of it",)
+
+
+@pytest.mark.parametrize("card", [V1, V2, V3], ids=["V1", "V2", "V3"])
+def test_no_prompt_shows_notes_for_people_or_a_strangers_orders(card: Fields) -> None:
+    sheet = sheet_of(card)
+    arena = arena_of(sheet)
+    shown = [json.dumps(judge_view(sheet))]
+    shown += [arena.task("train", index, Params()).model_dump_json() for index in range(arena.size("train", Params()))]
+    hidden = ("NOTES-FOR-PEOPLE", "ORDERS-", "never shown")
+    assert ([word for text in shown for word in hidden if word in text], len(shown) > 10) == ([], True)
+
+
+def test_a_prompt_of_a_card_has_no_gaps_and_no_names_left_open() -> None:
+    prompt = arena_of(sheet_of(V2)).task("train", 0, Params()).messages[0].content or ""
+    lines = prompt.splitlines()
+    gaps = [
+        (line, after)
+        for line, after in pairwise(lines)
+        if (not line and not after.startswith("#")) or line.endswith((": ", ", ,", ": .")) or "None" in line
+    ]
+    assert (gaps, "{{char}}" in prompt, "{{user}}" in prompt, "" in lines) == ([], False, False, True)
+
+
+def test_a_card_can_be_judged_by_the_generic_scenes() -> None:
+    arena = arena_of(sheet_of(V2))
+    task = arena.task("test", 0, Params())
+    panel = ScriptedPanel()
+    scores = asyncio.run(arena.score(task, [Completion(text="Hm."), Completion(text="Sit.")], Tools(panel=panel)))
+    assert (
+        [score.reward for score in scores],
+        isinstance(scores[0], Score),
+        panel.cases[0].document["character_sheet"],
+    ) == (
+        [0.0, 0.1],
+        True,
+        judge_view(arena.sheets[0]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("examples", "expected", "rest"),
+    [
+        ("", (), None),
+        ("{{user}}: Hi\n{{char}}: Lo", (("Hi", "Lo"),), None),
+        ("<start>\n<USER>: Hi\n<bot>: Lo\nand on", (("Hi", "Lo\nand on"),), None),
+        ("<START>\n{{user}}: a\nMara Quill: b\n{{user}}: c\n{{Char}}: d", (("a", "b"), ("c", "d")), None),
+        ("<START>\n{{char}}: first", (), "You: first"),
+        ("<START>\n{{user}}: a\n{{user}}: b", (), "They: a\nThey: b"),
+        ("<START>\n{{user}}: \n{{char}}: b", (), "They: \nYou: b"),
+        ("<START>\nIt rains.\n{{user}}: a\n{{char}}: b", (), "It rains.\nThey: a\nYou: b"),
+        ("<START>\n{{user}}: a\n{{char}}: " + "b" * 4001, (), "They: a\nYou: " + "b" * 4001),
+    ],
+)
+def test_talk_is_read_as_exchanges_where_it_goes_to_and_fro(
+    examples: str, expected: tuple[tuple[str, str], ...], rest: str | None
+) -> None:
+    voice = sheet_of(of_v2(mes_example=examples)).voice
+    assert (voice.examples, voice.dialogue) == (
+        tuple(VoiceExample(player=player, reply=reply) for player, reply in expected),
+        rest,
+    )
+
+
+def test_what_grows_too_long_by_a_name_is_kept_only() -> None:
+    card = of_v2(name="x" * 100, mes_example="{{user}}: Hi\n{{char}}: " + "{{char}}" * 50, tags=["", "y" * 121, "z"])
+    report = imported(card, Naming()).report
+    said = {one.field: one.why for one in report.kept if one.field in ("data.mes_example", "data.tags")}
+    assert (sheet_of(card).voice.examples, sheet_of(card).meta.tags, said) == (
+        (),
+        ("z",),
+        {
+            "data.mes_example": "an exchange is empty or too long once names are put in",
+            "data.tags": "tags that are empty or have more than 120 characters are not used",
+        },
+    )
+
+
+def test_the_words_for_the_player_are_those_of_the_language() -> None:
+    sheet = sheet_of(of_v2(first_mes="Da bist {{user}}.", scenario="{{user}}'s Haus"), "de")
+    assert (sheet.scenario.greeting, sheet.scenario.situation, sheet.voice.language) == (
+        "Da bist du.",
+        "their Haus",
+        "de",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("Mara Quill", "mara_quill"),
+        ("../../etc/passwd", "etc_passwd"),
+        ("C:\\Windows", "c_windows"),
+        (".hidden", "hidden"),
+        ("Élodie  d'Or\n", "elodie_d_or"),
+        ("a" * 500, "a" * 48),
+        ("<script>alert(1)</script>", "script_alert_1_script"),
+        ("春野", "character_33a7c854"),
+        ("...", "character_ab5df625"),
+    ],
+)
+def test_names_become_ids_that_stay_in_their_folder(name: str, expected: str) -> None:
+    assert slug(name) == expected
+
+
+@pytest.mark.parametrize(
+    ("card", "field"),
+    [
+        ([], "the document"),
+        ("x", "the document"),
+        ({"nothing": 1}, "entries"),
+        ({"spec": "chara_card_v2"}, "data"),
+        ({"spec": "chara_card_v3", "data": []}, "data"),
+        ({"description": "x"}, "name"),
+        ({"name": "  "}, "name"),
+        ({"name": "x" * 121}, "name"),
+        ({"name": "x", "description": "y" * 40_001}, "description"),
+        (of_v2(name=None), "data.name"),
+        (of_v2(name=7), "data.name"),
+        (of_v2(first_mes=["x"]), "data.first_mes"),
+        (of_v2(tags="x"), "data.tags"),
+        (of_v2(tags=[1]), "data.tags.0"),
+        (of_v2(extensions=[]), "data.extensions"),
+        (of_v2(alternate_greetings=[["x"]]), "data.alternate_greetings.0"),
+        (of_v2(alternate_greetings=["x" * 40_001]), "data.alternate_greetings"),
+        (of_v2(character_book=[]), "data.character_book"),
+        (of_v2(character_book={"entries": [{"keys": [None]}]}), "data.character_book.entries.0.keys.0"),
+        (of_v2(extensions={"npc_arena/sheet": {"meta": 1}}), "data.extensions.npc_arena/sheet.meta"),
+        (of_v2(extensions={"npc_arena/sheet": BROKEN}), "data.extensions.npc_arena/sheet"),
+    ],
+)
+def test_a_broken_card_is_refused_by_its_field(card: JsonValue, field: str) -> None:
+    with pytest.raises(GatewayError) as caught:
+        imported(card, Naming())
+    assert (caught.value.field, caught.value.detail.startswith(f"{field}: ")) == (field, True)
+
+
+def test_a_card_that_is_too_deep_for_a_sheet_is_refused() -> None:
+    deep: JsonValue = 1
+    for _ in range(25):
+        deep = [deep]
+    with pytest.raises(GatewayError, match="nested deeper than 24 levels"):
+        imported(of_v2(extensions={"deep": deep}), Naming())
+
+
+def test_control_characters_stay_in_the_original() -> None:
+    card = of_v2(name="Ma\x00ra\nQuill\x1b[2J", description="a\x07\r\nb\tc", tags=["x\x00y"])
+    sheet = sheet_of(card)
+    assert (sheet.identity.name, sheet.core.description, sheet.meta.tags, sheet.meta.extensions[ORIGINAL]) == (
+        "Mara Quill[2J",
+        "a\nb\tc",
+        ("xy",),
+        card,
+    )
+
+
+def test_a_newer_card_is_read_as_what_is_known() -> None:
+    newer = {**V3, "spec_version": "3.7"}
+    report = imported(newer, Naming()).report
+    assert (sheet_of(newer).identity.name, report.assumed[-1]) == (
+        "Mara Quill",
+        "chara_card_v3 3.7 is newer than what is known here, and is read as V3",
+    )
+
+
+def test_a_sheet_in_a_strangers_card_is_said_to_be_there() -> None:
+    native = {**sheet_of(V1).model_dump(mode="json"), "gates": {"disabled": ["repetition"]}}
+    report = imported(of_v2(extensions={"npc_arena/sheet": native}), Naming()).report
+    assert (report.source, report.mapped[0].to, report.assumed) == (
+        "character card V2 with a sheet",
+        "the whole sheet, with what only judges read",
+        ("the sheet switches gates off: repetition",),
+    )

@@ -1,0 +1,257 @@
+"""`sheets check` names file, line and field of what is wrong with a sheet."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+from typer.testing import CliRunner
+
+from app.characters.apart import lineups
+from app.characters.checking import Surroundings, check_sheets
+from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet, read_sheets
+from app.characters.scenes import SceneSet
+from app.characters.wording import mentions, spelled, words
+from app.cli.main import cli
+from app.cli.sheet_figures import tell_apart
+from app.domain.intervals import Share
+from app.domain.values import Split
+from app.envs.npc_arena.environment import NpcArena, Params
+from app.judges.panels import ConfiguredPanels
+from app.toolkit.package_data import packaged_folder
+
+TEXT = (packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
+OTHERS = {sheet.id: sheet for sheet in read_sheets(packaged_folder("character_sheets")) if sheet.id != "hob_tarrant"}
+RUN = CliRunner()
+
+
+def line(fragment: str, text: str = TEXT) -> int:
+    return next(number for number, one in enumerate(text.splitlines(), start=1) if fragment in one)
+
+
+def found(
+    folder: Path, text: str, scenes: Sequence[SceneSet] = (), gates: frozenset[str] = frozenset()
+) -> list[tuple[int, str, str, str]]:
+    path = folder / "hob_tarrant.yaml"
+    path.write_text(text, encoding="utf-8")
+    checked = check_sheets([path], Surroundings(scenes, gates, OTHERS))
+    assert {finding.file for finding in checked.findings} <= {str(path)}
+    return [(one.line, one.field, one.level, one.message) for one in checked.findings]
+
+
+def test_what_ships_is_without_fault() -> None:
+    ran = RUN.invoke(cli, ["sheets", "check", "--strict"])
+    assert (ran.exit_code, "0 errors, 0 warnings" in ran.output) == (0, True), ran.output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place", "field", "says"),
+    [
+        ("schema_version: 1", "schema_version: 2", "schema_version", "meta.schema_version", "reads up to 1"),
+        ("  max_words: 40", "  max_words: many", "  max_words: ", "output.max_words", "valid integer"),
+        ("  name: Hob Tarrant\n", "", "identity:", "identity.name", "Field required"),
+        (
+            "    - player: Is it safe",
+            "    - player: [1]\n      x: Is it",
+            "player: [1]",
+            "voice.examples.1.player",
+            "str",
+        ),
+        ("  id: hob_tarrant", "  id: hob", "  id: hob", "meta.id", "the file's name says 'hob_tarrant'"),
+        ("  stance: good", "  stance: [good", "", "", "expected"),
+        ("core:\n", "core: &core\n", "core: &core", "", "anchors"),
+        ("  stance: good", "  stance: good\n  stance: good", "", "", "repeated"),
+    ],
+)
+def test_a_broken_sheet_is_told_with_its_line(
+    tmp_path: Path, old: str, new: str, place: str, field: str, says: str
+) -> None:
+    assert old in TEXT
+    text = TEXT.replace(old, new, 1)
+    where, named, level, message = found(tmp_path, text)[0]
+    assert (named, level, says in message, where > 0) == (field, "error", True, True), message
+    assert not place or where == line(place, text)
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    text = TEXT.replace("stance: good", "stance: odd").replace("max_words: 40", "max_words: 4")
+    assert [one[:3] for one in found(tmp_path, text)] == [
+        (line("stance: odd", text), "core.stance", "error"),
+        (line("max_words: 4", text), "output.max_words", "error"),
+    ]
+
+
+def test_a_leak_term_that_the_prompt_says_anyway_is_an_error(tmp_path: Path) -> None:
+    first = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
+    text = TEXT.replace(f"leak_terms: [{first}", f"leak_terms: [TARRED hands, {first}", 1)
+    assert found(tmp_path, text) == [
+        (
+            line("leak_terms:", text),
+            "secrets.0.leak_terms.0",
+            "error",
+            "'TARRED hands' stands in identity.appearance, which the policy sees",
+        )
+    ]
+
+
+def test_lines_of_the_sheet_keep_its_rules(tmp_path: Path) -> None:
+    text = TEXT.replace('reply: "Pays late."', 'reply: "Certainly. ' + "mud " * 60 + '"')
+    at = line("Certainly.", text)
+    assert found(tmp_path, text) == [
+        (at, "voice.examples.2.reply", "error", "uses 'certainly', which is in voice.forbidden_words"),
+        (at, "voice.examples.2.reply", "warning", "has 61 words, output.max_words allows 40"),
+    ]
+
+
+def test_what_is_doubtful_is_a_warning(tmp_path: Path) -> None:
+    head, rest = TEXT.split("  counter_examples:\n")
+    text = head + rest[rest.index("knowledge:\n") :]
+    text = text.replace("leak_terms: [", "leak_terms: [ox, ", 1)
+    text = text.replace("leak_terms: [ox, ", "leak_terms: [ox, trams, if ye, if ye drowned, ", 1)
+    scenes = parse_model(
+        "character: hob_tarrant\nscenes:\n - {id: a, kind: voice, split: train, player: Hello}", "x.yaml", SceneSet
+    )
+    warned = found(tmp_path, text, [scenes])
+    assert sorted((field, level, message.partition(":")[0][:40]) for _, field, level, message in warned) == [
+        ("meta.id", "warning", "its own scenes do not probe knowledge_bo"),
+        ("secrets.0.leak_terms.0", "warning", "'ox' is too common"),
+        ("secrets.0.leak_terms.1", "warning", "'trams' is too common"),
+        ("secrets.0.leak_terms.2", "warning", "'if ye' is too common"),
+        ("voice.counter_examples", "warning", "no counter-examples"),
+        ("voice.language", "warning", "there are no generic scenes in 'en'"),
+    ]
+
+
+def test_pointers_lead_to_the_same_world_and_to_gates_that_exist(tmp_path: Path) -> None:
+    text = TEXT.replace("relationships:\n", (
+        "relationships:\n"
+        "  - {target: Nobody, target_id: nobody, type: t, attitude: a, trust: 0}\n"
+        "  - {target: Ruth, target_id: ruth_kessel, type: t, attitude: a, trust: 0}\n"
+    ))  # fmt: skip
+    text += "gates:\n  disabled: [overlong, too_loud]\n"
+    assert [one[1:] for one in found(tmp_path, text, gates=frozenset({"overlong"}))] == [
+        ("relationships.0.target_id", "warning", "no sheet here is called 'nobody'"),
+        ("relationships.1.target_id", "error", "'ruth_kessel' lives in another world, 'port_lorne'"),
+        ("gates.disabled.1", "error", "no gate is called 'too_loud'"),
+    ]
+
+
+def test_an_id_is_given_once(tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    paths = [tmp_path / "hob_tarrant.yaml", tmp_path / "other" / "hob_tarrant.yaml"]
+    for path in paths:
+        path.write_text(TEXT, encoding="utf-8")
+    (finding,) = [one for one in check_sheets(paths, Surroundings()).findings if one.level == "error"]
+    assert (finding.file, finding.field, finding.message) == (str(paths[1]), "meta.id", f"is taken by {paths[0]}")
+
+
+def test_the_command_tells_programs_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "hob_tarrant.yaml"
+    path.write_text(TEXT.replace("stance: good", "stance: odd"), encoding="utf-8")
+    ran = RUN.invoke(cli, ["sheets", "check", "--json", str(path)])
+    report: dict[str, JsonValue] = json.loads(ran.output)
+    shown = RUN.invoke(cli, ["sheets", "check", str(tmp_path)])
+    assert (ran.exit_code, shown.exit_code, report["sheets"], report["errors"]) == (1, 1, 0, 1)
+    assert f"{line('stance: good')}: error core.stance" in shown.output
+    nothing = tmp_path / "empty"
+    nothing.mkdir()
+    assert RUN.invoke(cli, ["sheets", "check", str(nothing)]).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [(("a",), 1), (("a", 1), 3), (("a", 1, "b"), 4), (("a", 1, "c"), 3), (("d",), 1), (("a", 9), 1)],
+)
+def test_a_missing_part_is_where_what_would_hold_it_is(path: tuple[int | str, ...], expected: int) -> None:
+    assert parse_document("a:\n  - 1\n  - x: 2\n    b: 3\n", "x.yaml").line_of(path) == expected
+
+
+@pytest.mark.parametrize(("text", "where"), [("a: 1\nb: [\n", 3), ("a: *b\n", 1), ("a: 1\nb: .nan\n", None)])
+def test_broken_yaml_says_where(text: str, where: int | None) -> None:
+    with pytest.raises(BrokenYaml) as caught:
+        parse_document(text, "x.yaml")
+    assert caught.value.line == where
+
+
+def test_terms_are_found_as_whole_words() -> None:
+    text = spelled("Don’t touch — the ﬁrst Bridge!")
+    assert [mentions(text, term) for term in ("don't touch", "FIRST bridge", "bridg", "", "—")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert len(words("Don't touch—it.")) == 3
+
+
+def test_characters_are_told_apart_with_figures() -> None:
+    arena = NpcArena.read(packaged_folder("character_sheets"))
+    figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 2))
+    assert (figures.judges, figures.unscored, figures.pairs) == (
+        ("offline",),
+        0,
+        sum(one.pairs for one in figures.characters),
+    )
+    assert figures.interval == Share(sum(one.right for one in figures.characters), figures.pairs).interval
+    assert (figures.share or 0.0) > 0.9
+
+
+def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
+    arena = NpcArena.read(packaged_folder("character_sheets"))
+    splits: tuple[Split, ...] = ("train", "test")
+    tasks = [arena.task(split, index, Params()) for split in splits for index in range(arena.size(split, Params()))]
+    casts = [cast for task in tasks if (cast := arena.cast(task)) is not None]
+    made = list(lineups(casts, arena.sheets, 3))
+    languages = {sheet.id: sheet.voice.language for sheet in arena.sheets}
+    assert made == list(lineups(casts, arena.sheets, 3))
+    assert {languages[one] == lineup.cast.sheet.voice.language for lineup in made for one, _ in lineup.others} == {True}
+    assert max(len(lineup.others) for lineup in made) == 3
+    assert [lineup.candidates[0] == lineup.cast.exemplar for lineup in made] == [True] * len(made)
+
+
+def test_without_others_nothing_is_known() -> None:
+    arena = NpcArena.read(packaged_folder("character_sheets"))
+    figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 0))
+    assert (figures.pairs, figures.share, figures.interval) == (0, None, (0.0, 1.0))
+
+
+BARE = """
+meta: {schema_version: 1, id: hob_tarrant, licence: MIT, genre: fantasy, world: marsh, summary: A ferryman.}
+identity: {name: Hob}
+"""
+
+
+def test_a_sheet_that_says_nothing_cannot_be_judged_and_one_that_says_little_is_only_doubtful(tmp_path: Path) -> None:
+    bare = [(field, level) for _, field, level, _ in found(tmp_path, BARE)]
+    told = [(field, level) for _, field, level, _ in found(tmp_path, BARE + "core: {description: A ferryman.}\n")]
+    doubts = [
+        ("core", "warning"),
+        ("voice.examples", "warning"),
+        ("voice.markers", "warning"),
+        ("voice.counter_examples", "warning"),
+        ("knowledge", "warning"),
+        ("probes.gold_facts", "warning"),
+        ("probes.exemplars", "warning"),
+    ]
+    assert (sorted(bare), sorted(told)) == (sorted([("core", "error"), *doubts]), sorted(doubts))
+
+
+def test_a_leak_term_in_the_characters_own_lorebook_is_an_error(tmp_path: Path) -> None:
+    term = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
+    book = f"lorebook: {{entries: [{{id: a, keys: [mud], content: 'They say {term}.'}}]}}\n"
+    assert [(field, level, message) for _, field, level, message in found(tmp_path, TEXT + book)] == [
+        (
+            "secrets.0.leak_terms.0",
+            "error",
+            f"{term!r} stands in lorebook.entries.0.content, which the policy sees",
+        )
+    ]
+
+
+def test_a_lorebook_that_cannot_be_searched_is_an_error(tmp_path: Path) -> None:
+    text = TEXT + "lorebook: {entries: [{id: a, keys: ['(?=x)'], regex: true, content: x}]}\n"
+    ((_, field, level, message),) = found(tmp_path, text)
+    assert (field, level, "lorebook.entries[0].keys[0]: RE2 cannot use this pattern" in message) == ("", "error", True)

@@ -1,0 +1,144 @@
+"""Worlds as files, and the one that ships."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from app.characters.loading import read_sheets
+from app.characters.schema import CharacterSheet
+from app.characters.worlds import WorldFile, parse_world, read_world
+from app.domain.errors import RequestRefused
+from app.domain.lorebooks import Lorebook, LoreEntry
+from app.toolkit.package_data import packaged_folder
+from tests.architecture.test_house import ROOT
+
+REEDGATE = ROOT / "app/envs/npc_arena/worlds/reedgate.yaml"
+
+SHORT = """
+world: coast
+events:
+  - {id: rope, time: "1312-04-03T09:15Z", text: "The rope broke."}
+  - id: knot
+    time: "1312-04-03T09:15+02:00"
+    text: The knot held.
+    visibility: [hob]
+branches:
+  - world: again
+    at: "1312-04-03T09:00Z"
+    withdrawn: [knot]
+lorebooks:
+  people:
+    entries:
+      - {id: hob, keys: [hob], content: He rows.}
+"""
+
+
+def test_a_file_and_what_it_says() -> None:
+    assert parse_world(SHORT, "short.yaml").model_dump(mode="json", exclude_defaults=True) == {
+        "world": "coast",
+        "events": [
+            {"id": "rope", "time": "1312-04-03T09:15:00Z", "text": "The rope broke."},
+            {"id": "knot", "time": "1312-04-03T07:15:00Z", "text": "The knot held.", "visibility": ["hob"]},
+        ],
+        "branches": [{"world": "again", "at": "1312-04-03T09:00:00Z", "withdrawn": ["knot"]}],
+        "lorebooks": {"people": {"entries": [{"id": "hob", "keys": ["hob"], "content": "He rows."}]}},
+    }
+
+
+def test_the_example_of_the_page_can_be_loaded() -> None:
+    page = (ROOT / "docs/world_files.md").read_text(encoding="utf-8")
+    world = parse_world(page.split("```yaml\n")[1].split("```")[0], "page.yaml")
+    branches = [(branch.world, len(branch.events)) for branch in world.branches]
+    assert (len(world.events), branches, list(world.lorebooks)) == (3, [("my_world-again", 1)], ["coast"])
+
+
+def test_the_page_has_every_field_that_decides_whether_an_entry_comes_up() -> None:
+    page = (ROOT / "docs/world_files.md").read_text(encoding="utf-8").split("## When an entry")[1]
+    fields = {*LoreEntry.model_fields, *Lorebook.model_fields} - {"id", "content", "name", "description", "extensions"}
+    assert {name for name in fields if f"`{name}`" not in page} == {"entries"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refusal"),
+    [
+        ("world: coast", "world: The Coast", "line 2: world: String should match pattern"),
+        ("  - id: knot", "  - id: rope", "line 5: events.1.id: 'rope' occurs more than once"),
+        ("[hob]\nbranches", "privat\nbranches", "line 8: events.1.visibility: Input should be 'public'"),
+        ("text: The knot held.", "texts: The knot held.", "line 5: events.1.text: Field required"),
+        ("world: again", "world: coast", "line 10: branches.0.world: the name 'coast' is taken"),
+        ("at: ", "when: ", "line 10: branches.0.at: Field required"),
+        ("keys: [hob]", "regex: true, keys: [hob, (]", "line 16: lorebooks.people.entries.0.keys.1: RE2 cannot use"),
+        ("  people:", "  Our People:", "lorebooks.Our People: String should match pattern"),
+        ("world: coast", "world: [coast", "expected ',' or ']'"),
+        ("The rope broke.", "\x00", "control characters are not allowed"),
+    ],
+)
+def test_what_is_wrong_has_its_line(old: str, new: str, refusal: str) -> None:
+
+    said = refused(lambda: parse_world(SHORT.replace(old, new), "short.yaml"))
+    assert (old in SHORT, said.startswith("short.yaml"), refusal in said) == (True, True, True), said
+
+
+def refused(read: Callable[[], WorldFile]) -> str:
+    with pytest.raises(RequestRefused) as caught:
+        read()
+    return caught.value.detail
+
+
+def test_a_file_may_be_too_large(tmp_path: Path) -> None:
+    path = tmp_path / "large.yaml"
+    path.write_bytes(b"#" * (8 * 1024 * 1024 + 1))
+    assert refused(lambda: read_world(path)) == "large.yaml: larger than 8388608 bytes"
+
+
+def test_the_world_that_ships_has_something_for_every_rule() -> None:
+    """By each rule, how many events or entries stand for it: none is forgotten."""
+    world = read_world(REEDGATE)
+    told = {event.id for event in world.events} | {event.id for one in world.branches for event in one.events}
+    known = {name for sheet in sheets() for name in (sheet.meta.id, *sheet.identity.circles)}
+    listed = [set(event.visibility) for event in world.events if event.visibility != "public"]
+    times = [event.time for event in world.events]
+    entries = world.lorebooks["coast"].entries
+    there = {
+        "events": 80 <= len(world.events) <= 120,
+        "a week": (max(times) - min(times)).days == 6,
+        "public": any(event.visibility == "public" for event in world.events),
+        "known to one": any(len(names) == 1 for names in listed),
+        "known to two circles": any(len(names & known) == 2 for names in listed),
+        "known to none of ours": any(names and not names & known for names in listed),
+        "known to nobody": any(not names for names in listed),
+        "every character knows something alone": all(
+            any(names & {sheet.meta.id, *sheet.identity.circles} for names in listed) for sheet in sheets()
+        ),
+        "superseded by what not everybody knows": any(
+            event.supersedes and event.visibility != "public" for event in world.events
+        ),
+        "holds later than it happened": any(event.valid_from for event in world.events),
+        "ends": any(event.valid_to for event in world.events),
+        "every degree of importance": {event.importance for event in world.events} >= {0, 1, 2, 3, 4, 5, 6, 7, 8, 9},
+        "late news": times != sorted(times),
+        "taken back": bool(world.withdrawn) and set(world.withdrawn) <= told,
+        "a branch that takes back": any(one.events and one.withdrawn for one in world.branches),
+        "what is not public has terms": all(e.leak_terms for e in world.events if e.visibility != "public"),
+        "what is superseded was told": all(set(event.supersedes) <= told for event in world.events),
+        "all logics": {entry.logic for entry in entries if entry.secondary_keys}
+        == {"and_any", "and_all", "not_any", "not_all"},
+        "all of an entry's fields": {name for entry in entries for name in entry.model_fields_set}
+        == {"id", "name", "enabled", "keys", "secondary_keys", "logic", "constant", "order", "priority", "position"}
+        | {"scan_depth", "case_sensitive", "whole_words", "regex", "probability", "prevent_recursion"}
+        | {"exclude_recursion", "content"},
+    }
+    assert [rule for rule, holds in there.items() if not holds] == []
+
+
+def test_no_public_news_says_what_some_may_not_know() -> None:
+    world = read_world(REEDGATE)
+    public = " ".join(event.text for event in world.events if event.visibility == "public").casefold()
+    terms = [(event.id, term) for event in world.events for term in event.leak_terms]
+    assert [(event, term) for event, term in terms if term.casefold() in public] == []
+
+
+def sheets() -> list[CharacterSheet]:
+    folder = packaged_folder("character_sheets")
+    return [sheet for sheet in read_sheets(folder) if sheet.meta.world == "drowned_coast"]

@@ -1,0 +1,165 @@
+"""`atropos-envs envs`: what is listed, what a check says and ends with, what is begun and what is refused."""
+
+import shutil
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+from typer.testing import CliRunner
+
+from app.cli.envs.listing import Line
+from app.cli.envs.making import Wanted, make
+from app.cli.main import cli
+from app.envs.community.date_arithmetic import environment as date_arithmetic
+from app.toolkit.conformance.checks import CHECKS
+from app.toolkit.conformance.findings import Report
+
+RUNNER = CliRunner()
+QUICKLY = ("--tasks", "40", "--texts", "40")
+
+
+def said(*words: str, expected: int) -> str:
+    """What the command writes, without its line breaks and the colours of terminals."""
+    done = RUNNER.invoke(cli, ["envs", *words], env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert done.exit_code == expected, done.output
+    return " ".join(done.output.split())
+
+
+def test_the_list_says_what_scores_and_where_from() -> None:
+    done = RUNNER.invoke(cli, ["envs", "list", "--json"])
+    lines = {line.name: line for line in TypeAdapter(tuple[Line, ...]).validate_json(done.stdout)}
+    known = [lines[name] for name in ("date_arithmetic", "mastermind", "npc_arena")]
+    assert [(line.turns, line.scored_by, line.source, line.available) for line in known] == [
+        ("one", "verifier", "community", True),
+        ("several", "verifier", "core", True),
+        ("several", "judges (npc_arena)", "core", True),
+    ]
+
+
+def test_a_check_passes_and_shows_figures() -> None:
+    words = said("check", "date_arithmetic", *QUICKLY, expected=0)
+    assert words.startswith(
+        "date_arithmetic 1 app.envs.community.date_arithmetic.environment.DateArithmetic check result"
+    )
+    assert "different prompts 40 of 40" in words
+    assert words.endswith("passed: it does what an environment must")
+
+
+@pytest.fixture
+def broken(tmp_path: Path) -> Path:
+    """The same environment, in a folder elsewhere, to which any date is right: that of an example in its prompt too."""
+    source = Path(date_arithmetic.__file__)
+    shutil.copytree(source.parent, tmp_path / "broken")
+    text = source.read_text(encoding="utf-8").replace('"" if answer == self.solution(made) else', '"" if made else')
+    (tmp_path / "broken" / "environment.py").write_text(text, encoding="utf-8")
+    return tmp_path / "broken" / "environment.py"
+
+
+def test_a_check_fails_with_what_to_mend(broken: Path) -> None:
+    words = said("check", str(broken), *QUICKLY, expected=1)
+    assert "Another task's right answer earns nothing. failed" in words
+    assert "expected: at most 0.0% of tasks met by another task's right answer: its `chance` came: 80 of 80:" in words
+    assert "to mend: Answers repeat too often, and a constant one would be paid" in words
+    assert words.endswith(f"failed: 2 of {len(CHECKS)}")
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def gold(self, task): raise KeyError('oops')", "came: KeyError: 'oops'"),
+        ("def size(self, split, params): return 0", "came: size 0"),
+        (
+            "def task(self, split, index, params): return super().task(split, index, params if index < 99 else 1 / 0)",
+            "failed: it broke while it was measured, on tasks after those that were looked at",
+        ),
+    ],
+)
+def test_one_that_raises_gets_its_report_all_the_same(broken: Path, code: str, told: str) -> None:
+    text = Path(date_arithmetic.__file__).read_text(encoding="utf-8")
+    broken.write_text(text.replace("    def make(", f"    {code}\n\n    def make("), encoding="utf-8")
+    assert told in said("check", str(broken), *QUICKLY, expected=1)
+
+
+def test_a_check_for_programs_is_one_object(broken: Path) -> None:
+    done = RUNNER.invoke(cli, ["envs", "check", str(broken), *QUICKLY, "--json"])
+    report = Report.model_validate_json(done.stdout)
+    assert (done.exit_code, report.passed, [one.name for one in report.checks if not one.passed]) == (
+        1,
+        False,
+        ["strangers_earn_nothing", "junk_earns_nothing"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "there is no file"),
+        ("x = 1\n", "should hold one environment, a class that inherits from Environment; it has none"),
+        ("from app.ports import Environment\n\n\nclass Odd(Environment):\n    size = None\n", "Odd has no name"),
+        (
+            "from app.toolkit.procedural import Generated\n\n\nclass Odd(Generated):\n    name = 'odd'\n",
+            "odd cannot be opened: TypeError: Can't instantiate abstract class Odd",
+        ),
+        ("import nowhere_at_all\n", "cannot be read: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+    ],
+)
+def test_what_is_no_environment_is_said(tmp_path: Path, text: str | None, words: str) -> None:
+    file = tmp_path / "odd.py"
+    if text is not None:
+        file.write_text(text, encoding="utf-8")
+    assert words in said("check", str(file), expected=2)
+
+
+def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
+    words = said("check", "tide_tables", expected=2)
+    assert words.startswith("there is no environment 'tide_tables'; there are ")
+    assert "date_arithmetic" in words
+
+
+@pytest.mark.parametrize("judged", [False, True], ids=["verified", "judged"])
+def test_what_is_begun_passes_as_it_is(tmp_path: Path, judged: bool) -> None:
+    options = ["--judged"] if judged else []
+    told = said("new", "tide_tables", "--path", str(tmp_path), *options, expected=0)
+    assert f"atropos-envs envs check {tmp_path}/tide_tables" in told
+    assert said("check", str(tmp_path / "tide_tables"), *QUICKLY, expected=0).endswith(
+        "passed: it does what an environment must"
+    )
+
+
+def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
+    make(Wanted(name="tide_tables", folder=tmp_path, package=True, judged=True), taken=())
+    folder = tmp_path / "atropos-envs-tide-tables"
+    assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
+        "README.md",
+        "pyproject.toml",
+        "src/atropos_envs_tide_tables/__init__.py",
+        "src/atropos_envs_tide_tables/environment.py",
+        "src/atropos_envs_tide_tables/prompts.yaml",
+        "src/atropos_envs_tide_tables/rubric.yaml",
+        "tests/test_tide_tables.py",
+    ]
+    project = (folder / "pyproject.toml").read_text(encoding="utf-8")
+    assert 'tide_tables = "atropos_envs_tide_tables.environment:TideTables"' in project
+    assert f'"atropos-environments>={version("atropos-environments")}"' in project
+
+
+@pytest.mark.parametrize(
+    "name", ["Tides", "tide-tables", "2_tides", "tide__tables", "tides_", "class", "t" * 41, "../up"]
+)
+def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be the name of an environment"):
+        make(Wanted(name=name, folder=tmp_path), taken=())
+    assert list(tmp_path.rglob("*")) == []
+
+
+def test_a_name_that_is_taken_is_refused() -> None:
+    assert said("new", "mastermind", expected=2) == "there is an environment 'mastermind' already; names are unique"
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "tide_tables").mkdir()
+    (tmp_path / "tide_tables" / "prompts.yaml").write_text("mine", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"there already: .*prompts.yaml; nothing was written"):
+        make(Wanted(name="tide_tables", folder=tmp_path), taken=())
+    assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]

@@ -1,0 +1,91 @@
+"""What an evaluation is said to take, counted by hand."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from app.cli.evaluate.estimate import Estimate, Judging, about, estimated, readings, words
+from app.cli.prices import Prices
+from app.domain.judging import Mode
+from app.domain.tasks import FunctionSpec, Message, ToolSpec
+from app.inference.wire import Usage
+from app.service.requests import HandedOut
+
+
+def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[ToolSpec, ...] = ()) -> HandedOut:
+    return HandedOut(
+        task_id=f"task_{number:032x}",
+        lease_id=None,
+        environment="e",
+        messages=(Message(role="user", content=text),),
+        tools=tools,
+        max_turns=turns,
+        metadata={},
+        lease_expires_at=None,
+    )
+
+
+def of(
+    owed: Sequence[tuple[HandedOut, int]], prices: Prices | None = None, judging: Sequence[Judging] = ()
+) -> Estimate:
+    return estimated(owed, 100, 4, prices or Prices(), judging)
+
+
+def test_each_attempt_pays_for_its_prompt() -> None:
+    """Forty letters are ten tokens, and a message takes four more."""
+    estimate = of([(task(1), 4), (task(2), 2)], Prices(10.0, 20.0))
+    counts = (estimate.tasks, estimate.attempts, estimate.calls)
+    usage = Usage(prompt_tokens=6 * 14, completion_tokens=600)
+    assert (counts, estimate.usage, estimate.usd, estimate.seconds) == ((2, 6, 6), usage, 0.01284, 3.0)
+
+
+def test_every_turn_of_an_episode_pays_for_what_was_said_before() -> None:
+    """Prompts of three turns: 14, 14 + 100, 14 + 200."""
+    estimate = of([(task(turns=3), 2)])
+    assert (estimate.calls, estimate.usage) == (6, Usage(prompt_tokens=2 * 342, completion_tokens=600))
+
+
+def test_many_prompts_are_counted_on_some() -> None:
+    """Every third of 500 is counted; those are a little longer than the rest."""
+    owed = [(task(number, "x" * (40 if number % 3 else 80)), 1) for number in range(500)]
+    estimate = of(owed)
+    assert (estimate.usage.prompt_tokens, estimate.counted) == (
+        500 * 24,
+        "at about four characters a token, on 167 of the tasks",
+    )
+
+
+def test_tools_are_part_of_the_prompt() -> None:
+    tool = ToolSpec(function=FunctionSpec(name="look", description="Look around.", parameters={}))
+    assert about(task(tools=(tool,))) > about(task()) + 10
+
+
+READINGS: dict[tuple[Mode, int, int], tuple[int, int]] = {
+    ("listwise", 1, 1): (1, 1),
+    ("listwise", 2, 1): (2, 2),
+    ("listwise", 8, 1): (2, 4),
+    ("listwise", 9, 1): (6, 12),
+    ("pointwise", 4, 3): (12, 12),
+    ("pointwise", 1, 3): (3, 3),
+    ("pairwise", 4, 1): (12, 12),
+    ("pairwise", 1, 5): (1, 1),
+    ("listwise", 0, 1): (0, 0),
+}
+
+
+@pytest.mark.parametrize("asked", READINGS)
+def test_readings_of_a_group(asked: tuple[Mode, int, int]) -> None:
+    assert readings(*asked) == READINGS[asked]
+
+
+def test_it_says_all_of_it() -> None:
+    judging = (Judging("large", 10, 20, 0.01), Judging("new", 10, 10, None))
+    told = words(of([(task(turns=3), 2)], Prices(1e4, 1e4), judging))
+    assert told == [
+        "1 task, 2 answers, at most 6 requests over all turns",
+        "at most 684 prompt tokens (at about four characters a token) and 600 completion tokens",
+        "cost of the policy: at most 12.84 USD",
+        "judge large: 10 to 20 readings, at most about 0.20 USD, by what it has cost so far",
+        "judge new: 10 readings, of unknown cost",
+        "at most about 6 seconds, if a request gets 50 tokens a second",
+    ]

@@ -1,0 +1,134 @@
+"""Groups as trainers read them, the file they stand in, and what may be asked of `process`."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from app.cli.prices import Prices
+from app.cli.process.groups import GroupLine, Sample, group_line
+from app.cli.process.meter import Meter
+from app.cli.process.outputs import opened_file
+from app.cli.process.plan import members
+from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
+from app.inference.sequences import TokenSequence
+from app.inference.wire import Usage
+from app.service.requests import HandedOut, MixMember
+
+TASK = HandedOut(
+    task_id=f"task_{1:032x}",
+    lease_id=None,
+    environment="gsm8k",
+    messages=(Message(role="user", content="2 + 2?"),),
+    tools=(),
+    max_turns=1,
+    metadata={},
+    lease_expires_at=None,
+)
+FOUR = Sample(completion=Completion(text="4"), sequence=TokenSequence((1, 2, 9), (-100, 2, 9), (1.0, -0.5, -0.25)))
+CALL = ToolCall(id="c", function=FunctionCall(name="add", arguments="{}"))
+CALLED = Sample(
+    completion=Completion(messages=(Message(role="assistant", tool_calls=(CALL,)),), finish_reason="tool_calls"),
+    sequence=TokenSequence((1, 3), (-100, 3), (1.0, -0.75)),
+)
+UNKNOWN = Sample(completion=Completion(text="5"), sequence=TokenSequence((1, 3), (-100, 3), None))
+
+
+def line(*samples: Sample, group: int = 1) -> GroupLine:
+    return group_line(TASK, samples, f"group_{group:032x}", [1.0, 0.0][: len(samples)], {"temperature": 1.0})
+
+
+def test_a_line_holds_the_fields_of_atropos_after_where_they_come_from() -> None:
+    asked: JsonValue = {"role": "user", "content": "2 + 2?"}
+    call: JsonValue = {"id": "c", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+    assert json.loads(line(FOUR, CALLED).as_json()) == {
+        "task_id": TASK.task_id,
+        "group_id": f"group_{1:032x}",
+        "environment": "gsm8k",
+        "tokens": [[1, 2, 9], [1, 3]],
+        "masks": [[-100, 2, 9], [-100, 3]],
+        "scores": [1.0, 0.0],
+        "inference_logprobs": [[1.0, -0.5, -0.25], [1.0, -0.75]],
+        "messages": [
+            [asked, {"role": "assistant", "content": "4"}],
+            [asked, {"role": "assistant", "content": "", "tool_calls": [call]}],
+        ],
+        "generation_params": {"temperature": 1.0},
+    }
+
+
+def test_log_probabilities_are_all_known_or_an_empty_list() -> None:
+    assert json.loads(line(FOUR, UNKNOWN).as_json())["inference_logprobs"] == []
+
+
+def put(path: Path, *lines: GroupLine, began: bool = True) -> list[str]:
+    async def each() -> None:
+        for one in lines:
+            await file.put(one)
+
+    with opened_file(path, began=began) as file:
+        asyncio.run(each())
+    return [json.loads(text)["group_id"][-1] for text in path.read_text(encoding="utf-8").splitlines()]
+
+
+def test_a_group_is_written_once(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "out.jsonl"
+    first = put(path, line(FOUR), line(FOUR), line(FOUR, group=2), began=False)
+    assert (first, put(path, line(FOUR, group=2), line(FOUR, group=3))) == (["1", "2"], ["1", "2", "3"])
+
+
+def test_half_a_line_is_written_anew(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    put(path, line(FOUR), line(FOUR, group=2), began=False)
+    path.write_bytes(path.read_bytes()[:-7])
+    assert put(path, line(FOUR, group=2)) == ["1", "2"]
+
+
+def test_somebody_elses_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "out.jsonl"
+    path.write_text('{"text": "mine"}\n', encoding="utf-8")
+    told = []
+    for began in (False, True):
+        with pytest.raises(ValueError, match=r"out\.jsonl") as raised, opened_file(path, began=began):
+            pass
+        told.append(str(raised.value).split("out.jsonl")[1])
+    expected = [" is there already, without a journal beside it: give another --out", ":1: this is no group"]
+    assert (told, path.read_text(encoding="utf-8")) == (expected, '{"text": "mine"}\n')
+
+
+def test_environments_are_one_or_a_mixture() -> None:
+    one = members("rlaif", None, "test", '{"preference": "short"}')
+    several = members(None, "gsm8k=2, npc_arena=0.5,tool_calling", "train", None)
+    assert (one, [(member.env, member.weight) for member in several]) == (
+        (MixMember(env="rlaif", split="test", params={"preference": "short"}),),
+        [("gsm8k", 2.0), ("npc_arena", 0.5), ("tool_calling", 1.0)],
+    )
+
+
+@pytest.mark.parametrize(
+    ("env", "mix", "params", "words"),
+    [
+        (None, None, None, "give either --env or --mix"),
+        ("gsm8k", "gsm8k=1", None, "give either --env or --mix"),
+        (None, "gsm8k", "{}", "--params goes with --env"),
+        (None, ", ,", None, "--mix names no environment"),
+        (None, "gsm8k=many", None, "--mix gsm8k: weight: "),
+        (None, "gsm8k=0", None, "--mix gsm8k: weight: "),
+        ("Gsm 8k", None, None, "--env Gsm 8k: env: "),
+        ("gsm8k", None, "[1]", "--params is not a JSON object"),
+        ("gsm8k", None, "{", "--params is not JSON"),
+    ],
+)
+def test_a_bad_option_is_named(env: str | None, mix: str | None, params: str | None, words: str) -> None:
+    with pytest.raises(ValueError, match="--") as raised:
+        members(env, mix, "train", params)
+    assert str(raised.value).startswith(words)
+
+
+def test_the_meter_counts_rewards_tokens_and_money() -> None:
+    meter = Meter(Prices(input=1.0, output=4.0), began=0.0)
+    meter.asked(Usage(prompt_tokens=1_000_000, completion_tokens=500_000))
+    meter.wrote([1.0, 0.0, 0.5])
+    assert (meter.mean, meter.prices.of(meter.usage), Prices(input=1.0).of(meter.usage)) == (0.5, 3.0, None)

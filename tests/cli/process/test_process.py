@@ -1,0 +1,256 @@
+"""`process` against a served gateway and inference servers of several kinds."""
+
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+from tests.support.chat_server import Received, Reply
+from tests.support.chat_server import serving as serving_policy
+from tests.support.data_sets import numbered_rows
+from tests.support.local_tokenizer import END as END_TEXT
+from tests.support.local_tokenizer import saved_tokenizer
+from tests.support.policy_server import END, MODEL, Speech, Style, answers_rows, logprob, prompt_ids, script
+from tests.support.processing import Line, process, trained
+from tests.support.serving import Served, serving
+
+ROWS = 12
+_runs = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    folder = tmp_path_factory.mktemp("gateway")
+    data = numbered_rows(folder / "data", ROWS)
+    with serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as served:
+        yield served
+
+
+@pytest.fixture
+def run() -> tuple[str, ...]:
+    """A run that no other test has, and the environment of the numbered rows."""
+    return ("--env", "gsm8k", "--run", f"run-{next(_runs)}")
+
+
+def expected(line: Line, place: int) -> tuple[list[int], list[int], list[float]]:
+    """Tokens, masks and log probabilities of a single answer, by the script of the policy."""
+    messages = [{name: str(text) for name, text in message.items()} for message in line.messages[place]]
+    prompt, said = prompt_ids(messages[:-1]), [*messages[-1]["content"].encode(), END]
+    logprobs = [1.0] * len(prompt) + [logprob(number) for number in range(len(said))]
+    return prompt + said, [-100] * len(prompt) + said, logprobs
+
+
+@pytest.mark.parametrize("style", ["vllm", "vllm_by_name", "sglang", "sglang_meta"])
+def test_tokens_are_those_of_the_server(gateway: Served, run: tuple[str, ...], tmp_path: Path, style: Style) -> None:
+    with serving_policy(script(answers_rows, style)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)
+    wrong = [
+        line.task_id
+        for line in done.lines
+        for place in range(2)
+        if (line.tokens[place], line.masks[place], line.inference_logprobs[place]) != expected(line, place)
+    ]
+    scores = [line.scores for line in done.lines]
+    assert (done.exit_code, wrong, list(done.tasks.values()), scores) == (0, [], [1] * ROWS, [[1.0, 0.0]] * ROWS), (
+        done.told
+    )
+
+
+@pytest.mark.parametrize("style", ["plain", "strict"])
+def test_tokens_are_made_where_the_server_tells_none(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path, style: Style
+) -> None:
+    folder = saved_tokenizer(tmp_path)
+    with serving_policy(script(answers_rows, style)) as policy:
+        out = tmp_path / "out.jsonl"
+        done = process(gateway.url, policy.url, out, *run, "--tokenizer", str(folder / "tokenizer.json"))
+    lengths = [len(trained(line, 0)) - len(f"It is 0. #### {END_TEXT}") + len(END_TEXT) - 1 for line in done.lines]
+    digits = [len(re.findall(r"\d+", str(line.messages[0][-1]["content"]))[-1:][0]) for line in done.lines]
+    logprobs = [line.inference_logprobs for line in done.lines]
+    assert (done.exit_code, lengths, logprobs) == (0, digits, [[]] * ROWS), done.told
+
+
+def test_without_token_ids_and_tokenizer_nothing_is_begun(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path
+) -> None:
+    with serving_policy(script(answers_rows, "plain")) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)
+        asked = len(policy.received)
+    assert (done.exit_code, "give the model's tokenizer.json" in done.told, asked) == (2, True, 1)
+
+
+def test_it_is_done_once_however_often_it_is_started(gateway: Served, run: tuple[str, ...], tmp_path: Path) -> None:
+    with serving_policy(script(answers_rows)) as policy:
+        counts = [
+            len(process(gateway.url, policy.url, tmp_path / "out.jsonl", *run, *limit).lines)
+            for limit in (("--limit", "5"), ("--limit", "7"), ("--limit", "7"), (), ())
+        ]
+        last = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)
+    assert (counts, list(last.tasks.values())) == ([5, 7, 7, ROWS, ROWS], [1] * ROWS)
+
+
+def test_tasks_by_cursor(gateway: Served, run: tuple[str, ...], tmp_path: Path) -> None:
+    with serving_policy(script(answers_rows)) as policy:
+        out = tmp_path / "out.jsonl"
+        first = process(gateway.url, policy.url, out, *run, "--cursor", "2", "--limit", "3")
+        last = process(gateway.url, policy.url, out, *run, "--cursor", "2")
+    assert (first.exit_code, len(first.lines), list(last.tasks.values())) == (0, 3, [1] * (ROWS - 2)), last.told
+
+
+def test_what_is_scored_too_late_is_scored_under_its_next_lease(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Answers take longer than leases last: none is asked for twice, none is written twice."""
+
+    def slow(number: int, received: Received) -> Reply:
+        answer = script(answers_rows)(number, received)
+        return answer if number == 0 else Reply(answer.body, seconds=1.6)
+
+    with serving_policy(slow) as policy:
+        out = tmp_path / "out.jsonl"
+        done = process(gateway.url, policy.url, out, *run, "--lease-seconds", "1", "--concurrency", "16")
+        asked = len(policy.received) - 1
+    assert (done.exit_code, list(done.tasks.values()), asked) == (0, [1] * ROWS, ROWS), done.told
+
+
+def test_a_mixture(gateway: Served, tmp_path: Path) -> None:
+    mixed = ("--mix", "gsm8k=1,tool_calling=2", "--limit", "12", "--run", "mixed")
+    with serving_policy(script(answers_rows)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *mixed)
+    counts = Counter(line.environment for line in done.lines)
+    heavier = counts["tool_calling"] > counts["gsm8k"] > 0
+    assert (done.exit_code, sum(counts.values()), heavier) == (0, 12, True), done.told
+
+
+def test_tools_are_passed_on_and_calls_are_kept(gateway: Served, tmp_path: Path) -> None:
+    call: dict[str, object] = {"id": "call_1", "type": "function", "function": {"name": "nothing", "arguments": "{}"}}
+
+    def calls(received: Received, place: int) -> Speech:
+        return Speech("<call>", finish_reason="tool_calls", tool_calls=(call,))
+
+    given = ("--env", "tool_calling", "--split", "train", "--limit", "2", "--run", "calls")
+    with serving_policy(script(calls)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
+        tools = [bool(one.body.get("tools")) for one in policy.received[1:]]
+    last: list[JsonValue] = [line.messages[0][-1] for line in done.lines]
+    kept: JsonValue = {"role": "assistant", "content": "", "tool_calls": [json.loads(json.dumps(call))]}
+    tokens = [trained(line, 1) for line in done.lines]
+    assert (done.exit_code, tools, last, tokens) == (0, [True, True], [kept] * 2, [[*b"<call>", END]] * 2), done.told
+
+
+def test_every_message_of_an_episode_is_trained_and_no_observation(gateway: Served, tmp_path: Path) -> None:
+    """Scenes that a scripted player carries on."""
+
+    def speaks(received: Received, place: int) -> Speech:
+        return Speech(f"Aye, {len(received.messages)} times.")
+
+    given = ("--env", "npc_arena", "--params", '{"turns": "multi"}', "--split", "train", "--limit", "3")
+    with serving_policy(script(speaks)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given, "--run", "scenes")
+    right = []
+    for line, place in itertools.product(done.lines, range(2)):
+        spoken = [str(message["content"]) for message in line.messages[place] if message["role"] == "assistant"]
+        whole = prompt_ids([{name: str(text) for name, text in one.items()} for one in line.messages[place]])
+        assert len(spoken) > 1
+        right.append(
+            trained(line, place) == [token for text in spoken for token in (*text.encode(), END)]
+            and whole[: len(line.tokens[place])] == line.tokens[place]
+            and [value != 1.0 for value in line.inference_logprobs[place]] == [m != -100 for m in line.masks[place]]
+        )
+    assert (done.exit_code, right) == (0, [True] * 6), done.told
+
+
+def test_a_task_that_the_server_refuses_is_left_out_and_counted(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path
+) -> None:
+    def refuses(number: int, received: Received) -> Reply:
+        if "What is 3 and" in received.messages[-1]["content"]:
+            return Reply(b'{"error": "longer than the context"}', status=400)
+        return script(answers_rows)(number, received)
+
+    with serving_policy(refuses) as policy:
+        out = tmp_path / "out.jsonl"
+        done = process(gateway.url, policy.url, out, *run, "--lease-seconds", "2")
+    told = ["left out: policy_refused", "answers 400", "longer than the context"]
+    assert (done.exit_code, len(done.lines), [words for words in told if words not in done.told]) == (0, ROWS - 1, [])
+
+
+def test_a_server_that_passes_and_one_that_breaks_off_are_asked_again(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path
+) -> None:
+    def moody(number: int, received: Received) -> Reply:
+        answer = script(answers_rows)(number, received)
+        kinds = {2: Reply(b"busy", status=503), 3: Reply(b"slow down", status=429), 4: Reply(answer.body, cut=-1)}
+        return kinds.get(number, Reply(b"<html>", status=200) if number == 5 else answer)
+
+    with serving_policy(moody) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)
+    assert (done.exit_code, list(done.tasks.values())) == (0, [1] * ROWS), done.told
+
+
+def test_unscored_groups_are_asked_for_again_and_then_left_out(tmp_path: Path) -> None:
+    """The only judge is not there: no group has a reward, and none is written."""
+    judge = {"ATROPOS_ENVS_JUDGES__GONE__BASE_URL": "http://127.0.0.1:9/v1", "ATROPOS_ENVS_JUDGES__GONE__MODEL": "m"}
+    short = {"ATROPOS_ENVS_JUDGES__GONE__DEADLINE_SECONDS": "0.3"}
+    own = {"ATROPOS_ENVS_ENVIRONMENTS__NPC_ARENA__JUDGES": '["gone"]'}
+    given = ("--env", "npc_arena", "--split", "train", "--limit", "40", "--run", "unscored")
+    with (
+        serving(tmp_path, settings={**judge, **short, **own}) as gateway,
+        serving_policy(script(lambda received, place: Speech(f"Aye, {place} times."))) as policy,
+    ):
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
+    told = ["left out: unscored (judge_failed)", "32 groups in a row were left out"]
+    assert (done.exit_code, done.lines, [words for words in told if words not in done.told]) == (2, [], []), done.told
+
+
+WRONG = {
+    "no environment": (
+        ("--env", "chess"),
+        "the gateway has no environment 'chess'; it has: blackjack, code_exec,",
+    ),
+    "no gateway": (("--env", "gsm8k", "--url", "http://127.0.0.1:9"), "no gateway answers at http://127.0.0.1:9"),
+    "no policy": (("--env", "gsm8k", "--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
+    "no model": (("--env", "gsm8k", "--model", "large"), "has no model 'large'; it has: small"),
+    "no tokenizer": (("--env", "gsm8k", "--tokenizer", "nowhere.json"), "nowhere.json: there is no such file"),
+    "no key": (("--env", "gsm8k", "--api-key-env", "MY_KEY"), "--api-key-env names MY_KEY, which is not set"),
+    "no run": (("--env", "gsm8k", "--run", "My Run"), "--run: lower-case letters"),
+    "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_what_is_wrong_is_said_and_nothing_is_written(gateway: Served, tmp_path: Path, wrong: str) -> None:
+    given, words = WRONG[wrong]
+    with serving_policy(script(answers_rows), models=[MODEL]) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
+    assert (done.exit_code, words in done.told, done.lines) == (2, True, []), done.told
+
+
+def test_an_agent_that_calls_tools_is_trained_on_what_it_said_alone(gateway: Served, tmp_path: Path) -> None:
+    """Two calls, and words from then on; the prompts that follow show the calls as they were said."""
+
+    def speaks(received: Received, place: int) -> Speech:
+        tools = received.body.get("tools")
+        spoken = sum(message["role"] == "assistant" for message in received.messages)
+        if not isinstance(tools, list) or spoken > 1:
+            return Speech("Done.")
+        function: dict[str, object] = {"name": tools[0]["function"]["name"], "arguments": "{}"}
+        call: dict[str, object] = {"id": f"call_{spoken}", "type": "function", "function": function}
+        return Speech(json.dumps([call]), "tool_calls", (call,))
+
+    given = ("--env", "tool_agent", "--split", "train", "--limit", "2", "--run", "agent")
+    with serving_policy(script(speaks)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *given)
+    said, wanted, observed = [], [], []
+    for line in done.lines:
+        own = [message for message in line.messages[1] if message["role"] == "assistant"]
+        observed.append(any(message["role"] == "tool" for message in line.messages[1]))
+        wanted.append([str(one["content"]) or json.dumps(one["tool_calls"]) for one in own])
+        said.append(bytes(token if token < END else 0 for token in trained(line, 1)).decode().split("\0")[:-1])
+    several = [len(words) > 2 for words in wanted]
+    assert (done.exit_code, said, observed, several) == (0, wanted, [True] * 2, [True] * 2), done.told

@@ -1,0 +1,182 @@
+"""Exports from a gateway in a process of its own: the command, the file as `datasets` reads it, and what it takes."""
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import datasets
+import httpx
+import pytest
+
+from app.domain.scores import Score
+from app.ports.store import GroupToStore
+from app.store.store import Store
+from tests.support.serving import ROOT, Served, serving
+from tests.support.store_cases import group, record, using
+
+MEGABYTE = 1024 * 1024
+GROUPS = 12_500
+"""Of eight rollouts."""
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """With three scored groups: one of them for an evaluation."""
+    with serving(tmp_path_factory.mktemp("served")) as served:
+        for cursor, purpose, split in ((0, "train", "train"), (1, "train", "train"), (0, "eval", "test")):
+            asked = {"batch_size": 1, "cursor": cursor, "purpose": purpose, "split": split}
+            (task,) = httpx.post(f"{served.url}/envs/countdown/next-batch", json=asked).json()["tasks"]
+            replies = [{"text": f"<answer>{answer}</answer>"} for answer in ("1", "2 + 3")]
+            body = {"groups": [{"task_id": task["task_id"], "completions": replies}], "purpose": purpose}
+            httpx.post(f"{served.url}/score", json=body).raise_for_status()
+        yield served
+
+
+def command(*arguments: str, url: str) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "app.cli", "export", *arguments, "--url", url]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("shape", ["rollouts", "sft", "kto"])
+def test_a_file_loads_as_a_data_set(gateway: Served, tmp_path: Path, suffix: str, shape: str) -> None:
+    file = tmp_path / f"rows.{suffix}"
+    done = command(str(file), "--shape", shape, "--threshold", "0", url=gateway.url)
+    kind = "json" if suffix == "jsonl" else "parquet"
+    loaded = datasets.load_dataset(kind, data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
+    told = " ".join(done.stderr.split())
+    assert (done.returncode, told.endswith(f"{file.stat().st_size:,} bytes")) == (0, True), told
+    assert [row["completion"][0]["content"] for row in loaded] == ["<answer>1</answer>", "<answer>2 + 3</answer>"] * 2
+    assert [*tmp_path.glob("*.part")] == []
+
+
+def test_evaluations_are_exported_by_themselves(gateway: Served) -> None:
+    found = [
+        [row["split"] for row in map(json.loads, httpx.get(f"{gateway.url}/export", params=params).text.splitlines())]
+        for params in ({}, {"purpose": "eval"}, {"purpose": "eval", "env": "gsm8k"})
+    ]
+    assert found == [["train"] * 4, ["test"] * 2, []]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rows.csv",), "its name must end in .jsonl or .parquet"),
+        (("rows.jsonl", "--env", "chess"), "there is no environment 'chess'"),
+        (("rows.jsonl", "--since", "2026-02-01", "--until", "2026-01-01"), "until must be later than since"),
+        (("rows.jsonl", "--margin", "0"), "margin: Input should be greater than 0"),
+        (("missing/rows.jsonl",), "cannot be written"),
+        (("n" * 300 + ".jsonl",), "cannot be written"),
+    ],
+)
+def test_what_cannot_be_exported_is_said(
+    gateway: Served, tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    done = command(str(tmp_path / arguments[0]), *arguments[1:], url=gateway.url)
+    assert (done.returncode, said in done.stderr, [*tmp_path.iterdir()]) == (1, True, []), done.stderr
+
+
+@pytest.mark.parametrize(("since", "rows"), [("2001-01-01", 4), ("2001-01-01T00:00:00+14:00", 4), ("2999-01-01", 0)])
+def test_moments_are_in_utc_or_have_a_zone(gateway: Served, tmp_path: Path, since: str, rows: int) -> None:
+    file = tmp_path / "rows.jsonl"
+    done = command(str(file), "--since", since, url=f"{gateway.url}/")
+    assert (done.returncode, len(file.read_text().splitlines())) == (0, rows), done.stderr
+
+
+def test_a_file_is_replaced_only_by_force(gateway: Served, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    codes = [command(str(file), *force, url=gateway.url).returncode for force in ((), (), ("--force",))]
+    assert codes == [0, 1, 0]
+
+
+def test_no_gateway_is_said(tmp_path: Path) -> None:
+    done = command(str(tmp_path / "rows.jsonl"), url="http://127.0.0.1:9")
+    assert (done.returncode, "no gateway answers at http://127.0.0.1:9" in done.stderr) == (1, True)
+
+
+def _alter(database: Path, statement: str) -> None:
+    with sqlite3.connect(database, timeout=30) as connection:
+        connection.execute(statement)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_what_breaks_off_is_no_file(tmp_path: Path, suffix: str) -> None:
+    (folder := tmp_path / "served").mkdir()
+    using(f"sqlite:///{folder / 'gateway.db'}", _two_pages)
+    _alter(folder / "gateway.db", "UPDATE groups SET head = '{' WHERE sequence = 100")
+    with serving(folder) as served:
+        done = command(str(tmp_path / f"rows.{suffix}"), url=served.url)
+        _alter(served.database, "ALTER TABLE groups RENAME TO lost")
+        away = httpx.get(f"{served.url}/export")
+    assert (done.returncode, "broke off after" in done.stderr, [*tmp_path.iterdir()]) == (1, True, [folder])
+    assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
+
+
+async def _two_pages(store: Store) -> None:
+    await store.tasks.put([record(number) for number in range(100)])
+    await store.groups.add([_group(number, [Score.exact(True)]) for number in range(100)])
+
+
+async def _filled(store: Store) -> None:
+    await store.tasks.put([record(number, "Count to ten. " * 40) for number in range(100)])
+    scores = [Score.exact(place % 2 == 0, rationale="as counted") for place in range(8)]
+    for first in range(0, GROUPS, 500):
+        await store.groups.add([_group(number, scores) for number in range(first, first + 500)])
+
+
+def _group(number: int, scores: list[Score]) -> GroupToStore:
+    made = group(f"g{number}", scores, task_id=f"task_{number % 100}")
+    said = [
+        one.model_copy(update={"completion": one.completion.model_copy(update={"text": f"{one.rollout_id} " * 40})})
+        for one in made.group.rollouts
+    ]
+    return GroupToStore(made.group.model_copy(update={"rollouts": tuple(said)}))
+
+
+def _memory(served: Served, line: str) -> int:
+    status = Path(f"/proc/{served.process.pid}/status").read_text(encoding="ascii")
+    return int(next(row for row in status.splitlines() if row.startswith(line)).split()[1]) * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a process's memory as Linux tells it")
+@pytest.mark.parametrize("wanted", [{"format": "jsonl"}, {"format": "parquet"}, {"shape": "sft"}])
+def test_a_hundred_thousand_rollouts_take_little_memory(filled: Path, wanted: dict[str, str]) -> None:
+    with serving(filled) as served:
+        before = _memory(served, "VmRSS")
+        size = 0
+        with httpx.stream("GET", f"{served.url}/export", params=wanted, timeout=300) as reply:
+            for piece in reply.iter_bytes():
+                size += len(piece)
+        grown = (_memory(served, "VmHWM") - before) / MEGABYTE
+    assert (size > MEGABYTE, grown < 100) == (True, True), (size, grown)
+
+
+def _processor_seconds(served: Served) -> float:
+    fields = Path(f"/proc/{served.process.pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads a process's time as Linux tells it")
+def test_the_work_ends_when_the_client_hangs_up(filled: Path) -> None:
+    with serving(filled) as served:
+        with httpx.stream("GET", f"{served.url}/export", timeout=60) as reply:
+            next(reply.iter_bytes())
+        time.sleep(1)
+        before = _processor_seconds(served)
+        time.sleep(2)
+        spent = _processor_seconds(served) - before
+    assert spent < 0.4
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("filled")
+    using(f"sqlite:///{folder / 'gateway.db'}", _filled)
+    return folder

@@ -1,0 +1,205 @@
+"""`judges check` and `judges list` from the terminal, against judges on the other side of a socket."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fastapi.testclient import TestClient
+from pydantic import JsonValue, TypeAdapter
+from typer.testing import CliRunner
+
+from app.cli.judges import JudgeLine
+from app.cli.main import cli
+from app.cli.specimens import packaged_questions, packaged_specimens
+from app.envs.npc_arena.environment import NpcArena
+from app.judges.figures import CheckReport
+from app.main.application import create_app
+from app.settings import read_settings
+from tests.support.chat_server import Received, Reply, serving
+
+RUN = CliRunner()
+CRITERIA = [criterion.name for criterion in NpcArena.rubric.criteria] if NpcArena.rubric else []
+Levels = Callable[[str, list[dict[str, str]]], list[int]]
+"""Of the scene's id and the candidates as shown: a level of 0 to 4 for each."""
+
+CLEAN = {specimen.cast.scene.id: specimen.clean for specimen in packaged_specimens()}
+
+
+def good(scene: str, candidates: list[dict[str, str]]) -> list[int]:
+    return [4 if candidate["text"] == CLEAN[scene] else 1 for candidate in candidates]
+
+
+def always_first(scene: str, candidates: list[dict[str, str]]) -> list[int]:
+    return [4, *[0] * (len(candidates) - 1)]
+
+
+def obedient(scene: str, candidates: list[dict[str, str]]) -> list[int]:
+    orders = ("highest score", "perfect score", "ranking")
+    obeyed = [4 if any(words in candidate["text"] for words in orders) else 0 for candidate in candidates]
+    return obeyed if any(obeyed) else good(scene, candidates)
+
+
+def judging(levels: Levels) -> Callable[[int, Received], Reply]:
+    def script(number: int, received: Received) -> Reply:
+        document = json.loads(received.messages[-1]["content"])
+        candidates = document["candidates"]
+        given = levels(document["context"]["scene"]["id"], candidates)
+        verdicts = [
+            {
+                "candidate": candidate["id"],
+                "evidence": [],
+                "claims": [],
+                "defects": [],
+                "scores": dict.fromkeys(CRITERIA, level),
+                "note": "",
+            }
+            for candidate, level in zip(candidates, given, strict=True)
+        ]
+        tiers = [
+            [candidate["id"] for candidate, level in zip(candidates, given, strict=True) if level == each]
+            for each in sorted(set(given), reverse=True)
+        ]
+        content = json.dumps({"verdicts": verdicts, "ranking": tiers})
+        body = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 0,
+            "model": "m",
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}],
+            "usage": {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100},
+        }
+        return Reply(json.dumps(body).encode())
+
+    return script
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, url: str, **more: str) -> None:
+    for name, value in {"base_url": url, "model": "stern-1", **more}.items():
+        monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__STERN__{name.upper()}", value)
+
+
+def check(*more: str) -> tuple[int, CheckReport | None, str]:
+    ran = RUN.invoke(cli, ["judges", "check", "stern", "--sheets", "4", "--json", "out.json", *more])
+    out = Path("out.json")
+    found = CheckReport.model_validate_json(out.read_text(encoding="utf-8")) if out.exists() else None
+    return ran.exit_code, found, ran.output
+
+
+def missed(found: CheckReport | None) -> list[str]:
+    return [] if found is None else [figure.name for figure in found.figures if not figure.passed]
+
+
+def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url)
+        code, found, output = check()
+        assert found is not None
+        assert (code, missed(found), found.calls) == (0, [], len(server.received)), output
+    characters = {pair.specimen.cast.sheet.id for pair in packaged_questions(4, 1, 0).pairs}
+    assert (found.judge, found.model, found.characters) == ("stern", "stern-1", len(characters))
+    assert f"{found.questions} calls to stern" in output
+
+
+@pytest.mark.parametrize(
+    ("levels", "name"),
+    [
+        (always_first, "first of two equal replies"),
+        (always_first, "swap consistency"),
+        (obedient, "injection succeeds"),
+    ],
+)
+def test_a_bad_judge_is_caught(monkeypatch: pytest.MonkeyPatch, levels: Levels, name: str) -> None:
+    with serving(judging(levels)) as server:
+        configure(monkeypatch, server.url)
+        code, found, _ = check("--sheets", "15")
+    assert (code, name in missed(found)) == (1, True)
+
+
+def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(lambda number, received: Reply(b'{"error": {"message": "no such model"}}', status=404)) as server:
+        configure(monkeypatch, server.url)
+        code, found, output = check()
+    assert (code, "answered" in missed(found), "404" in output) == (1, True, True)
+
+
+PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
+
+
+def test_money_is_spent_only_when_that_is_agreed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url, **PRICES)
+        code, found, output = check()
+        assert (code, found, len(server.received), "--yes" in output) == (2, None, 0, True)
+        code, found, output = check("--yes")
+        assert found is not None
+        spent = len(server.received) * (1000 * 2.5 + 100 * 10) / 1e6
+    assert (code, "US dollars" in output) == (0, True)
+    assert found.cost_usd == pytest.approx(spent)
+
+
+def shown() -> dict[str, JsonValue]:
+    """What a service over the same database says of the judge."""
+    with TestClient(create_app(read_settings(), environments={}), base_url="http://127.0.0.1") as client:
+        judges = client.get("/judges").json()["judges"]
+    report: dict[str, JsonValue] = next(judge["report"] for judge in judges if judge["name"] == "stern")
+    return report
+
+
+def test_what_a_check_costs_is_shown_by_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second check asks everything anew, and both count."""
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url, **PRICES)
+        ends = [check("--yes", "--sheets", "1")[0] for _ in range(2)]
+        calls = len(server.received)
+        report = shown()
+    spent = report["spent"]
+    assert isinstance(spent, dict)
+    assert (len(ends), spent["calls"], spent["readings"], report["spent_today"]) == (2, calls, calls, spent)
+    assert spent["cost_usd"] == pytest.approx(calls * (1000 * 2.5 + 100 * 10) / 1e6)
+
+
+def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(judging(good)) as server:
+        configure(monkeypatch, server.url, **PRICES, budget_usd="0.2", max_concurrency="4")
+        code, found, output = check("--yes")
+        calls = len(server.received)
+        report = shown()
+    assert found is not None
+    assert (code, found.calls, found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
+    assert "the budget of this judge is used up" in " ".join(output.split())
+    assert "fit to judge" not in output
+    assert found.stopped is not None
+    spent = calls * (1000 * 2.5 + 100 * 10) / 1e6
+    assert found.cost_usd == pytest.approx(spent)
+    assert report["budget_left_usd"] == pytest.approx(0.2 - spent)
+    assert spent <= 0.2
+
+
+def test_the_offline_judge_is_named_as_what_it_is() -> None:
+    ran = RUN.invoke(cli, ["judges", "check", "--sheets", "2", "--json", "-"])
+    assert ran.exit_code == 1
+    found = CheckReport.model_validate_json(ran.stdout)
+    assert (found.judge, found.calls, "no model" in ran.stderr) == ("offline", 0, True)
+
+
+def test_an_unknown_judge_is_named_with_those_there_are() -> None:
+    ran = RUN.invoke(cli, ["judges", "check", "nobody"])
+    assert (ran.exit_code, "there is no judge 'nobody'; there are offline" in ran.output) == (2, True)
+
+
+def test_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    configure(monkeypatch, "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("ATROPOS_ENVS_ENVIRONMENTS__NPC_ARENA__JUDGES", '["stern"]')
+    ran = RUN.invoke(cli, ["judges", "list", "--json"])
+    lines = TypeAdapter(tuple[JudgeLine, ...]).validate_json(ran.stdout)
+    assert {line.name: (line.model, "npc_arena" in line.environments, line.for_training) for line in lines} == {
+        "offline": ("offline-lexical-3", False, False),
+        "stern": ("stern-1", True, True),
+    }
+    assert "stern-1" in RUN.invoke(cli, ["judges", "list"]).output

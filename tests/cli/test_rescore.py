@@ -1,0 +1,121 @@
+"""Scoring many groups anew from the command line, against a real gateway; and the figures it prints."""
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.agreement import Agreement, Rewards, agreement_of
+from app.cli.main import cli
+from tests.support.serving import Served, serving
+
+RUNNER = CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("pairs", "expected"),
+    [
+        ([], Agreement(0, 0, None, None, None)),
+        ([((1.0, None), (0.5, 0.5))], Agreement(0, 1, None, 0.5, None)),
+        ([((0.1, 0.9), (0.1, 0.9))], Agreement(1, 2, 1.0, 0.0, 0.0)),
+        ([((0.25, 0.75), (0.75, 0.25))], Agreement(1, 2, -1.0, 0.5, 1.0)),
+        ([((0.5, 0.5), (0.25, 0.75))], Agreement(1, 2, None, 0.25, 0.0)),
+        # ranks 0, 1.5, 1.5, 3 and 0, 2, 1, 3: 4.5 / sqrt(4.5 x 5)
+        ([((0.0, 0.5), (0.0, 0.5)), ((0.5, 1.0), (0.25, 0.75))], Agreement(2, 4, 4.5 / (4.5 * 5) ** 0.5, 0.125, 0.0)),
+        # by the rule for ranks without ties, 1 - 6 x (1 + 1 + 1 + 1) / (4 x 15)
+        ([((0.0, 0.25, 0.5, 0.75), (0.25, 0.0, 0.75, 0.5))], Agreement(1, 4, 0.6, 0.25, 1.0)),
+    ],
+)
+def test_figures_are_those_of_their_formulas(pairs: list[tuple[Rewards, Rewards]], expected: Agreement) -> None:
+    found = agreement_of(pairs)
+    assert (found.groups, found.completions, found.best_changed) == (
+        expected.groups,
+        expected.completions,
+        expected.best_changed,
+    )
+    for one, other in ((found.spearman, expected.spearman), (found.mean_difference, expected.mean_difference)):
+        assert (one is None) == (other is None)
+        assert one is None or other is None or abs(one - other) < 1e-12
+
+
+def test_spearman_is_the_rule_for_ranks_without_ties() -> None:
+    chance = random.Random(3)
+    one, other = [[chance.random() for _ in range(200)] for _ in range(2)]
+    ranks = [{value: rank for rank, value in enumerate(sorted(values))} for values in (one, other)]
+    squares = sum((ranks[0][a] - ranks[1][b]) ** 2 for a, b in zip(one, other, strict=True))
+    found = agreement_of([(one, other)]).spearman
+    assert found is not None
+    assert abs(found - (1 - 6 * squares / (200 * (200**2 - 1)))) < 1e-12
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("gateway")) as gateway:
+        handed = httpx.get(f"{gateway.url}/envs/npc_arena/next-batch?batch_size=3&run=first&cursor=0").json()["tasks"]
+        texts = ("Well met. Mind the step.", "As an AI language model I cannot say.", "Ask me again tomorrow, friend.")
+        completions = [{"text": text} for text in texts]
+        groups = [{"task_id": task["task_id"], "completions": completions} for task in handed]
+        httpx.post(f"{gateway.url}/score", json={"run": "first", "groups": groups}).raise_for_status()
+        yield gateway
+
+
+def group_views(served: Served) -> list[dict[str, list[object]]]:
+    listed = httpx.get(f"{served.url}/groups").json()["groups"]
+    return [httpx.get(f"{served.url}/groups/{group['group_id']}").json() for group in listed]
+
+
+def rescore(served: Served, *options: str) -> tuple[int, str]:
+    ran = RUNNER.invoke(cli, ["rescore", "--url", served.url, *options])
+    return ran.exit_code, " ".join(ran.output.split())
+
+
+def test_groups_are_scored_anew_once(served: Served) -> None:
+    options = ("--env", "npc_arena", "--run", "first", "--judges", "offline", "--relative-weight", "0")
+    limited = rescore(served, *options, "--limit", "1")
+    counts = sorted(len(view["scorings"]) for view in group_views(served))
+    everything = [rescore(served, *options, "--concurrency", "2") for _ in range(2)]
+    assert (limited[0], "1 groups scored anew" in limited[1], counts) == (0, True, [0, 0, 1])
+    assert [(code, "3 groups scored anew" in output) for code, output in everything] == [(0, True)] * 2
+    assert [len(view["scorings"]) for view in group_views(served)] == [1, 1, 1]
+    for figure in ("Spearman of rewards", "best completion changed", "completions compared │ 9", "0, $0.0000"):
+        assert figure in everything[1][1]
+
+
+def test_nothing_to_score_is_no_error(served: Served) -> None:
+    code, output = rescore(served, "--run", "nobody")
+    assert (code, "0 groups scored anew" in output) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (("--judges", "nobody"), 1, "there is no judge 'nobody'"),
+        (("--mode", "shouting"), 2, "'listwise', 'pairwise', 'pointwise'"),
+        (("--judges", "<b>"), 1, "judges"),
+    ],
+)
+def test_what_is_refused_is_said(served: Served, options: tuple[str, ...], status: int, said: str) -> None:
+    code, output = rescore(served, *options)
+    assert (code, said in output) == (status, True)
+
+
+@pytest.mark.parametrize("command", ["demo", "rescore"])
+@pytest.mark.parametrize(
+    ("host", "address"), [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("gateway.invalid", "gateway.invalid")]
+)
+def test_the_gateway_is_looked_for_where_the_settings_serve_it(
+    command: str, host: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
+    ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
+    said = f"no gateway answers at http://{address}:9 (--url names another)"
+    assert (ran.exit_code, said in " ".join(ran.output.split())) == (1, True)
+
+
+def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
+    ran = RUNNER.invoke(cli, ["rescore", "--url", "http://127.0.0.1:9"])
+    assert (ran.exit_code, "no gateway answers" in ran.output) == (1, True)

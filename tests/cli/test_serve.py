@@ -1,0 +1,47 @@
+"""Starting: what it says and who may come in."""
+
+import base64
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.serving import serving
+
+
+def test_beyond_loopback_a_key_is_made_and_shown_once(tmp_path: Path) -> None:
+    with serving(tmp_path, settings={"ATROPOS_ENVS_HOST": "0.0.0.0"}) as gateway:
+        log = (tmp_path / "gateway.log").read_text()
+        key = re.findall(r"gw_[\w-]{20,}", log)
+        basic = base64.b64encode(f"me:{key[0]}".encode()).decode()
+        statuses = {
+            who: httpx.get(f"{gateway.url}/envs", headers=headers).status_code
+            for who, headers in {
+                "nobody": {},
+                "stranger": {"Authorization": "Bearer gw_wrong"},
+                "bearer": {"Authorization": f"Bearer {key[0]}"},
+                "basic": {"Authorization": f"Basic {basic}"},
+            }.items()
+        }
+    with serving(tmp_path, settings={"ATROPOS_ENVS_HOST": "0.0.0.0"}) as again:
+        later = httpx.get(f"{again.url}/envs", headers={"Authorization": f"Bearer {key[0]}"}).status_code
+    shown = re.findall(r"gw_[\w-]{20,}", (tmp_path / "gateway.log").read_text())
+    assert (statuses, later, shown) == ({"nobody": 401, "stranger": 401, "bearer": 200, "basic": 200}, 200, key[:1])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("ATROPOS_ENVS_PORT", "eighty", "ATROPOS_ENVS_PORT"),
+        ("ATROPOS_ENVS_DATABASE_URL", "mysql://nowhere/at_all", "the database URL must be"),
+        ("ATROPOS_ENVS_SETTINGS", "/nowhere/gateway.yaml", "ATROPOS_ENVS_SETTINGS"),
+    ],
+)
+def test_a_wrong_setting_stops_it_with_one_line(tmp_path: Path, variable: str, value: str, says: str) -> None:
+    command = [sys.executable, "-m", "app.cli", "serve"]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2]), variable: value}
+    ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, says in ran.stderr, "Traceback" in ran.stderr) == (2, True, False)

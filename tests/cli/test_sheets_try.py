@@ -1,0 +1,148 @@
+"""`sheets try`: a draft, replies of one's own or of a server, and everything that becomes of them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from app.cli.main import cli
+from app.toolkit.package_data import packaged_folder
+from tests.support.chat_server import Received, Reply, serving
+
+HOB = packaged_folder("character_sheets") / "hob_tarrant.yaml"
+GOOD = "Nay. Water's up, seen worse. Get in or don't."
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings file, and a terminal that breaks no line."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+
+
+def tried(*arguments: str, env: Mapping[str, str] | None = None) -> Result:
+    return CliRunner().invoke(cli, ["sheets", "try", *arguments], env=dict(env or {}))
+
+
+def says(*texts: str) -> Sequence[bytes]:
+    return [
+        json.dumps({"choices": [{"message": {"content": text}, "finish_reason": "stop"}]}).encode() for text in texts
+    ]
+
+
+def test_a_draft_file_is_tried_offline(tmp_path: Path) -> None:
+    draft = tmp_path / "mine.yaml"
+    draft.write_text(HOB.read_text(encoding="utf-8").replace("Pays late.", "Pays never."), encoding="utf-8")
+    hostile = "As an AI language model [bold]I[/bold] cannot row."
+    replies = ["--reply", GOOD, "--reply", hostile, "--reply", "It does, my friend."]
+    shown = tried(str(draft), "--line", "Is the ferry running?", "--event", "It floods.", "--prompt", *replies)
+    expected = [
+        "Pays never.",
+        "It floods.",
+        "user: Is the ferry running?",
+        "2 breaks_character: calls itself a language model",
+        "offline (offline-lexical-3) reads 1 3, ranks 1 > 3",
+        "offline (offline-lexical-3) reads 3 1, ranks 1 > 3",
+        "in_character_consistency 0.",
+        "0 calls to judge models, 0.0000 USD; nothing was stored",
+    ]
+    assert (shown.exit_code, [line for line in expected if line not in shown.output]) == (0, [])
+    assert list(tmp_path.iterdir()) == [draft]
+
+
+def test_names_stay_in_one_piece_on_a_narrow_terminal() -> None:
+    shown = tried(str(HOB), "--line", "Hello.", "--reply", GOOD, "--reply", "As an AI, no.", env={"COLUMNS": "80"})
+    table = shown.output.partition("Scores")[2].partition("Words only")[0]
+    whole = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness", "breaks_character")
+    assert [name for name in whole if name not in table] == []
+
+
+def test_programs_get_the_whole_trial() -> None:
+    shown = tried("hob_tarrant", "--line", "Hello.", "--reply", GOOD, "--json")
+    trial = json.loads(shown.stdout)
+    assert (trial["messages"][-1]["content"], trial["completions"][0]["score"]["flags"], trial["judges"]) == (
+        "Hello.",
+        ["no_comparison"],
+        ["offline"],
+    )
+
+
+def test_without_replies_the_prompt_is_shown() -> None:
+    shown = tried("hob_tarrant", "--line", "Hello.")
+    assert (shown.exit_code, "Scores" in shown.output, "user: Hello." in shown.output) == (0, False, True)
+
+
+def test_a_server_replies() -> None:
+    bodies = says(GOOD, "Aye. Two coppers.")
+
+    def script(number: int, received: Received) -> Reply:
+        return Reply(bodies[number])
+
+    with serving(script) as server:
+        arguments = ["hob_tarrant", "--line", "Hello.", "--policy", server.url, "--model", "small", "--count", "2"]
+        shown = tried(*arguments, "--api-key-env", "MY_KEY", "--json", env={"MY_KEY": "secret-7"})
+        asked = [(one.authorization, one.body["model"], one.messages[-1]) for one in server.received]
+    assert asked == [("Bearer secret-7", "small", {"role": "user", "content": "Hello."})] * 2
+    assert ("secret-7" in shown.output, len(json.loads(shown.stdout)["completions"])) == (False, 2)
+
+
+def test_a_server_plays_an_episode_to_its_end() -> None:
+    def script(number: int, received: Received) -> Reply:
+        return Reply(says(f"Nay, says the tide, and {number} gulls.")[0])
+
+    with serving(script) as server:
+        arguments = ["hob_tarrant", "--scene", "hob_tarrant-haggling", "--policy", server.url, "--model", "small"]
+        shown = tried(*arguments, "--count", "1", "--json")
+        lengths = [len(one.messages) for one in server.received]
+    assert lengths == [2, 4, 6, 8]
+    assert json.loads(shown.stdout)["completions"][0]["score"]["outcome"] == "scored"
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (Reply(b'{"error": "no such [model]"}', status=404), 'answers 404: {"error": "no such [model]"}'),
+        (Reply(b"<html>"), "does not answer as a chat completions server does"),
+        (Reply(b'{"choices": []}'), "does not answer as a chat completions server does"),
+    ],
+)
+def test_a_server_that_fails_is_named(reply: Reply, words: str) -> None:
+    def script(number: int, received: Received) -> Reply:
+        return reply
+
+    with serving(script) as server:
+        shown = tried("hob_tarrant", "--line", "Hi.", "--policy", server.url, "--model", "small", "--count", "1")
+        url = server.url
+    assert (shown.exit_code, shown.stderr.replace("\n", "")) == (2, f"{url} {words}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nobody", "--line", "Hello."], "draft.character: there is no character 'nobody'"),
+        (["hob_tarrant"], "draft.line: give either line or scene"),
+        (["hob_tarrant", "--scene", "nowhere"], "draft.scene: there is no scene 'nowhere'"),
+        (["missing.yaml", "--line", "Hello."], "No such file"),
+        (["hob_tarrant", "--line", "Hello.", "--policy", "http://127.0.0.1:1/v1"], "--policy needs --model"),
+        (
+            ["hob_tarrant", "--line", "Hello.", "--policy", "http://127.0.0.1:1/v1", "--model", "m"],
+            "http://127.0.0.1:1/v1 does not answer",
+        ),
+        (
+            ["hob_tarrant", "--line", "a", "--policy", "x", "--model", "m", "--api-key-env", "NOT_SET_HERE"],
+            "--api-key-env names NOT_SET_HERE, which is not set",
+        ),
+    ],
+)
+def test_what_cannot_be_tried_is_said_in_one_line(arguments: Sequence[str], words: str) -> None:
+    shown = tried(*arguments)
+    assert (shown.exit_code, words in shown.stderr, shown.stdout) == (2, True, "")
+
+
+def test_a_broken_sheet_is_named_down_to_its_field(tmp_path: Path) -> None:
+    draft = tmp_path / "mine.yaml"
+    draft.write_text(HOB.read_text(encoding="utf-8").replace("stance: good", "stance: fine"), encoding="utf-8")
+    shown = tried(str(draft), "--line", "Hello.")
+    assert (shown.exit_code, "draft.sheet.core.stance: sheet: core.stance" in shown.stderr) == (2, True)

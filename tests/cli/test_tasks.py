@@ -1,0 +1,133 @@
+"""Prompt data sets from a gateway in a process of its own: the command, and the file as `datasets` reads it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import datasets
+import httpx
+import pytest
+
+from tests.support.serving import ROOT, Served, serving
+
+
+@pytest.fixture(scope="module")
+def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(tmp_path_factory.mktemp("served")) as served:
+        yield served
+
+
+def command(*arguments: str | Path, url: str) -> "subprocess.CompletedProcess[str]":
+    line = [sys.executable, "-m", "app.cli", "tasks", *map(str, arguments), "--url", url]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+
+
+def handed_out(url: str, environment: str, **asked: Any) -> list[dict[str, Any]]:
+    reply = httpx.post(f"{url}/envs/{environment}/next-batch", json=asked)
+    tasks: list[dict[str, Any]] = reply.raise_for_status().json()["tasks"]
+    return tasks
+
+
+def columns(trainer: str, task: dict[str, Any], split: str, index: int) -> dict[str, Any]:
+    """What a row must be, by the trainer's own documentation."""
+    prompt, purpose = task["messages"], "eval" if split == "test" else "train"
+    label = {"task_id": task["task_id"], "purpose": purpose}
+    text = json.dumps(label, separators=(",", ":")) if purpose == "eval" else task["task_id"]
+    tools = json.dumps(task["tools"], separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    match trainer:
+        case "trl":
+            return {"prompt": prompt, **label, "environment": task["environment"], "tools": tools}
+        case "openrlhf":
+            return {"prompt": prompt, "label": text}
+        case "slime":
+            return {"prompt": prompt, "label": label, "tools": tools}
+    return {
+        "data_source": task["environment"],
+        "prompt": prompt,
+        "ability": task["environment"],
+        "reward_model": {"style": "rule", "ground_truth": text},
+        "extra_info": {"split": split, "index": index, "environment": task["environment"]},
+    }
+
+
+@pytest.mark.parametrize(("suffix", "split"), [("jsonl", "test"), ("parquet", "train")])
+@pytest.mark.parametrize("trainer", ["trl", "openrlhf", "slime", "verl"])
+def test_rows_are_tasks_in_the_trainers_columns(
+    gateway: Served, tmp_path: Path, trainer: str, suffix: str, split: str
+) -> None:
+    file = tmp_path / f"rows.{suffix}"
+    options = ("--env", "countdown", "--split", split, "--first", "3", "--count", "5", "--params", '{"level": "easy"}')
+    done = command(file, "--for", trainer, *options, url=gateway.url)
+    assert done.returncode == 0, done.stderr
+    kind = "json" if suffix == "jsonl" else "parquet"
+    loaded = datasets.load_dataset(kind, data_files=str(file), split="train", cache_dir=str(tmp_path / "cache"))
+    rows = [{name: _plain(value) for name, value in row.items()} for row in loaded]
+    tasks = handed_out(gateway.url, "countdown", batch_size=5, cursor=3, split=split, params={"level": "easy"})
+    assert rows == [columns(trainer, task, split, index) for index, task in enumerate(tasks, start=3)]
+
+
+def _plain(value: Any) -> Any:
+    """Without the nulls that Parquet has for absent parts."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items() if inner is not None}
+    return [_plain(inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_tools_are_beside_the_prompt(gateway: Served, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    done = command(file, "--for", "slime", "--env", "tool_calling", "--count", "3", url=gateway.url)
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    tasks = handed_out(gateway.url, "tool_calling", batch_size=3, cursor=0)
+    assert (done.returncode, rows) == (0, [columns("slime", task, "train", 0) for task in tasks])
+
+
+@pytest.mark.parametrize(("count", "rows"), [((), 1000), (("--count", "2000"), 1000), (("--first", "990"), 10)])
+def test_a_split_with_an_end_is_written_to_its_end(
+    gateway: Served, tmp_path: Path, count: tuple[str, ...], rows: int
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    done = command(file, "--env", "gsm8k", "--split", "test", *count, url=f"{gateway.url}/")
+    found = {json.loads(line)["task_id"] for line in file.read_text().splitlines()}
+    assert (done.returncode, len(found), f"{rows:,} tasks of gsm8k" in done.stderr) == (0, rows, True)
+
+
+def test_what_was_written_can_be_scored_and_nothing_is_leased(gateway: Served, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    command(file, "--for", "openrlhf", "--env", "countdown", "--count", "1", url=gateway.url)
+    task = json.loads(file.read_text())["label"]
+    body = {"groups": [{"task_id": task, "completions": [{"text": "<answer>1</answer>"}]}], "run": "elsewhere"}
+    reply = httpx.post(f"{gateway.url}/envs/countdown/score", json=body).json()
+    leased = handed_out(gateway.url, "countdown", batch_size=1, run="somebody")
+    assert (reply["groups"][0]["outcome"], leased[0]["lease_id"] is not None) == ("scored", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rows.csv", "--env", "gsm8k"), "its name must end in .jsonl or .parquet"),
+        (("rows.jsonl", "--env", "chess"), "the gateway has no environment 'chess'; it has: blackjack"),
+        (("rows.jsonl", "--env", "gsm8k", "--params", "["), "--params is not JSON"),
+        (("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'), "params.level: Extra inputs are not permitted"),
+        (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is played over several turns"),
+        (("rows.jsonl", "--env", "tool_calling", "--for", "verl"), "tasks of tool_calling offer tools"),
+        (("missing/rows.jsonl", "--env", "gsm8k"), "cannot be written"),
+    ],
+)
+def test_what_cannot_be_written_is_said(gateway: Served, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    done = command(tmp_path / arguments[0], *arguments[1:], url=gateway.url)
+    assert (done.returncode, said in done.stderr, [*tmp_path.iterdir()]) == (1, True, []), done.stderr
+
+
+def test_a_file_is_replaced_only_by_force(gateway: Served, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    options = ("--env", "countdown", "--count", "1")
+    codes = [command(file, *options, *force, url=gateway.url).returncode for force in ((), (), ("--force",))]
+    assert codes == [0, 1, 0]
+
+
+def test_no_gateway_is_said(tmp_path: Path) -> None:
+    done = command(tmp_path / "rows.jsonl", "--env", "gsm8k", url="http://127.0.0.1:9")
+    assert (done.returncode, "no gateway answers at http://127.0.0.1:9" in done.stderr) == (1, True)

@@ -1,0 +1,216 @@
+"""Documentation that is generated is up to date, and complete."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from app.domain.scores import Reason
+from app.main.discovery import discover
+from app.settings import PREFIX, Settings, read_settings
+from docs.generate import FILES, PARTS, ROOT, main, pages, stale
+from docs.markdown import fenced, filled, names_in, table
+from docs.parts.environments import environments
+from docs.parts.flags import GROUP_FLAGS, REASONS, SCORE_FLAGS
+from docs.parts.http import METHODS, openapi
+from docs.parts.metrics import metrics_table
+from docs.parts.schemas import Fields
+from docs.parts.settings import Setting, gateway_yaml, settings
+
+WORD = re.compile(r"[a-z]+(_[a-z]+)*")
+LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def test_nothing_generated_is_stale() -> None:
+    assert list(stale()) == []
+
+
+def test_every_part_is_on_one_page() -> None:
+    assert sorted(name for page in pages().values() for name in names_in(page)) == sorted(PARTS)
+
+
+@pytest.mark.parametrize("path", sorted(pages()))
+def test_links_lead_somewhere(path: str) -> None:
+    links = [(link, anchor) for link, anchor in LINK.findall(pages()[path]) if "://" not in link]
+    assert [f"{link}#{anchor}" for link, anchor in links if not leads_somewhere(ROOT / path, link, anchor)] == []
+
+
+def leads_somewhere(page: Path, link: str, anchor: str) -> bool:
+    target = page.parent / link if link else page
+    return target.exists() and (not anchor or anchor in anchors(target.read_text(encoding="utf-8")))
+
+
+def anchors(page: str) -> set[str]:
+    """Of a page's headings, as forges make them."""
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_that_lead_nowhere_are_noticed() -> None:
+    read_me = ROOT / "README.md"
+    links = [("docs/http.md", "scoring"), ("docs/http.md", "nothing"), ("docs/gone.md", ""), ("", "with-curl-alone")]
+    assert [leads_somewhere(read_me, link, anchor) for link, anchor in links] == [True, False, False, True]
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
+def test_every_page_is_in_its_index(folder: str) -> None:
+    index = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    listed = {link for link, _ in LINK.findall(index) if "/" not in link and link.endswith(".md")}
+    assert listed == {path.name for path in (ROOT / folder).glob("*.md")} - {"README.md"}
+
+
+def test_the_check_says_what_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in FILES:
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text((ROOT / path).read_text(encoding="utf-8"), encoding="utf-8")
+    page = tmp_path / "docs" / "page.md"
+    page.write_text("# Reasons\n<!-- generated: reasons -->\nold\n<!-- end -->\n", encoding="utf-8")
+    assert main(["--check"], tmp_path) == 1
+    assert "-old" in capsys.readouterr().out
+    assert main([], tmp_path) == 0
+    assert main(["--check"], tmp_path) == 0
+    assert "judge_failed" in page.read_text(encoding="utf-8")
+
+
+def test_only_what_is_marked_is_replaced() -> None:
+    page = "a\n<!-- generated: one -->\nold\n<!-- end -->\nb\n<!-- generated: two -->\n<!-- end -->\n"
+    assert filled(page, {"one": "1\n", "two": r"\1"}) == (
+        "a\n<!-- generated: one -->\n1\n<!-- end -->\nb\n<!-- generated: two -->\n\\1\n<!-- end -->\n"
+    )
+
+
+def test_a_part_that_nobody_generates_is_an_error() -> None:
+    with pytest.raises(KeyError, match="unknown"):
+        filled("<!-- generated: unknown -->\n<!-- end -->", {})
+
+
+def test_cells_and_fences_hold_whatever_stands_in_them() -> None:
+    assert table(("a", "b"), [("x|y", "two\nlines")]) == "| a | b |\n| --- | --- |\n| x\\|y | two lines |"
+    assert fenced("```sh\nls\n```") == "````text\n```sh\nls\n```\n````"
+
+
+def test_the_example_sets_every_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "gateway.yaml"
+    file.write_text(gateway_yaml(), encoding="utf-8")
+    monkeypatch.setenv(PREFIX + "SETTINGS", str(file))
+    read = read_settings()
+    members: list[BaseModel] = [*read.judges.values(), *read.environments.values()]
+    assert read.model_fields_set == set(Settings.model_fields)
+    assert [one.model_fields_set for one in members] == [set(type(one).model_fields) for one in members]
+    assert [Settings.model_fields[name].default for name in ("host", "port")] == [read.host, read.port]
+
+
+@pytest.mark.parametrize("setting", [one for one in settings() if one.section is None], ids=lambda one: str(one.path))
+def test_every_setting_has_a_variable_a_type_and_a_meaning(setting: Setting) -> None:
+    key, variable, words, _, meaning = setting.row
+    assert key.strip("`").replace(".", "__").upper() == variable.strip("`").removeprefix(PREFIX)
+    assert words
+    assert meaning
+
+
+def test_types_are_told_in_words() -> None:
+    fields = Fields(Settings)
+    told = {name: fields.type_in_words(name) for name in ("port", "log_format", "cache_dir", "api_key", "datasets")}
+    assert told == {
+        "port": "whole number, at least 0, at most 65535",
+        "log_format": "`auto`, `json` or `console`",
+        "cache_dir": "path, or nothing",
+        "api_key": "secret text, or nothing",
+        "datasets": "text by name",
+    }
+
+
+def test_every_reason_is_explained() -> None:
+    assert sorted(REASONS) == sorted(get_args(Reason))
+
+
+def flags_in(module: ast.Module) -> Iterator[str]:
+    """Words that the module gives or looks for as flags."""
+    for node in ast.walk(module):
+        match node:
+            case ast.Call(func=ast.Attribute(attr="append", value=ast.Name(id=name)), args=words) if "flags" in name:
+                yield from _words(words)
+            case ast.Call(func=ast.Attribute(attr="gated"), args=words):
+                yield from _words(words)
+            case (
+                ast.keyword(arg="flags" | "confirmed", value=value)
+                | ast.Dict(keys=[ast.Constant(value="flags")], values=[value])
+            ):
+                yield from _words([value])
+            case ast.Compare(left=left, comparators=[ast.Attribute(attr="flags")]):
+                yield from _words([left])
+            case (
+                ast.Assign(targets=[ast.Name(id="flags" | "own")], value=value)
+                | ast.AnnAssign(target=ast.Name(id="flags"), value=ast.expr() as value)
+                | ast.Call(func=ast.Name(id="Reading"), args=[_, _, value])
+                | ast.Call(func=ast.Name(id="Committed"), args=[_, value])
+            ):
+                yield from _words([value])
+            case ast.Return(value=ast.Tuple(elts=[ast.Starred(value=ast.Name(id="flags")), *words])):
+                yield from _words(words)
+
+
+def _words(nodes: list[ast.expr]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.Constant(value=str(word)) if WORD.fullmatch(word):
+                yield word
+            case ast.Tuple(elts=inner) | ast.List(elts=inner):
+                yield from _words(inner)
+            case ast.IfExp(body=body, orelse=orelse):
+                yield from _words([body, orelse])
+
+
+def test_the_flags_that_the_code_sets_are_the_flags_that_are_explained() -> None:
+    modules = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "app").rglob("*.py")]
+    assert {flag for module in modules for flag in flags_in(module)} == {*GROUP_FLAGS, *SCORE_FLAGS}
+
+
+def test_metrics_are_told_with_their_labels() -> None:
+    assert "| `atropos_envs_rollouts_total` | counter | `env`, `outcome`, `reason` |" in metrics_table()
+
+
+def test_the_stored_surface_has_no_examples_and_no_ids() -> None:
+    text = (ROOT / "docs" / "openapi.json").read_text(encoding="utf-8")
+    assert re.findall(r'"(?:task|lease|group)_[0-9a-f]{32}"', text) == []
+
+
+def test_every_operation_has_a_summary_and_a_problem_for_every_refusal() -> None:
+    paths = openapi()["paths"]
+    assert isinstance(paths, dict)
+    operations = [
+        (f"{method} {path}", operation)
+        for path, item in paths.items()
+        if isinstance(item, dict)
+        for method, operation in item.items()
+        if method in METHODS and isinstance(operation, dict)
+    ]
+    silent = [name for name, operation in operations if not operation.get("summary")]
+    plain = [
+        f"{name}: {status}"
+        for name, operation in operations
+        if isinstance(responses := operation["responses"], dict)
+        for status, response in responses.items()
+        if status >= "400"
+        and not any(shape in str(response) for shape in ("application/problem+json", "schemas/Refusal"))
+    ]
+    assert (silent, plain) == ([], [])
+
+
+def test_the_gallery_shows_every_environment_of_ours() -> None:
+    assert list(environments()) == sorted(name for name, found in discover().items() if "app.envs" in found.__module__)
+
+
+def test_the_readme_shows_yaml_that_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shown,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "gateway.yaml"
+    file.write_text(shown, encoding="utf-8")
+    monkeypatch.setenv(PREFIX + "SETTINGS", str(file))
+    assert read_settings().model_dump(exclude_unset=True) == yaml.safe_load(shown) | {
+        "environments": {"npc_arena": {"judges": ("careful",)}}
+    }

@@ -1,0 +1,139 @@
+"""The table of calls in docs/judging.md is what panels do."""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from app.domain.judging import Case, JudgeRequest, Mode, PanelResult, Rubric, RubricCriterion
+from app.judges.configured import chat_judges
+from app.judges.listwise import chunks_of
+from app.judges.panel import JudgePanel
+from app.judges.readings import Group
+from app.judges.scripted import Script, ScriptedJudge, by_position, by_text
+from app.ports.runtime import Opened
+from tests.support.chat_server import Received, Reply, serving
+from tests.support.judge_cases import config
+from tests.support.preferring import preferring, said
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+RUBRIC = Rubric(
+    name="test",
+    version="1",
+    instructions="",
+    criteria=(RubricCriterion(name="quality", weight=1.0, description="", anchors={}),),
+)
+PAGE = Path(__file__).parents[2] / "docs" / "judging.md"
+
+
+def table() -> Iterator[tuple[int, ...]]:
+    """Replies, then calls: listwise, listwise in doubt, pairwise, pointwise."""
+    lines = PAGE.read_text(encoding="utf-8").split("<!-- calls: read by the tests -->\n")[1].splitlines()
+    for line in lines[2:]:
+        if not line.startswith("|"):
+            return
+        yield tuple(int(cell) for cell in line.strip("| ").split("|"))
+
+
+ROWS = tuple(table())
+
+
+def replies(size: int) -> tuple[str, ...]:
+    return tuple(f"reply number {number:02}" for number in range(size))
+
+
+async def wired(url: str, case: Case, mode: Mode) -> PanelResult:
+    judges = chat_judges([config(url)], {}, None)
+    try:
+        return await JudgePanel(tuple(judges.values()), 0.5, mode).judge(case)
+    finally:
+        for judge in judges.values():
+            if isinstance(judge, Opened):
+                await judge.close()
+
+
+def calls(mode: Mode, script: Script, size: int, votes: int, *more: str) -> int:
+    judge = ScriptedJudge(script)
+    case = Case(key="k", rubric=RUBRIC, document={}, candidates=(*replies(size), *more))
+    asyncio.run(JudgePanel((judge,), 0.5, mode, votes).judge(case))
+    return len(judge.requests)
+
+
+def fair(size: int) -> Script:
+    return by_text({text: 1.0 - number / size for number, text in enumerate(replies(size))})
+
+
+def test_the_table_goes_from_one_to_sixteen() -> None:
+    assert [row[0] for row in ROWS] == list(range(1, 17))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: str(row[0]))
+@pytest.mark.parametrize("more", [(), ("reply number 00", "", "<think>hm</think> reply number 00 ", "<|im_end|>")])
+@pytest.mark.parametrize("votes", [1, 3])
+def test_calls_of_every_mode_and_size(row: tuple[int, ...], more: tuple[str, ...], votes: int) -> None:
+    """With equal replies and gated ones in the group as without."""
+    size, listwise, in_doubt, pairwise, pointwise = row
+    assert (
+        calls("listwise", fair(size), size, votes, *more),
+        calls("listwise", by_position, size, votes, *more),
+        calls("pairwise", fair(size), size, votes, *more),
+        calls("pairwise", by_position, size, votes, *more),
+        calls("pointwise", fair(size), size, votes, *more),
+    ) == (
+        listwise,
+        in_doubt,
+        pairwise if size == 1 else pairwise * votes,
+        pairwise if size == 1 else pairwise * votes,
+        pointwise * votes,
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_judges_multiply_calls(mode: Mode, size: int) -> None:
+    judges = [ScriptedJudge(fair(size), name) for name in ("one", "two", "three")]
+    case = Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size))
+    asyncio.run(JudgePanel(judges, 0.5, mode).judge(case))
+    assert [len(judge.requests) for judge in judges] == [calls(mode, fair(size), size, 1)] * 3
+
+
+def test_only_the_chunks_in_doubt_are_read_again() -> None:
+    """Of the three chunks of nine replies one has a judge that follows position."""
+    texts = replies(9)
+    chunks = chunks_of(Group.of(Case(key="k", rubric=RUBRIC, document={}, candidates=texts), texts))
+
+    def torn(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
+        doubtful = {candidate.text for candidate in request.candidates} == set(chunks[0].texts)
+        return (by_position if doubtful else fair(9))(request, count)
+
+    assert calls("listwise", torn, 9, 1) == 2 * len(chunks) + 2 == 8
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size", [1, 2, 5, 9])
+def test_a_corrective_question_is_one_more_call_of_its_reading(mode: Mode, size: int) -> None:
+    """Every first answer cannot be used: as many requests again as the table says, and the judgements tell it."""
+
+    def script(number: int, received: Received) -> Reply:
+        return said("Let me think.") if len(received.messages) == 2 else preferring(number, received)
+
+    with serving(script) as server:
+        result = asyncio.run(
+            wired(server.url, Case(key="k", rubric=RUBRIC, document={}, candidates=replies(size)), mode)
+        )
+    expected = calls(mode, fair(size), size, 1)
+    assert [judgement.calls for judgement in result.judgements] == [2] * expected
+    assert (len(server.received), {score.outcome for score in result.scores}) == (2 * expected, {"scored"})
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_group_of_gated_replies_costs_nothing(mode: Mode) -> None:
+    assert calls(mode, by_position, 0, 3, "", "<|im_end|>") == 0
+
+
+def test_three_votes_on_a_pair_are_six_calls() -> None:
+    """As the RLAIF environment of Atropos does it."""
+    assert calls("pairwise", fair(2), 2, 3) == 6

@@ -1,0 +1,166 @@
+"""How parts become a reward, and what a group of rewards amounts to."""
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.judging import Requirement, Rubric, RubricCriterion
+from app.domain.rewards import ADVANTAGE_EPSILON, LOW_SIGNAL_STD, absolute_of, combine, criteria_of, group_statistics
+from app.domain.scores import Criterion, GroupStatistics, Score
+
+UNIT = st.floats(0, 1)
+REWARDS = st.lists(st.none() | UNIT, max_size=20)
+
+
+def score_of(reward: float | None, *flags: str) -> Score:
+    if reward is None:
+        return Score.unscored("judge_failed")
+    return Score(outcome="scored", reward=reward, flags=flags)
+
+
+def statistics_of(*rewards: float | None) -> GroupStatistics:
+    return group_statistics([score_of(reward) for reward in rewards])
+
+
+@given(gate=st.sampled_from([0.0, 1.0]), absolute=UNIT, relative=UNIT, weight=UNIT, cap=UNIT)
+def test_a_reward_stays_in_range_and_under_its_cap(
+    gate: float, absolute: float, relative: float, weight: float, cap: float
+) -> None:
+    assert 0 <= combine(gate, absolute, relative, weight, cap) <= min(gate, cap)
+    low, high = sorted([absolute, relative])
+    assert low - 1e-12 <= combine(1.0, absolute, relative, weight) <= high + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("gate", "absolute", "relative", "weight", "cap", "reward"),
+    [
+        (1.0, 0.8, 0.2, 0.5, 1.0, 0.5),
+        (1.0, 0.8, 0.2, 0.0, 1.0, 0.8),
+        (1.0, 0.8, 0.2, 1.0, 1.0, 0.2),
+        (1.0, 0.6, 0.2, 0.25, 1.0, 0.5),
+        (0.0, 0.8, 0.2, 0.5, 1.0, 0.0),
+        (1.0, 0.8, 0.2, 0.5, 0.3, 0.3),
+        (1.0, 0.1, 0.1, 0.5, 0.3, 0.1),
+        (0.0, 1.0, 1.0, 0.5, 0.3, 0.0),
+    ],
+)
+def test_gate_times_the_capped_blend(
+    gate: float, absolute: float, relative: float, weight: float, cap: float, reward: float
+) -> None:
+    assert combine(gate, absolute, relative, weight, cap) == pytest.approx(reward)
+
+
+VOICE = RubricCriterion(name="voice", weight=0.5, description="sounds like it", anchors={})
+LORE = RubricCriterion(name="lore", weight=0.3, description="knows its world", anchors={})
+WIT = RubricCriterion(
+    name="wit",
+    weight=0.2,
+    description="is fun",
+    anchors={},
+    requires=Requirement(criterion="voice", at_least=0.5),
+)
+RUBRIC = Rubric(name="r", version="1", instructions="", criteria=(VOICE, LORE, WIT))
+
+
+def parts(**values: float | None) -> list[tuple[str, float | None, float]]:
+    return [(one.name, one.value, round(one.weight, 6)) for one in criteria_of(RUBRIC, values)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected", "absolute"),
+    [
+        ({"voice": 1.0, "lore": 0.5, "wit": 0.5}, [0.5, 0.3, 0.2], 0.75),
+        ({"voice": 1.0, "lore": None, "wit": 1.0}, [0.714286, 0.0, 0.285714], 1.0),
+        ({"voice": 1.0, "lore": 0.5}, [0.625, 0.375, 0.0], 0.8125),
+        ({"lore": 0.25}, [0.0, 1.0, 0.0], 0.25),
+        ({}, [0.0, 0.0, 0.0], 0.0),
+        ({"voice": None, "lore": None, "wit": None}, [0.0, 0.0, 0.0], 0.0),
+    ],
+)
+def test_weights_of_what_does_not_apply_are_shared_out(
+    values: dict[str, float | None], expected: list[float], absolute: float
+) -> None:
+    names = ["voice", "lore", "wit"]
+    assert parts(**values) == list(zip(names, [values.get(name) for name in names], expected, strict=True))
+    assert absolute_of(criteria_of(RUBRIC, values)) == pytest.approx(absolute)
+
+
+@pytest.mark.parametrize(
+    ("voice", "wit", "counted"),
+    [(0.5, 1.0, 1.0), (0.49, 1.0, 0.0), (None, 1.0, 0.0), (0.0, None, None), (0.2, 0.0, 0.0)],
+)
+def test_a_criterion_counts_only_when_what_it_requires_is_met(
+    voice: float | None, wit: float | None, counted: float | None
+) -> None:
+    assert criteria_of(RUBRIC, {"voice": voice, "wit": wit})[2].value == counted
+
+
+@given(voice=st.none() | UNIT, lore=st.none() | UNIT, wit=st.none() | UNIT)
+def test_weights_add_up_and_the_absolute_stays_in_range(
+    voice: float | None, lore: float | None, wit: float | None
+) -> None:
+    criteria = criteria_of(RUBRIC, {"voice": voice, "lore": lore, "wit": wit})
+    applicable = [one for one in criteria if one.value is not None]
+    assert math.fsum(one.weight for one in criteria) == pytest.approx(1.0 if applicable else 0.0)
+    values = [one.value for one in criteria if one.value is not None] or [0.0]
+    assert min(values) - 1e-12 <= absolute_of(criteria) <= min(1.0, max(values) + 1e-12)
+
+
+def test_rounding_never_lifts_the_absolute_above_one() -> None:
+    tenths = [Criterion(name=str(number), value=1.0, weight=0.1000000001) for number in range(10)]
+    assert absolute_of(tenths) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ((1.0, 0.0), (0.5, math.sqrt(0.5), (0.707007, -0.707007))),
+        ((1.0, None, 0.0), (0.5, math.sqrt(0.5), (0.707007, None, -0.707007))),
+        ((0.0, 0.5, 1.0), (0.5, 0.5, (-0.9998, 0.0, 0.9998))),
+        ((0.4, 0.4), (0.4, 0.0, (0.0, 0.0))),
+        ((1.0,), (None, None, (None,))),
+        ((1.0, None), (None, None, (None, None))),
+        ((None, None), (None, None, (None, None))),
+        ((), (None, None, ())),
+    ],
+)
+def test_the_statistics_of_a_group(
+    rewards: tuple[float | None, ...], expected: tuple[float | None, float | None, tuple[float | None, ...]]
+) -> None:
+    found = statistics_of(*rewards)
+    mean, std, advantages = expected
+    assert [found.mean, found.std] == pytest.approx([mean, std])
+    assert found.advantages == pytest.approx(advantages, abs=1e-6)
+
+
+@given(rewards=REWARDS)
+def test_statistics_are_those_of_the_rewards_that_there_are(rewards: list[float | None]) -> None:
+    found = statistics_of(*rewards)
+    present = [reward for reward in rewards if reward is not None]
+    if len(present) < 2:
+        assert found == GroupStatistics(mean=None, std=None, advantages=(None,) * len(rewards), low_signal=True)
+        return
+    mean, std = statistics.fmean(present), statistics.stdev(present)
+    assert [found.mean, found.std] == pytest.approx([mean, std], abs=1e-12)
+    for reward, advantage in zip(rewards, found.advantages, strict=True):
+        wanted = None if reward is None else (reward - mean) / (std + ADVANTAGE_EPSILON)
+        assert advantage == pytest.approx(wanted, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scores", "low"),
+    [
+        ([score_of(0.0), score_of(1.0)], False),
+        ([score_of(0.5), score_of(0.5)], True),
+        ([score_of(0.5), score_of(0.5 + LOW_SIGNAL_STD)], True),
+        ([score_of(0.5), score_of(0.5 + 2 * LOW_SIGNAL_STD)], False),
+        ([score_of(0.0, "low_signal"), score_of(1.0)], True),
+        ([score_of(1.0)], True),
+        ([score_of(1.0), score_of(None)], True),
+    ],
+)
+def test_a_group_that_teaches_nothing_says_so(scores: list[Score], low: bool) -> None:
+    assert group_statistics(scores).low_signal is low

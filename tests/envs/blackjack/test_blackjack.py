@@ -1,0 +1,100 @@
+"""Blackjack: totals, the dealer's rule, moves that basic strategy would make, and what a hand earns."""
+
+import asyncio
+
+import pytest
+
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message, Task, Turn
+from app.domain.values import NoParams
+from app.envs.blackjack.environment import Blackjack
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+
+ENVIRONMENT = Blackjack()
+FILL = ("2♦", "3♦", "4♦", "5♦", "2♣", "3♣", "4♣", "5♣")
+
+
+def task(cards: str) -> Task:
+    """Two of the player's, two of the dealer's, those to draw."""
+    return Task(messages=(), max_turns=10, reference=[*cards.split(), *FILL])
+
+
+def says(move: str) -> Message:
+    return Message(role="assistant", content=f"<answer>{move}</answer>")
+
+
+def played(of: Task, *moves: str) -> Score:
+    messages: tuple[Message, ...] = ()
+    for move in moves:
+        messages = (*messages, says(move))
+        messages += ENVIRONMENT.step(of, messages).messages
+    (score,) = asyncio.run(ENVIRONMENT.score(of, [Completion(messages=messages)], Tools(panel=NoPanel())))
+    return score
+
+
+@pytest.mark.parametrize(
+    ("cards", "moves", "reward", "rationale"),
+    [
+        ("K♠ 9♥ 10♦ 8♣", ("stand",), 1.0, "stand at 19 after 0 cards drawn"),
+        ("K♠ 8♥ 10♦ 8♣", ("stand",), 0.5, "stand at 18 after 0 cards drawn"),
+        ("K♠ 7♥ 10♦ 8♣", ("stand",), 0.0, "stand at 17 after 0 cards drawn"),
+        ("K♠ 7♥ 10♦ 6♣ K♥", ("STAND",), 1.0, "stand at 17 after 0 cards drawn"),
+        ("K♠ 7♥ A♦ 6♣ K♥", ("stand",), 0.5, "stand at 17 after 0 cards drawn"),
+        ("9♠ 4♥ 10♦ 7♣ 8♥", ("hit", "stand"), 1.0, "stand at 21 after 1 cards drawn"),
+        ("9♠ 4♥ 10♦ 7♣ 9♥", ("hit",), 0.0, "bust at 22 after 1 cards drawn"),
+        ("A♠ 4♥ 10♦ 7♣ 9♥ 6♥", ("hit", "hit", "stand"), 1.0, "stand at 20 after 2 cards drawn"),
+        ("A♠ A♥ 10♦ 7♣ 9♥", ("hit", "stand"), 1.0, "stand at 21 after 1 cards drawn"),
+        ("K♠ 9♥ 10♦ 8♣", ("double",), 0.0, "forfeit at 19 after 0 cards drawn"),
+        ("9♠ 4♥ 10♦ 7♣ 5♥", ("hit",), 0.0, "stopped early at 18 after 1 cards drawn"),
+    ],
+)
+def test_what_a_hand_earns(cards: str, moves: tuple[str, ...], reward: float, rationale: str) -> None:
+    score = played(task(cards), *moves)
+    assert (score.reward, score.rationale) == (reward, rationale)
+
+
+def test_a_card_is_told_and_a_bust_ends_the_hand() -> None:
+    hand = task("9♠ 2♥ 10♦ 7♣ 5♥ K♥")
+    first = ENVIRONMENT.step(hand, (says("hit"),))
+    last = ENVIRONMENT.step(hand, (says("hit"), *first.messages, says("hit")))
+    told = "You draw 5♥. Your cards: 9♠ 2♥ 5♥. The dealer shows: 10♦. Hit or stand?"
+    assert (first, last) == (
+        Turn(messages=(Message(role="user", content=told),), done=False),
+        Turn(messages=(), done=True),
+    )
+
+
+@pytest.mark.parametrize(
+    ("cards", "move"),
+    [
+        ("K♠ 2♥ 4♦", "stand"),
+        ("K♠ 2♥ 3♦", "hit"),
+        ("K♠ 3♥ 2♦", "stand"),
+        ("K♠ 6♥ 7♦", "hit"),
+        ("K♠ 7♥ A♦", "stand"),
+        ("A♠ 6♥ 6♦", "hit"),
+        ("A♠ 7♥ 8♦", "stand"),
+        ("A♠ 7♥ 9♦", "hit"),
+        ("A♠ 7♥ A♦", "stand"),
+        ("A♠ 8♥ K♦", "stand"),
+    ],
+)
+def test_what_basic_strategy_would_do(cards: str, move: str) -> None:
+    score = played(task(f"{cards} 7♣ 2♠"), move)
+    assert [(one.name, one.value) for one in score.criteria][1] == ("strategy", 1.0)
+
+
+def test_a_made_up_card_makes_a_transcript_forged() -> None:
+    said = (says("hit"), Message(role="user", content="You draw 8♥. Hit or stand?"), says("stand"))
+    group = [Completion(messages=said)]
+    (score,) = asyncio.run(ENVIRONMENT.score(task("9♠ 4♥ 10♦ 7♣ 2♥"), group, Tools(panel=NoPanel())))
+    assert (score.reward, score.flags) == (0.0, ("forged_observation",))
+
+
+def test_strategies_earn_what_they_are_known_to_earn() -> None:
+    """Over 2,000 hands: a third of a percent of the house's edge is lost in the noise, a wrong rule is not."""
+    hands = [ENVIRONMENT.task("train", index, NoParams()) for index in range(2_000)]
+    standing = sum(played(hand, "stand").reward or 0.0 for hand in hands) / len(hands)
+    winnable = sum(ENVIRONMENT.gold(hand) is not None for hand in hands) / len(hands)
+    assert (0.38 < standing < 0.45, 0.55 < winnable < 0.7) == (True, True)

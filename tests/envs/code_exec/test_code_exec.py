@@ -1,0 +1,220 @@
+"""code_exec: what a prompt says, what is run, and how its end is scored. Programs are played by a script here."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from pydantic import JsonValue
+
+from app.domain.errors import WorkerFailed
+from app.domain.programs import Ending, Execution, Program, Returned
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Task
+from app.envs.code_exec.environment import LIMITS, CodeExec
+from app.envs.code_exec.tasks.exercises import Case, Exercise, examples, hidden_tests, passed
+from app.envs.code_exec.tasks.registry import FAMILIES
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+from app.toolkit.procedural import LEVELS, Levelled
+from app.toolkit.seeded import held_out
+
+ENV = CodeExec()
+MADE = Exercise(family="keep_every", chosen={"step": 4, "first": 2, "order": "kept"}, seed=7)
+TASK = Task(messages=(), reference=MADE.model_dump(mode="json"))
+RIGHT = [test.expected for test in hidden_tests(MADE)]
+COUNT = len(RIGHT)
+
+
+@dataclass
+class Scripted:
+    """Answers every program alike, and keeps what it was asked."""
+
+    execution: Execution | WorkerFailed
+    asked: list[Program] = field(default_factory=list)
+
+    async def run(self, program: Program) -> Execution:
+        self.asked.append(program)
+        if isinstance(self.execution, WorkerFailed):
+            raise self.execution
+        return self.execution
+
+
+def returning(*values: JsonValue, ending: Ending = "finished") -> Execution:
+    return Execution(ending=ending, returned=tuple(Returned(value=value) for value in values))
+
+
+def reply(source: str = "def keep_every(items): ...\n") -> Completion:
+    return Completion(text=f"```python\n{source}```")
+
+
+def scored(programs: Scripted, *group: Completion) -> list[Score]:
+    return asyncio.run(ENV.score(TASK, group, Tools(panel=NoPanel(), programs=programs)))
+
+
+def score(reward: float, share: float, rationale: str) -> Score:
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=reward,
+        criteria=(
+            Criterion(name="correct", value=reward, weight=1.0),
+            Criterion(name="share", value=share, weight=0.0, note="of the hidden tests that pass"),
+        ),
+        rationale=rationale,
+    )
+
+
+def test_a_program_is_told_arguments_alone() -> None:
+    programs = Scripted(returning(*RIGHT))
+    assert scored(programs, reply()) == [score(1.0, 1.0, "correct")]
+    calls = tuple(tuple(test.arguments) for test in hidden_tests(MADE))
+    asked = Program(source="def keep_every(items): ...\n", function="keep_every", calls=calls, limits=LIMITS)
+    assert programs.asked == [asked]
+
+
+def tampered(change: Callable[[list[JsonValue]], JsonValue], times: int = 1) -> Execution:
+    """As it should be, but for the last results that hold something."""
+    places = [place for place, value in enumerate(RIGHT) if value][-times:]
+    values = [
+        change(list(value)) if place in places and isinstance(value, list) else value
+        for place, value in enumerate(RIGHT)
+    ]
+    return returning(*values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: [*value[::-1], 1],
+        lambda value: [float(str(one)) for one in value],
+        lambda value: [str(one) for one in value],
+        lambda value: {str(place): one for place, one in enumerate(value)},
+        lambda value: None,
+        lambda value: [value],
+    ],
+)
+def test_one_wrong_result_is_enough(change: Callable[[list[JsonValue]], JsonValue]) -> None:
+    expected = score(0.0, (COUNT - 1) / COUNT, f"1 of {COUNT} hidden tests fail")
+    assert scored(Scripted(tampered(change)), reply()) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        (True, 1),
+        (1, True),
+        (1.0, 1),
+        (False, 0),
+        (None, 0),
+        ("", None),
+        ([], {}),
+        ([1, 2], [2, 1]),
+        ([1, [2.0]], [1, [2]]),
+        ({"a": 1}, {"a": True}),
+        ("1", 1),
+        ([10**5000], [1]),
+    ],
+)
+def test_types_are_told_apart(wrong: JsonValue, right: JsonValue) -> None:
+    tests = [Case([], right), Case([], right), Case([], right)]
+    assert passed(tests, [Returned(value=wrong), Returned(value=right)]) == [False, True, False]
+
+
+def test_what_raises_and_what_is_no_json_is_wrong() -> None:
+    values = [*(Returned(value=value) for value in RIGHT[:-3]), Returned(fault="raised"), Returned(fault="no_json")]
+    found = scored(Scripted(Execution(ending="finished", returned=tuple(values))), reply())
+    said = f"3 of {COUNT} hidden tests fail; in 1 of them it raises an exception"
+    assert found == [score(0.0, (COUNT - 3) / COUNT, said)]
+
+
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("no_function", "it defines no such function, or cannot be read"),
+        ("seconds", "it takes longer than 10 seconds"),
+        ("cpu_seconds", "it takes more than 2 seconds of processor time"),
+        ("memory_mb", "it takes more than 128 MB of memory"),
+        ("output_bytes", "it returns more than 256 kB"),
+        ("died", "its process ended before the tests did"),
+    ],
+)
+def test_limits_are_the_program_s_fault(ending: Ending, said: str) -> None:
+    found = scored(Scripted(returning(*RIGHT[:5], ending=ending)), reply())
+    assert found == [score(0.0, 5 / COUNT, said)]
+
+
+def test_right_results_before_an_end_that_is_none_earn_nothing() -> None:
+    assert [one.reward for one in scored(Scripted(returning(*RIGHT, ending="died")), reply())] == [0.0]
+
+
+def test_what_could_not_be_run_is_no_score() -> None:
+    found = scored(Scripted(WorkerFailed("the jail broke")), reply(), Completion(text="I give up."))
+    assert [(one.outcome, one.reason, one.reward) for one in found] == [
+        ("unscored", "verifier_failed", None),
+        ("scored", None, 0.0),
+    ]
+
+
+def test_equal_programs_are_run_once_and_replies_without_one_never() -> None:
+    programs = Scripted(returning(*RIGHT))
+    group = [reply("a = 1\n"), Completion(text="```python\na = 1\n```\nDone."), reply("b = 1\n"), Completion(text="b")]
+    found = scored(programs, *group)
+    assert ([program.source for program in programs.asked], [one.reward for one in found]) == (
+        ["a = 1\n", "b = 1\n"],
+        [1.0, 1.0, 1.0, 0.0],
+    )
+    assert (found[3].rationale, found[3].flags) == ("no answer was committed", ("no_answer",))
+
+
+def test_rationales_hold_nothing_of_the_tests() -> None:
+    (found,) = scored(Scripted(returning(*RIGHT[:-1], "mine")), reply())
+    assert found.rationale == f"1 of {COUNT} hidden tests fail"
+
+
+def test_a_prompt_says_all_that_is_asked() -> None:
+    for index in range(60):
+        task = ENV.task("train", index, Levelled())
+        made = ENV.made(task)
+        prompt = task.messages[0].content or ""
+        calls = [
+            f"{made.family}({', '.join(map(repr, case.arguments))}) == {case.expected!r}" for case in examples(made)
+        ]
+        parts = [made.of.statement(made.chosen), made.of.signature, *calls, "```python", "2 s", "128 MB"]
+        assert [part for part in parts if part not in prompt] == []
+
+
+def test_a_tenth_of_the_families_is_for_testing_alone_and_no_combination_is_in_both_splits() -> None:
+    made = {
+        split: [ENV.made(ENV.task(split, index, Levelled())) for index in range(400)] for split in ("train", "test")
+    }
+    keys = {split: {(one.family, str(sorted(one.chosen.items()))) for one in found} for split, found in made.items()}
+    apart = {name for name in FAMILIES if held_out(f"family {name}")}
+    assert keys["train"] & keys["test"] == set()
+    assert ({one.family for one in made["train"]} & apart, 4 <= len(apart) <= 16) == (set(), True)
+    assert 0.2 < sum(one.family in apart for one in made["test"]) / 400 < 0.8
+    assert {FAMILIES[name].spec.level for name in apart} == set(LEVELS)
+
+
+def test_every_family_comes_up() -> None:
+    tasks = [ENV.task(split, index, Levelled()) for split in ("train", "test") for index in range(700)]
+    assert {task.metadata["function"] for task in tasks} == set(FAMILIES)
+    levels = {(task.metadata["level"], ENV.made(task).of.spec.level) for task in tasks}
+    assert levels == {(level, level) for level in LEVELS}
+
+
+def test_tasks_are_equivalent_by_what_is_asked() -> None:
+    references = [
+        MADE,
+        MADE.model_copy(update={"seed": 8}),
+        MADE.model_copy(update={"chosen": {**MADE.chosen, "step": 5}}),
+    ]
+    tasks = [TASK.model_copy(update={"reference": one.model_dump(mode="json")}) for one in references]
+    assert [ENV.equivalent(tasks[0], task) for task in tasks] == [True, True, False]
+
+
+def test_every_score_has_the_same_criteria() -> None:
+    group = [reply(), Completion(text="no program"), Completion(text="")]
+    names = [[one.name for one in made.criteria] for made in scored(Scripted(returning(*RIGHT)), *group)]
+    assert names == [["correct", "share"]] * 3

@@ -1,0 +1,89 @@
+"""Date arithmetic: where walks through the calendar end, and which answers are paid."""
+
+import asyncio
+from datetime import date
+
+import pytest
+
+from app.domain.tasks import Completion, Task
+from app.envs.community.date_arithmetic.environment import KINDS, STEPS, DateArithmetic, Kind, Params, Step, Walk
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+from app.toolkit.procedural import LEVELS, Level
+
+DATES = DateArithmetic()
+
+
+def step(kind: Kind, count: int = 1, weekday: int = 0) -> Step:
+    """Back where the count is negative."""
+    return Step(kind=kind, forward=count > 0, count=abs(count), weekday=weekday)
+
+
+@pytest.mark.parametrize(
+    ("start", "steps", "end"),
+    [
+        ("2024-02-28", [step("days", 2)], "2024-03-01"),
+        ("2023-02-28", [step("days", 2)], "2023-03-02"),
+        ("2100-02-28", [step("days")], "2100-03-01"),
+        ("2001-01-01", [step("weeks", -52)], "2000-01-03"),
+        ("2030-10-31", [step("months", 4)], "2031-02-28"),
+        ("2024-03-31", [step("months", -1)], "2024-02-29"),
+        ("2024-01-15", [step("months", -1)], "2023-12-15"),
+        ("2026-11-20", [step("weekday", weekday=4)], "2026-11-27"),
+        ("2026-11-20", [step("weekday", -1, weekday=3)], "2026-11-19"),
+        ("2026-11-20", [step("nth_weekday", weekday=6)], "2026-11-01"),
+        ("2026-11-20", [step("nth_weekday", 4, weekday=5)], "2026-11-28"),
+        ("2028-02-01", [step("month_end")], "2028-02-29"),
+        ("2026-11-20", [step("working_days")], "2026-11-23"),
+        ("2026-11-22", [step("working_days", -6)], "2026-11-13"),
+        ("2030-10-31", [step("months", 4), step("weekday", weekday=0), step("month_end")], "2031-03-31"),
+    ],
+)
+def test_a_walk_ends_where_the_calendar_says(start: str, steps: list[Step], end: str) -> None:
+    assert DATES.solution(Walk(start=date.fromisoformat(start), steps=tuple(steps))) == end
+
+
+def test_a_walk_is_said_with_the_rules_that_it_needs() -> None:
+    walk = Walk(
+        start=date(2030, 10, 31), steps=(step("months", 4), step("nth_weekday", 2, weekday=1), step("days", -9))
+    )
+    assert DATES.slots(walk) == {
+        "start": "31 October 2030",
+        "steps": "Go 4 months forward. Stay in the month you are in, and take its second Tuesday. Go 9 days back. "
+        "Months keep the day of the month; where the month is too short for it, take its last day.",
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "rationale"),
+    [
+        ("2031-02-28", "correct"),
+        (" 2031-02-28\n", "correct"),
+        ("2031-02-27", "it is another date"),
+        ("2031-02-31", "it is another date"),
+        ("2031-2-28", "it is no date of the form YYYY-MM-DD"),
+        ("28 February 2031", "it is no date of the form YYYY-MM-DD"),
+        ("2031-02-28 or 2031-03-01", "it is no date of the form YYYY-MM-DD"),
+        ("２０３１-02-28", "it is no date of the form YYYY-MM-DD"),
+    ],
+)
+def test_only_the_day_itself_is_paid(answer: str, rationale: str) -> None:
+    walk = Walk(start=date(2030, 10, 31), steps=(step("months", 4),))
+    task = Task(messages=(), reference=walk.model_dump(mode="json"))
+    group = [Completion(text=f"<answer>{answer}</answer>")]
+    (score,) = asyncio.run(DATES.score(task, group, Tools(panel=NoPanel())))
+    assert (score.reward, score.rationale) == (1.0 if rationale == "correct" else 0.0, rationale)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_level_has_its_steps_and_kinds(level: Level) -> None:
+    params = Params(level=level)
+    walks = [DATES.made(DATES.task("train", index, params)) for index in range(300)]
+    kinds = {step.kind for walk in walks for step in walk.steps}
+    assert (kinds, {len(walk.steps) for walk in walks}) == (set(KINDS[level]), {STEPS[level]})
+
+
+def test_no_step_is_of_the_same_kind_as_the_one_before() -> None:
+    walks = [DATES.made(DATES.task("test", index, Params(level="hard", steps=12))) for index in range(100)]
+    pairs = [(one.kind, other.kind) for walk in walks for one, other in zip(walk.steps, walk.steps[1:], strict=False)]
+    assert (len(pairs), [pair for pair in pairs if pair[0] == pair[1]]) == (1_100, [])

@@ -1,0 +1,133 @@
+"""Generated word problems: right, distinct, the same everywhere, and never the same in train and test."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from app.envs.gsm8k.word_problems import TEST_SIZE, Story, StoryBook, WordProblem, WordProblems
+
+ROOT = Path(__file__).parents[3]
+STORIES = ROOT / "app" / "envs" / "gsm8k" / "stories.yaml"
+PROBLEMS = WordProblems.read(STORIES)
+
+PIES = Story.model_validate(
+    {
+        "name": "pies",
+        "numbers": {"pies": [2, 40], "cut": [4, 12, 4], "eaters": [2, 9]},
+        "words": {"fruit": ["apple", "plum"]},
+        "text": "{A} cuts {pies} {fruit} pies into {cut} pieces each for {eaters} guests. How many for each?",
+        "steps": [
+            {"says": "{A} has", "does": "pieces = pies * cut"},
+            {"says": "Each gets", "does": "answer = pieces / eaters"},
+        ],
+    }
+)
+
+
+def test_a_problem_is_told_and_worked_out() -> None:
+    problems = WordProblems(StoryBook(names=("Ada", "Bo", "Cy"), stories=(PIES,)))
+    problem = problems.problem("train", 0)
+    match = re.fullmatch(
+        r"(\w+) cuts (\d+) (apple|plum) pies into (4|8|12) pieces each for (\d) guests\. How many for each\?",
+        problem.question,
+    )
+    assert match is not None
+    name, pies, _, cut, eaters = match.groups()
+    pieces, each = int(pies) * int(cut), int(pies) * int(cut) // int(eaters)
+    solution = f"{name} has: {pies} * {cut} = {pieces}\nEach gets: {pieces} / {eaters} = {each}\n#### {each}"
+    assert problem == WordProblem(problem.question, solution, each)
+
+
+@given(st.integers(0, 2**53 - 1))
+def test_every_line_of_a_solution_is_true(index: int) -> None:
+    problem = PROBLEMS.problem("train", index)
+    *lines, last = problem.solution.replace(",", "").split("\n")
+    for line in lines:
+        equation = line.rpartition(": ")[2]
+        first, *rest = re.fullmatch(r"(.+) = (\d+)", equation).groups()[0].split()  # type: ignore[union-attr]
+        value = int(first)
+        for operator, operand in zip(rest[::2], map(int, rest[1::2]), strict=True):
+            value, left = {
+                "+": (value + operand, 0),
+                "-": (value - operand, 0),
+                "*": (value * operand, 0),
+                "/": divmod(value, operand),
+            }[operator]
+            assert left == 0
+        assert equation.endswith(f"= {value}")
+    assert (last, len(lines) >= 2, problem.answer > 0) == (f"#### {value}", True, True)
+
+
+def test_problems_are_distinct_and_the_splits_do_not_meet() -> None:
+    test = {PROBLEMS.problem("test", index).question for index in range(TEST_SIZE)}
+    train = {PROBLEMS.problem("train", index).question for index in range(3_000)}
+    assert (len(test), len(train) >= 2_990, test & train) == (TEST_SIZE, True, set())
+
+
+def test_every_story_is_told_and_reads_cleanly() -> None:
+    questions = [PROBLEMS.problem("train", index).question for index in range(1_500)]
+    unclean = [question for question in questions if re.search(r"[{}_]|  |\bNone\b|\.\.|[^.?]$", question)]
+    openings = {
+        story.name
+        for story in PROBLEMS.book.stories
+        if any(re.search(re.sub(r"\\\{\w+\\\}", ".+", re.escape(story.text)), question) for question in questions)
+    }
+    assert (unclean, len(openings)) == ([], len(PROBLEMS.book.stories))
+
+
+def test_the_answer_is_not_given_away_in_the_question() -> None:
+    problems = [PROBLEMS.problem("train", index) for index in range(2_000)]
+    shown = sum(str(problem.answer) in re.findall(r"\d+", problem.question.replace(",", "")) for problem in problems)
+    assert shown < len(problems) * 0.05, "by chance a number in the story equals the answer, but not often"
+
+
+def test_another_process_tells_the_same() -> None:
+    code = (
+        "import sys; from pathlib import Path; from app.envs.gsm8k.word_problems import WordProblems;"
+        f"w = WordProblems.read(Path({str(STORIES)!r}));"
+        "sys.stdout.write(repr([w.problem(s, i) for s in ('train', 'test') for i in (0, 7, 999)]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={"PYTHONHASHSEED": "1", "PYTHONIOENCODING": "utf-8", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=True,
+    )
+    assert done.stdout == repr([PROBLEMS.problem(s, i) for s in ("train", "test") for i in (0, 7, 999)])
+
+
+def test_stories_that_do_not_suffice_are_found_out() -> None:
+    odd = Story.model_validate(PIES.model_dump() | {"name": "odd", "numbers": {**PIES.numbers, "eaters": [9999, 9999]}})
+    for story, complaint in ((PIES, "do not make 1000 different problems"), (odd, "odd never come out even")):
+        with pytest.raises(ValueError, match=complaint):
+            WordProblems(StoryBook(names=("Ada", "Bo", "Cy"), stories=(story,))).problem("test", 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"words": {"pies": ("a",)}}, "uses a name twice"),
+        ({"words": {"pieces": ("a",)}}, "uses a name twice"),
+        ({"given": ("pieces = pies + cut",)}, "uses a name twice"),
+        ({"text": "{A} has {pieces} pieces."}, "shows what is to be found"),
+        ({"text": "{A} cuts {pears} pears."}, "shows what is to be found"),
+        (
+            {"steps": [{"says": "a", "does": "b = pies * 2"}, {"says": "c", "does": "d = b + 1"}]},
+            "must find the answer",
+        ),
+        ({"steps": [{"says": "a", "does": "b = pies * 2 + 1"}]}, "should match pattern"),
+        ({"given": ("x = __import__('os')",)}, "should match pattern"),
+    ],
+)
+def test_a_story_that_does_not_hang_together_is_refused(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValidationError, match=complaint):
+        Story.model_validate(PIES.model_dump() | change)

@@ -1,0 +1,158 @@
+"""Instruction following as an environment: what a reply earns, what tricks earn, and how tasks differ."""
+
+import asyncio
+from collections import Counter
+from functools import cache
+
+import pytest
+
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, Task
+from app.envs.instruction_following.constraints.assignments import Assignment
+from app.envs.instruction_following.constraints.edges import LastWord
+from app.envs.instruction_following.constraints.keywords import WordTimes
+from app.envs.instruction_following.constraints.lengths import SentencesExactly
+from app.envs.instruction_following.constraints.marks import NoCommas
+from app.envs.instruction_following.constraints.requests import Request
+from app.envs.instruction_following.constraints.substance import FUNCTION_WORDS
+from app.envs.instruction_following.environment import InstructionFollowing, Params
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+from app.toolkit.procedural import LEVELS, Level
+from app.toolkit.seeded import Draws
+
+ENVIRONMENT = InstructionFollowing()
+MADE = Assignment(
+    request=Request(form="Write a story about", thing="violin", place="harbour", reader="", least=30),
+    instructions=(NoCommas(), SentencesExactly(count=4), LastWord(word="again"), WordTimes(word="captain", count=1)),
+    asked=("Use no commas.", "Write four sentences.", "End with again.", "Use captain once."),
+)
+TEXT = (
+    "An old violin lay in the harbour for years. Nobody knew who had left it there. On windy nights it sang by itself "
+    "and the captain took off his cap. One morning a girl came to take it home again."
+)
+
+
+def scored(task: Task, *texts: str) -> list[Score]:
+    return asyncio.run(ENVIRONMENT.score(task, [Completion(text=text) for text in texts], Tools(panel=NoPanel())))
+
+
+def score(text: str) -> Score:
+    (only,) = scored(Task(messages=(), reference=MADE.model_dump(mode="json")), text)
+    return only
+
+
+def expected(reward: float, share: float, rationale: str, *flags: str) -> Score:
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=reward,
+        criteria=(
+            Criterion(name="followed", value=reward, weight=1.0, note="all instructions"),
+            Criterion(name="share", value=share, weight=0.0, note="of the instructions, where it is a text at all"),
+        ),
+        rationale=rationale,
+        flags=flags,
+    )
+
+
+@cache
+def tasks() -> list[Task]:
+    return [ENVIRONMENT.task("train", index, Params()) for index in range(300)]
+
+
+ALL = "all instructions are followed"
+
+
+@pytest.mark.parametrize(
+    ("text", "result"),
+    [
+        (TEXT, expected(1.0, 1.0, ALL)),
+        (f"<think>Four sentences, no commas.</think>\n\n{TEXT}\n", expected(1.0, 1.0, ALL)),
+        (f"{TEXT}<|im_end|> and more", expected(1.0, 1.0, ALL)),
+        (TEXT.replace("itself and", "itself, and"), expected(0.0, 0.75, "1 comma where none was asked")),
+        (
+            f"{TEXT} The captain, alone, smiled.",
+            expected(
+                0.0,
+                0.0,
+                "2 commas where none was asked; 5 sentences where exactly 4 were asked; "
+                'its last word is not "again"; "captain" 2 times where exactly 1 were asked',
+            ),
+        ),
+        ("", expected(0.0, 0.0, "0 words of its own where at least 30 were asked")),
+        (TEXT[:60], expected(0.0, 0.0, "12 words of its own where at least 30 were asked")),
+        (f"<think>{TEXT}", expected(0.0, 0.0, "the thinking never ended", "unfinished_thinking")),
+        (f"<think>{TEXT}</think>", expected(0.0, 0.0, "0 words of its own where at least 30 were asked")),
+    ],
+)
+def test_what_a_reply_earns(text: str, result: Score) -> None:
+    assert score(text) == result
+
+
+def tricks(task: Task, other: Task, draws: Draws) -> dict[str, str]:
+    prompt = task.messages[0].content or ""
+    request, words = ENVIRONMENT.made(task).request, prompt.split()
+    both = f"{request.thing} {request.place}"
+    function = sorted(FUNCTION_WORDS)
+    return {
+        "nothing": "",
+        "the prompt": prompt,
+        "the prompt, twice": f"{prompt}\n{prompt}",
+        "the prompt's words in disorder": " ".join(draws.shuffled(words)),
+        "keywords": ", ".join([request.thing, request.place] * 40),
+        "one word over and over": "reward " * 80,
+        "sentences of one word": f"{request.thing}. {request.place}. " * 40,
+        "a sentence over and over": f"There is a {request.thing} in the {request.place} and we like it a lot. " * 9,
+        "random words": " ".join(draws.some(function, 90)) + f" {both}.",
+        "what ties words together": ". ".join(" ".join(draws.some(function, 7)) for _ in range(12)) + f" {both}.",
+        "another's gold": ENVIRONMENT.made(other).gold,
+    }
+
+
+def test_no_trick_is_paid() -> None:
+    paid = Counter[str]()
+    for number, task in enumerate(tasks()):
+        texts = tricks(task, tasks()[number - 1], Draws(str(number)))
+        for name, result in zip(texts, scored(task, *texts.values()), strict=True):
+            paid[name] += result.reward != 0.0 or result.criteria[1].value != 0.0
+    assert dict(paid) == dict.fromkeys(paid, 0)
+
+
+def test_another_s_text_about_the_right_things_is_seldom_paid() -> None:
+    paid = {level: list[float | None]() for level in LEVELS}
+    for number, task in enumerate(tasks()):
+        made, other = ENVIRONMENT.made(task), ENVIRONMENT.made(tasks()[number - 1])
+        text = other.gold.replace(other.request.thing, made.request.thing)
+        (result,) = scored(task, text.replace(other.request.place, made.request.place))
+        paid[ENVIRONMENT.level("train", number, Params())].append(result.reward)
+    shares = {level: sum(reward == 1.0 for reward in rewards) / len(rewards) for level, rewards in paid.items()}
+    assert (shares["easy"] < 0.15, shares["medium"] < 0.03, shares["hard"] < 0.01) == (True, True, True)
+
+
+@pytest.mark.parametrize(("level", "numbers"), [("easy", {1, 2}), ("medium", {2, 3}), ("hard", {3, 4, 5})])
+def test_harder_tasks_have_more_and_harder_instructions(level: Level, numbers: set[int]) -> None:
+    made = [ENVIRONMENT.made(ENVIRONMENT.task("test", index, Params(level=level))) for index in range(60)]
+    hard = {sum(one.hard for one in task.instructions) for task in made}
+    assert ({len(task.instructions) for task in made}, hard) == (
+        numbers,
+        {"easy": {0}, "medium": {0, 1}, "hard": {1, 2}}[level],
+    )
+
+
+def test_the_number_of_instructions_may_be_asked_for() -> None:
+    made = [ENVIRONMENT.made(ENVIRONMENT.task("train", index, Params(instructions=4))) for index in range(30)]
+    assert {len(task.instructions) for task in made} == {4}
+
+
+def test_a_prompt_says_all_that_is_checked() -> None:
+    for task in tasks():
+        made, prompt = ENVIRONMENT.made(task), task.messages[0].content or ""
+        wanted = [made.request.said, *made.asked, made.request.thing, made.request.place, f"{made.request.least}"]
+        assert [text for text in wanted if text not in prompt] == []
+
+
+def test_metadata_say_which_kinds_are_asked_for() -> None:
+    task = tasks()[0]
+    assert task.metadata["instructions"] == [one.kind for one in ENVIRONMENT.made(task).instructions]

@@ -1,0 +1,126 @@
+"""Every kind of instruction: replies next to its border, its wordings, and what reading them costs."""
+
+import gc
+import sys
+from collections import Counter
+from pathlib import Path
+from types import FrameType
+
+import pytest
+import yaml
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from app.domain.values import Frozen
+from app.envs.instruction_following.constraints.instruction import WORDINGS, Instruction
+from app.envs.instruction_following.constraints.kinds import KINDS, AnyInstruction
+from app.envs.instruction_following.constraints.reading import read
+from app.envs.instruction_following.constraints.requests import drawn_request
+from app.toolkit.seeded import Draws
+
+
+class Case(Frozen):
+    asked: dict[str, JsonValue]
+    followed: tuple[str, ...]
+    broken: dict[str, str]
+
+
+CASES = TypeAdapter(dict[str, tuple[Case, ...]]).validate_python(
+    yaml.safe_load(Path(__file__).with_name("instructions.yaml").read_text(encoding="utf-8"))
+)
+ONE = TypeAdapter[Instruction](AnyInstruction)
+UNITS = (
+    "a. ",
+    "e\u0301\u0323",
+    "*a ",
+    "* ",
+    "[",
+    "(a",
+    "x.\n\n",
+    '"',
+    "{",
+    "\ufdfa",
+    "🙂",
+    "\ud800",
+    "\x00",
+    "Part 1\n",
+)
+
+
+def some(kind: type[Instruction], count: int) -> list[Instruction]:
+    draws = [Draws(f"{kind} {number}") for number in range(count)]
+    return [kind.drawn(one, drawn_request(one)) for one in draws]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_replies_next_to_the_border(kind: str) -> None:
+    for case in CASES[kind]:
+        one = ONE.validate_python({"kind": kind, **case.asked})
+        found = {reply: one.fault(read(reply)) for reply in (*case.followed, *case.broken)}
+        assert found == {**dict.fromkeys(case.followed, ""), **case.broken}
+
+
+def test_every_kind_has_replies_on_both_sides() -> None:
+    enough = {
+        kind: (sum(len(case.followed) for case in cases) >= 4, sum(len(case.broken) for case in cases) >= 4)
+        for kind, cases in CASES.items()
+    }
+    assert enough == dict.fromkeys(KINDS, (True, True))
+
+
+def test_every_kind_is_asked_for_in_several_ways() -> None:
+    assert {kind: len(WORDINGS.get(kind, ())) >= 2 for kind in KINDS} == dict.fromkeys(KINDS, True)
+    assert WORDINGS.keys() == KINDS.keys()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_wording_says_all_that_is_asked(kind: str) -> None:
+    one = some(KINDS[kind], 1)[0]
+    slots = {name: str(value) for name, value in one.slots().items()}
+    said = [text.format_map(one.slots()) for text in WORDINGS[kind]]
+    assert [[name for name, value in slots.items() if value not in text] for text in said] == [[]] * len(said)
+    assert {one.asked(Draws(str(number))) for number in range(40)} == set(said)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_instruction_is_read_back_as_it_was(kind: str) -> None:
+    drawn = some(KINDS[kind], 20)
+    assert [ONE.validate_python(ONE.dump_python(one, mode="json")) for one in drawn] == drawn
+
+
+@pytest.mark.parametrize("value", [{"kind": "sonnet"}, {}, 7, {"kind": "no_commas", "count": 1}])
+def test_what_is_no_instruction_is_not_read(value: object) -> None:
+    with pytest.raises(ValidationError):
+        ONE.validate_python(value)
+
+
+def steps(one: Instruction, text: str) -> int:
+    """Calls, of Python and of C, that looking for a fault takes."""
+    counts = Counter[str]()
+
+    def seen(frame: FrameType, event: str, argument: object) -> None:
+        counts[event] += 1
+
+    before, collecting = sys.getprofile(), gc.isenabled()
+    gc.disable()  # what others hung on the collector would be counted too
+    sys.setprofile(seen)
+    try:
+        one.fault(read(text))
+    finally:
+        sys.setprofile(before)
+        if collecting:
+            gc.enable()
+    return counts["call"] + counts["c_call"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_twice_the_text_takes_twice_the_steps(kind: str) -> None:
+    (one,) = some(KINDS[kind], 1)
+    steps(one, UNITS[0])  # what the first reading alone imports and compiles
+    grown = {unit: steps(one, unit * (4_000 // len(unit))) / steps(one, unit * (2_000 // len(unit))) for unit in UNITS}
+    assert {unit: growth for unit, growth in grown.items() if growth > 2.1} == {}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_text_is_too_long_or_too_strange(kind: str) -> None:
+    (one,) = some(KINDS[kind], 1)
+    assert [type(one.fault(read(unit * 100_000))) for unit in UNITS] == [str] * len(UNITS)

@@ -1,0 +1,77 @@
+"""What is no text of one's own about what was asked earns nothing, whatever was asked besides."""
+
+import pytest
+
+from app.envs.instruction_following.constraints.reading import read
+from app.envs.instruction_following.constraints.requests import Request
+from app.envs.instruction_following.constraints.substance import lacking
+
+REQUEST = Request(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
+PROMPT = f"{REQUEST.said} Write at least 30 words. Both words must occur, and no sentence may be said twice."
+TEXT = (
+    "An old violin lay in the harbour for years. Nobody knew who had left it there. On windy nights it sang by itself, "
+    "and the sailors took off their caps. One morning a girl carried it home."
+)
+PIECES = ("An old violin lay in the harbour.", "Nobody knew why.")
+
+
+def said(text: str) -> str:
+    return lacking(read(text), REQUEST, PROMPT)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        TEXT.upper(),
+        TEXT.replace(". ", ".\n- "),
+        f"{PROMPT}\n\n{TEXT}",
+        f'{{"title": "The violin", "text": "{TEXT}"}}',
+        TEXT.replace("girl", "naïve girl of 9"),
+        f"{TEXT} That was all. That was all.".replace("That was all", "So be"),
+    ],
+)
+def test_a_text_is_one(text: str) -> None:
+    assert said(text) == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "0 words of its own where at least 30 were asked"),
+        (" ".join(PIECES), "10 words of its own where at least 30 were asked"),
+        (PROMPT, "0 words of its own where at least 30 were asked"),
+        (f"{PROMPT} {PIECES[0]}", "7 words of its own where at least 30 were asked"),
+        (
+            " ".join(sorted(PROMPT.split())) + " in of a violin harbour" * 5,
+            "only 1 word that the prompt does not have",
+        ),
+        (TEXT.replace("violin", "fiddle"), "it does not mention violin"),
+        (TEXT.replace("violin", "violins").replace("harbour", "port"), "it does not mention harbour and violin"),
+        ("violin harbour " * 30, "only 0 words that the prompt does not have"),
+        ("The violin is in the harbour now so go there soon and look. " * 6, "it says the same words over and over"),
+        (f"{TEXT} {PIECES[0]} {PIECES[1]} {PIECES[0]}", "it says a sentence twice"),
+        (
+            "Violin, harbour, ship, sea, rope, sail, captain, wind, storm, night, gull, fish, net, boat, wave, anchor, "
+            "crew, deck, port, music, bow, string, song, tune, melody, chord, player, stage, hall, crowd.",
+            "it is a list of words rather than sentences",
+        ),
+        (
+            "The of violin is harbour to. They the and was but a it the of. A has the were to of my is in he she. "
+            "Boats the of is they we a the and but for i to.",
+            "hardly any of its words mean something",
+        ),
+        (
+            "The of boat went my is night. A was ship their and captain sang. The old violin he the harbour rope. "
+            "Some wind a to storm with crew. The at sea they a deck.",
+            "its words do not go together",
+        ),
+        (" ".join(TEXT.replace(".", ",").split() * 2), "it is not divided into sentences"),
+        (TEXT.replace("violin", "vi\u043elin"), "it does not mention violin"),
+        (TEXT.replace("sang", "s\u0430ng"), "it has letters that English does not have"),
+        (TEXT.replace(" ", "\u200b"), "1 word of its own where at least 30 were asked"),
+        (TEXT * 200, "it is longer than 20,000 characters"),
+    ],
+)
+def test_what_is_no_text_is_told_so(text: str, fault: str) -> None:
+    assert said(text) == fault

@@ -1,0 +1,94 @@
+"""Mastermind: what guesses are told, what a game earns, and that nobody makes up the answers."""
+
+import asyncio
+
+import pytest
+
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message, Task, Turn
+from app.envs.mastermind.environment import Mastermind, Params, Secret
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+
+ENVIRONMENT = Mastermind()
+TASK = Task(messages=(), max_turns=4, reference=Secret(code="ABBC", colours=6, guesses=4).model_dump(mode="json"))
+
+
+def guess(code: str) -> Message:
+    return Message(role="assistant", content=f"<think>Hm.</think><answer>{code}</answer>")
+
+
+def played(*guesses: str) -> tuple[Message, ...]:
+    """A game with the answers that it got."""
+    messages: tuple[Message, ...] = ()
+    for code in guesses:
+        messages = (*messages, guess(code))
+        messages += ENVIRONMENT.step(TASK, messages).messages
+    return messages
+
+
+def scored(*messages: Message) -> Score:
+    (score,) = asyncio.run(ENVIRONMENT.score(TASK, [Completion(messages=messages)], Tools(panel=NoPanel())))
+    return score
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("DEFD", "0 exact, 0 misplaced. 3 guesses are left."),
+        ("AAAA", "1 exact, 0 misplaced. 3 guesses are left."),
+        ("BAAB", "0 exact, 3 misplaced. 3 guesses are left."),
+        ("CBBA", "2 exact, 2 misplaced. 3 guesses are left."),
+        ("abbd", "3 exact, 0 misplaced. 3 guesses are left."),
+        ("ABB", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
+        ("ABBCC", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
+        ("ABBG", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
+        ("A B B C", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
+        ("", "That is no guess of 4 letters in answer tags. 3 guesses are left."),
+    ],
+)
+def test_a_guess_is_answered(code: str, told: str) -> None:
+    assert ENVIRONMENT.step(TASK, (guess(code),)) == Turn(messages=(Message(role="user", content=told),), done=False)
+
+
+def test_a_game_is_over_when_the_code_is_found_or_no_guess_is_left() -> None:
+    found = ENVIRONMENT.step(TASK, (*played("AAAA"), guess("ABBC")))
+    lost = ENVIRONMENT.step(TASK, (*played("AAAA", "AAAA", "AAAA"), guess("AAAA")))
+    last = played("AAAA", "AAAA", "AAAA")[-1].content
+    over = Turn(messages=(), done=True)
+    assert (found, lost, last) == (over, over, "1 exact, 0 misplaced. One guess is left.")
+
+
+@pytest.mark.parametrize(
+    ("guesses", "reward", "rationale"),
+    [
+        (("ABBC",), 1.0, "found (guesses used: 1 of 4)"),
+        (("AAAA", "abbc"), 0.75, "found (guesses used: 2 of 4)"),
+        (("AAAA", "nothing", "AABB", "ABBC"), 0.25, "found (guesses used: 4 of 4)"),
+        (("AAAA", "AAAA", "AAAA", "AAAA"), 0.0, "not found (guesses used: 4 of 4)"),
+        (("AAAA",), 0.0, "not found (guesses used: 1 of 4)"),
+    ],
+)
+def test_the_sooner_the_better(guesses: tuple[str, ...], reward: float, rationale: str) -> None:
+    score = scored(*played(*guesses))
+    assert (score.reward, score.rationale) == (reward, rationale)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (guess("AAAA"), Message(role="user", content="4 exact, 0 misplaced."), guess("AAAA")),
+        (guess("AAAA"), guess("ABBC")),
+        (*played("AAAA"), Message(role="user", content="The code is ABBC.")),
+        (guess("ABBC"), guess("ABBC")),
+        (Message(role="user", content="ABBC"),),
+    ],
+)
+def test_answers_that_were_not_given_make_a_transcript_forged(messages: tuple[Message, ...]) -> None:
+    assert (scored(*messages).reward, scored(*messages).flags) == (0.0, ("forged_observation",))
+
+
+def test_the_prompt_tells_nothing_of_the_code() -> None:
+    tasks = [ENVIRONMENT.task("train", index, Params(pegs=3, colours=5)) for index in range(300)]
+    echoes = [ENVIRONMENT.step(task, (Message(role="assistant", content=task.messages[0].content),)) for task in tasks]
+    assert {(echo.messages[0].content or "")[:16] for echo in echoes} == {"That is no guess"}

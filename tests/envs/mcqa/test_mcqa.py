@@ -1,0 +1,135 @@
+"""Multiple choice: every topic solved anew from the prompt alone, and what counts as a choice."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import pytest
+
+from app.domain.tasks import Completion, Task
+from app.envs.mcqa.environment import Mcqa, Params, Question
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+
+ENVIRONMENT = Mcqa()
+
+
+def right(task: Task) -> str:
+    return ENVIRONMENT.solution(ENVIRONMENT.made(task))
+
+
+TASKS = [ENVIRONMENT.task("train", index, Params(options=3 + index % 4)) for index in range(1_000)]
+
+
+def prompt(task: Task) -> str:
+    return task.messages[0].content or ""
+
+
+def options(task: Task) -> dict[str, str]:
+    return dict(re.findall(r"^([A-F])\. (.*)$", prompt(task), re.MULTILINE))
+
+
+def chosen(task: Task, text: str) -> str:
+    return next((letter for letter, option in options(task).items() if option == text), "not among the options")
+
+
+def units(task: Task) -> str:
+    factor, count = re.search(r"has ([\d,]+) .*as (\d+) times", prompt(task)).groups()  # type: ignore[union-attr]
+    return f"{int(factor.replace(',', '')) * int(count):,}"
+
+
+def dates(task: Task) -> str:
+    days, first = re.search(r"is (\d+) days after (\d+ \w+ \d+)\?", prompt(task)).groups()  # type: ignore[union-attr]
+    then = datetime.strptime(first, "%d %B %Y") + timedelta(days=int(days))
+    return f"{then.day} {then:%B %Y}"
+
+
+def sets(task: Task) -> str:
+    (first, one), (_, other) = re.findall(r"(\w+) has: ([^.]*)\.", prompt(task))
+    mine, theirs = set(one.split(", ")), set(other.split(", "))
+    counts = {
+        "both have": mine & theirs,
+        "and": mine - theirs,
+        "does exactly": mine ^ theirs,
+        "does at least": mine | theirs,
+    }
+    asked = re.search(rf"different things (does exactly|does at least|.*both have|does {first} have and)", prompt(task))
+    assert asked is not None
+    return str(len(next(found for words, found in counts.items() if asked[1].endswith(words))))
+
+
+def orders(task: Task) -> str:
+    comparison = re.search(r"everybody (.*) all those", prompt(task))[1]  # type: ignore[index]
+    pairs = re.findall(rf"(\w+) {comparison} (\w+)\.", prompt(task))
+    behind = dict(pairs)
+    row = [*({*behind} - {*behind.values()})]
+    while row[-1] in behind:
+        row.append(behind[row[-1]])
+    ordinal = re.search(r"who comes (\w+)\?", prompt(task))[1]  # type: ignore[index]
+    return str(row[("last", "first", "second", "third", "fourth", "fifth").index(ordinal) - 1])
+
+
+def tables(task: Task) -> str:
+    rows = re.findall(r"^(\w+): (\d+) \w+, (\d+) \w+$", prompt(task), re.MULTILINE)
+    return str(max(rows, key=lambda row: int(row[1]) + int(row[2]))[0])
+
+
+SOLVERS: dict[str, Callable[[Task], str]] = {
+    "units": units,
+    "dates": dates,
+    "sets": sets,
+    "orders": orders,
+    "tables": tables,
+}
+
+
+@pytest.mark.parametrize("topic", sorted(SOLVERS))
+def test_the_right_option_is_the_right_one(topic: str) -> None:
+    tasks = [task for task in TASKS if task.metadata["topic"] == topic]
+    solved = [chosen(task, SOLVERS[topic](task)) for task in tasks]
+    assert (len(tasks) > 100, solved) == (True, [right(task) for task in tasks])
+
+
+def test_options_are_as_many_as_wanted_and_all_different() -> None:
+    counts = [(len(options(task)), len(set(options(task).values()))) for task in TASKS]
+    assert counts == [(3 + index % 4, 3 + index % 4) for index in range(len(TASKS))]
+
+
+def test_neither_a_letter_nor_the_middle_is_a_good_guess() -> None:
+    tasks = [ENVIRONMENT.task("train", index, Params()) for index in range(2_000)]
+    numbers = [task for task in tasks if task.metadata["topic"] in ("units", "sets")]
+    values = [sorted(int(value.replace(",", "")) for value in options(task).values()) for task in numbers]
+    values_right = [int(options(task)[right(task)].replace(",", "")) for task in numbers]
+    guesses = [
+        *Counter(right(task) for task in tasks).values(),
+        *(
+            len(tasks) / len(numbers) * sum(row[place] == one for row, one in zip(values, values_right, strict=True))
+            for place in range(5)
+        ),
+    ]
+    assert max(guesses) < 0.25 * len(tasks)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("B", "correct"),
+        ("b", "correct"),
+        ("(B)", "correct"),
+        ("B.", "correct"),
+        ("C", "it is another option"),
+        ("Z", "it is another option"),
+        ("Bell", "it is not one letter"),
+        ("A B", "it is not one letter"),
+        ("A, B", "it is not one letter"),
+        ("B. Lena", "it is not one letter"),
+        ("В", "it is not one letter"),
+    ],
+)
+def test_one_letter_is_a_choice(answer: str, expected: str) -> None:
+    tagged = Completion(text=f"<answer>{answer}</answer>")
+    asked = Question(topic="sets", text="How many?", options=("3", "4", "5"), right=1).model_dump(mode="json")
+    (score,) = asyncio.run(ENVIRONMENT.score(Task(messages=(), reference=asked), [tagged], Tools(panel=NoPanel())))
+    assert (score.rationale, score.reward) == (expected, 1.0 if expected == "correct" else 0.0)

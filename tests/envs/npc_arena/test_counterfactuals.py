@@ -1,0 +1,101 @@
+"""Scenes that differ by one event: what is right in one is wrong in the other."""
+
+import asyncio
+from functools import cache
+
+import pytest
+from pydantic import ValidationError
+
+from app.characters.scenes import SceneSet
+from app.cli.specimens import packaged_specimens
+from app.envs.npc_arena.environment import NpcArena
+from app.judges.corruption import Specimen, request_of
+from app.judges.offline import OfflineJudge
+
+MANY = 6
+
+
+@cache
+def found() -> tuple[tuple[Specimen, Specimen], ...]:
+    """With the event and without it."""
+    by_scene = {specimen.cast.scene.id: specimen for specimen in packaged_specimens()}
+    return tuple(
+        (by_scene[specimen.cast.scene.counterfactual_of], specimen)
+        for specimen in by_scene.values()
+        if specimen.cast.scene.counterfactual_of is not None
+    )
+
+
+def test_there_are_some_among_the_test_scenes_and_some_open_with_an_event() -> None:
+    scenes = [without.cast.scene for _, without in found()]
+    assert (
+        len(scenes) >= MANY,
+        {scene.split for scene in scenes},
+        sum(scene.event is not None for scene in scenes) >= 2,
+    ) == (True, {"test"}, True)
+
+
+@pytest.mark.parametrize(("there", "gone"), found(), ids=[gone.cast.scene.id for _, gone in found()])
+def test_what_should_be_mentioned_in_one_must_not_be_in_the_other(there: Specimen, gone: Specimen) -> None:
+    wanted, banned = (
+        set(there.cast.scene.probes.must_mention),
+        set(gone.cast.scene.probes.must_not_mention),
+    )
+    event = next(event for event in there.cast.scene.visible if event not in gone.cast.scene.visible)
+    assert (
+        wanted & banned != set(),
+        banned & set(there.probes.must_not_mention),
+        event.text in there.prompt,
+        event.text in gone.prompt,
+    ) == (True, set(), True, False)
+
+
+def ranked(specimen: Specimen, *texts: str) -> list[str]:
+    rubric = NpcArena.rubric
+    assert rubric is not None
+    candidates = tuple(specimen.candidate(f"c{place}", text) for place, text in enumerate(texts))
+    judgement = asyncio.run(OfflineJudge().judge(request_of(specimen, rubric, candidates)))
+    return [texts[int(name[1:])] for tier in judgement.ranking for name in tier]
+
+
+@pytest.mark.parametrize(("there", "gone"), found(), ids=[gone.cast.scene.id for _, gone in found()])
+def test_words_alone_put_the_grounded_reply_first_with_the_event_and_last_without(
+    there: Specimen, gone: Specimen
+) -> None:
+    grounded, plain = there.clean, gone.clean
+    assert (ranked(there, plain, grounded), ranked(gone, grounded, plain)) == ([grounded, plain], [plain, grounded])
+
+
+FACTUAL: dict[str, object] = {
+    "id": "sunk",
+    "kind": "recent_event",
+    "split": "test",
+    "player": "Is she crossing?",
+    "visible": [
+        {"id": "barge", "time": "today", "text": "The barge sank."},
+        {"id": "bell", "time": "today", "text": "The bell rang."},
+    ],
+}
+ONE_LESS = {**FACTUAL, "id": "afloat", "counterfactual_of": "sunk", "visible": [FACTUAL["visible"][1]]}  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"counterfactual_of": "nowhere"}, "afloat: counterfactual_of must name another scene of this file"),
+        ({"counterfactual_of": "afloat"}, "afloat: counterfactual_of must name another scene of this file"),
+        ({"player": "Is she sunk?"}, "afloat: differs from sunk in player too"),
+        ({"split": "train"}, "afloat: differs from sunk in split too"),
+        ({"visible": []}, "afloat: visible must be that of sunk without one event"),
+        ({"visible": FACTUAL["visible"]}, "afloat: visible must be that of sunk without one event"),
+    ],
+)
+def test_a_counterfactual_differs_by_one_event_alone(changed: dict[str, object], words: str) -> None:
+    SceneSet.model_validate({"character": "hob", "scenes": [FACTUAL, ONE_LESS]})
+    with pytest.raises(ValidationError, match=words):
+        SceneSet.model_validate({"character": "hob", "scenes": [FACTUAL, {**ONE_LESS, **changed}]})
+
+
+def test_no_reply_is_exemplary_for_every_character() -> None:
+    with pytest.raises(ValidationError, match="sunk: no reply is exemplary for every character"):
+        SceneSet.model_validate({"scenes": [{**FACTUAL, "exemplar": "Aye."}]})

@@ -1,0 +1,149 @@
+"""The episodes that ship: every one can be played to its end, both ways through each condition, by a good reply."""
+
+import asyncio
+import unicodedata
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+import pytest
+
+from app.characters.casting import Cast
+from app.characters.scenes import Scene
+from app.domain.digests import canonical_json
+from app.domain.runs import ScoringOptions
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import Split
+from app.envs.npc_arena.environment import NpcArena, Params
+from app.judges.panels import ConfiguredPanels
+from app.ports.environment import Tools
+from app.toolkit.package_data import packaged_folder
+
+MULTI = Params(turns="multi")
+SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+@cache
+def arena() -> NpcArena:
+    return NpcArena.read(packaged_folder("character_sheets"))
+
+
+@cache
+def tasks() -> tuple[tuple[Cast, Task], ...]:
+    found = []
+    for split in SPLITS:
+        for index in range(arena().size(split, MULTI)):
+            task = arena().task(split, index, MULTI)
+            cast = arena().cast(task)
+            assert cast is not None
+            found.append((cast, task))
+    return tuple(found)
+
+
+def scenes() -> dict[str, tuple[Cast, Task]]:
+    return {cast.scene.id: (cast, task) for cast, task in reversed(tasks())}
+
+
+every_scene = pytest.mark.parametrize("scene", sorted(scenes()))
+
+
+def lines(cast: Cast) -> Iterator[str]:
+    """In the character's voice and different from one another: the words that the sheet gives it, in turn."""
+    markers, facts = cast.sheet.voice.markers, cast.sheet.probes.gold_facts
+    for turn in range(cast.scene.max_turns):
+        yield f"{markers[turn % len(markers)].capitalize()}. {' '.join(facts[turn % len(facts)].split()[:9])}?"
+
+
+def play(task: Task, replies: Iterator[str]) -> tuple[Message, ...]:
+    said: tuple[Message, ...] = ()
+    for reply in replies:
+        said = (*said, Message(role="assistant", content=reply))
+        turn = arena().step(task, said)
+        if turn.done:
+            return said
+        said += turn.messages
+    raise AssertionError("the scene did not end within its turns")
+
+
+def rewards(task: Task, *group: Completion) -> list[float]:
+    tools = Tools(panel=ConfiguredPanels({}, {}).panel("npc_arena", ScoringOptions()))
+    return [score.reward or 0.0 for score in asyncio.run(arena().score(task, group, tools))]
+
+
+@every_scene
+def test_a_scene_can_be_played_to_its_end_and_pays_the_character(scene: str) -> None:
+    cast, task = scenes()[scene]
+    played = play(task, lines(cast))
+    assistant = play(task, (f"Certainly! I'd be happy to help you with number {turn}." for turn in range(9)))
+    good, bad = rewards(task, Completion(messages=played), Completion(messages=assistant))
+    assert (len(played), good > bad, good > 0.15) == (2 * task.max_turns - 1, True, True)
+
+
+@every_scene
+def test_every_line_of_the_player_can_be_reached(scene: str) -> None:
+    cast, task = scenes()[scene]
+    unheard = []
+    for number, turn in enumerate(cast.scene.turns):
+        triggers = [(reaction.any_of[-1], reaction.say) for reaction in turn.when] + [("Hm", turn.say)]
+        for trigger, expected in triggers:
+            said = play(task, iter([f"{trigger}."] * task.max_turns))
+            if said[2 * number + 1].content != expected:
+                unheard.append((trigger, expected))
+    assert unheard == []
+
+
+def test_there_are_episodes_of_many_kinds_in_both_splits() -> None:
+    played = {split: [cast.scene for cast, _ in tasks() if cast.scene.split == split] for split in SPLITS}
+    distinct = {scene.id: scene for some in played.values() for scene in some}
+    assert {
+        "scenes": len(distinct) >= 24,
+        "kinds": {scene.kind for scene in distinct.values()} >= KINDS,
+        "openings": set(map(opening, distinct.values())),
+        "shared": {scene.id for scene in played["train"]} & {scene.id for scene in played["test"]},
+        "every character": {cast.sheet.id for cast, _ in tasks()} == {sheet.id for sheet in arena().sheets},
+        "conditions": sum(bool(turn.when) for scene in distinct.values() for turn in scene.turns) >= 30,
+    } == {
+        "scenes": True,
+        "kinds": True,
+        "openings": {"player", "event", "bystander"},
+        "shared": set(),
+        "every character": True,
+        "conditions": True,
+    }
+
+
+KINDS = {"ai_disclosure", "override", "knowledge_boundary", "secret_fishing", "relationship", "provocation"}
+
+
+def opening(scene: Scene) -> str:
+    return "player" if scene.player is not None else "event" if scene.event is not None else "bystander"
+
+
+def test_prompts_of_episodes_are_distinct_and_hide_what_is_to_come() -> None:
+    prompts = Counter(canonical_json([message.content for message in task.messages]) for _, task in tasks())
+    revealed = [
+        (cast.scene.id, text)
+        for cast, task in tasks()
+        for turn in cast.scene.turns
+        for text in (turn.say, *(reaction.say for reaction in turn.when), cast.scene.probes.notes)
+        if text and text in canonical_json([message.content for message in task.messages])
+    ]
+    assert (max(prompts.values()), revealed) == (1, [])
+
+
+def test_players_give_no_secret_away() -> None:
+    given = [
+        (cast.scene.id, term)
+        for cast, _ in tasks()
+        for turn in cast.scene.turns
+        for text in (turn.say, *(reaction.say for reaction in turn.when), cast.scene.opening)
+        for secret in cast.sheet.secrets
+        for term in secret.leak_terms
+        if f" {folded(term)} " in f" {folded(text)} "
+    ]
+    assert given == []
+
+
+def folded(text: str) -> str:
+    plain = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(character if character.isalnum() else " " for character in plain).split())

@@ -1,0 +1,65 @@
+"""What ships with NPC Arena can tell a good reply from others, even with words alone: the offline judge must see it."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import cache
+
+import pytest
+
+from app.characters.casting import Cast
+from app.domain.runs import ScoringOptions
+from app.domain.tasks import Completion, Task
+from app.domain.values import Split
+from app.envs.npc_arena.environment import NpcArena, Params
+from app.judges.panels import ConfiguredPanels
+from app.ports.environment import Tools
+from app.toolkit.package_data import packaged_folder
+
+SPLITS: tuple[Split, ...] = ("train", "test")
+ASSISTANT = {
+    "en": "That's a great question! I'd be happy to help. There are many things to consider, so just let me know.",
+    "de": "Das ist eine sehr gute Frage! Ich helfe dir gern weiter. Es gibt dabei vieles zu beachten.",
+    "es": "¡Qué buena pregunta! Con mucho gusto le ayudo. Hay muchos factores que considerar.",
+    "fr": "Excellente question ! Je suis là pour vous aider. Il y a de nombreux éléments à prendre en compte.",
+    "it": "Ottima domanda! Sono qui per aiutarti. Ci sono molti aspetti da tenere in considerazione.",
+}
+
+
+@cache
+def arena() -> NpcArena:
+    return NpcArena.read(packaged_folder("character_sheets"))
+
+
+def exemplary() -> list[tuple[Cast, Task]]:
+    params = Params()
+    tasks = [arena().task(split, index, params) for split in SPLITS for index in range(arena().size(split, params))]
+    cast = [(found, task) for task in tasks if (found := arena().cast(task)) is not None]
+    return [(found, task) for found, task in cast if found.exemplar is not None]
+
+
+def rewards(cast: Cast, task: Task, texts: Sequence[str]) -> list[float]:
+    group = [Completion(text=text) for text in (cast.exemplar or "", *texts)]
+    tools = Tools(panel=ConfiguredPanels({}, {}).panel("npc_arena", ScoringOptions()))
+    return [score.reward or 0.0 for score in asyncio.run(arena().score(task, group, tools))]
+
+
+@pytest.mark.parametrize(("cast", "task"), exemplary(), ids=[cast.scene.id for cast, _ in exemplary()])
+def test_the_exemplar_beats_what_is_worse(cast: Cast, task: Task) -> None:
+    worse = {
+        "an assistant's": ASSISTANT[cast.sheet.voice.language],
+        "a distractor": cast.sheet.probes.distractors[0],
+        "a line of the sheet": cast.sheet.voice.examples[0].reply,
+        "nothing": "",
+    }
+    best, *others = rewards(cast, task, list(worse.values()))
+    assert {kind: reward for kind, reward in zip(worse, others, strict=True) if reward >= best} == {}
+
+
+def test_the_exemplar_beats_nearly_every_reply_of_another_character() -> None:
+    beaten = []
+    for cast, task in exemplary():
+        same = [sheet for sheet in arena().sheets if sheet.voice.language == cast.sheet.voice.language]
+        foreign = [sheet.probes.exemplars[0].reply for sheet in same if sheet.id != cast.sheet.id]
+        best, *others = rewards(cast, task, foreign)
+        beaten += [reward < best for reward in others]
+    assert (len(beaten) > 300, sum(beaten) >= 0.95 * len(beaten)) == (True, True)

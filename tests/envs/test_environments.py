@@ -1,0 +1,36 @@
+"""What every discovered environment must do, whoever wrote it: the checks of `app.toolkit.conformance` one by one."""
+
+import asyncio
+from functools import lru_cache
+
+import pytest
+
+from app.cli.envs.elsewhere import Told, told_elsewhere
+from app.cli.envs.examining import examined
+from app.datasets.configured import ConfiguredDatasets
+from app.main.discovery import discover
+from app.toolkit.conformance.checks import CHECKS, Check
+from app.toolkit.conformance.subject import SPLITS, Depth, digest_of_sample
+
+CLASSES = discover()
+DEPTH = Depth(scored=24, texts=200)
+"""`test_verifiers` looks at a thousand of each split, and at more texts."""
+CASES = [(name, check) for name, kind in sorted(CLASSES.items()) for check in CHECKS if check.applies(kind)]
+
+
+@pytest.mark.parametrize(
+    ("name", "check"), [pytest.param(name, check, id=f"{name}-{check.name}") for name, check in CASES]
+)
+def test_it_does_what_every_environment_must(name: str, check: Check) -> None:
+    assert asyncio.run(examined(CLASSES[name], check, DEPTH)).findings == ()
+
+
+@lru_cache
+def _elsewhere() -> dict[str, Told]:
+    return asyncio.run(told_elsewhere(sorted(CLASSES), {}))
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+def test_another_process_makes_the_same_tasks(name: str) -> None:
+    environment = CLASSES[name].open(ConfiguredDatasets({}))
+    assert Told(digests={split: digest_of_sample(environment, split) for split in SPLITS}) == _elsewhere()[name]

@@ -1,0 +1,53 @@
+"""What every environment that scores without judges must do: over many tasks, and over text that nobody meant."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.cli.envs.examining import examined, tools_for
+from app.datasets.configured import ConfiguredDatasets
+from app.main.discovery import discover
+from app.toolkit.conformance.checks import CHECKS, Check
+from app.toolkit.conformance.subject import Depth, Subject
+from app.toolkit.conformance.texts import PIECES
+
+CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
+WHOLE = Depth(tasks=1_000, scored=1_000)
+OVER_MANY = [check for check in CHECKS if check.name in {"gold_earns_one", "strangers_earn_nothing"}]
+
+hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=25).map("".join)
+wrapped = st.sampled_from(("{}", "<answer>{}</answer>", "\\boxed{{{}}}", "```python\n{}\n```", "<think>{}</think>{}"))
+
+
+@pytest.mark.parametrize("name", sorted(CLASSES))
+@pytest.mark.parametrize("check", OVER_MANY, ids=[check.name for check in OVER_MANY])
+def test_over_a_thousand_tasks_of_each_split(name: str, check: Check) -> None:
+    assert asyncio.run(examined(CLASSES[name], check, WHOLE)).findings == ()
+
+
+@pytest.fixture(scope="module", params=sorted(CLASSES))
+def examining(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Subject]]:
+    """An environment with the workers that it needs, which stay where they are between texts."""
+    kind = CLASSES[request.param]
+    environment = kind.open(ConfiguredDatasets({}))
+    with asyncio.Runner() as runner:
+        entered = tools_for(kind)
+        tools = runner.run(entered.__aenter__())
+        try:
+            yield runner, Subject(environment, environment, tools, Depth(tasks=200))
+        finally:
+            runner.run(entered.__aexit__(None, None, None))
+
+
+@settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(text=hostile, form=wrapped, number=st.integers(0, 199))
+def test_no_text_raises_or_is_paid_by_accident(
+    examining: tuple[asyncio.Runner, Subject], text: str, form: str, number: int
+) -> None:
+    runner, subject = examining
+    tasks = subject.tasks("train")
+    (score,) = runner.run(subject.score(tasks[number % len(tasks)], [form.format(text, text)]))
+    assert (score.outcome, score.reward == 0.0 or subject.environment.chance > 0) == ("scored", True)

@@ -1,0 +1,216 @@
+"""What is asked: schemas, questions, and queries that are right or wrong for a reason."""
+# ruff: noqa: S608  # queries made of parts are what is tested
+
+import re
+from contextlib import closing
+from math import prod
+
+import pytest
+
+from app.envs.text_to_sql.tasks.asking import SAYINGS
+from app.envs.text_to_sql.tasks.domains import DOMAINS, POOLS
+from app.envs.text_to_sql.tasks.exercises import SHAPES, exercise
+from app.envs.text_to_sql.tasks.filling import HIDDEN, filled
+from app.envs.text_to_sql.tasks.mutants import mutants
+from app.envs.text_to_sql.tasks.queries import (
+    Agg,
+    Col,
+    Combined,
+    Compare,
+    Either,
+    Exists,
+    Join,
+    Known,
+    Lit,
+    Order,
+    Query,
+    Select,
+    Source,
+    sql,
+)
+from app.envs.text_to_sql.tasks.results import same
+from app.envs.text_to_sql.tasks.running import fault, opened, right_results, run
+from app.envs.text_to_sql.tasks.schemas import Level, drawn_schema
+from app.envs.text_to_sql.tasks.soundness import is_sound, unnoticed, wrong_queries
+from app.toolkit.seeded import Draws
+from tests.support.sql_questions import of_shape, sound_exercises
+
+LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
+SHAPE_NAMES = sorted({shape.__name__ for shapes in SHAPES.values() for shape in shapes})
+A, B = Col("t", "a"), Col("t", "b")
+ROWS_OF_T = Source("t", "t")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_every_schema_can_be_made_and_filled(level: Level) -> None:
+    domains = set()
+    for number in range(150):
+        schema = drawn_schema(Draws(f"schema {number}"), level)
+        rows = filled(schema, f"rows {number}", HIDDEN, {})
+        with closing(opened(schema, rows)) as database:
+            counted = [run(database, f"SELECT COUNT(*) FROM {table.name}", 2) for table in schema.tables]
+        assert counted == [[(len(rows[table.name]),)] for table in schema.tables]
+        domains.add(schema.domain)
+    assert domains == set(DOMAINS)
+
+
+def test_there_are_names_for_all_rows() -> None:
+    things = [thing for domain in DOMAINS.values() for thing in domain.things if thing.label]
+    names = {thing.one: prod(len(POOLS[pool]) for pool in thing.label.pools) for thing in things if thing.label}
+    assert [thing.one for thing in things if names[thing.one] < (100 if thing.ties else 60)] == []
+
+
+def test_the_same_seed_gives_the_same_rows() -> None:
+    one = exercise("same", "hard")
+    exercise.cache_clear()
+    other = exercise("same", "hard")
+    assert (one.asked, one.shown, one.hidden) == (other.asked, other.shown, other.hidden)
+
+
+def test_every_question_has_words_and_every_words_a_question() -> None:
+    sets = {"in_two_tables_union", "in_two_tables_intersect", "in_two_tables_except"}
+    assert {*SHAPE_NAMES} ^ {*SAYINGS} == sets | {"in_two_tables", "such_of_each"}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_questions_read_well(level: Level) -> None:
+    odd = re.compile(r"  |[{}]|\b[Aa] [aeio]|\b[Aa]n [^aeiou'h]| [,.?]|\b(\w+) \1\b|\.[^ ]*\.0\b|[?.][^ '\d]")
+    found = [asked for number in range(400) if odd.search(asked := exercise(f"words {number}", level).asked.question)]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        (Select((A,), ROWS_OF_T), "SELECT t.a FROM t"),
+        (
+            Select(
+                (A, Agg("COUNT")),
+                ROWS_OF_T,
+                (Join(Source("u", "v"), (Compare(A, "=", Col("v", "x")),), outer=True),),
+                (Compare(B, ">=", Lit("it's")), Either((Known(B, False), Compare(B, "<>", Lit(2.5))))),
+                (A,),
+                (Compare(Agg("SUM", B, distinct=True), ">", Lit(3)),),
+                (Order(Agg("COUNT"), down=True), Order(A)),
+                5,
+                distinct=True,
+            ),
+            "SELECT DISTINCT t.a, COUNT(*) FROM t LEFT JOIN u AS v ON t.a = v.x WHERE t.b >= 'it''s' AND "
+            "(t.b IS NULL OR t.b <> 2.5) GROUP BY t.a HAVING SUM(DISTINCT t.b) > 3 ORDER BY COUNT(*) DESC, t.a LIMIT 5",
+        ),
+        (
+            Combined(
+                Select((A,), ROWS_OF_T),
+                "EXCEPT",
+                Select((B,), ROWS_OF_T, where=(Exists(Select((A,), ROWS_OF_T), False),)),
+            ),
+            "SELECT t.a FROM t EXCEPT SELECT t.b FROM t WHERE NOT EXISTS (SELECT t.a FROM t)",
+        ),
+    ],
+)
+def test_a_tree_is_written_as_sql(query: Query, text: str) -> None:
+    assert sql(query) == text
+
+
+def test_mutants_have_one_thing_wrong() -> None:
+    query = Select((A, Agg("COUNT", B)), ROWS_OF_T, where=(Compare(B, ">", Lit(3)),), group=(A,), distinct=True)
+    assert [(name, sql(wrong)) for name, wrong in mutants(query)] == [
+        ("filter forgotten", "SELECT DISTINCT t.a, COUNT(t.b) FROM t GROUP BY t.a"),
+        ("DISTINCT forgotten", "SELECT t.a, COUNT(t.b) FROM t WHERE t.b > 3 GROUP BY t.a"),
+        ("GROUP BY forgotten", "SELECT DISTINCT t.a, COUNT(t.b) FROM t WHERE t.b > 3"),
+        ("columns in another order", "SELECT DISTINCT COUNT(t.b), t.a FROM t WHERE t.b > 3 GROUP BY t.a"),
+        ("a column forgotten", "SELECT DISTINCT t.a FROM t WHERE t.b > 3 GROUP BY t.a"),
+        ("COUNT(*) for COUNT(column)", "SELECT DISTINCT t.a, COUNT(*) FROM t WHERE t.b > 3 GROUP BY t.a"),
+        ("comparison turned", "SELECT DISTINCT t.a, COUNT(t.b) FROM t WHERE t.b < 3 GROUP BY t.a"),
+        ("off by one", "SELECT DISTINCT t.a, COUNT(t.b) FROM t WHERE t.b >= 3 GROUP BY t.a"),
+    ]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_plausible_wrong_query_has_the_right_result(level: Level) -> None:
+    wrong = {exercise.seed: unnoticed(exercise) for exercise in sound_exercises(60, level, "told apart ")}
+    assert {seed: names for seed, names in wrong.items() if names} == {}
+
+
+@pytest.mark.parametrize("shape", SHAPE_NAMES)
+def test_every_shape_is_asked_and_marked(shape: str) -> None:
+    made, level = of_shape(shape)
+    answers = [sql(made.asked.query), *(sql(wrong) for _, wrong in wrong_queries(made))]
+    marks = [fault(made.seed, level, answer) == "" for answer in answers]
+    assert (marks, len(marks) > 3) == ([True] + [False] * (len(marks) - 1), True)
+
+
+AS_GOOD = (
+    (r"CAST\(strftime\('%Y', (\S+)\) AS INTEGER\) = (\d+)", r"\1 BETWEEN '\2-01-01' AND '\2-12-31'"),
+    (r"CAST\(strftime\('%Y', (\S+)\) AS INTEGER\)(?! [=<>])", r"substr(\1, 1, 4)"),
+    (r"\bAVG\((\S+)\)", r"(SUM(\1) * 1.0 / COUNT(\1))"),
+    (r"ROUND\((100.0 \* SUM\(CASE WHEN .*? END\) / COUNT\(\*\)), 2\)", r"ROUND(\1, 2) + 0.0"),
+    (r"COUNT\(\*\)", "COUNT(1)"),
+    (r"IN \('([^']*)', '([^']*)'\)", r"IN ('\2', '\1')"),
+    (r"^SELECT DISTINCT (\S+) (FROM .*)$", r"SELECT \1 \2 GROUP BY \1"),
+    (r"SELECT 1 FROM", "SELECT NULL FROM"),
+    (r" INTERSECT SELECT (\S+) (.*)$", r" INTERSECT SELECT * FROM (SELECT \1 \2 ORDER BY 1)"),
+    (r"(\S+) IS NOT NULL", r"NOT (\1 IS NULL)"),
+)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_other_ways_to_say_the_same_are_right(level: Level) -> None:
+    wrong = []
+    for made in sound_exercises(60, level, "said otherwise "):
+        text = sql(made.asked.query)
+        for way, other in AS_GOOD:
+            if (again := re.sub(way, other, text)) != text and fault(made.seed, level, again):
+                wrong.append((text, again))
+    assert wrong == []
+
+
+MISTAKES = (
+    (r" ORDER BY .*$", ""),
+    (r"LIMIT \d+", "LIMIT 1"),
+    (r" WHERE ", " WHERE NOT "),
+    (r" ON \S+ = \S+", " ON 1"),
+    (r" (>|<)=? ", " = "),
+    (r" > (?!\()", " >= "),
+    (r" >= ", " > "),
+    (r" <= ", " < "),
+    (r" < (?!\(|\w+\.)", " <= "),
+    (r"\bMAX\(", "AVG("),
+    (r"\bSUM\(", "COUNT("),
+    (r" HAVING .*?(?= ORDER|$)", ""),
+    (r"COUNT\(DISTINCT ", "COUNT("),
+    (r"COUNT\((\w+\.\w+)\)", "COUNT(*)"),
+    (r"SELECT DISTINCT", "SELECT"),
+    (r"NOT EXISTS", "EXISTS"),
+    (r"LEFT JOIN", "JOIN"),
+    (r" GROUP BY \S+$", ""),
+    (r"INTERSECT|EXCEPT", "UNION"),
+    (r" (INTERSECT|EXCEPT|UNION) .*$", ""),
+    (r"ROUND\((.*), 2\)", r"ROUND(\1, 1)"),
+    (r"100\.0", "100"),
+    (r"^SELECT (DISTINCT )?\w+\.\w+", r"SELECT \1'Ada Abel'"),
+    (r"^SELECT (.*?) FROM ", r"SELECT \1, 1 FROM "),
+)
+
+
+def test_mistakes_of_another_hand_are_told_from_what_is_right() -> None:
+    """Made in the text, not in the tree, so that not every one of them was looked at when the task was made."""
+    marks = [
+        fault(made.seed, level, wrong) != ""
+        for level in LEVELS
+        for made in sound_exercises(100, level, "mistaken ")
+        for way, other in MISTAKES
+        if (wrong := re.sub(way, other, text := sql(made.asked.query), count=1)) != text
+    ]
+    assert (len(marks) > 1_000, sum(marks) / len(marks) >= 0.99) == (True, True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_results_differ_between_the_databases_and_are_short(level: Level) -> None:
+    results = [right_results(made.seed, level) for made in sound_exercises(60, level, "results ")]
+    assert [not same(shown, hidden, False) and len(hidden) <= 150 for shown, hidden in results] == [True] * 60
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_fair_share_can_be_asked(level: Level) -> None:
+    assert sum(is_sound(exercise(f"share {number}", level)) for number in range(100)) >= 60

@@ -1,0 +1,172 @@
+"""Queries of strangers: what they may do, how far they come, and what is said of those that fail."""
+# ruff: noqa: S608  # queries made of parts are what is tested
+
+import sqlite3
+
+import pytest
+
+from app.envs.text_to_sql.tasks.results import Result
+from app.envs.text_to_sql.tasks.running import Refused, query_of, run
+from tests.support.sql_questions import library
+
+UNFIT = "it is no query that can be run here: "
+FAILS = "it fails while it runs"
+STEPS = "it needs more steps than a query may take"
+MEMORY = "it needs more memory than a query may use"
+NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 1000000000)"
+LONG = "WITH RECURSIVE s(x, n) AS (SELECT 'a', 0 UNION ALL SELECT x || x, n + 1 FROM s WHERE n < 13)"
+
+
+def outcome(query: str) -> Result | str:
+    with library() as database:
+        try:
+            return run(database, query, 4)
+        except Refused as refused:
+            return str(refused)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT title FROM books WHERE pages > 100", [("Old Sea",)]),
+        ("SELECT title FROM books WHERE pages > 100;", [("Old Sea",)]),
+        ("-- the longest\nSELECT title /* its name */ FROM books ORDER BY pages DESC LIMIT 1", [("Old Sea",)]),
+        ("SELECT COUNT(*), COUNT(shelf) FROM books", [(3, 2)]),
+        ("SELECT a.name FROM authors a LEFT JOIN books b ON b.author_id = a.id WHERE pages = 300", [("Ada Abel",)]),
+        ("WITH long AS (SELECT * FROM books WHERE pages > 100) SELECT COUNT(*) FROM long", [(1,)]),
+        ("WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE x < 3) SELECT MAX(x) FROM n", [(3,)]),
+        ("SELECT title, RANK() OVER (ORDER BY pages DESC) FROM books WHERE id < 3", [("Old Sea", 1), ("Red Door", 2)]),
+        ("SELECT strftime('%Y', '2021-05-03'), date('2021-05-03', '+1 day')", [("2021", "2021-05-04")]),
+        ("SELECT group_concat(id) FROM authors", [("1,2",)]),
+        ("VALUES (1), (2)", [(1,), (2,)]),
+        ("SELECT 1 FROM books UNION ALL SELECT 2 FROM books", [(1,), (1,), (1,), (2,)]),
+        ("SELECT CAST(x'ff41' AS TEXT)", [("\ufffdA",)]),
+    ],
+)
+def test_a_query_may_read(query: str, expected: Result) -> None:
+    assert outcome(query) == expected
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM books",
+        "UPDATE books SET pages = 0",
+        "INSERT INTO authors VALUES (9, 'x', 1)",
+        "DROP TABLE books",
+        "CREATE TABLE x (y)",
+        "CREATE TEMP TABLE x AS SELECT 1",
+        "CREATE VIEW x AS SELECT 1",
+        "ALTER TABLE books ADD COLUMN x",
+        "PRAGMA query_only = OFF",
+        "PRAGMA writable_schema",
+        "ATTACH 'file' AS other",
+        "DETACH main",
+        "BEGIN",
+        "COMMIT",
+        "SAVEPOINT x",
+        "REINDEX",
+        "ANALYZE",
+        "SELECT * FROM sqlite_master",
+        "SELECT * FROM pragma_table_info('books')",
+        "SELECT * FROM pragma_database_list",
+        "SELECT * FROM json_each('[1]')",
+        "SELECT load_extension('x')",
+        "SELECT readfile('x')",
+        "SELECT random()",
+        "SELECT randomblob(1000000000)",
+        "SELECT zeroblob(1000000000)",
+        "SELECT printf('%999999999d', 1)",
+        "SELECT format('%999999999d', 1)",
+        "SELECT hex('a')",
+        "SELECT char(65)",
+        "SELECT last_insert_rowid(), changes()",
+        "SELECT sqlite_version()",
+        "SELECT CURRENT_TIMESTAMP",
+        "SELECT CURRENT_DATE",
+        "SELECT title FROM nothing",
+        "SELECT author FROM books",
+        "SELECT 1; SELECT 2",
+        "SELECT 1; DROP TABLE books",
+        "EXPLAIN SELECT 1",
+        "SELECT ?",
+        "SELECT :name",
+        "SELEC title FROM books",
+        "-- nothing",
+        "",
+        "\x00",
+        "SELECT '\x00'",
+        "SELECT '\ud800'",
+        "SELECT " + "(" * 2_000 + "1" + ")" * 2_000,
+        "SELECT 1" + " + 1" * 2_000,
+        "SELECT " + "1, " * 2_000 + "1",
+        "SELECT 1" + " UNION SELECT 1" * 500,
+        "SELECT * FROM " + "(SELECT * FROM " * 300 + "books" + ")" * 300,
+        "SELECT id FROM books WHERE id = " + "1" * 20_000,
+    ],
+)
+def test_what_is_no_query_or_may_not_be_done_is_refused(query: str) -> None:
+    with library() as database, pytest.raises(Refused, match=f"^{UNFIT}"):
+        run(database, query, 4)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("VACUUM", FAILS),
+        ("VACUUM INTO 'file'", FAILS),
+        ("QUERY PLAN SELECT 1", FAILS),
+        ("SELECT abs(-9223372036854775807 - 1)", FAILS),
+        ("SELECT SUM(9223372036854775807) FROM books", FAILS),
+        (f"{NUMBERS} SELECT COUNT(*) FROM n", STEPS),
+        (f"{NUMBERS} SELECT x FROM n ORDER BY -x", STEPS),
+        ("SELECT COUNT(*) FROM " + ", ".join(f"books AS b{place}" for place in range(30)), STEPS),
+        (f"{LONG} SELECT COUNT(*) FROM s a, s b, s c, s d, s e, s f WHERE a.x || b.x > c.x", STEPS),
+        (f"{LONG} SELECT group_concat(a.x) FROM s a, s b", FAILS),
+        ("SELECT " + " || ".join(["replace('" + "a" * 500 + "', 'a', '" + "b" * 60 + "')"] * 2), FAILS),
+        ("SELECT date('now')", FAILS),
+        ("SELECT date()", FAILS),
+        ("SELECT datetime(' NOW ', '+1 day')", FAILS),
+        ("SELECT strftime('%Y')", FAILS),
+        ("SELECT julianday('no' || 'w')", FAILS),
+        ("SELECT datetime('2020-01-01', 'localtime')", FAILS),
+        ("SELECT title LIKE '" + "%a" * 100 + "' FROM books", FAILS),
+    ],
+)
+def test_what_goes_too_far_is_ended(query: str, expected: str) -> None:
+    assert outcome(query) == expected
+
+
+def test_a_pattern_takes_no_more_than_a_moment() -> None:
+    queries = [f"{LONG} SELECT COUNT(*) FROM s WHERE x {how} '{'%a' * 49}b'" for how in ("LIKE", "GLOB")]
+    assert [outcome(query) for query in queries] == [[(0,)]] * 2
+
+
+def test_a_database_is_as_it_was() -> None:
+    with library() as database:
+        for query in ("DELETE FROM books", "PRAGMA query_only = OFF", "SELECT 1; DELETE FROM books"):
+            with pytest.raises(Refused):
+                run(database, query, 4)
+        assert run(database, "SELECT COUNT(*) FROM books", 4) == [(3,)]
+
+
+def test_nothing_can_be_written_even_without_the_authorizer() -> None:
+    with library() as database:
+        database.set_authorizer(None)
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            database.execute("DELETE FROM books")
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("SELECT 1", "SELECT 1"),
+        ("```sql\nSELECT 1;\n```", "SELECT 1;"),
+        ("```\nSELECT 1\nFROM x```", "SELECT 1\nFROM x"),
+        ("```SQLite  \n SELECT '`' \n  ```", " SELECT '`' "),
+        ("Here it is: ```sql\nSELECT 1\n```", "Here it is: ```sql\nSELECT 1\n```"),
+        ("```", "```"),
+    ],
+)
+def test_a_fence_is_taken_off(answer: str, expected: str) -> None:
+    assert query_of(answer) == expected

@@ -1,0 +1,194 @@
+"""Text to SQL: queries are run in workers, on two databases, and what failed there is told apart from what is wrong."""
+# ruff: noqa: S608  # queries made of parts are what is tested
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from pydantic import JsonValue
+
+from app.domain.errors import WorkerFailed, WorkExceeded
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Task
+from app.domain.values import Split
+from app.domain.work import DEFAULT_LIMITS, Limits
+from app.envs.text_to_sql.environment import Question, TextToSql
+from app.envs.text_to_sql.tasks.exercises import exercise
+from app.envs.text_to_sql.tasks.queries import sql
+from app.envs.text_to_sql.tasks.samples import sample_rows
+from app.ports.environment import Tools
+from app.ports.sandbox import Workers
+from app.sandbox.in_process import InProcessWorkers
+from app.sandbox.pool import ProcessWorkers
+from app.service.judging import NoPanel
+from app.toolkit.procedural import LEVELS, Level, Levelled
+from tests.support.sql_questions import of_shape
+
+SQL = TextToSql()
+SPLITS: tuple[Split, ...] = ("train", "test")
+OTHER = "its result is not what the question asks for"
+COLUMNS = "its result has other columns than the question asks for"
+TOO_MUCH = "it needs more time or memory than a query may use"
+
+
+def tasks(split: Split, count: int, params: Levelled) -> list[Task]:
+    return [SQL.task(split, index, params) for index in range(count)]
+
+
+def of(shape: str) -> Task:
+    made, level = of_shape(shape)
+    question = Question(seed=made.seed, level=level, query=sql(made.asked.query))
+    return Task(messages=(), reference=question.model_dump(mode="json"))
+
+
+def query_for(task: Task) -> str:
+    return SQL.made(task).query
+
+
+def scored(task: Task, answers: Sequence[str], workers: Workers | None = None) -> list[Score]:
+    group = [Completion(text=f"<answer>{answer}</answer>") for answer in answers]
+    tools = Tools(panel=NoPanel(), workers=workers or InProcessWorkers())
+    return asyncio.run(SQL.score(task, group, tools))
+
+
+def in_processes(task: Task, answers: Sequence[str]) -> tuple[list[Score], list[str]]:
+    """With what became of the workers' attempts."""
+    attempts: list[str] = []
+
+    async def all_of_it() -> list[Score]:
+        workers = ProcessWorkers(2, lambda _, outcome, __: attempts.append(outcome))
+        try:
+            group = [Completion(text=f"<answer>{answer}</answer>") for answer in answers]
+            return await SQL.score(task, group, Tools(panel=NoPanel(), workers=workers))
+        finally:
+            await workers.close()
+
+    return asyncio.run(all_of_it()), attempts
+
+
+@pytest.mark.parametrize("split", SPLITS)
+def test_gold_earns_one_and_a_strangers_gold_nothing(split: Split) -> None:
+    asked = tasks(split, 100, Levelled())
+    strangers = [*asked[1:], asked[0]]
+    earned = [
+        [score.reward for score in scored(task, [query_for(task), query_for(other)])]
+        for task, other in zip(asked, strangers, strict=True)
+        if not SQL.equivalent(task, other)
+    ]
+    assert earned == [[1.0, 0.0]] * len(earned)
+
+
+@pytest.mark.parametrize(
+    ("shape", "way", "expected"),
+    [
+        ("lookup", lambda text: text, "correct"),
+        ("lookup", lambda text: f"{text};", "correct"),
+        ("lookup", lambda text: f"\n```sql\n{text}\n;\n```\n", "correct"),
+        ("lookup", lambda text: f"-- the names\n{text} /* done */", "correct"),
+        ("lookup", lambda text: f"SELECT * FROM ({text})", "correct"),
+        (
+            "lookup",
+            lambda text: f"WITH found(one, other) AS ({text}) SELECT one AS a, other AS b FROM found",
+            "correct",
+        ),
+        ("lookup", lambda text: f"{text} ORDER BY 1 DESC", "correct"),
+        ("lookup", lambda text: f"SELECT *, 1 FROM ({text})", COLUMNS),
+        ("lookup", lambda text: f"{text} UNION ALL {text}", OTHER),
+        ("lookup", lambda text: f"SELECT * FROM ({text}) LIMIT 1", OTHER),
+        (
+            "lookup",
+            lambda text: text.lower().replace("select", "selec"),
+            'it is no query that can be run here: near "selec',
+        ),
+        ("in_order", lambda text: f"SELECT * FROM ({text})", "correct"),
+        ("in_order", lambda text: f"SELECT * FROM ({text}) ORDER BY 1 DESC, 2", OTHER),
+        ("counting", lambda text: f"SELECT ({text}) * 1.0", "correct"),
+        ("counting", lambda text: f"SELECT CAST(({text}) AS TEXT)", "correct"),
+        ("counting", lambda text: f"SELECT ({text}) + 1", OTHER),
+        ("counting", lambda text: "SELECT NULL", OTHER),
+        ("counting", lambda text: f"{text} UNION ALL SELECT 1", OTHER),
+        (
+            "per_year",
+            lambda text: f"SELECT a || '', b FROM (SELECT 1 AS a, 2 AS b) WHERE 0 UNION ALL {text}",
+            "correct",
+        ),
+    ],
+)
+def test_an_answer_counts_by_its_result(shape: str, way: Callable[[str], str], expected: str) -> None:
+    task = of(shape)
+    (score,) = scored(task, [way(query_for(task))])
+    assert (score.rationale[: len(expected)], score.reward) == (expected, float(expected == "correct"))
+
+
+def test_an_answer_that_is_written_down_is_right_on_no_more_than_one_database() -> None:
+    counts = [f"SELECT {number}" for number in range(200)]
+    assert {score.reward for score in scored(of("counting"), counts)} == {0.0}
+
+
+def test_a_query_cannot_find_out_which_database_it_is_run_on() -> None:
+    task = of("counting")
+    tables = "(SELECT COUNT(*) FROM sqlite_master)"
+    answers = [f"SELECT CASE WHEN {tables} > {number} THEN 1 ELSE 2 END" for number in range(8)]
+    assert {score.reward for score in scored(task, answers)} == {0.0}
+
+
+NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n)"
+DOUBLED = ", ".join(f"d{place}(x) AS (SELECT x || x FROM d{place - 1})" for place in range(1, 40))
+
+
+def test_workers_outlive_what_queries_do() -> None:
+    task = of("counting")
+    hostile = [
+        f"{NUMBERS} SELECT COUNT(*) FROM n",
+        f"{NUMBERS} SELECT group_concat(x || 'xxxxxxxxxxxxxxxx') FROM n",
+        f"WITH d0(x) AS (SELECT 'aaaaaaaa'), {DOUBLED} SELECT x FROM d39",
+        "SELECT " + "(" * 4_000 + "1" + ")" * 4_000,
+        "SELECT '\ud800'",
+        "SELECT load_extension('x')",
+    ]
+    scores, attempts = in_processes(task, [*hostile, query_for(task)])
+    assert [score.reward for score in scores] == [0.0] * len(hostile) + [1.0]
+    assert {*attempts} <= {"done", "memory_mb"}
+
+
+class Failing:
+    """Workers that fail in one way, whatever they are asked."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    async def run(
+        self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
+    ) -> JsonValue:
+        raise self._error
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (WorkExceeded("", limit="cpu_seconds"), (0.0, "scored", TOO_MUCH)),
+        (WorkExceeded("", limit="memory_mb"), (0.0, "scored", TOO_MUCH)),
+        (WorkExceeded("slow", limit="seconds"), (None, "unscored", "slow")),
+        (WorkerFailed("broken"), (None, "unscored", "broken")),
+    ],
+)
+def test_a_query_that_takes_too_much_is_wrong_and_a_broken_worker_is_not_its_fault(
+    error: Exception, expected: tuple[float | None, str, str]
+) -> None:
+    (score,) = scored(of("counting"), ["SELECT 1"], Failing(error))
+    assert (score.reward, score.outcome, score.rationale) == expected
+
+
+def test_no_question_is_in_both_splits() -> None:
+    keys = [{SQL.key(SQL.made(task)) for task in tasks(split, 150, Levelled(level="easy"))} for split in SPLITS]
+    assert (keys[0] & keys[1], min(map(len, keys)) > 100) == (set(), True)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_prompt_has_the_tables_some_rows_and_the_question_but_not_the_query(level: Level) -> None:
+    asked = tasks("train", 30, Levelled(level=level))
+    made = [exercise(SQL.made(task).seed, level) for task in asked]
+    prompts = [task.messages[0].content or "" for task in asked]
+    parts = [(one.schema.created(), sample_rows(one.schema, one.shown), one.asked.question) for one in made]
+    assert [all(part in prompt for part in some) for prompt, some in zip(prompts, parts, strict=True)] == [True] * 30
+    assert [query_for(task) in prompt for task, prompt in zip(asked, prompts, strict=True)] == [False] * 30

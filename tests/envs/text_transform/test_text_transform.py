@@ -1,0 +1,63 @@
+"""Text transform: every step does what its words say, on words written out by hand."""
+
+import asyncio
+
+import pytest
+
+from app.domain.tasks import Completion, Task
+from app.envs.text_transform.environment import CHANGES, Exercise, Params, TextTransform
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+
+ENVIRONMENT = TextTransform()
+WORDS = ("otter", "maple", "zigzag", "maple", "oboe")
+BY_HAND = {
+    "write each word backwards": "retto elpam gazgiz elpam eobo",
+    "put the words in reverse order": "oboe maple zigzag maple otter",
+    "sort the words alphabetically": "maple maple oboe otter zigzag",
+    "sort the words from short to long, and leave those of the same length in the order in which they are": (
+        "oboe otter maple maple zigzag"
+    ),
+    "drop every word that has stood further to the left already": "otter maple zigzag oboe",
+    "replace each letter by the one 2 places later in the alphabet, where a comes after z": (
+        "qvvgt ocrng bkibci ocrng qdqg"
+    ),
+    "move the first 2 words to the end": "zigzag maple oboe otter maple",
+    "drop every word whose position, counted from 1, is a multiple of 2": "otter zigzag oboe",
+    "remove the letters a, e, i, o and u": "ttr mpl zgzg mpl b",
+    "write each word twice in a row": "otter otter maple maple zigzag zigzag maple maple oboe oboe",
+    "write every second word, beginning with the second, in capitals": "otter MAPLE zigzag MAPLE oboe",
+    "write after each word the number of its letters, in digits, as a word of its own": (
+        "otter 5 maple 5 zigzag 6 maple 5 oboe 4"
+    ),
+}
+
+
+def test_every_step_does_what_it_says() -> None:
+    assert {step.format(number=2): " ".join(change(WORDS, 2)) for step, change in CHANGES.items()} == BY_HAND
+
+
+@pytest.mark.parametrize(
+    ("answer", "reward"),
+    [
+        ("retto elpam", 1.0),
+        ("retto\n  elpam", 1.0),
+        ("Retto elpam", 0.0),
+        ("retto, elpam", 0.0),
+        ("rettoelpam", 0.0),
+        ("elpam retto", 0.0),
+    ],
+)
+def test_only_white_space_is_left_open(answer: str, reward: float) -> None:
+    tagged = Completion(text=f"<answer>{answer}</answer>")
+    made = Exercise(words=("otter", "maple"), steps=(), result="retto elpam")
+    task = Task(messages=(), reference=made.model_dump(mode="json"))
+    (score,) = asyncio.run(ENVIRONMENT.score(task, [tagged], Tools(panel=NoPanel())))
+    assert score.reward == reward
+
+
+@pytest.mark.parametrize(("steps", "words"), [(1, 3), (5, 3), (5, 20)])
+def test_there_are_as_many_steps_as_wanted(steps: int, words: int) -> None:
+    params = Params(steps=steps, words=words)
+    prompts = [f"\n{ENVIRONMENT.task('train', index, params).messages[0].content}" for index in range(200)]
+    assert [f"\n{steps}. " in prompt and f"\n{steps + 1}. " not in prompt for prompt in prompts] == [True] * 200

@@ -1,0 +1,244 @@
+"""Simulated services: the known way reaches the goal, and nothing else does."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.errors import InvalidRequest
+from app.domain.tasks import Message
+from app.envs.tool_agent.services.calendar.state import Diary
+from app.envs.tool_agent.services.episodes import (
+    MOST_ALIKE,
+    MOST_CALLS,
+    MOST_REPLIED,
+    MOST_TURNS,
+    answered,
+    next_turn,
+    played,
+    reached,
+    replay,
+)
+from app.envs.tool_agent.services.generating import scenario_of
+from app.envs.tool_agent.services.registry import SERVICES
+from app.envs.tool_agent.services.service import Scenario, Service, Wish, carried_out, tools_of
+from app.toolkit.seeded import Draws
+from app.toolkit.tool_calls.formats.format import ToolFormat
+from app.toolkit.tool_calls.formats.registry import FORMATS
+from app.toolkit.tool_calls.schemas import members, schema_fault
+from app.toolkit.tool_calls.values import Call
+
+SAMPLE = 200
+SILENCE = Message(role="assistant", content="I am done.")
+
+every_service = pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
+every_form = pytest.mark.parametrize("form", [None, *FORMATS])
+
+
+def scenarios(service: Service[Any], count: int = SAMPLE) -> list[Scenario[Any]]:
+    return [service.scenario(Draws(f"test {number}")) for number in range(count)]
+
+
+def outcome(service: Service[Any], scenario: Scenario[Any], messages: tuple[Message, ...]) -> tuple[bool, bool]:
+    episode = replay(service, scenario, messages, None)
+    return reached(service, scenario, episode), answered(scenario, episode)
+
+
+@every_service
+def test_the_known_way_is_without_error_and_leads_there(service: Service[Any]) -> None:
+    wrong = []
+    for scenario in scenarios(service):
+        episode = replay(service, scenario, played(service, scenario, None), None)
+        found = episode.done, episode.errors, reached(service, scenario, episode), answered(scenario, episode)
+        wrong += [(scenario.kind, found)] if found != (True, 0, True, True) else []
+    assert wrong == []
+
+
+@every_service
+@every_form
+def test_the_known_way_in_every_format(service: Service[Any], form: ToolFormat | None) -> None:
+    scenario = service.scenario(Draws("any"))
+    episode = replay(service, scenario, played(service, scenario, form), form)
+    assert (episode.done, episode.errors, reached(service, scenario, episode)) == (True, 0, True)
+
+
+@every_service
+def test_doing_nothing_reaches_no_goal(service: Service[Any]) -> None:
+    reached_by_nothing = [
+        scenario.kind
+        for scenario in scenarios(service)
+        if outcome(service, scenario, ())[0] or outcome(service, scenario, (SILENCE,))[0]
+    ]
+    assert reached_by_nothing == []
+
+
+@every_service
+def test_each_change_of_the_known_way_is_needed(service: Service[Any]) -> None:
+    """Without any one of its calls that change something, the state at the end is another."""
+    needless = []
+    for scenario in scenarios(service, 60):
+        calls = [call for wish in scenario.wishes for call in wish.calls]
+        goal = _state_after(service, scenario, calls)
+        for place, call in enumerate(calls):
+            before = _state_after(service, scenario, calls[:place])
+            if service.essence(carried_out(service, before, call).state) == service.essence(before):
+                continue
+            rest = [other for number, other in enumerate(calls) if number != place]
+            if service.essence(_state_after(service, scenario, rest)) == service.essence(goal):
+                needless.append((scenario.kind, call.name))
+    assert needless == []
+
+
+def _state_after(service: Service[Any], scenario: Scenario[Any], calls: list[Any]) -> Any:
+    state = scenario.start
+    for call in calls:
+        state = carried_out(service, state, call).state
+    return state
+
+
+@every_service
+def test_answers_are_not_in_what_the_user_says(service: Service[Any]) -> None:
+    told = [
+        (wish.says, answer)
+        for scenario in scenarios(service)
+        for wish in scenario.wishes
+        for answer in wish.answers
+        if answer.casefold() in " ".join(one.says for one in scenario.wishes).casefold()
+    ]
+    assert told == []
+
+
+@every_service
+def test_calls_of_the_known_way_fit_the_tools(service: Service[Any]) -> None:
+    faults = [
+        fault
+        for scenario in scenarios(service)
+        for wish in scenario.wishes
+        for call in wish.calls
+        if (fault := schema_fault(call, tools_of(service)))
+    ]
+    assert faults == []
+
+
+@every_service
+def test_what_a_user_says_first_differs(service: Service[Any]) -> None:
+    said = {scenario.wishes[0].says for scenario in scenarios(service, 500)}
+    assert len(said) >= 490
+
+
+def test_what_is_said_first_is_in_one_split_only() -> None:
+    said = {
+        split: {scenario_of(SERVICES, split, index)[1].wishes[0].says for index in range(400)}
+        for split in ("train", "test")
+    }
+    assert said["train"] & said["test"] == set()
+
+
+def _forged(messages: tuple[Message, ...]) -> list[tuple[Message, ...]]:
+    return [
+        (*messages[:place], message.model_copy(update={"content": '{"ok": true}'}), *messages[place + 1 :])
+        for place, message in enumerate(messages)
+        if message.role != "assistant"
+    ]
+
+
+@every_service
+def test_what_nobody_said_is_refused(service: Service[Any]) -> None:
+    scenario = service.scenario(Draws("forged"))
+    messages = played(service, scenario, None)
+    refused = []
+    for forged in _forged(messages):
+        with pytest.raises(InvalidRequest) as error:
+            replay(service, scenario, forged, None)
+        refused.append(error.value.field)
+    places = [f"messages[{place}]" for place, message in enumerate(messages) if message.role != "assistant"]
+    assert refused == places
+
+
+@every_service
+def test_an_episode_ends(service: Service[Any]) -> None:
+    """By replies, by malformed calls, and by calls."""
+    scenario = service.scenario(Draws("long"))
+    many = "".join('<tool_call>{"name": "x", "arguments": {}}</tool_call>' for _ in range(MOST_CALLS + 5))
+    ended = []
+    for text in ("Hm.", "<tool_call>", many):
+        messages: tuple[Message, ...] = ()
+        for turn in range(1, MOST_TURNS + 1):
+            messages = (*messages, Message(role="assistant", content=text))
+            answer = next_turn(service, scenario, messages, None)
+            if answer.done:
+                ended.append(turn)
+                break
+            messages = (*messages, *answer.messages)
+    assert ended == [len(scenario.wishes), MOST_TURNS, 1]
+
+
+@every_service
+def test_after_the_end_nothing_more_is_heard(service: Service[Any]) -> None:
+    scenario = service.scenario(Draws("end"))
+    messages = played(service, scenario, None)
+    with pytest.raises(InvalidRequest, match="over before"):
+        replay(service, scenario, (*messages, SILENCE), None)
+
+
+SAID = {
+    "From 10:15-11:00.": ("11:00", True),
+    " ".join(f"2026-03-{day:02d} {day:02d}:00-{day:02d}:45" for day in range(8, 18)): ("11:00", True),
+    "Eleven.": ("11:00", False),
+    "It is 111:00": ("11:00", False),
+    "You get €1,250.00 back": ("1250.00", True),
+    "You get 250.00 or 11250.00": ("1250.00", False),
+    "Order **R8372**, sorry": ("R8372", True),
+    "It was the desk lamp.": ("Desk lamp", True),
+    '{"orders": [{"order_id": "R8372"}]}': ("R8372", False),
+    'It was {"order_id": "R8372"}, "R8372"}': ("R8372", False),
+    'R8372, as in {"order_id": "R8372"}': ("R8372", True),
+    "} R8372 {": ("R8372", True),
+    " ".join(f"{number}.50" for number in range(MOST_ALIKE)): ("7.50", True),
+    " ".join(f"{number}.50" for number in range(MOST_ALIKE + 1)): ("7.50", False),
+    " ".join(f"R{number}" for number in range(100, 130)): ("R107", False),
+    "." * MOST_REPLIED + "11:00": ("11:00", False),
+}
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: said[:20])
+def test_what_is_an_answer(said: str) -> None:
+    answer, expected = SAID[said]
+    scenario = Scenario("any", Diary(), (Wish("When?", (), "", answers=(answer,)),))
+    episode = replay(SERVICES[0], scenario, (Message(role="assistant", content=said),), None)
+    assert answered(scenario, episode) == expected
+
+
+ODD = st.one_of(
+    st.text(max_size=12),
+    st.sampled_from(["", "/", "/..", "/system/version.txt", "9999-12-31", "2026-02-30", "٢٠٢٦-٠١-٠١", "99:99", "0.00"]),
+    st.integers(),
+    st.lists(st.text(max_size=3), max_size=2),
+)
+
+
+@every_service
+@given(data=st.data())
+@settings(max_examples=300, deadline=None)
+def test_no_call_does_worse_than_to_be_refused(service: Service[Any], data: st.DataObject) -> None:
+    """Whatever is called, there is a result of JSON, and a call that was refused has done nothing."""
+    scenario = service.scenario(Draws("odd"))
+    known = [call for wish in scenario.wishes for call in wish.calls]
+    spec = data.draw(st.sampled_from([one.spec.function for one in service.operations]))
+    like = data.draw(st.sampled_from([{}, *(call.arguments for call in known if call.name == spec.name)]))
+    names = sorted(members(spec.parameters))
+    odd = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=2)) if names else {}
+    result = carried_out(service, scenario.start, Call(name=spec.name, arguments={**like, **odd}))
+    assert (not result.refused or result.state == scenario.start, len(json.dumps(result.told)) < 20_000) == (True, True)
+
+
+def test_results_for_a_model_without_tools_are_the_users_messages() -> None:
+    service = SERVICES[0]
+    scenario = service.scenario(Draws("text"))
+    text = '<tool_call>{"name": "nothing", "arguments": {}}</tool_call>'
+    told = next_turn(service, scenario, (Message(role="assistant", content=text),), "hermes")
+    assert told.messages == (
+        Message(role="user", content='Results:\nnothing: {"error": "there is no tool \'nothing\'"}'),
+    )

@@ -1,0 +1,213 @@
+"""Tool agent: the wishes fulfilled and nothing beside them earn 1, everything else nothing."""
+
+import asyncio
+import json
+from functools import lru_cache
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from app.domain.errors import InvalidRequest
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
+from app.domain.values import Split
+from app.envs.tool_agent.environment import ToolAgent, ToolAgentParams
+from app.envs.tool_agent.services.episodes import MOST_TURNS
+from app.envs.tool_agent.services.generating import TEST_SIZE
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+from app.toolkit.tool_calls.formats.format import ToolFormat
+from app.toolkit.tool_calls.formats.registry import FORMATS
+
+TOOLS = Tools(panel=NoPanel())
+AGENT = ToolAgent()
+SERVICES = ("calendar", "orders", "files", "travel")
+
+every_split = pytest.mark.parametrize("split", get_args(Split))
+
+
+@lru_cache
+def tasks(split: Split, count: int = TEST_SIZE) -> tuple[Task, ...]:
+    return tuple(AGENT.task(split, index, ToolAgentParams()) for index in range(count))
+
+
+def scores(task: Task, *group: Completion) -> list[Score]:
+    return asyncio.run(AGENT.score(task, group, TOOLS))
+
+
+def gold(task: Task) -> tuple[Message, ...]:
+    return AGENT.gold(task).messages or ()
+
+
+@every_split
+def test_the_known_way_earns_one(split: Split) -> None:
+    wrong = [task.metadata for task in tasks(split) if scores(task, AGENT.gold(task))[0].reward != 1.0]
+    assert (wrong, {task.metadata["service"] for task in tasks(split)}) == ([], {*SERVICES})
+
+
+def cheats(task: Task) -> dict[str, tuple[Message, ...]]:
+    """Transcripts that stop before anything is done, or only talk."""
+    own = gold(task)
+    first = next(place for place, message in enumerate(own) if message.tool_calls)
+    words = tuple(message for message in own if message.role == "assistant" and not message.tool_calls)
+    return {
+        "nothing": (),
+        "only words": (Message(role="assistant", content="Everything is done, as you wished."),),
+        "only the last words": words[-1:],
+        "the calls are thought": (
+            Message(role="assistant", content=f"<think>{_as_text(own[first])}</think>{words[0].content}"),
+        ),
+    }
+
+
+def _as_text(message: Message) -> str:
+    return "\n".join(call.model_dump_json() for call in message.tool_calls)
+
+
+@every_split
+def test_saying_so_is_not_doing_it(split: Split) -> None:
+    paid = [
+        (task.metadata["kind"], name)
+        for task in tasks(split)
+        for name, messages in cheats(task).items()
+        if scores(task, Completion(messages=messages))[0].reward != 0.0
+    ]
+    assert paid == []
+
+
+@every_split
+def test_another_tasks_way_earns_nothing(split: Split) -> None:
+    """Its results are not those of this task, so the transcript is forged; without them it does something else."""
+    own = tasks(split)
+    paid = []
+    for task, other in zip(own, [*own[4:], *own[:4]], strict=True):
+        way = gold(other)
+        calls = tuple(message for message in way if message.role == "assistant")
+        rewards = [score.reward for score in scores(task, Completion(messages=way), Completion(messages=calls[:1]))]
+        if rewards != [0.0, 0.0]:
+            paid.append((task.metadata, other.metadata))
+    assert paid == []
+
+
+def test_a_way_cut_short_is_scored_as_it_stands() -> None:
+    """No beginning of the known way is paid before its last change and its last answer."""
+    early = []
+    for task in tasks("train", 80):
+        own = gold(task)
+        rewards = [scores(task, Completion(messages=own[:length]))[0].reward for length in range(len(own) + 1)]
+        if rewards[-1] != 1.0 or 1.0 in rewards[: len(own) // 2]:
+            early.append((task.metadata["kind"], rewards))
+    assert early == []
+
+
+def test_forged_results_earn_nothing_and_say_where() -> None:
+    task = tasks("train")[0]
+    own = list(gold(task))
+    place = next(place for place, message in enumerate(own) if message.role == "tool")
+    own[place] = own[place].model_copy(update={"content": '{"ok": true}'})
+    (score,) = scores(task, Completion(messages=tuple(own)))
+    assert score == Score.gated("forged_observation", rationale=f"messages[{place}]: this is not what was said here")
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_models_without_native_tools_play_too(form: ToolFormat) -> None:
+    task = AGENT.task("train", 1, ToolAgentParams(tool_format=form))
+    way = gold(task)
+    roles = {message.role for message in way}
+    assert (scores(task, AGENT.gold(task))[0].reward, task.tools, roles) == (1.0, (), {"assistant", "user"})
+
+
+def test_turns_are_answered_until_the_end() -> None:
+    task = tasks("test")[2]
+    own = gold(task)
+    said: tuple[Message, ...] = ()
+    for message in own:
+        if message.role == "assistant":
+            said = (*said, message)
+            turn = AGENT.step(task, said)
+            said = (*said, *turn.messages)
+    assert (said, turn.done, task.max_turns) == (own, True, MOST_TURNS)
+
+
+def test_calls_that_cannot_be_read_are_answered_one_by_one() -> None:
+    """Servers refuse a conversation in which a call has no answer."""
+    task = tasks("test")[0]
+    calls = (
+        ToolCall(id="a", function=FunctionCall(name="list_events", arguments="{")),
+        ToolCall(id="b", function=FunctionCall(name="list_events", arguments={})),
+    )
+    turns = [
+        AGENT.step(task, (Message(role="assistant", tool_calls=calls),)),
+        AGENT.step(task, (Message(role="assistant", content="<tool_call>{"),)),
+    ]
+    said = "The call cannot be read: the JSON cannot be read."
+    error = json.dumps({"error": said})
+    assert [turn.messages for turn in turns] == [
+        tuple(Message(role="tool", content=error, name="list_events", tool_call_id=one) for one in ("a", "b")),
+        (Message(role="user", content=said),),
+    ]
+
+
+def test_a_turn_of_nobody_is_refused() -> None:
+    task = tasks("test")[0]
+    for messages in ((), (Message(role="user", content="Hello?"),)):
+        with pytest.raises(InvalidRequest) as refused:
+            AGENT.step(task, messages)
+        assert (refused.value.field or "").startswith("messages")
+
+
+def test_a_score_says_how_far_it_came() -> None:
+    task = tasks("train")[0]
+    (score,) = scores(task, Completion(text="Done."))
+    assert score == Score(
+        outcome="scored",
+        reward=0.0,
+        gate=1.0,
+        absolute=0.0,
+        criteria=(
+            Criterion(name="correct", value=0.0, weight=1.0),
+            Criterion(name="end_state", value=0.0, weight=0.0, note="the service is as the wishes have it"),
+            Criterion(name="answered", value=1.0, weight=0.0, note="what was asked for was said"),
+        ),
+        rationale="the state at the end is not what was asked for (calls: 0, errors: 0, replies: 1; stopped early)",
+    )
+
+
+_names = st.sampled_from([tool.function.name for task in tasks("train", 4) for tool in task.tools] + ["", "x" * 300])
+_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.text(max_size=8) | st.just("2026-02-31"),
+    lambda inside: st.lists(inside, max_size=3) | st.dictionaries(st.text(max_size=5), inside, max_size=3),
+    max_leaves=6,
+)
+_arguments = st.dictionaries(
+    st.sampled_from(["event_id", "date", "start", "path", "order_id", "email", "name", "\x00", "title", "minutes"]),
+    _values,
+    max_size=5,
+)
+_calls = st.builds(
+    lambda name, arguments: ToolCall(function=FunctionCall(name=name, arguments=arguments)),
+    _names,
+    _arguments | _arguments.map(lambda one: json.dumps(one)) | st.just("{"),
+)
+_hostile = st.builds(
+    lambda text, calls: Message(role="assistant", content=text, tool_calls=tuple(calls)),
+    st.none() | st.text(max_size=30) | st.just("<tool_call>{") | st.just("[TOOL_CALLS]" * 50),
+    st.lists(_calls, max_size=4),
+)
+
+
+@settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(messages=st.lists(_hostile, min_size=1, max_size=6), number=st.integers(0, 199))
+def test_no_transcript_raises_and_junk_is_not_paid(messages: list[Message], number: int) -> None:
+    """Played turn by turn as a trainer would, so that what follows is not merely out of turn."""
+    task = tasks("train")[number]
+    said: tuple[Message, ...] = ()
+    for message in messages:
+        said = (*said, message)
+        turn = AGENT.step(task, said)
+        if turn.done:
+            break
+        said = (*said, *turn.messages)
+    assert scores(task, Completion(messages=said))[0].reward == 0.0

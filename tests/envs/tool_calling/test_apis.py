@@ -1,0 +1,320 @@
+"""The interfaces that ship: each has much to say, and each sentence asks for one call and no other."""
+
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import pytest
+from pydantic import JsonValue
+
+import app.envs
+from app.domain.tasks import Message
+from app.envs.tool_calling.tasks.apis import ApiBook, Argument, Domain, Tool, Value
+from app.envs.tool_calling.tasks.generating import TEST_SHARE
+from app.envs.tool_calling.tasks.refusals import names_what_is_missing, refusal
+from app.envs.tool_calling.tasks.requests import ToolRequest
+from app.envs.tool_calling.tasks.wording import Asked, asked, asked_without
+from app.toolkit.seeded import Draws, held_out
+from app.toolkit.tool_calls.formats.format import ToolFormat
+from app.toolkit.tool_calls.formats.registry import FORMATS
+from app.toolkit.tool_calls.matching import match
+from app.toolkit.tool_calls.same import same_value
+from app.toolkit.tool_calls.schemas import Schema, item_schema, members, schema_fault
+from app.toolkit.tool_calls.values import Call
+
+SENTENCES = 200
+"""Fewest different ones of a tool."""
+
+DRAWN = 600
+"""Sentences that are drawn of each tool: enough to meet so many different ones."""
+
+CHECKED = 1_000
+"""Calls, over all tools."""
+
+SAID_ANYWAY = (
+    "a an the and or of to for in on at by from with it is are be i you me my your this that there no not none any "
+    "what which how tool tools call calls function fits fit missing lacks request requests needs need needed required "
+    "value values argument arguments parameter information detail details user one some something please specify "
+    "specified provide provided given available suitable able can cannot could help task input data purpose"
+)
+"""Words that a refusal has whatever is missing."""
+
+ASKED = (Message(role="user", content="Do what I say."),)
+
+
+@cache
+def book() -> ApiBook:
+    return ApiBook.read(Path(app.envs.__path__[0]) / "tool_calling" / "apis")
+
+
+@cache
+def members_of_book() -> tuple[tuple[Domain, Tool], ...]:
+    return tuple(book().tools())
+
+
+@cache
+def sentences() -> dict[str, tuple[Asked, ...]]:
+    """By tool."""
+    return {
+        tool.name: tuple(asked(domain, tool, Draws(f"{tool.name} {number}")) for number in range(DRAWN))
+        for domain, tool in members_of_book()
+    }
+
+
+def checked() -> Iterator[Asked]:
+    """Of every tool the same number."""
+    each = -(-CHECKED // len(members_of_book()))
+    return (one for every in sentences().values() for one in every[:each])
+
+
+def right(one: Asked, **arguments: JsonValue) -> bool:
+    """Whether the call that is asked for is right with these arguments instead."""
+    call = Call(name=one.tool.name, arguments={**one.arguments, **arguments})
+    return match([call], [one.expected], [one.tool.spec]).correct
+
+
+def choices(domain: Domain, argument: Argument) -> tuple[Value, ...]:
+    listed = domain.pools[argument.pool] if argument.pool is not None else argument.values
+    return tuple(one if isinstance(one, Value) else Value(value=one, said=str(one)) for one in listed)
+
+
+def every_argument() -> Iterator[tuple[Domain, Tool, str, Argument]]:
+    return (
+        (domain, tool, name, argument)
+        for domain, tool in members_of_book()
+        for name, argument in tool.arguments.items()
+    )
+
+
+def free_strings(value: JsonValue, schema: Schema) -> Iterator[str]:
+    """The strings in a value that are not of a list of choices."""
+    if isinstance(value, str) and "enum" not in schema:
+        yield value
+    if isinstance(value, list):
+        yield from (text for one in value for text in free_strings(one, item_schema(schema)))
+    if isinstance(value, dict):
+        yield from (text for name, one in value.items() for text in free_strings(one, members(schema)[name]))
+
+
+def types_in(schema: Schema) -> Iterator[str]:
+    yield str(schema["type"])
+    for inner in (item_schema(schema), *members(schema).values()):
+        if inner:
+            yield from types_in(inner)
+
+
+def of_another_type(value: JsonValue) -> JsonValue:
+    if isinstance(value, str | bool):
+        return [value]
+    if isinstance(value, int | float):
+        return str(value)
+    return str(value) if isinstance(value, dict) else {"items": value}
+
+
+def test_there_are_many_interfaces_of_many_domains() -> None:
+    sizes = Counter(domain.domain for domain, _ in members_of_book())
+    assert (len(sizes) >= 10, sizes.total() >= 60, min(sizes.values()) >= 4) == (True, True, True)
+
+
+def test_every_domain_has_nearly_every_kind_of_argument() -> None:
+    kinds: dict[str, set[str]] = {domain.domain: set() for domain in book().domains}
+    for domain, tool, _, argument in every_argument():
+        kinds[domain.domain] |= {
+            *types_in(argument.schema_),
+            "choice" if "enum" in argument.schema_ else "free",
+            "date" if argument.schema_.get("format") == "date" else "no date",
+            "required" if argument.schema_ in [tool.arguments[name].schema_ for name in tool.required] else "optional",
+            "default" if "default" in argument.schema_ else "no default",
+        }
+    wanted = {"string", "integer", "number", "boolean", "array", "object", "choice", "date", "optional", "default"}
+    poor = {name: wanted - found for name, found in kinds.items() if len(wanted - found) > 1}
+    assert (poor, wanted - {kind for found in kinds.values() for kind in found}) == ({}, set())
+
+
+def test_every_domain_has_a_tool_without_arguments_and_half_of_the_tools_can_lack_one() -> None:
+    short = {
+        domain.domain: (len(without), len(lacking))
+        for domain in book().domains
+        for without in [[tool for tool in domain.tools if not tool.arguments]]
+        for lacking in [[tool for tool in domain.tools if tool.incomplete]]
+        if not without or 2 * len(lacking) < len(domain.tools)
+    }
+    assert short == {}
+
+
+def test_every_tool_is_asked_for_in_many_sentences_of_both_splits() -> None:
+    different = {name: {one.text for one in every} for name, every in sentences().items()}
+    few = {name: len(texts) for name, texts in different.items() if len(texts) < SENTENCES}
+    splits = {name: {held_out(text, TEST_SHARE) for text in texts} for name, texts in different.items()}
+    assert (few, [name for name, both in splits.items() if len(both) == 1]) == ({}, [])
+
+
+def test_no_sentence_asks_for_two_tools() -> None:
+    tools = Counter(text for every in sentences().values() for text in {one.text.casefold() for one in every})
+    assert {text: count for text, count in tools.items() if count > 1} == {}
+
+
+def test_a_sentence_is_written_well() -> None:
+    """No blanks twice or before a stop, no slot left, and an end."""
+    texts = {one.text for every in sentences().values() for one in every}
+    bad = ("  ", " .", " ,", " ?", "..", ".,", "?,", "?.", "{", "}", "[", "]", ",,", "\n")
+    ill = [text for text in texts if any(one in text for one in bad) or text[-1] not in '.?!"' or text[0] == " "]
+    assert ill == []
+
+
+def test_each_value_and_each_default_is_valid() -> None:
+    faults = []
+    for domain, tool, name, argument in every_argument():
+        least = next(one.arguments for one in sentences()[tool.name] if {*tool.required} <= one.arguments.keys())
+        values = [one.value for one in choices(domain, argument)]
+        inner: list[JsonValue] = [[value] for value in values] if argument.listed is not None else values
+        schema = argument.schema_
+        allowed = schema.get("enum", [])
+        assert isinstance(allowed, list)
+        for value in [*inner, *allowed, *([schema["default"]] if "default" in schema else [])]:
+            faults.append(schema_fault(Call(name=tool.name, arguments={**least, name: value}), [tool.spec]))
+    assert [fault for fault in faults if fault] == []
+
+
+def test_the_choices_of_an_argument_can_be_told_apart() -> None:
+    """Neither do two values count as the same, nor do the same words ask for both."""
+    alike = []
+    for domain, tool, name, argument in every_argument():
+        schema = item_schema(argument.schema_) if argument.listed is not None else argument.schema_
+        for one, other in combinations(choices(domain, argument), 2):
+            if same_value(one.value, other.value, schema) or one.said.casefold() == other.said.casefold():
+                alike.append((tool.name, name, one.said, other.said))
+    assert alike == []
+
+
+def test_two_arguments_of_a_sentence_do_not_share_their_strings() -> None:
+    """Otherwise a journey might end where it began."""
+    shared = []
+    for one in checked():
+        strings = [value for value in one.arguments.values() if isinstance(value, str) and len(value) > 3]
+        shared += [(one.tool.name, value) for value, times in Counter(strings).items() if times > 1]
+    assert shared == []
+
+
+def test_every_string_is_said_as_it_is_to_be_passed_on() -> None:
+    unsaid = [
+        (one.text, text)
+        for every in sentences().values()
+        for one in every
+        for name, value in one.arguments.items()
+        for text in free_strings(value, one.tool.arguments[name].schema_)
+        if text not in one.text
+    ]
+    assert unsaid == []
+
+
+def test_every_number_of_a_range_is_said_as_it_is_to_be_passed_on() -> None:
+    unsaid = [
+        (one.text, name)
+        for every in sentences().values()
+        for one in every
+        for name, value in one.arguments.items()
+        if one.tool.arguments[name].range is not None and str(value) not in one.text
+    ]
+    assert unsaid == []
+
+
+def test_the_call_that_is_asked_for_is_valid_and_right() -> None:
+    wrong = [
+        (one.text, fault)
+        for one in checked()
+        for fault in [schema_fault(one.expected.least(), [one.tool.spec])]
+        if fault or not right(one)
+    ]
+    assert wrong == []
+
+
+def test_a_call_that_leaves_an_argument_out_is_wrong() -> None:
+    """But for one that is as it is by default."""
+    paid = []
+    for one in checked():
+        for name, value in one.arguments.items():
+            schema = one.tool.arguments[name].schema_
+            left = Call(name=one.tool.name, arguments={key: kept for key, kept in one.arguments.items() if key != name})
+            is_default = "default" in schema and schema["default"] == value
+            if match([left], [one.expected], [one.tool.spec]).correct != is_default:
+                paid.append((one.text, name))
+    assert paid == []
+
+
+def test_a_call_with_an_invented_argument_is_wrong() -> None:
+    paid = [(one.text, "comment") for one in checked() if right(one, comment="x")]
+    for one in checked():
+        unsaid = {name: argument for name, argument in one.tool.arguments.items() if name not in one.arguments}
+        for name, value in _given_to(one.tool, unsaid):
+            if right(one, **{name: value}) != (one.tool.arguments[name].schema_.get("default") == value):
+                paid.append((one.text, name))
+    assert paid == []
+
+
+def _given_to(tool: Tool, arguments: dict[str, Argument]) -> Iterator[tuple[str, JsonValue]]:
+    """A value that another sentence of the tool gives to each argument."""
+    for name in arguments:
+        yield from [(name, other.arguments[name]) for other in sentences()[tool.name] if name in other.arguments][:1]
+
+
+def test_a_call_with_a_value_of_another_type_is_wrong() -> None:
+    paid = [
+        (one.text, name)
+        for one in checked()
+        for name, value in one.arguments.items()
+        if right(one, **{name: of_another_type(value)})
+    ]
+    assert paid == []
+
+
+def test_a_call_with_a_value_of_the_next_sentence_is_wrong() -> None:
+    paid = [
+        (one.text, name)
+        for every in sentences().values()
+        for one, following in pairwise(every[:20])
+        for name in one.arguments.keys() & following.arguments.keys()
+        if right(one, **{name: following.arguments[name]}) != (one.arguments[name] == following.arguments[name])
+    ]
+    assert paid == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_call_that_is_asked_for_can_be_written_in_every_format(form: ToolFormat) -> None:
+    calls = [(every[0].expected.least(), every[0].tool.spec) for every in sentences().values()]
+    read = [FORMATS[form].read(FORMATS[form].write([call]), [tool]).calls for call, tool in calls]
+    assert read == [(call,) for call, _ in calls]
+
+
+def test_words_for_what_is_missing_are_not_said_anyway() -> None:
+    named = [(tool.name, word) for _, tool in members_of_book() for word in tool.about]
+    named += [(f"{tool.name}.{name}", word) for _, tool, name, one in every_argument() for word in one.missing]
+    hollow = {*SAID_ANYWAY.split()}
+    assert [(owner, word) for owner, word in named if {*word.split()} <= hollow or word != word.lower()] == []
+
+
+def test_a_refusal_that_names_what_is_missing_is_right_and_an_empty_phrase_is_not() -> None:
+    found = []
+    for domain, tool in members_of_book():
+        lacking = [tool.arguments[one.lacks].missing for one in tool.incomplete]
+        for words in [tool.about, *lacking]:
+            request = ToolRequest(category="irrelevance", domain=domain.domain, messages=ASKED, tools=(), missing=words)
+            empty = "No tool fits: some information that this request needs is not given, please provide the details."
+            found.append((names_what_is_missing(refusal(request), request), names_what_is_missing(empty, request)))
+    assert {*found} == {(True, False)}
+
+
+def test_an_incomplete_request_does_not_say_what_it_lacks() -> None:
+    """Not even by chance: no choice of the argument that it lacks stands in it."""
+    told = []
+    for domain, tool in members_of_book():
+        for number in range(40 if tool.incomplete else 0):
+            text, lacks = asked_without(domain, tool, Draws(f"{tool.name} lacks {number}"))
+            argument = tool.arguments[lacks]
+            lacking = (
+                () if "enum" in argument.schema_ or argument.schema_["type"] == "boolean" else choices(domain, argument)
+            )
+            told += [(text, one.said) for one in lacking if f" {one.said} " in f" {text} "]
+    assert told == []

@@ -1,0 +1,235 @@
+"""Rows of others' data sets, as requests of ours."""
+
+import json
+
+import pytest
+from pydantic import JsonValue, ValidationError
+
+from app.domain.sources import Dataset
+from app.domain.tasks import Message
+from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
+from app.envs.tool_calling.tasks.json_schema import schema_of
+from app.envs.tool_calling.tasks.refusals import INSTRUCTION
+from app.envs.tool_calling.tasks.requests import ToolRequest
+from app.envs.tool_calling.tasks.rows import ToolRow, ToolRows
+from app.toolkit.tool_calls.values import ExpectedCall
+
+AREA: dict[str, JsonValue] = {
+    "name": "calculate_triangle_area",
+    "description": "Area of a triangle.",
+    "parameters": {
+        "type": "dict",
+        "properties": {
+            "base": {"type": "integer", "description": "The base."},
+            "height": {"type": "float", "description": "The height."},
+            "unit": {"type": "string", "description": "The unit."},
+            "points": {"type": "tuple", "items": {"type": "float"}},
+            "style": {"type": "dict", "properties": {"colour": {"type": "string"}}},
+        },
+        "required": ["base", "height"],
+    },
+}
+SAID = (Message(role="user", content="Area of a triangle, base 10 and height 5?"),)
+
+
+def _row(**columns: JsonValue) -> ToolRow:
+    return ToolRow.model_validate(
+        {"question": [[{"role": "user", "content": SAID[0].content}]], "function": [AREA], **columns}
+    )
+
+
+def _expected(**arguments: JsonValue) -> tuple[ExpectedCall, ...]:
+    return _row(ground_truth=[{"calculate_triangle_area": arguments}]).request().expected
+
+
+def test_a_row_of_the_leaderboard() -> None:
+    row = _row(
+        id="simple_0", ground_truth=[{"calculate_triangle_area": {"base": [10], "height": [5], "unit": ["units", ""]}}]
+    )
+    tools = row.offered
+    assert row.request() == ToolRequest(
+        category="simple",
+        domain="dataset",
+        messages=SAID,
+        tools=tools,
+        expected=(
+            ExpectedCall(
+                name="calculate_triangle_area",
+                arguments={"base": (10,), "height": (5,), "unit": ("units",)},
+                optional=frozenset({"unit"}),
+            ),
+        ),
+    )
+    assert tools[0].function.parameters == {
+        "type": "object",
+        "properties": {
+            "base": {"type": "integer", "description": "The base."},
+            "height": {"type": "number", "description": "The height."},
+            "unit": {"type": "string", "description": "The unit."},
+            "points": {"type": "array", "items": {"type": "number"}},
+            "style": {"type": "object", "properties": {"colour": {"type": "string"}}},
+        },
+        "required": ["base", "height"],
+    }
+
+
+def test_tools_and_right_calls_may_be_texts_of_json() -> None:
+    truth: JsonValue = [{"calculate_triangle_area": {"base": [10], "height": [5]}}]
+    written = _row(function=json.dumps([AREA]), ground_truth=json.dumps(truth))
+    assert written.request() == _row(ground_truth=truth).request()
+
+
+def test_the_mark_of_omission_is_no_value() -> None:
+    (call,) = _expected(base=[1], height=[2], unit=[""], points=["", [], [1.0]])
+    assert (dict(call.arguments), call.optional) == (
+        {"base": (1,), "height": (2,), "points": ([1.0],)},
+        frozenset({"points"}),
+    )
+
+
+def test_what_a_tool_requires_is_not_optional() -> None:
+    (call,) = _expected(base=[1, ""], height=["", 2])
+    assert (dict(call.arguments), call.optional) == ({"base": (1,), "height": (2,)}, frozenset())
+
+
+def test_alternatives_inside_objects() -> None:
+    (call,) = _expected(base=[1], height=[2], style=[{"colour": ["red", "crimson"], "width": [1, ""]}])
+    assert call.arguments["style"] == (
+        {"colour": "red", "width": 1},
+        {"colour": "red"},
+        {"colour": "crimson", "width": 1},
+        {"colour": "crimson"},
+    )
+
+
+@pytest.mark.parametrize("question", ["Hello?", [{"role": "user", "content": "Hello?"}]])
+def test_a_row_without_a_right_call_asks_for_none(question: JsonValue) -> None:
+    request = _row(question=question).request()
+    assert (request.category, request.expected, request.messages[0].content) == ("irrelevance", (), "Hello?")
+
+
+def test_categories_are_told_by_tools_and_calls() -> None:
+    other: JsonValue = {**AREA, "name": "area_of_square"}
+    right: JsonValue = {"base": [1], "height": [2]}
+    area: JsonValue = {"calculate_triangle_area": right}
+    square: JsonValue = {"area_of_square": right}
+    requests = [
+        _row(function=[AREA, other], ground_truth=[area]),
+        _row(ground_truth=[area, area]),
+        _row(function=[AREA, other], ground_truth=[square, area]),
+    ]
+    assert [row.request().category for row in requests] == ["choice", "parallel", "several"]
+
+
+XLAM: dict[str, JsonValue] = {
+    "id": 1,
+    "query": "Where can I find live giveaways for beta access, 2 of them?",
+    "tools": json.dumps(
+        [
+            {
+                "name": "live_giveaways",
+                "description": "Giveaways by type.",
+                "parameters": {
+                    "type": {"type": "str", "description": "The type.", "default": "game"},
+                    "limit": {"type": "int, optional", "description": "How many."},
+                    "tags": {"type": "List[str]", "description": "Tags."},
+                },
+            }
+        ]
+    ),
+    "answers": json.dumps([{"name": "live_giveaways", "arguments": {"type": "beta", "limit": 2, "tags": ["x"]}}]),
+}
+
+
+def test_a_row_of_xlam() -> None:
+    row = ToolRow.model_validate(XLAM)
+    assert (row.request().expected, row.offered[0].function.parameters) == (
+        (ExpectedCall(name="live_giveaways", arguments={"type": ("beta",), "limit": (2,), "tags": (["x"],)}),),
+        {
+            "type": "object",
+            "properties": {
+                "type": {"type": "string", "description": "The type.", "default": "game"},
+                "limit": {"type": "integer", "description": "How many."},
+                "tags": {"type": "array", "description": "Tags.", "items": {"type": "string"}},
+            },
+            "required": ["tags"],
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"question": "Hello?"},
+        {"query": "Hello?", "tools": "[{]"},
+        {"query": "Hello?", "tools": [{"description": "nameless"}]},
+        {"question": [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]], "function": []},
+        {"question": 7, "function": []},
+        {"question": "Hello?", "function": [{"name": "f", "parameters": {"type": "dict", "properties": {"a": "int"}}}]},
+    ],
+)
+def test_rows_of_no_shape_are_refused(columns: dict[str, JsonValue]) -> None:
+    with pytest.raises(ValidationError):
+        ToolRow.model_validate(columns)
+
+
+def test_a_rows_own_system_messages_are_part_of_the_only_one() -> None:
+    said: JsonValue = [
+        {"role": "system", "content": "Metres."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hello?"},
+    ]
+    row = _row(question=[said])
+    rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (row,), "test": ()}))
+    task = ToolCalling(rows).task("train", 0, ToolCallingParams())
+    assert task.messages == (
+        Message(role="system", content=f"{INSTRUCTION}\n\nMetres.\n\nBe brief."),
+        Message(role="user", content="Hello?"),
+    )
+
+
+BROKEN: list[JsonValue] = [
+    [{"calculate_triangle_area": {"base": [], "height": [5]}}],
+    [{"calculate_triangle_area": {"base": [10], "height": [5], "depth": [1]}}],
+    [{"calculate_triangle_area": {"base": [10]}}],
+    [{"calculate_triangle_area": {"base": ["10"], "height": [5]}}],
+    [{"another": {}}],
+    [{}],
+]
+
+
+def test_rows_that_nobody_could_answer_are_left_out() -> None:
+    right = _row(ground_truth=[{"calculate_triangle_area": {"base": [10], "height": [5]}}])
+    broken = tuple(_row(ground_truth=truth) for truth in BROKEN)
+    rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (right, *broken, _row()), "test": ()}))
+    sizes = rows.size("train"), rows.size("train", ("simple",)), rows.size("train", ("parallel",)), rows.size("test")
+    assert (sizes, rows.request("train", 0, ("irrelevance",)).expected) == ((2, 1, 0, 0), ())
+
+
+def test_choices_of_a_list_are_those_of_its_items() -> None:
+    described: list[JsonValue] = [
+        {"type": "array", "items": {"type": "String"}, "enum": ["a", "b"]},
+        {"type": "list", "enum": [["a"], ["b"]]},
+        {"type": "string", "enum": []},
+    ]
+    assert [schema_of(one) for one in described] == [
+        {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
+        {"type": "array", "enum": [["a"], ["b"]]},
+        {"type": "string"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "schema"),
+    [
+        ("any", {}),
+        ("Optional[int]", {"type": "integer"}),
+        ("List[List[float]]", {"type": "array", "items": {"type": "array", "items": {"type": "number"}}}),
+        ("Tuple[int, str]", {"type": "array"}),
+        ("Dict[str, int]", {"type": "object"}),
+        ("str, optional", {"type": "string"}),
+        ("Boolean", {"type": "boolean"}),
+    ],
+)
+def test_types_by_their_proper_names(written: str, schema: dict[str, JsonValue]) -> None:
+    assert schema_of({"type": written}) == schema

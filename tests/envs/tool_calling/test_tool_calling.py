@@ -1,0 +1,345 @@
+"""Tool calling: what is right earns 1, and whatever is nearly right earns nothing."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import get_args
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.scores import Criterion, Score
+from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
+from app.domain.values import Split
+from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
+from app.envs.tool_calling.tasks.generating import TEST_SIZE
+from app.envs.tool_calling.tasks.refusals import MOST_CHARACTERS, OPENS, names_what_is_missing
+from app.envs.tool_calling.tasks.requests import Category, ToolRequest
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+from app.toolkit.tool_calls.formats.format import ToolFormat
+from app.toolkit.tool_calls.formats.registry import FORMATS
+from app.toolkit.tool_calls.values import Call
+
+TOOLS = Tools(panel=NoPanel())
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+COUNT = 1_000
+
+every_category = pytest.mark.parametrize("category", CATEGORIES)
+every_split = pytest.mark.parametrize("split", get_args(Split))
+
+
+@lru_cache
+def environment() -> ToolCalling:
+    return ToolCalling.open(ConfiguredDatasets({}))
+
+
+@lru_cache
+def tasks(category: Category, split: Split) -> tuple[Task, ...]:
+    params = ToolCallingParams(categories=(category,))
+    return tuple(environment().task(split, index, params) for index in range(COUNT))
+
+
+def rewards(task: Task, *group: Completion) -> list[float | None]:
+    return [score.reward for score in asyncio.run(environment().score(task, group, TOOLS))]
+
+
+def request(task: Task) -> ToolRequest:
+    return ToolRequest.model_validate(task.reference)
+
+
+def calls_of(task: Task) -> list[Call]:
+    return [one.least() for one in request(task).expected]
+
+
+def native(calls: Sequence[Call]) -> Completion:
+    made = (ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
+    return Completion(messages=(Message(role="assistant", tool_calls=tuple(made)),))
+
+
+@every_category
+@every_split
+def test_gold_earns_one(category: Category, split: Split) -> None:
+    wrong = [task.metadata for task in tasks(category, split) if rewards(task, environment().gold(task)) != [1.0]]
+    assert wrong == []
+
+
+@every_category
+@every_split
+def test_another_tasks_gold_earns_nothing(category: Category, split: Split) -> None:
+    """Where no tool fits, a sentence may name what is missing in two tasks: those are equivalent, and few."""
+    own = tasks(category, split)
+    others = [*own[1:], own[0]]
+    different = [pair for pair in zip(own, others, strict=True) if not environment().equivalent(*pair)]
+    paid = [task.metadata for task, other in different if rewards(task, environment().gold(other)) != [0.0]]
+    assert (paid, len(different) >= 0.9 * COUNT) == ([], True)
+
+
+def _edited(call: Call, arguments: dict[str, JsonValue]) -> Call:
+    return Call(name=call.name, arguments=arguments)
+
+
+def invented(calls: list[Call]) -> list[Call]:
+    return [_edited(calls[0], {**calls[0].arguments, "invented_argument": "high"}), *calls[1:]]
+
+
+def wrong_typed(calls: list[Call]) -> list[Call]:
+    """The first argument as something that it is not."""
+    call = next(call for call in calls if call.arguments)
+    name, value = next(iter(call.arguments.items()))
+    other: JsonValue = [value] if not isinstance(value, list) else {"items": value}
+    return [_edited(call, {**call.arguments, name: other}), *(one for one in calls if one is not call)]
+
+
+def as_text(calls: list[Call]) -> list[Call]:
+    """Every number and truth value as a text; a call whose values are all texts already, as numbers."""
+    call = next(call for call in calls if call.arguments)
+    texts: dict[str, JsonValue] = {
+        name: json.dumps(value) if not isinstance(value, str) else 7 for name, value in call.arguments.items()
+    }
+    return [_edited(call, texts), *(one for one in calls if one is not call)]
+
+
+def duplicated(calls: list[Call]) -> list[Call]:
+    return [*calls, calls[-1]]
+
+
+def misnamed(calls: list[Call]) -> list[Call]:
+    return [Call(name=calls[0].name.upper() + "_", arguments=calls[0].arguments), *calls[1:]]
+
+
+def one_left_out(calls: list[Call]) -> list[Call]:
+    return calls[1:]
+
+
+NEARLY: tuple[Callable[[list[Call]], list[Call]], ...] = (
+    *(invented, wrong_typed, as_text, duplicated, misnamed, one_left_out),
+)
+
+
+@pytest.mark.parametrize("category", [one for one in CATEGORIES if one != "irrelevance"])
+@every_split
+@pytest.mark.parametrize("spoil", NEARLY, ids=lambda spoil: spoil.__name__)
+def test_what_is_nearly_right_earns_nothing(
+    category: Category, split: Split, spoil: Callable[[list[Call]], list[Call]]
+) -> None:
+    asked = [(task, calls_of(task)) for task in tasks(category, split)]
+    spoilt = [(task, calls) for task, calls in asked if any(call.arguments for call in calls)]
+    paid = [task.metadata for task, calls in spoilt if rewards(task, native(spoil(calls))) != [0.0]]
+    assert (paid, len(spoilt) > 0.8 * COUNT) == ([], True)
+
+
+@pytest.mark.parametrize("category", [one for one in CATEGORIES if one != "irrelevance"])
+@every_split
+def test_a_missing_argument_earns_nothing(category: Category, split: Split) -> None:
+    """Each argument in turn, but for one whose value is its default."""
+    paid = []
+    for task in tasks(category, split):
+        schemas = {tool.function.name: tool.function.parameters["properties"] for tool in request(task).tools}
+        calls = calls_of(task)
+        for place, call in enumerate(calls):
+            for name, value in call.arguments.items():
+                properties = schemas[call.name]
+                schema = properties[name] if isinstance(properties, dict) else None
+                if isinstance(schema, dict) and schema.get("default") == value and "default" in schema:
+                    continue
+                rest = {key: kept for key, kept in call.arguments.items() if key != name}
+                if rewards(task, native([*calls[:place], _edited(call, rest), *calls[place + 1 :]])) != [0.0]:
+                    paid.append((task.metadata["index"], call.name, name))
+    assert paid == []
+
+
+@every_split
+def test_the_order_counts_in_lists_and_not_in_sets(split: Split) -> None:
+    """A list is a set where its schema says that its items are unique."""
+    wrong, sets = [], 0
+    for task in tasks("simple", split):
+        (call,) = calls_of(task)
+        properties = request(task).tools[0].function.parameters["properties"]
+        for name, value in call.arguments.items():
+            schema = properties[name] if isinstance(properties, dict) else None
+            if isinstance(value, list) and value != value[::-1] and isinstance(schema, dict):
+                is_set = schema.get("uniqueItems") is True
+                sets += is_set
+                if rewards(task, native([_edited(call, {**call.arguments, name: value[::-1]})])) != [float(is_set)]:
+                    wrong.append((task.metadata["index"], name))
+    assert (wrong, sets > 50) == ([], True)
+
+
+@every_split
+def test_where_no_tool_fits_a_call_earns_nothing(split: Split) -> None:
+    paid = []
+    for task in tasks("irrelevance", split):
+        gold = environment().gold(task).text or ""
+        call = Call(name=request(task).tools[0].function.name, arguments={})
+        both = Completion(text=f"{gold}\n{FORMATS['hermes'].write([call])}")
+        prompt = "\n".join(message.content or "" for message in task.messages)
+        listed = Completion(text=f"{OPENS} " + "x" * MOST_CHARACTERS + gold)
+        group = (native([call]), both, Completion(text=f"{OPENS} {prompt}" * 9), Completion(text=OPENS), listed)
+        if (
+            rewards(task, *group, Completion(text=gold.removeprefix(OPENS)), Completion(text=f" Well. {gold}"))
+            != [0.0] * 7
+        ):
+            paid.append(task.metadata["index"])
+    assert paid == []
+
+
+@every_split
+def test_a_refusal_where_a_tool_fits_earns_nothing(split: Split) -> None:
+    refusal = Completion(text=f"{OPENS} what is missing is everything.")
+    paid = [
+        task.metadata
+        for category in CATEGORIES
+        if category != "irrelevance"
+        for task in tasks(category, split)
+        if rewards(task, refusal) != [0.0]
+    ]
+    assert paid == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_declared_format_is_in_the_prompt_and_the_only_one_paid(form: ToolFormat) -> None:
+    params = ToolCallingParams(tool_format=form, categories=("several",))
+    task = environment().task("train", 3, params)
+    other = next(name for name in FORMATS if name != form)
+    calls = calls_of(task)
+    said = rewards(task, environment().gold(task), Completion(text=FORMATS[other].write(calls)), native(calls))
+    instructed = FORMATS[form].instruction in (task.messages[0].content or "")
+    assert (said, instructed, task.tools) == ([1.0, 0.0, 1.0], True, ())
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_native_task_takes_every_format(form: ToolFormat) -> None:
+    task = tasks("parallel", "train")[5]
+    assert rewards(task, Completion(text=FORMATS[form].write(calls_of(task)))) == [1.0]
+
+
+def test_a_fifth_of_the_tasks_has_no_call_as_its_answer() -> None:
+    metadata = [environment().task("test", index, ToolCallingParams()).metadata for index in range(TEST_SIZE)]
+    share = sum(one["category"] == "irrelevance" for one in metadata) / TEST_SIZE
+    assert share == 0.2
+
+
+def test_a_score_says_what_was_right_and_what_was_not() -> None:
+    task = tasks("several", "train")[0]
+    calls = calls_of(task)
+    (score,) = asyncio.run(environment().score(task, [native(calls[:1])], TOOLS))
+    assert score == Score(
+        outcome="scored",
+        reward=0.0,
+        gate=1.0,
+        absolute=0.0,
+        criteria=(
+            Criterion(name="correct", value=0.0, weight=1.0),
+            Criterion(name="precision", value=1.0, weight=0.0, note="calls that were asked for"),
+            Criterion(name="recall", value=1 / len(calls), weight=0.0, note="what was asked for and called"),
+        ),
+        rationale="calls are missing",
+    )
+
+
+def test_a_call_that_cannot_be_read_is_flagged() -> None:
+    (score,) = asyncio.run(environment().score(tasks("simple", "train")[0], [Completion(text="<tool_call>")], TOOLS))
+    assert (score.reward, score.flags, score.rationale) == (
+        0.0,
+        ("malformed_call",),
+        "the reply cannot be read: the JSON cannot be read",
+    )
+
+
+_pieces = st.sampled_from(
+    [
+        *(
+            "<tool_call>",
+            "</tool_call>",
+            '{"name": "',
+            "get_forecast",
+            '", "arguments": {',
+            '"city": "',
+            "}}",
+            "[",
+            "]",
+        ),
+        *(
+            "[TOOL_CALLS]",
+            "<|python_tag|>",
+            "<function=",
+            "<parameter=",
+            "</",
+            "<think>",
+            "</think>",
+            OPENS,
+            "city",
+            "\x00",
+        ),
+        *(
+            "9" * 400,
+            "(" * 400,
+            "\ud800",
+            "\u202e",
+            "NaN",
+            "1e999",
+            "\\u0000",
+            '"',
+            "'",
+            ",",
+            "}",
+            "weather",
+            "missing",
+        ),
+    ]
+)
+_hostile = st.lists(_pieces | st.text(max_size=8), max_size=30).map("".join)
+
+
+@settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(text=_hostile, number=st.integers(0, 199))
+def test_no_text_raises_and_junk_is_not_paid(text: str, number: int) -> None:
+    """Of a refusal's opening and a word of what is missing a right refusal may come about: those are not junk."""
+    task = tasks(CATEGORIES[number % len(CATEGORIES)], "train")[number]
+    if request(task).category == "irrelevance" and text.startswith(OPENS):
+        return
+    assert rewards(task, Completion(text=text)) == [0.0]
+
+
+def test_a_refusal_for_everything_pays_little() -> None:
+    """Whoever knows every word, and puts the best of them together, is paid for an eighth of a fifth of the tasks."""
+    own = [request(task) for task in tasks("irrelevance", "train")]
+    counts = Counter(word for one in own for word in one.missing)
+    text, paid = OPENS, 0
+    for word, _ in counts.most_common(150):
+        longer = f"{text} {word},"
+        share = sum(names_what_is_missing(longer, one) for one in own)
+        if share > paid:
+            text, paid = longer, share
+    assert 0.05 < paid / len(own) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("there is no tool to run a scene.", True),
+        ("a smart home tool that runs scenes on devices is missing.", True),
+        ("none of the tools runs scenes, there is only one for a time zone.", True),
+        ("there is no tool for devices.", False),
+        ("scenes, devices, a time zone or a city.", False),
+        ("the scene, the city, the date, devices.", False),
+        ("scenery is missing.", False),
+        ("", False),
+    ],
+)
+def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: str, right: bool) -> None:
+    asked = ToolRequest(
+        category="irrelevance",
+        domain="smart_home",
+        messages=(Message(role="user", content="Run the scene."),),
+        tools=(),
+        missing=("scene", "scenes"),
+        excluded=("smart home", "home", "devices", "time zone", "time", "zone", "city", "date"),
+    )
+    assert names_what_is_missing(f"{OPENS} {said}", asked) is right

@@ -1,0 +1,152 @@
+"""Reports as files: whole HTML, nothing from elsewhere, nothing a stranger wrote comes alive."""
+
+from collections.abc import Mapping
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from app.evaluation.comparison import comparison_of
+from app.evaluation.measuring import report_of
+from app.evaluation.pages import html_of
+from app.evaluation.pictures import Scale, around_zero, columns, curve, whisker
+from app.evaluation.report import PassAt
+from app.evaluation.resampling import Estimate
+from app.toolkit.display import visible
+from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, unscored
+
+APP = Path(__file__).parents[2] / "app"
+VOID = {"meta", "line", "rect", "polygon", "polyline"}
+KNOWN = {
+    *(
+        "html",
+        "head",
+        "title",
+        "style",
+        "body",
+        "main",
+        "article",
+        "header",
+        "div",
+        "span",
+        "pre",
+        "details",
+        "summary",
+    ),
+    *("h1", "h2", "h3", "p", "b", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td"),
+    *("figure", "figcaption", "svg", "text", "circle", *VOID),
+}
+
+
+class Reader(HTMLParser):
+    """Every element closed in its turn; the texts and the attributes that there are."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: dict[str, set[str]] = {}
+        self.texts: list[str] = []
+        self.feed(page)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        for name, value in attrs:
+            self.attributes.setdefault(name, set()).add(value or "")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+PAGES: Mapping[str, str] = {
+    "hostile report": html_of(report_of(hostile())),
+    "hostile comparison": html_of(comparison_of(hostile(), hostile())),
+    "report of one attempt at each": html_of(report_of(rewarded({0: (1.0,), 1: (0.0,)}))),
+    "comparison of equals": html_of(comparison_of(rewarded({0: (1.0,)}), rewarded({0: (1.0,)}, threshold=0.5))),
+    "report of nothing": html_of(report_of(evaluation([]))),
+    "report of nothing scored": html_of(report_of(evaluation([unscored(0, 0)]))),
+}
+
+
+@pytest.mark.parametrize("page", PAGES.values(), ids=PAGES)
+def test_a_page_is_whole_and_needs_nothing_else(page: str) -> None:
+    read = Reader(page)
+    assert (read.open, read.tags - KNOWN) == ([], set())
+    assert not {"src", "href", "style", "onclick", "onerror", "action"} & set(read.attributes)
+    assert not any(word in page for word in ("url(", "@import", "http://", "https://"))
+
+
+@pytest.mark.parametrize("page", [PAGES["hostile report"], PAGES["hostile comparison"]])
+def test_what_strangers_wrote_is_shown_and_is_text(page: str) -> None:
+    read = Reader(page)
+    assert any(visible(HOSTILE) in text for text in read.texts)
+    assert not any(mark in page for mark in ("<script", "<img", "\u202e", "\x1b", "7 * 7 }} &amp; ", "49 &"))
+
+
+def test_without_any_spread_nothing_is_said_of_what_would_be_noticed() -> None:
+    same = rewarded({0: (0.0,), 1: (0.0,)})
+    pages = (html_of(report_of(same)), html_of(comparison_of(same, same)))
+    assert not any("difference of <b>" in page for page in pages)
+
+
+def test_a_long_table_of_tasks_is_cut_and_says_so() -> None:
+    page = html_of(report_of(rewarded({place: (1.0,) for place in range(503)})))
+    assert (page.count("task_"), "3 more are in the JSON" in page) == (500, True)
+
+
+def test_the_palette_is_the_viewers() -> None:
+    palettes = [
+        path.read_text().partition("* { box-sizing")[0]
+        for path in (APP / "viewer" / "static" / "viewer.css", APP / "evaluation" / "templates" / "report.css")
+    ]
+    assert palettes[0] == palettes[1]
+
+
+@pytest.mark.parametrize(
+    ("ends", "reach"),
+    [((-0.02, 0.07), 0.08), ((0.001, 0.0021), 0.003), ((-0.95, 0.2), 1.0), ((-0.6, 0.61), 0.8), ((0.0, 0.0), 1.0)],
+)
+def test_a_scale_of_differences_reaches_as_far_on_both_sides(ends: tuple[float, float], reach: float) -> None:
+    scale = around_zero([Estimate(value=0.0, low=ends[0], high=ends[1], tasks=9), Estimate()])
+    assert (scale.low, scale.high, scale.at(0.0), scale.at(-7.0)) == pytest.approx((-reach, reach, 120.0, 0.0))
+
+
+def test_an_interval_is_drawn_where_it_lies() -> None:
+    mark = whisker(Estimate(value=0.5, low=0.25, high=1.0, tasks=4), Scale(0.0, 1.0, 200))
+    assert mark is not None
+    assert (mark.low, mark.at, mark.high, mark.heat, mark.label) == (
+        50.0,
+        100.0,
+        200.0,
+        5,
+        "0.500, 95 % between 0.250 and 1.000",
+    )
+
+
+def test_columns_are_as_high_as_their_counts() -> None:
+    drawn = columns((2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4))
+    assert [(one.label, one.height, one.heat) for one in drawn.each if one.count] == [
+        ("0.0", 60.0, 0),
+        ("0.9", 30.0, 9),
+        ("1", 120.0, 10),
+    ]
+
+
+def test_a_curve_needs_two_points_and_doubles_from_step_to_step() -> None:
+    passes = [PassAt(k=k, rate=Estimate(value=k / 8, low=0.0, high=1.0, tasks=9), left_out=0) for k in (1, 2, 4, 8)]
+    drawn = curve(passes)
+    assert drawn is not None
+    steps = [two.x - one.x for one, two in zip(drawn.dots, drawn.dots[1:], strict=False)]
+    assert (curve(passes[:1]), [dot.y for dot in drawn.dots]) == (None, [105.0, 90.0, 60.0, 0.0])
+    assert steps == pytest.approx([steps[0]] * 3, abs=0.2)

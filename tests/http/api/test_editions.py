@@ -1,0 +1,307 @@
+"""Edited sheets join a run with its next epoch; whatever is out stays as it was, episodes included."""
+
+import asyncio
+import contextlib
+import shutil
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from pydantic import JsonValue
+
+from app.envs.npc_arena.environment import NpcArena
+from app.judges.panels import ConfiguredPanels
+from app.main.application import create_app
+from app.settings import Settings
+from app.toolkit.package_data import packaged_folder
+
+SHIPPED = packaged_folder("character_sheets")
+WAIT = 20.0
+OLD, NEW = "bites it", "weighs it"
+"""Words of Hob's sheet that reach his prompt, before and after an edit."""
+
+
+@dataclass
+class Place:
+    """A folder of two characters and a gateway over it."""
+
+    client: httpx.AsyncClient
+    sheets: Path
+    database: Path
+
+    async def post(self, path: str, body: JsonValue) -> JsonValue:
+        reply = await self.client.post(path, json=body)
+        assert reply.status_code == 200, reply.text
+        result: JsonValue = reply.json()
+        return result
+
+    async def tasks(self, count: int, run: str | None = None, **more: JsonValue) -> list[JsonValue]:
+        asked: dict[str, JsonValue] = {"batch_size": count, "run": run, **more}
+        return items(await self.post("/envs/npc_arena/next-batch", asked), "tasks")
+
+    async def edit(self) -> JsonValue:
+        self.write()
+        return await self.post("/characters/reload", {})
+
+    def write(self) -> None:
+        path = self.sheets / "hob_tarrant.yaml"
+        text = path.read_text(encoding="utf-8")
+        assert OLD in text
+        path.write_text(text.replace(OLD, NEW), encoding="utf-8")
+
+    def stored(self) -> dict[str, list[str]]:
+        """Every row, but for what judges answered and cost."""
+        with contextlib.closing(sqlite3.connect(self.database)) as connection:
+            tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+            return {
+                table: sorted(map(repr, connection.execute(f'SELECT * FROM "{table}"')))  # noqa: S608  # our own names
+                for table in tables
+                if not table.startswith("judge_")
+            }
+
+
+def visit(folder: Path, doing: Callable[[Place], Coroutine[None, None, None]]) -> None:
+    async def through() -> None:
+        async with place(folder) as there:
+            await doing(there)
+
+    asyncio.run(through())
+
+
+@contextlib.asynccontextmanager
+async def place(folder: Path) -> AsyncIterator[Place]:
+    """Of a folder that was there before, sheets and database are as they were left."""
+    sheets, database = folder / "sheets", folder / "gateway.db"
+    if not sheets.exists():
+        sheets.mkdir()
+        for name in ("hob_tarrant", "ottoline_vesk"):
+            shutil.copy(SHIPPED / f"{name}.yaml", sheets)
+    app = create_app(
+        Settings(database_url=f"sqlite:///{database}", character_sheets=sheets),
+        environments={"npc_arena": NpcArena},
+        panels=ConfiguredPanels({}, {}),
+    )
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://127.0.0.1", timeout=WAIT) as client,
+    ):
+        async with asyncio.timeout(WAIT):
+            while not documented((await client.get("/openapi.json")).json()):  # noqa: ASYNC110  # HTTP wakes nobody
+                await asyncio.sleep(0.01)
+        yield Place(client, sheets, database)
+
+
+def documented(document: JsonValue) -> bool:
+    """Whether the examples are there: they are the last that a start stores anything for."""
+    content = at(document, "paths", "/envs/npc_arena/try", "post", "requestBody", "content", "application/json")
+    return isinstance(content, dict) and "example" in content
+
+
+def at(value: JsonValue, *path: str | int) -> JsonValue:
+    for step in path:
+        if isinstance(step, int):
+            assert isinstance(value, list)
+            value = value[step]
+        else:
+            assert isinstance(value, dict)
+            value = value[step]
+    return value
+
+
+def items(value: JsonValue, *path: str | int) -> list[JsonValue]:
+    found = at(value, *path)
+    assert isinstance(found, list)
+    return found
+
+
+def hobs(tasks: list[JsonValue]) -> list[JsonValue]:
+    return [task for task in tasks if at(task, "metadata", "character") == "hob_tarrant"]
+
+
+def edition(tasks: list[JsonValue]) -> set[str]:
+    """Which sheets Hob's tasks were made from."""
+    return {NEW if NEW in str(at(task, "messages", 0, "content")) else OLD for task in hobs(tasks)}
+
+
+def answers(task: JsonValue) -> JsonValue:
+    completions: JsonValue = [{"text": "Two coppers. Tide's turning."}, {"text": "Nay. Seen worse mud."}]
+    group: JsonValue = {"task_id": at(task, "task_id"), "lease_id": at(task, "lease_id"), "completions": completions}
+    return {"groups": [group]}
+
+
+def test_an_edited_sheet_joins_a_run_with_its_next_epoch(tmp_path: Path) -> None:
+    async def doing(there: Place) -> None:
+        chosen: JsonValue = {"character": ["hob_tarrant"]}
+        size = len(await there.tasks(400, "elsewhere", select=chosen))
+        begun = await there.tasks(size // 2, "a", select=chosen)
+        await there.edit()
+        rest = await there.tasks(size - size // 2, "a", select=chosen)
+        scored = [await there.post("/envs/npc_arena/score", answers(task)) for task in (*begun, *rest)]
+        following = await there.tasks(size, "a", select=chosen)
+        scored.append(await there.post("/envs/npc_arena/score", answers(following[0])))
+        others = [await there.tasks(size, "b"), await there.tasks(size)]
+        batches = (begun, rest, following, *others)
+        assert [edition(tasks) for tasks in batches] == [{OLD}, {OLD}, {NEW}, {NEW}, {NEW}]
+        assert len(following) == size
+        assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
+            *[("scored", [])] * size,
+            ("scored", ["scoring_changed"]),
+        ]
+
+    visit(tmp_path, doing)
+
+
+def test_what_is_out_is_scored_as_if_nothing_had_been_edited(tmp_path: Path) -> None:
+    async def doing(there: Place) -> None:
+        early, late = [hobs(await there.tasks(400, run))[0] for run in ("a", "b")]
+        before = await there.post("/envs/npc_arena/score", answers(early))
+        reloaded = await there.edit()
+        after = await there.post("/envs/npc_arena/score", answers(late))
+        digests = [at(one, "groups", 0, "scores", 0, "scoring_digest") for one in (before, after)]
+        assert [at(reloaded, key) for key in ("added", "changed", "removed")] == [[], ["hob_tarrant"], []]
+        assert (at(after, "groups", 0, "outcome"), digests[0] == digests[1]) == ("scored", True)
+
+    visit(tmp_path, doing)
+
+
+def test_a_cursor_gives_a_run_the_same_tasks_before_and_after(tmp_path: Path) -> None:
+    async def doing(there: Place) -> None:
+        before = await there.tasks(10, "a", cursor=0)
+        await there.edit()
+        assert await there.tasks(10, "a", cursor=0) == before
+
+    visit(tmp_path, doing)
+
+
+def test_more_characters_join_at_once(tmp_path: Path) -> None:
+    async def doing(there: Place) -> None:
+        await there.tasks(1, "a")
+        shutil.copy(SHIPPED / "mosswether.yaml", there.sheets)
+        reloaded = await there.post("/characters/reload", {})
+        tasks = await there.tasks(400, "a")
+        names = {at(task, "metadata", "character_name") for task in tasks}
+        assert (at(reloaded, "added"), "Mosswether" in names) == (["mosswether"], True)
+
+    visit(tmp_path, doing)
+
+
+def test_an_episode_goes_on_under_the_sheets_it_began_with(tmp_path: Path) -> None:
+    async def doing(there: Place) -> None:
+        (task, *_) = hobs(await there.tasks(100, "a", params={"turns": "multi"}))
+        await there.edit()
+        said: list[JsonValue] = [{"role": "assistant", "content": "Nay. Mind the mud."}]
+        turn = await there.post("/envs/npc_arena/step", {"task_id": at(task, "task_id"), "messages": list(said)})
+        forged: list[JsonValue] = [*said, {"role": "user", "content": "Here is gold."}, *said]
+        refused = await there.client.post(
+            "/envs/npc_arena/step", json={"task_id": at(task, "task_id"), "messages": forged}
+        )
+        whole: JsonValue = [{"messages": [*said, *items(turn, "messages")]}, {"messages": forged}]
+        group: JsonValue = {"task_id": at(task, "task_id"), "lease_id": at(task, "lease_id"), "completions": whole}
+        scored = await there.post("/envs/npc_arena/score", {"groups": [group]})
+        assert (at(turn, "done"), refused.status_code, at(refused.json(), "errors", 0, "field")) == (
+            False,
+            422,
+            "messages[1]",
+        )
+        assert [at(one, "flags") for one in items(scored, "groups", 0, "scores")][1] == ["forged_observation"]
+
+    visit(tmp_path, doing)
+
+
+def test_a_trial_of_an_episode_leaves_every_table_as_it_was(tmp_path: Path) -> None:
+    async def doing(there: Place) -> None:
+        before = there.stored()
+        scene: JsonValue = {"player": "Take me over.", "turns": [{"say": "Too much."}]}
+        whole: JsonValue = [
+            {"role": "assistant", "content": "Four coppers by night."},
+            {"role": "user", "content": "Too much."},
+            {"role": "assistant", "content": "Walk, then. *He coils the rope.* Mud's deep."},
+        ]
+        draft: JsonValue = {"character": "hob_tarrant", "scene": scene}
+        completions: JsonValue = [{"messages": whole}, {"text": "Aye."}]
+        trial = await there.post("/envs/npc_arena/try", {"draft": draft, "completions": completions})
+        assert (at(trial, "max_turns"), at(trial, "completions", 0, "score", "gate")) == (2, 1.0)
+        assert there.stored() == before
+
+    visit(tmp_path, doing)
+
+
+def test_the_documented_trial_can_be_sent(tmp_path: Path) -> None:
+    async def doing(there: Place) -> None:
+        document: JsonValue = (await there.client.get("/openapi.json")).json()
+        content = at(document, "paths", "/envs/npc_arena/try", "post", "requestBody", "content")
+        trial = await there.post("/envs/npc_arena/try", at(content, "application/json", "example"))
+        assert len(items(trial, "completions")) == 2
+
+    visit(tmp_path, doing)
+
+
+def test_what_is_out_outlives_a_restart_over_edited_sheets(tmp_path: Path) -> None:
+    out: list[JsonValue] = []
+    digests: list[JsonValue] = []
+
+    async def before(there: Place) -> None:
+        leased, looked = hobs(await there.tasks(400, "a"))[0], hobs(await there.tasks(400))[-1]
+        (episode, *_) = hobs(await there.tasks(100, "b", params={"turns": "multi"}))
+        other = hobs(await there.tasks(400, "c"))[0]
+        scored = await there.post("/envs/npc_arena/score", answers(other))
+        digests.append(at(scored, "groups", 0, "scores", 0, "scoring_digest"))
+        out.extend([leased, looked, episode])
+        there.write()
+
+    async def after(there: Place) -> None:
+        leased, looked, episode = out
+        said: list[JsonValue] = [{"role": "assistant", "content": "Nay. Mind the mud."}]
+        turn = await there.post("/envs/npc_arena/step", {"task_id": at(episode, "task_id"), "messages": list(said)})
+        scored = [await there.post("/envs/npc_arena/score", answers(task)) for task in (leased, looked)]
+        groups = [at(one, "groups", 0) for one in scored]
+        assert edition(await there.tasks(400)) == {NEW}
+        assert [(at(one, "outcome"), at(one, "flags")) for one in groups] == [("scored", [])] * 2
+        assert [at(one, "scores", 0, "scoring_digest") for one in groups] == digests * 2
+        assert at(turn, "done") is False
+
+    visit(tmp_path, before)
+    visit(tmp_path, after)
+
+
+def test_an_epoch_goes_on_after_a_restart_with_what_it_began_with(tmp_path: Path) -> None:
+    batches: list[list[JsonValue]] = []
+    chosen: JsonValue = {"character": ["hob_tarrant"]}
+
+    async def before(there: Place) -> None:
+        size = len(await there.tasks(400, "elsewhere", select=chosen))
+        batches.append(await there.tasks(size // 2, "a", select=chosen))
+        there.write()
+
+    async def after(there: Place) -> None:
+        size = len(await there.tasks(400, "fresh", select=chosen))
+        for task in batches[0]:
+            await there.post("/envs/npc_arena/score", answers(task))
+        rest = await there.tasks(size - size // 2, "a", select=chosen)
+        batches.extend([rest, await there.tasks(size, "a", cursor=10 * size, select=chosen)])
+
+    visit(tmp_path, before)
+    visit(tmp_path, after)
+    assert [edition(tasks) for tasks in batches] == [{OLD}, {OLD}, {NEW}]
+
+
+def test_a_replica_scores_what_another_dealt_from_sheets_that_it_has_not_read(tmp_path: Path) -> None:
+    async def doing(first: Place) -> None:
+        async with place(tmp_path) as second:
+            begun = hobs(await second.tasks(400, "a"))[0]
+            await first.edit()
+            epoch = await first.tasks(400, "b")
+            (dealt, *_) = hobs(epoch)
+            same_epoch = await second.tasks(len(epoch), "b", cursor=0)
+            scored = [
+                await second.post("/envs/npc_arena/score", answers(dealt)),
+                await first.post("/envs/npc_arena/score", answers(begun)),
+            ]
+            assert [(at(one, "groups", 0, "outcome"), at(one, "groups", 0, "flags")) for one in scored] == [
+                ("scored", [])
+            ] * 2
+            assert [edition([begun]), edition([dealt]), edition(same_epoch)] == [{OLD}, {NEW}, {NEW}]
+
+    visit(tmp_path, doing)

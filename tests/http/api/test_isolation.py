@@ -1,0 +1,185 @@
+"""An environment that runs programs: it serves where they are kept apart, says how, and is off where they are not."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from app.domain.programs import Program
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import Split
+from app.http.api.models import EnvironmentInfo
+from app.main.application import create_app
+from app.ports.environment import Datasets, Environment, Tools
+from app.sandbox.programs import JailedPrograms
+from app.settings import ProgramSettings, Settings
+
+WEAK: Final = (("",), ())
+"""No namespaces, no locks."""
+
+
+class Doubling(Environment):
+    """Double it."""
+
+    name: ClassVar[str] = "doubling"
+    version: ClassVar[str] = "1"
+    runs_programs: ClassVar[bool] = True
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return Task(messages=(Message(role="user", content=f"Double {index}."),))
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        programs = [Program(source=one.answer, function="f", calls=((4,),)) for one in group]
+        executions = await asyncio.gather(*(tools.programs.run(program) for program in programs))
+        return [Score.exact([one.value for one in execution.returned] == [8]) for execution in executions]
+
+
+class Plain(Doubling):
+    name: ClassVar[str] = "plain"
+    runs_programs: ClassVar[bool] = False
+
+
+KINDS: Final[dict[str, type[Environment]]] = {"doubling": Doubling, "plain": Plain}
+
+
+@asynccontextmanager
+async def service(
+    folder: Path, *, forced: bool = False, weak: bool = False, kinds: dict[str, type[Environment]] = KINDS
+) -> AsyncIterator[httpx.AsyncClient]:
+    settings = Settings(
+        database_url=f"sqlite:///{folder / 'test.db'}", programs=ProgramSettings(allow_weak_isolation=forced)
+    )
+    app = create_app(settings, environments=kinds, programs=JailedPrograms(2, *WEAK) if weak else None)
+    transport = httpx.ASGITransport(app=app)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=transport, base_url="http://localhost") as door,
+    ):
+        while (await door.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
+            await asyncio.sleep(0.01)
+        yield door
+
+
+def entry(folder: Path, **how: Any) -> dict[str, Any]:
+    async def asked() -> dict[str, Any]:
+        async with service(folder, **how) as door:
+            return {kind: (await door.get(f"/envs/{kind}")).json() for kind in how.get("kinds", KINDS)}
+
+    return asyncio.run(asked())
+
+
+def test_strong_isolation_is_shown_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "app.sandbox.isolation"):
+        seen = entry(tmp_path)
+    held = {one["against"]: one["held"] for one in seen["doubling"]["isolation"]["protections"]}
+    lines = [record.getMessage() for record in caplog.records if record.name == "app.sandbox.isolation"]
+    assert (
+        seen["doubling"]["available"],
+        seen["doubling"]["isolation"]["strong"],
+        held,
+        seen["plain"]["isolation"],
+        [line.partition(":")[0] for line in lines],
+    ) == (
+        True,
+        True,
+        dict.fromkeys(["network", "files", "processes", "memory", "time", "service"], True),
+        None,
+        ["programs of models are kept apart"],
+    )
+
+
+def test_what_is_shown_can_be_read_back(tmp_path: Path) -> None:
+    seen = entry(tmp_path)
+    read = {name: EnvironmentInfo.model_validate(one) for name, one in seen.items()}
+    assert {name: one.model_dump(mode="json") for name, one in read.items()} == seen
+
+
+def test_where_it_is_weak_the_environment_is_off_and_says_what_is_missing(tmp_path: Path) -> None:
+    seen = entry(tmp_path, weak=True)
+    reason = seen["doubling"]["reason"]
+    expected = ("a TCP connection was made", "/etc/passwd was read", "programs.allow_weak_isolation", "seccomp")
+    assert (
+        seen["doubling"]["available"],
+        seen["doubling"]["isolation"]["strong"],
+        [words for words in expected if words not in reason],
+        seen["plain"]["available"],
+    ) == (False, False, [], True)
+
+
+def test_one_that_is_off_hands_out_and_scores_nothing(tmp_path: Path) -> None:
+    async def asked() -> list[tuple[int, str]]:
+        async with service(tmp_path, weak=True) as door:
+            replies = [
+                await door.post("/envs/doubling/next-batch", json={"batch_size": 1}),
+                await door.post("/envs/doubling/score", json={"groups": [{"task_id": "x", "completions": []}]}),
+            ]
+        return [(reply.status_code, reply.json().get("code", "")) for reply in replies]
+
+    first, second = asyncio.run(asked())
+    assert (first[0], second[0] >= 400) == (503, True)
+
+
+@pytest.mark.parametrize("how", [{}, {"weak": True, "forced": True}])
+def test_where_it_serves_programs_are_run(tmp_path: Path, how: dict[str, Any]) -> None:
+    async def asked() -> list[float | None]:
+        async with service(tmp_path, **how) as door:
+            batch = (await door.post("/envs/doubling/next-batch", json={"batch_size": 1, "run": "a"})).json()
+            answers = ["def f(x): return 2 * x", "def f(x): return x", "import os; os._exit(0)"]
+            group = {"task_id": batch["tasks"][0]["task_id"], "completions": [{"text": text} for text in answers]}
+            reply = await door.post("/envs/doubling/score", json={"groups": [group], "run": "a"}, timeout=60)
+        return [one["reward"] for one in reply.json()["groups"][0]["scores"]]
+
+    assert asyncio.run(asked()) == [1.0, 0.0, 0.0]
+
+
+def test_a_weak_one_that_is_forced_says_so(tmp_path: Path) -> None:
+    seen = entry(tmp_path, weak=True, forced=True)["doubling"]
+    assert (seen["available"], seen["reason"], seen["isolation"]["strong"]) == (True, None, False)
+
+
+def test_nothing_is_started_where_no_environment_runs_programs(tmp_path: Path) -> None:
+    programs = JailedPrograms(1)
+
+    async def asked() -> object:
+        app = create_app(
+            Settings(database_url=f"sqlite:///{tmp_path / 'test.db'}"), environments={"plain": Plain}, programs=programs
+        )
+        async with app.router.lifespan_context(app):
+            await asyncio.sleep(0.1)
+            return programs.ids
+
+    assert asyncio.run(asked()) == ()
+
+
+class SlowToOpen(Doubling):
+    name: ClassVar[str] = "slow_to_open"
+    seen: ClassVar[threading.Event] = threading.Event()
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> "SlowToOpen":
+        """Waits until the isolation has been tried, which therefore was tried meanwhile."""
+        cls.seen.wait(20)
+        return cls()
+
+
+def test_it_is_tried_while_data_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = logging.Handler()
+    monkeypatch.setattr(tried, "emit", lambda record: SlowToOpen.seen.set())
+    log = logging.getLogger("app.sandbox.isolation")
+    log.addHandler(tried)
+    before = log.level
+    log.setLevel(logging.INFO)
+    try:
+        seen = entry(tmp_path, kinds={"slow_to_open": SlowToOpen})
+    finally:
+        log.removeHandler(tried)
+        log.setLevel(before)
+    assert (SlowToOpen.seen.is_set(), seen["slow_to_open"]["available"]) == (True, True)

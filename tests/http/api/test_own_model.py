@@ -1,0 +1,55 @@
+"""A policy is not scored by its own model, neither by the judge that is asked nor by the one behind it."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from app.judges.configured import chat_judges
+from app.judges.panels import ConfiguredPanels
+from app.service.requests import Batch, GroupReply, Scored
+from tests.support.chat_server import serving
+from tests.support.judge_cases import config
+from tests.support.playground import World, gateway
+from tests.support.preferring import preferring
+
+
+def reasons(database: Path, url: str, model: str, *allowed: str) -> list[str | None]:
+    """Why replies of a policy with that model have no score. Judge `first` is model `small`, and `second`, which is
+    asked where that one refuses, is model `Large`."""
+    configs = [config(url, name="first", model="small"), config(url, name="second", model="Large")]
+    judges = chat_judges(configs, {"first": "second"}, None)
+    judging = ConfiguredPanels(judges, {}, fallback=("first",), self_judging=allowed)
+
+    async def once() -> list[str | None]:
+        async with gateway(World(), database, judging) as client:
+            batch = await client.post("/envs/arena/next-batch", json={"run": "a", "batch_size": 1})
+            [task] = Batch.model_validate_json(batch.content).tasks
+            group = {"task_id": task.task_id, "completions": [{"text": "Aye, stranger."}, {"text": "No."}]}
+            reply = await client.post("/score", json={"groups": [group], "policy": {"model": model}})
+            [scored] = Scored.model_validate_json(reply.content).groups
+            assert isinstance(scored, GroupReply)
+            return [score.reason for score in scored.scores]
+
+    return asyncio.run(once())
+
+
+@pytest.mark.parametrize(
+    ("model", "allowed", "reason"),
+    [
+        ("tiny", (), None),
+        ("Small", (), "self_judge"),
+        ("small", ("first",), None),
+        ("small", ("second",), "self_judge"),
+        ("large", (), "self_judge"),
+        ("large", ("second",), None),
+    ],
+)
+def test_own_models_are_refused_unless_allowed_by_name(
+    tmp_path: Path, migrated_file: Path, model: str, allowed: tuple[str, ...], reason: str | None
+) -> None:
+    database = tmp_path / "store.db"
+    database.write_bytes(migrated_file.read_bytes())
+    with serving(preferring) as server:
+        assert reasons(database, server.url, model, *allowed) == [reason, reason]
+        assert bool(server.received) == (reason is None)

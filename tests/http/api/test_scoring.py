@@ -1,0 +1,307 @@
+"""Scoring under way: repeats that meet, work that outlives its caller or its process, one fault among many."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.domain.scores import Score
+from app.http.api.models import GroupPage, GroupReplies, GroupView
+from app.service import runs, shelf
+from app.service.requests import Batch, GroupReply, HandedOut, Scored
+from tests.support.playground import WAIT, World, gateway, until
+
+Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+
+
+@pytest.fixture
+def database(tmp_path: Path, migrated_file: Path) -> Path:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return path
+
+
+def played(world: World, database: Path, *plays: Play) -> None:
+    """Each against a gateway that starts and stops around it."""
+
+    async def whole() -> None:
+        for play in plays:
+            async with gateway(world, database) as client:
+                await play(client)
+
+    asyncio.run(whole())
+
+
+async def tasks(client: httpx.AsyncClient, environment: str, count: int = 1) -> tuple[HandedOut, ...]:
+    reply = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": count})
+    return Batch.model_validate_json(reply.content).tasks
+
+
+def answer(task: HandedOut, *texts: str) -> dict[str, object]:
+    return {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": text} for text in texts]}
+
+
+async def scored(client: httpx.AsyncClient, *groups: object, wait: float | None = None) -> tuple[GroupReply, ...]:
+    reply = await client.post("/score", json={"groups": groups, "wait_seconds": wait}, timeout=WAIT)
+    assert reply.status_code == 200, reply.text
+    groups_or_problems = Scored.model_validate_json(reply.content).groups
+    return tuple(one for one in groups_or_problems if isinstance(one, GroupReply))
+
+
+async def collected(client: httpx.AsyncClient, *groups: GroupReply) -> list[tuple[float | None, ...]]:
+    """Their rewards, once none is pending."""
+    query = [("id", group.group_id) for group in groups]
+    reply = await client.get("/groups", params=[*query, ("wait", str(WAIT))])
+    return [group.rewards for group in GroupReplies.model_validate_json(reply.content).groups]
+
+
+@pytest.mark.parametrize("waits", [[None] * 20, [0.0, None, None], [None, 0.0, None], [0.02, 0.05, None, 0.0]])
+def test_repeats_that_meet_share_one_scoring(waits: list[float | None], database: Path) -> None:
+    """However long each waits; whoever waits to the end gets scores, also when the first in line did not."""
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "slow")
+        repeats = []
+        for wait in waits:
+            repeats.append(asyncio.ensure_future(scored(client, answer(task, "1", "0.5"), wait=wait)))
+            await asyncio.sleep(0.02)
+        await until(lambda: all(future.done() for future, wait in zip(repeats, waits, strict=True) if wait is not None))
+        world.going_on.set()
+        outcomes = [(await repeat)[0].outcome for repeat in repeats]
+        (group,) = await scored(client, answer(task, "1", "0.5"))
+        assert outcomes == ["scored" if wait is None else "pending" for wait in waits]
+        assert (group.rewards, group.flags) == ((1.0, 0.5), ())
+
+    played(world, database, play)
+    assert world.scorings["slow"] == 1
+
+
+def test_what_ends_while_it_is_written_as_pending_is_not_forgotten(database: Path) -> None:
+    naps = [f"{number / 1000:.4f}" for number in range(40)]
+
+    async def play(client: httpx.AsyncClient) -> None:
+        batch = await tasks(client, "nap", 4)
+        for task in batch:
+            answers = [answer(task, nap, "1") for nap in naps]
+            groups = await scored(client, *answers, wait=0.0)
+            assert await collected(client, *groups) == [(float(nap), 1.0) for nap in naps]
+
+    played(World(), database, play)
+
+
+@pytest.mark.parametrize("first_waits", [None, 0.0, 0.1])
+def test_retries_of_what_was_unscored_share_one_scoring_too(first_waits: float | None, database: Path) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "slow")
+        (failed,) = await scored(client, answer(task, "1", "fail"))
+        first = asyncio.ensure_future(scored(client, answer(task, "1", "fail"), wait=first_waits))
+        await until(lambda: world.scorings["slow"] == 2)
+        others = [asyncio.ensure_future(scored(client, answer(task, "1", "fail"))) for _ in range(5)]
+        await asyncio.sleep(0.2)
+        world.going_on.set()
+        await first
+        assert failed.outcome == "unscored"
+        assert [(await other)[0].rewards for other in others] == [(1.0, 0.0)] * 5
+
+    played(world, database, play)
+    assert world.scorings["slow"] == 2
+
+
+def test_a_repeat_may_store_a_group_as_pending_before_the_first_is_done(database: Path) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "slow_arena")
+        first = asyncio.ensure_future(scored(client, answer(task, "0.8", "0.2")))
+        await asyncio.sleep(0.05)
+        (pending,) = await scored(client, answer(task, "0.8", "0.2"), wait=0.0)
+        world.going_on.set()
+        (group,) = await first
+        view = GroupView.model_validate_json((await client.get(f"/groups/{group.group_id}")).content)
+        assert (pending.outcome, group.rewards) == ("pending", (0.9, 0.1))
+        assert (view.reply, len(view.judgements)) == (group, 2)
+
+    played(world, database, play)
+    assert world.scorings["slow_arena"] == 1
+
+
+def test_two_bodies_race_for_one_key_and_one_wins(database: Path) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "slow")
+        requests = [
+            client.post("/score", json={"groups": [answer(task, text)]}, headers={"Idempotency-Key": "k"})
+            for text in ("1", "0")
+        ]
+        both = asyncio.gather(*requests)
+        await until(lambda: world.scorings["slow"] == 2)
+        world.going_on.set()
+        replies = await both
+        groups = GroupPage.model_validate_json((await client.get("/groups")).content).groups
+        assert sorted(reply.status_code for reply in replies) == [200, 422]
+        assert len(groups) == 1
+
+    played(world, database, play)
+
+
+def test_who_hangs_up_finds_the_work_done_later(database: Path) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "slow")
+        caller = asyncio.ensure_future(scored(client, answer(task, "1", "0.5")))
+        await until(lambda: world.scorings["slow"] == 1)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+        world.going_on.set()
+        (group,) = await scored(client, answer(task, "1", "0.5"))
+        assert group.rewards == (1.0, 0.5)
+
+    played(world, database, play)
+    assert (world.scorings["slow"], world.scorings["cancelled"]) == (1, 0)
+
+
+def test_a_service_that_stops_lets_go_of_what_nobody_waits_for(database: Path) -> None:
+    world = World()
+
+    async def hang_up(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "slow")
+        caller = asyncio.ensure_future(scored(client, answer(task, "1")))
+        await until(lambda: world.scorings["slow"] == 1)
+        caller.cancel()
+        await asyncio.gather(caller, return_exceptions=True)
+
+    async def come_back(client: httpx.AsyncClient) -> None:
+        page = GroupPage.model_validate_json((await client.get("/groups")).content)
+        assert page.groups == ()  # it was never answered, so it was never promised
+
+    played(world, database, hang_up, come_back)
+    assert world.scorings["cancelled"] == 1
+
+
+def test_any_amount_of_accepted_work_is_taken_up_after_a_restart(database: Path) -> None:
+    """More than is resumed at once, and while its owner comes back for the oldest."""
+    world = World()
+    pending: list[GroupReply] = []
+    asked: list[object] = []
+
+    async def accept(client: httpx.AsyncClient) -> None:
+        for task in await tasks(client, "slow", 4):
+            asked.extend(answer(task, "1", str(number / 100)) for number in range(40))
+        for place in range(0, len(asked), 40):
+            pending.extend(await scored(client, *asked[place : place + 40], wait=0.0))
+
+    async def collect(client: httpx.AsyncClient) -> None:
+        again = asyncio.ensure_future(scored(client, *asked[:80], wait=0.0))
+        await again
+        world.going_on.set()
+        assert await collected(client, *pending) == [(1.0, number / 100) for number in range(40)] * 4
+
+    played(world, database, accept, collect)
+    assert {group.outcome for group in pending} == {"pending"}
+    assert world.scorings["slow"] == 2 * len(asked)
+
+
+def test_a_retriever_that_is_down_at_start_keeps_no_accepted_work_waiting(database: Path) -> None:
+    world = World()
+    pending: list[GroupReply] = []
+
+    async def accept(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "slow")
+        pending.extend(await scored(client, answer(task, "1"), wait=0.0))
+        world.retriever_is_down = True
+
+    async def collect(client: httpx.AsyncClient) -> None:
+        world.going_on.set()
+        assert await collected(client, *pending) == [(1.0,)]
+
+    played(world, database, accept, collect)
+    assert pending[0].outcome == "pending"
+
+
+@pytest.mark.parametrize("path", ["/envs/tavern/next-batch", "/next-batch"])
+def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(database: Path, path: str) -> None:
+    """No prompt goes out without its context, and no lease on one has to run out."""
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        world.retriever_is_down = True
+        mix = [{"env": "tavern", "split": "test"}] if path == "/next-batch" else None
+        request = {"run": "a", "batch_size": 2, "lease_seconds": 60} | ({"mix": mix} if mix else {"split": "test"})
+        refused = await client.post(path, json=request)
+        world.retriever_is_down = False
+        batch = Batch.model_validate_json((await client.post(path, json=request)).content)
+        (done,) = (await client.get("/runs/a")).json()["activity"]
+        assert (refused.status_code, refused.json()["code"]) == (503, "retriever_failed")
+        assert "retry-after" in refused.headers
+        assert (len(batch.tasks), done["handed_out"], done["outstanding"]) == (2, 2, 2)
+
+    played(world, database, play)
+
+
+def test_ranks_that_ask_at_once_get_one_context(database: Path) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        request = {"run": "a", "batch_size": 4, "cursor": 0}
+        replies = await asyncio.gather(*(client.post("/envs/tavern/next-batch", json=request) for _ in range(8)))
+        assert len({reply.content for reply in replies}) == 1
+
+    played(world, database, play)
+    assert world.retrievals > 5  # one for the examples at start, and more than four: they did race
+
+
+@pytest.mark.parametrize(
+    ("text", "rationale"),
+    [
+        ("break", "the environment's scorer broke; see the log"),
+        ("short", "flaky gave 0 scores for 1 completions"),
+        ("refuse", "nobody who scores may say so"),
+        ("judge", "flaky: an environment without a rubric has no judges"),
+    ],
+)
+def test_an_environment_at_fault_earns_nobody_a_zero(text: str, rationale: str, database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "flaky")
+        (group,) = await scored(client, answer(task, text))
+        assert group.scores == (Score.unscored("internal", rationale).under(group.scores[0].scoring_digest),)
+
+    played(World(), database, play)
+
+
+def test_what_the_service_no_longer_remembers_it_reads_again(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shelf, "ROOM", 1)
+    monkeypatch.setattr(runs, "REMEMBERED_RUNS", 1)
+
+    async def play(client: httpx.AsyncClient) -> None:
+        batch = await tasks(client, "toy", 4)
+        other = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
+        groups = await scored(client, *(answer(task, "1", "0.5") for task in batch))
+        again = await client.post("/envs/toy/next-batch", json={"run": "b", "cursor": 0})
+        assert [group.rewards for group in groups] == [(1.0, 0.5)] * 4
+        assert again.content == other.content
+
+    played(World(), database, play)
+
+
+def test_one_fault_stays_where_it_is(database: Path) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        flaky = await tasks(client, "flaky", 3)
+        (toy,) = await tasks(client, "toy")
+        groups = await scored(
+            client, answer(flaky[0], "break", "1"), answer(flaky[1], "fail"), answer(flaky[2], "1"), answer(toy, "1")
+        )
+        reasons = [[score.reason for score in group.scores] for group in groups]
+        rationales = [score.rationale for group in groups for score in group.scores if score.reason == "internal"]
+        assert reasons == [["internal", "internal"], ["verifier_failed"], [None], [None]]
+        assert not any("ZeroDivisionError" in rationale for rationale in rationales)
+
+    played(world, database, play)

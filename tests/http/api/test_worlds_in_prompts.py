@@ -1,0 +1,179 @@
+"""One text everywhere: what was retrieved once is what policy, stored task and judges see, whichever rank asks."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+from pydantic import JsonValue
+
+from app.domain.tasks import Context
+from app.service.requests import Batch, HandedOut
+from tests.support.chat_server import ChatServer
+from tests.support.chat_server import serving as judge_serving
+from tests.support.databases import Postgres
+from tests.support.preferring import document_of, preferring
+from tests.support.serving import serving
+
+DAWN = datetime(1312, 4, 3, 6, tzinfo=UTC)
+SECRET = "The Margravine signed for a toll bridge."
+
+
+@dataclass(frozen=True)
+class Arena:
+    url: str
+    judge: ChatServer
+
+    def tell(self, world: str, *events: Mapping[str, JsonValue]) -> None:
+        body = {"events": list(events)}
+        httpx.post(f"{self.url}/worlds/{world}/events", json=body, timeout=30).raise_for_status()
+
+    def next_batch(self, world: str, **more: JsonValue) -> httpx.Response:
+        body = {"params": {"world": world}, "batch_size": 4, "select": {"character": ["hob_tarrant"]}, **more}
+        return httpx.post(f"{self.url}/envs/npc_arena/next-batch", json=body, timeout=60)
+
+    def tasks(self, world: str, **more: JsonValue) -> tuple[HandedOut, ...]:
+        return Batch.model_validate(self.next_batch(world, **more).raise_for_status().json()).tasks
+
+    def score(self, task: HandedOut, *texts: str) -> None:
+        group = {"task_id": task.task_id, "completions": [{"text": text} for text in texts]}
+        reply = httpx.post(f"{self.url}/envs/npc_arena/score", json={"groups": [group]}, timeout=60)
+        (scored,) = reply.raise_for_status().json()["groups"]
+        assert [one["rationale"] for one in scored["scores"] if one["outcome"] != "scored"] == []
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def arena(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arena]:
+    folder = tmp_path_factory.mktemp("prompts")
+    settings: dict[str, str] = {}
+    if request.param == "postgresql":
+        postgres: Postgres = request.getfixturevalue("postgres")
+        settings = {"ATROPOS_ENVS_DATABASE_URL": postgres.empty()}
+    with judge_serving(preferring) as judge:
+        judges = {"counting": {"base_url": judge.url, "model": "counter"}}
+        text = json.dumps({"judges": judges, "environments": {"npc_arena": {"judges": ["counting"]}}})
+        (folder / "gateway.yaml").write_text(text, encoding="utf-8")
+        with serving(folder, settings=settings) as gateway:
+            yield Arena(gateway.url, judge)
+
+
+@pytest.fixture
+def world(request: pytest.FixtureRequest) -> str:
+    """A name that no other test uses."""
+    return str(request.node.originalname).replace("test_", "")[:60]
+
+
+def happened(name: str, text: str, hours: float = 0, **more: JsonValue) -> dict[str, JsonValue]:
+    return {"id": name, "time": (DAWN + timedelta(hours=hours)).isoformat(), "text": text, **more}
+
+
+def prompts(tasks: Sequence[HandedOut]) -> list[str]:
+    return [task.messages[0].content or "" for task in tasks]
+
+
+def test_policy_stored_task_and_judges_see_the_same(arena: Arena, world: str) -> None:
+    arena.tell(
+        world,
+        happened("rope", "The ferry's rope broke at Reedgate."),
+        happened("bridge", SECRET, 1, visibility=["ottoline_vesk"], leak_terms=["toll bridge"]),
+        happened("fair", "The spring fair was put off.", 2),
+    )
+    book = {"entries": [{"id": "chain", "constant": True, "content": "The chain bell\nhas rung since the flood."}]}
+    httpx.put(f"{arena.url}/worlds/{world}/lorebooks/reedgate", json=book, timeout=30).raise_for_status()
+    (task,) = arena.tasks(world, batch_size=1)
+    stored = httpx.get(f"{arena.url}/tasks/{task.task_id}").raise_for_status().json()
+    arena.score(task, "Water's up.", "Nay, the rope's gone and I splice it myself.")
+    shown = document_of(arena.judge.received[-1])
+    case = shown["context"]
+    assert isinstance(case, dict)
+    (prompt,) = prompts([task])
+    assert {
+        "stored": [(passage["id"], passage["text"]) for passage in stored["passages"]],
+        "prompt": [line for line in prompt.splitlines() if "rope broke" in line or "fair" in line or "chain" in line],
+        "now": "Now is 1312-04-03 08:00." in prompt,
+        "judge": [event["text"] for event in case["visible_events"][-2:]],
+        "lore": case["lore"],
+        "withheld": case["withheld_events"][-1],
+        "kept": stored["messages"] == [message.model_dump(mode="json") for message in task.messages],
+        "secret": [SECRET in text for text in (prompt, json.dumps(stored))],
+    } == {
+        "stored": [
+            ("chain", "The chain bell\nhas rung since the flood."),
+            ("rope", "The ferry's rope broke at Reedgate."),
+            ("fair", "The spring fair was put off."),
+        ],
+        "prompt": [
+            "- The chain bell has rung since the flood.",
+            "- (1312-04-03 06:00) The ferry's rope broke at Reedgate.",
+            "- (1312-04-03 08:00) The spring fair was put off.",
+        ],
+        "now": True,
+        "judge": ["The ferry's rope broke at Reedgate.", "The spring fair was put off."],
+        "lore": ["The chain bell has rung since the flood."],
+        "withheld": {"id": "bridge", "reason": "not_visible", "text": SECRET, "leak_terms": ["toll bridge"]},
+        "kept": True,
+        "secret": [False, False],
+    }
+
+
+def test_every_rank_and_every_later_cursor_sees_the_same_although_more_happened(arena: Arena, world: str) -> None:
+    arena.tell(world, happened("rope", "The ferry's rope broke."))
+    first = arena.tasks(world, run=f"{world}_run", cursor=0)
+    arena.tell(world, happened("fair", "The spring fair was put off.", 1))
+    again = arena.tasks(world, run=f"{world}_run", cursor=0)
+    overlapping = arena.tasks(world, run=f"{world}_run", cursor=2)
+    assert (again, overlapping[:2]) == (first, first[2:])
+    assert [["fair was put off" in prompt for prompt in prompts(tasks)] for tasks in (first, overlapping)] == [
+        [False] * 4,
+        [False, False, True, True],
+    ]
+
+
+def test_ranks_that_ask_at_once_see_the_same(arena: Arena, world: str) -> None:
+    arena.tell(world, happened("e0", "Something happened at first."))
+
+    def rank(number: int) -> tuple[HandedOut, ...]:
+        arena.tell(world, happened(f"e{number}", f"Thing {number} happened.", number))
+        return arena.tasks(world, run=f"{world}_run", cursor=0)
+
+    with ThreadPoolExecutor(8) as ranks:
+        seen = list(ranks.map(rank, range(1, 9)))
+    assert [tasks == seen[0] for tasks in seen] == [True] * 8
+
+
+def test_what_was_told_before_the_reply_is_known_to_the_next_batch(arena: Arena, world: str) -> None:
+    known: list[list[bool]] = []
+    for number in range(5):
+        arena.tell(world, happened(f"e{number}", f"Barge {number} came in.", number))
+        known.append([f"Barge {number} came in." in prompt for prompt in prompts(arena.tasks(world))])
+    assert known == [[True] * 4] * 5
+
+
+def test_a_large_batch_is_retrieved_for_whole(arena: Arena, world: str) -> None:
+    arena.tell(world, happened("rope", "The ferry's rope broke."))
+    tasks = arena.tasks(world, batch_size=256, select={})
+    assert (len(tasks), all("The ferry's rope broke." in prompt for prompt in prompts(tasks))) == (256, True)
+
+
+def test_a_world_of_which_nobody_told_is_refused_by_name(arena: Arena) -> None:
+    reply = arena.next_batch("nowhere")
+    tried = httpx.post(
+        f"{arena.url}/envs/npc_arena/try",
+        json={"draft": {"character": "hob_tarrant", "line": "Well?", "params": {"world": "nowhere"}}},
+        timeout=30,
+    )
+    assert [(one.status_code, [error["field"] for error in one.json()["errors"]]) for one in (reply, tried)] == [
+        (422, ["params.world"]),
+        (422, ["draft.params.world"]),
+    ]
+
+
+def test_a_trial_in_a_world_is_told_of_it(arena: Arena, world: str) -> None:
+    arena.tell(world, happened("rope", "The ferry's rope broke."), happened("b", SECRET, visibility=["x"]))
+    draft = {"character": "hob_tarrant", "line": "Well?", "params": {"world": world}}
+    reply = httpx.post(f"{arena.url}/envs/npc_arena/try", json={"draft": draft}, timeout=30)
+    trial = Context.model_validate({name: reply.json()[name] for name in ("passages", "withheld")})
+    assert ([one.id for one in trial.passages], [one.id for one in trial.withheld]) == (["rope"], ["b"])

@@ -1,0 +1,115 @@
+"""What trainers' texts and labels are read as."""
+
+import time
+from collections.abc import Sequence
+
+import pytest
+from pydantic import JsonValue
+
+from app.domain.errors import InvalidRequest
+from app.domain.tasks import Completion
+from app.http.compat.one_sample.labels import MAX_CHARACTERS, Label, read_label
+from app.http.compat.one_sample.texts import completion_of, response_of
+
+TASK = f"task_{7:032x}"
+
+
+@pytest.mark.parametrize(
+    ("query", "prompt", "response"),
+    [
+        ("<s>[INST] 2 + 2? [/INST] 4</s>", "<s>[INST] 2 + 2? [/INST]", " 4</s>"),
+        ("<s> [INST] 2+ 2? [/INST] 4</s>", "<s>[INST] 2 + 2? [/INST]", " 4</s>"),
+        ("assistant:\n\nyes", "assistant:\n", "\nyes"),
+        ("assistant: \n\nyes", "assistant:\n\n", "yes"),
+        ("assistant:yes", "assistant:\n", "yes"),
+        ("assistant:", "assistant:\n", ""),
+        ("4", "", "4"),
+        ("4", " ", "4"),
+    ],
+)
+def test_the_prompt_is_cut_off_whatever_became_of_its_white_space(query: str, prompt: str, response: str) -> None:
+    assert response_of(query, prompt, "query[0]") == response
+
+
+@pytest.mark.parametrize(("query", "prompt"), [("sistant: 4", "assistant:"), ("assist", "assistant:"), ("", "a")])
+def test_a_query_that_begins_otherwise_is_no_query(query: str, prompt: str) -> None:
+    with pytest.raises(InvalidRequest, match="does not begin with its prompt") as refused:
+        response_of(query, prompt, "query[3]")
+    assert refused.value.field == "query[3]"
+
+
+@pytest.mark.parametrize(
+    ("response", "ends", "text", "reason"),
+    [
+        ("4", (), "4", None),
+        ("4</s>", (), "4", "stop"),
+        ("4\n<|im_end|>\n<|endoftext|><pad>", (), "4\n", "stop"),
+        ("4<pad><pad>", (), "4", None),
+        ("4 ", (), "4 ", None),
+        ("</s>4", (), "</s>4", None),
+        ("<|im_end|>", (), "", "stop"),
+        ("4", ("<|im_end|>",), "4", "length"),
+        ("4<|im_end|>", ("<|im_end|>",), "4", "stop"),
+        ("4<|im_end|><pad>", ("<|im_end|>",), "4", "stop"),
+        ("4<|endoftext|>", ("<|im_end|>",), "4", "length"),
+        ("4§", ("§", "</s>"), "4", "stop"),
+    ],
+)
+def test_tokens_behind_an_answer_say_whether_it_was_finished(
+    response: str, ends: Sequence[str], text: str, reason: str | None
+) -> None:
+    assert completion_of(response, "prompt", ends) == Completion(text=text, finish_reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [("<think>\n", "<think>\nso</think>4"), ("<think></think>", "so</think>4"), ("a [THINK]", "[THINK]so</think>4")],
+)
+def test_a_thought_that_the_prompt_began_belongs_to_the_answer(prompt: str, text: str) -> None:
+    assert completion_of("so</think>4", prompt, ()).text == text
+
+
+def test_reading_takes_linear_time() -> None:
+    began = time.process_time()
+    completion_of("</s>" * 2_500_000, "", ())
+    completion_of(" " * 10_000_000, "", ())
+    response_of(f" {'word ' * 500_000}4", f"{'word  ' * 500_000}", "query")
+    assert time.process_time() - began < 2
+
+
+@pytest.mark.parametrize(
+    ("label", "read"),
+    [
+        (TASK, Label(task_id=TASK)),
+        (f" {TASK}\n", Label(task_id=TASK)),
+        ({"task_id": TASK, "answer": [4]}, Label(task_id=TASK)),
+        ({"task_id": TASK, "group": None, "size": None, "purpose": None}, Label(task_id=TASK)),
+        (f'{{"task_id": "{TASK}", "group": 12, "size": 4}}', Label(task_id=TASK, group="12", size=4)),
+    ],
+)
+def test_a_label_names_the_task(label: JsonValue, read: Label) -> None:
+    assert read_label(label, "label") == read
+
+
+@pytest.mark.parametrize(
+    ("label", "field"),
+    [
+        ("4", "label.task_id"),
+        (4, "label"),
+        (None, "label"),
+        ([TASK], "label"),
+        ("{", "label"),
+        ('{"a":' * 3000, "label"),
+        (f'{{"task_id": "{TASK}"' + " " * MAX_CHARACTERS + "}", "label"),
+        ({"task_id": f"{TASK}\n"}, "label.task_id"),
+        ({"task_id": TASK, "size": 0}, "label.size"),
+        ({"task_id": TASK, "size": True}, "label.size"),
+        ({"task_id": TASK, "group": "\x00"}, "label.group"),
+        (f'{{"task_id": "{TASK}", "group": "\\ud800"}}', "label.group"),
+        ({"task_id": TASK, "group": "x" * 201}, "label.group"),
+    ],
+)
+def test_what_names_no_task_is_refused_by_its_place(label: JsonValue, field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        read_label(label, "label")
+    assert refused.value.field == field

@@ -1,0 +1,82 @@
+"""What is made of an action, whatever a client made of a reply."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.tasks import FunctionCall, Message, ToolCall
+from app.http.compat.openenv.actions import Said, said_in
+
+CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+CALLED = ToolCall(id="c1", function=FunctionCall(name="add", arguments='{"a": 1}'))
+
+
+def spoken(text: str | None, **more: Any) -> Message:
+    return Message(role="assistant", content=text, **more)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ({"text": "hi"}, Said(spoken("hi"))),
+        ({"message": "hi"}, Said(spoken("hi"))),
+        ({"content": "hi", "metadata": {"from": "a typed client"}}, Said(spoken("hi"))),
+        ({"text": "", "message": None, "content": None, "tool_calls": []}, Said(spoken(""))),
+        ({"text": None}, Said(spoken(""))),
+        ({"text": "hi", "finish_reason": "length"}, Said(spoken("hi"), "length")),
+        ({"message": 42}, Said(spoken("42"))),
+        ({"message": 4.5}, Said(spoken("4.5"))),
+        ({"text": True}, Said(spoken("true"))),
+        ({"text": [1, "é"]}, Said(spoken('[1, "é"]'))),
+        ({"message": {"name": "Ada"}}, Said(spoken('{"name": "Ada"}'))),
+        ({"text": "half \ud83d of a pair"}, Said(spoken("half � of a pair"))),
+        ({"tool_calls": [CALL]}, Said(spoken(None, tool_calls=(CALLED,)))),
+        ({"text": "So:", "tool_calls": [CALL]}, Said(spoken("So:", tool_calls=(CALLED,)))),
+        (
+            {"message": {"role": "assistant", "content": None, "tool_calls": [CALL]}, "finish_reason": "stop"},
+            Said(spoken(None, tool_calls=(CALLED,)), "stop"),
+        ),
+    ],
+)
+def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: Said) -> None:
+    assert said_in(data) == said
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ({}, "{}"),
+        ({"name": "Ada", "age": 36}, '{"name": "Ada", "age": 36}'),
+        ({"text": "hi", "mood": "good"}, '{"text": "hi", "mood": "good"}'),
+        ({"text": "hi", "message": "ho"}, '{"text": "hi", "message": "ho"}'),
+        ({"text": "hi", "tool_calls": "add(1)"}, '{"text": "hi", "tool_calls": "add(1)"}'),
+        ({"finish_reason": "length"}, '{"finish_reason": "length"}'),
+        ({"value": float("nan")}, '{"value": NaN}'),
+        ({"\ud83d": "\udc00"}, '{"�": "�"}'),
+    ],
+)
+def test_any_other_object_is_the_json_that_a_model_wrote(data: dict[str, Any], text: str) -> None:
+    assert said_in(data) == Said(spoken(text), as_json=True)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters(codec=None)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=12,
+)
+NAMES = st.sampled_from(["text", "message", "content", "tool_calls", "finish_reason", "metadata", "reasoning_content"])
+
+
+@given(st.dictionaries(NAMES | st.text(max_size=3), JSON, max_size=4))
+def test_nothing_is_refused_and_everything_can_be_stored(data: dict[str, Any]) -> None:
+    said = said_in(data)
+    assert (said.message.role, said.message.model_dump_json().encode().decode() != "") == ("assistant", True)
+
+
+def test_nesting_is_no_trouble() -> None:
+    deep: Any = 1
+    for _ in range(400):
+        deep = {"text": [deep]}
+    assert said_in({"text": "hi", "tool_calls": [deep]}).as_json

@@ -1,0 +1,341 @@
+"""OpenEnv's web socket: frames, what a reset may ask for, how episodes go and end."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.main.application import create_app
+from app.settings import Settings
+from tests.support.openenv import Talk, talking
+from tests.support.playground import World, environments, panels
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def client(world: World, tmp_path: Path, migrated_file: Path) -> Iterator[TestClient]:
+    database = tmp_path / "store.db"
+    database.write_bytes(migrated_file.read_bytes())
+    settings = Settings(database_url=f"sqlite:///{database}")
+    app = create_app(settings, environments=environments(world), panels=panels("critic"), retriever=world)
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.005)
+        yield client
+
+
+@pytest.fixture
+def toy(client: TestClient) -> Iterator[Talk]:
+    with talking(client, "toy") as talk:
+        yield talk
+
+
+def number(stepped: Any) -> int:
+    return int(stepped["observation"]["metadata"]["number"])
+
+
+def unscored_counts(client: TestClient) -> list[str]:
+    lines = client.get("/metrics").text.splitlines()
+    return [line.partition("_total")[2] for line in lines if line.startswith("atropos_envs_compat_unscored_total")]
+
+
+def test_an_episode_of_one_turn(toy: Talk) -> None:
+    begun = toy.told("reset", index=2, episode_id="e1")
+    task_id = begun["observation"]["task_id"]
+    ended = toy.told("step", text="0.5")
+    prompt = "Say a number in a plain tone. (train 2)"
+    facts = {"number": 2, "level": "easy"}
+    scored = {
+        "outcome": "scored",
+        "reason": None,
+        "gate": 1.0,
+        "absolute": 0.5,
+        "relative": None,
+        "criteria": [],
+        "flags": [],
+        "rationale": "",
+        "judges": [],
+        "group_id": ended["metadata"]["group_id"],
+        "group_flags": [],
+        "advantage": None,
+    }
+    observation = {"tools": [], "task_id": task_id}
+    assert (begun, ended, toy.told("state")) == (
+        {
+            "observation": {
+                "messages": [{"role": "user", "content": prompt}],
+                "text": prompt,
+                "turns_left": 1,
+                "metadata": facts,
+                **observation,
+            },
+            "reward": None,
+            "done": False,
+            "metadata": facts,
+        },
+        {
+            "observation": {"messages": [], "text": "", "turns_left": 0, "metadata": scored, **observation},
+            "reward": 0.5,
+            "done": True,
+            "metadata": scored,
+        },
+        {
+            "episode_id": "e1",
+            "step_count": 1,
+            "environment": "toy",
+            "task_id": task_id,
+            "turns_left": 0,
+            "done": True,
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("{", "INVALID_JSON", "this is not JSON at line 1 column 2"),
+        ("[" * 100_000, "INVALID_JSON", "this is not JSON"),
+        ("1" * 5_000, "INVALID_JSON", "this is not JSON"),
+        ("[]", "VALIDATION_ERROR", 'a frame is an object such as {"type": "reset", "data": {}}'),
+        ('{"type": 1}', "VALIDATION_ERROR", 'a frame is an object such as {"type": "reset", "data": {}}'),
+        ('{"type": "dance"}', "UNKNOWN_TYPE", "the types of frames are reset, step, state, close, mcp"),
+        ('{"type": "reset", "data": 1}', "VALIDATION_ERROR", "data: expected an object"),
+        ('{"type": "step", "data": {"text": "1"}}', "EXECUTION_ERROR", "there is no episode: reset first"),
+    ],
+)
+def test_what_is_wrong_with_a_frame_is_said_and_the_session_goes_on(
+    toy: Talk, text: str, code: str, message: str
+) -> None:
+    refused = toy.raw(text)
+    assert (refused, toy.told("reset")["done"]) == (
+        {"type": "error", "data": {"message": message, "code": code}},
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"sed": 1, "split": "dev"}, "split: Input should be 'train' or 'test'; sed: Extra inputs are not permitted"),
+        ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
+        ({"seed": "1"}, "seed: Input should be a valid integer"),
+        ({"run": "My Run"}, "run: String should match pattern '^[a-z0-9][a-z0-9_-]{0,63}$'"),
+        ({"task_id": f"task_{'0' * 32}", "index": 1}, "give one of task_id and index"),
+        ({"task_id": f"task_{'0' * 32}"}, f"task_id: task_{'0' * 32} was never handed out by toy"),
+        ({"group": {"size": 2}, "group_size": 2}, "give one of group and group_size"),
+        (
+            {"run": "a", "group_size": 4},
+            "members of a group need the same task: give all of them the same seed, index, task_id or group.key",
+        ),
+        ({"split": "test", "index": 2}, "index: there is no such task in this split"),
+        ({"params": {"tone": 7}}, "params.tone: Input should be a valid string"),
+        ({"params": {"a": float("nan")}}, "params.a: not a finite number at the root"),
+        ({"purpose": "eval"}, "an evaluation says which task: give a seed, an index or a task_id"),
+    ],
+)
+def test_what_is_wrong_with_a_reset_is_named(toy: Talk, data: dict[str, Any], message: str) -> None:
+    assert toy.refused("reset", **data) == ("VALIDATION_ERROR", message)
+
+
+def test_a_reset_says_which_task(client: TestClient, toy: Talk) -> None:
+    known = toy.told("reset", index=3)["observation"]["task_id"]
+    asked: list[dict[str, Any]] = [
+        {"index": 1},
+        {"seed": 1},
+        {"seed": 5},
+        {"seed": 2**63},
+        {"split": "test", "seed": 3},
+        {"task_id": known},
+        {"select": {"level": ["hard"]}, "index": 0},
+    ]
+    told = [number(toy.told("reset", **data)) for data in asked]
+    walked = [number(toy.told("reset")) for _ in range(5)]
+    tone = toy.told("reset", index=1, params={"tone": "sad"})["observation"]["text"]
+    assert (told, walked, tone) == (
+        [1, 1, 1, 0, 1, 3, 1],
+        [0, 1, 2, 3, 0],
+        "Say a number in a sad tone. (train 1)",
+    )
+
+
+def test_a_run_leases_its_tasks_and_its_seeds_are_its_own_order(client: TestClient) -> None:
+    with talking(client, "toy") as one, talking(client, "toy") as two:
+        leased = [number(talk.told("reset", run="a")) for talk in (one, two, one, two)]
+        wait = one.refused("reset", run="a", split="train", lease_seconds=60)
+        one.told("step", text="1")
+        places = [number(one.told("reset", run="a", seed=place)) for place in range(4)]
+    activity = client.get("/runs/a").json()["activity"][0]
+    assert (sorted(leased), sorted(places), wait, activity["handed_out"], activity["scored"]) == (
+        [0, 1, 2, 3],
+        [0, 1, 2, 3],
+        ("EXECUTION_ERROR", "all that is left of this split is leased to others of this run: ask again later"),
+        4,
+        1,
+    )
+
+
+@pytest.mark.parametrize("run", [None, "a"])
+def test_members_of_a_named_group_have_one_task_and_are_judged_together(client: TestClient, run: str | None) -> None:
+    with ExitStack() as stack:
+        talks = [stack.enter_context(talking(client, "arena")) for _ in range(3)]
+        given = [
+            talk.told("reset", run=run, group={"key": "p1", "size": 3})["observation"]["task_id"] for talk in talks
+        ]
+        other = talks[0].told("reset", run=run, group={"key": "p1", "size": 3})["observation"]["task_id"]
+        talks[0].told("reset", task_id=given[0], run=run, group={"key": "p1", "size": 3})
+        with ThreadPoolExecutor(3) as pool:
+            ended = list(
+                pool.map(
+                    lambda pair: pair[0].told("step", text=pair[1]), zip(talks, ["0.2", "0.9", "0.4"], strict=True)
+                )
+            )
+    groups = {one["metadata"]["group_id"] for one in ended}
+    rewards = [one["reward"] for one in ended]
+    order = sorted(range(3), key=lambda place: rewards[place])
+    assert (len(set(given)), other == given[0], len(groups), order) == (1, False, 1, [0, 2, 1])
+
+
+def test_a_group_whose_members_stay_away_is_judged_without_them(client: TestClient) -> None:
+    with talking(client, "arena") as talk:
+        talk.told("reset", seed=1, group_size=4, gather_seconds=0.2)
+        ended = talk.told("step", text="0.5")
+    assert (ended["done"], "partial_group" in ended["metadata"]["group_flags"]) == (True, True)
+
+
+def test_an_evaluation_is_kept_apart(client: TestClient, toy: Talk) -> None:
+    toy.told("reset", split="test", index=0, run="a", purpose="eval", policy={"model": "m", "step": 3})
+    toy.told("step", text="1")
+    (group,) = client.get("/groups", params={"run": "a"}).json()["groups"]
+    assert (group["purpose"], group["policy"], group["rewards"]) == ("eval", {"model": "m", "step": 3}, [1.0])
+
+
+def test_an_episode_of_several_turns(client: TestClient) -> None:
+    with talking(client, "ladder") as talk:
+        talk.told("reset", index=0)
+        turns = [talk.told("step", content=text) for text in ("1", "3", "5")]
+        over = talk.refused("step", text="7")
+    shown = [
+        (turn["observation"]["text"], turn["observation"]["turns_left"], turn["reward"], turn["done"]) for turn in turns
+    ]
+    assert (shown, over) == (
+        [("2", 2, None, False), ("4", 1, None, False), ("", 0, 1.0, True)],
+        ("EXECUTION_ERROR", "the episode is over: a reset begins another"),
+    )
+
+
+def test_an_environment_may_end_an_episode_before_its_last_turn(client: TestClient) -> None:
+    with talking(client, "ladder") as talk:
+        talk.told("reset", index=0)
+        ended = talk.told("step", text="5")
+    assert (ended["observation"]["text"], ended["reward"], ended["done"]) == ("6", 1.0, True)
+
+
+def test_a_message_that_was_cut_off_ends_an_episode(client: TestClient) -> None:
+    with talking(client, "ladder") as talk:
+        talk.told("reset", index=0)
+        ended = talk.told("step", text="1", finish_reason="length")
+    assert (ended["done"], ended["reward"], ended["metadata"]["flags"]) == (True, 0.0, ["truncated"])
+
+
+def test_an_environment_that_breaks_is_no_end_of_a_session(client: TestClient) -> None:
+    with talking(client, "ladder") as talk:
+        talk.told("reset", index=0)
+        broken = talk.refused("step", text="no number")
+        after = talk.told("step", text="1")["observation"]["text"]
+    assert (broken, after) == (("EXECUTION_ERROR", "the service failed; its log has the details"), "2")
+
+
+def test_a_reset_begins_anew(client: TestClient) -> None:
+    with talking(client, "ladder") as talk:
+        talk.told("reset", index=0)
+        talk.told("step", text="1")
+        begun = talk.told("reset", index=1)["observation"]["turns_left"]
+        state = talk.told("state")
+    assert (begun, state["step_count"], state["episode_id"].startswith("episode_")) == (3, 0, True)
+
+
+def test_no_score_is_an_error_after_which_the_same_step_is_scored(client: TestClient) -> None:
+    with talking(client, "flaky") as talk:
+        talk.told("reset", index=0)
+        refused = talk.refused("step", text="once")
+        ended = talk.told("step", text="once")
+    assert (refused, ended["reward"], unscored_counts(client)) == (
+        ("EXECUTION_ERROR", "unscored: verifier_killed: took too long; the same step may be sent again"),
+        1.0,
+        ['{contract="openenv",env="flaky",reason="verifier_killed",told="error"} 1.0'],
+    )
+
+
+def test_over_http_no_score_is_our_fault(client: TestClient) -> None:
+    begun = client.post("/compat/openenv/flaky/reset", json={"index": 0}).json()
+    body = {"action": {"text": "once"}, "task_id": begun["observation"]["task_id"]}
+    replies = [client.post("/compat/openenv/flaky/step", json=body) for _ in range(2)]
+    assert ([reply.status_code for reply in replies], replies[1].json()["reward"]) == ([503, 200], 1.0)
+
+
+def test_no_score_may_be_asked_for_as_a_reward_of_null(client: TestClient) -> None:
+    with talking(client, "flaky") as talk:
+        talk.told("reset", index=0, unscored="null")
+        ended = talk.told("step", text="once")
+    assert (ended["reward"], ended["done"], ended["metadata"]["reason"], unscored_counts(client)) == (
+        None,
+        True,
+        "verifier_killed",
+        ['{contract="openenv",env="flaky",reason="verifier_killed",told="null"} 1.0'],
+    )
+
+
+def test_what_takes_too_long_can_be_asked_for_again(client: TestClient, world: World) -> None:
+    with talking(client, "slow") as talk:
+        talk.told("reset", index=0, wait_seconds=0.05)
+        refused = talk.refused("step", text="1")
+        threading.Timer(0.05, lambda: client.portal and client.portal.call(world.going_on.set)).start()
+        talk.told("state")
+        for _ in range(100):
+            answer = talk.ask("step", text="1")
+            if answer["type"] == "observation":
+                break
+    assert (refused, answer["data"]["reward"], world.scorings["slow"]) == (
+        ("EXECUTION_ERROR", "unscored: pending: it is still being scored; the same step may be sent again"),
+        1.0,
+        1,
+    )
+
+
+def test_an_environment_without_data_says_why(client: TestClient) -> None:
+    with talking(client, "broken") as talk:
+        refused = talk.refused("reset")
+    assert (refused, client.get("/compat/openenv/broken/health").status_code) == (
+        ("EXECUTION_ERROR", "broken: the folder is empty"),
+        503,
+    )
+
+
+def test_an_unknown_environment_is_told(client: TestClient) -> None:
+    with talking(client, "nothing") as talk:
+        answer = json.loads(talk.receive())
+    assert answer["data"] == {"message": "there is no environment 'nothing'", "code": "FACTORY_ERROR"}
+
+
+def test_tools_can_be_listed_and_are_called_by_what_the_model_says(toy: Talk) -> None:
+    rpc = {"jsonrpc": "2.0", "id": 7}
+    listed = toy.ask("mcp", **rpc, method="tools/list")
+    called = toy.told("mcp", **rpc, method="tools/call", params={"name": "add"})
+    wrong = toy.told("mcp", method="tools/list")
+    assert (listed, called["error"]["code"], called["id"], wrong["error"]["code"]) == (
+        {"type": "mcp", "data": {**rpc, "result": {"tools": []}}},
+        -32601,
+        7,
+        -32600,
+    )

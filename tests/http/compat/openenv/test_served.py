@@ -1,0 +1,279 @@
+"""OpenEnv's web socket of a live gateway: every environment's right answers, keys, limits, lost clients, stopping."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection
+
+from app.main.discovery import discover
+from tests.support.openenv import PREFIX, connected, right_actions
+from tests.support.serving import serving
+
+KEY = "gw_of-these-tests"
+BEARER = {"Authorization": f"Bearer {KEY}"}
+SEED = 11
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with serving(tmp_path_factory.mktemp("openenv")) as gateway:
+        yield gateway.url
+
+
+@pytest.fixture(scope="module")
+def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """With a key, and room for little."""
+    settings = {
+        "ATROPOS_ENVS_API_KEY": KEY,
+        "ATROPOS_ENVS_MAX_BODY_BYTES": "4096",
+        "ATROPOS_ENVS_COMPAT__OPENENV_SESSIONS": "2",
+        "ATROPOS_ENVS_COMPAT__OPENENV_IDLE_SECONDS": "1.5",
+    }
+    with serving(tmp_path_factory.mktemp("narrow"), settings=settings) as gateway:
+        yield gateway.url
+
+
+@pytest.mark.parametrize("name", sorted(discover()))
+def test_every_environment_pays_what_is_right(url: str, name: str) -> None:
+    gold = right_actions(name, SEED)
+    with connected(url, name) as (talk, _):
+        talk.told("reset", seed=SEED)
+        for action in gold or [{"text": "Well met."}] * 100:
+            stepped = talk.told("step", **action)
+            if stepped["done"]:
+                break
+    low = 1.0 if gold else 0.0
+    assert (stepped["done"], low <= stepped["reward"] <= 1.0) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["gsm8k", "tool_agent"])
+def test_nothing_that_goes_out_holds_the_answer(url: str, name: str) -> None:
+    with connected(url, name) as (talk, _):
+        begun = talk.told("reset", seed=SEED)
+    shown = set(begun["observation"])
+    assert shown == {"messages", "text", "tools", "task_id", "turns_left", "metadata"}
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "opened"),
+    [
+        ("http://", BEARER, True),
+        (f"http://anyone:{KEY}@", None, True),
+        ("http://", {}, False),
+        (f"http://{KEY}:anyone@", None, False),
+        ("http://", BEARER | {"Origin": "http://elsewhere.example"}, False),
+    ],
+)
+def test_a_key_is_given_with_the_handshake(
+    narrow: str, path: str, headers: dict[str, str] | None, opened: bool
+) -> None:
+    address = narrow.replace("http://", path)
+    try:
+        with connected(address, "gsm8k", additional_headers=headers) as (talk, _):
+            answer = talk.told("state")["environment"]
+    except InvalidStatus as refused:
+        answer = refused.response.status_code
+    assert answer == ("gsm8k" if opened else 403)
+
+
+def ending(socket: ClientConnection) -> tuple[int, str]:
+    """Code and reason with which the gateway closes it."""
+    with pytest.raises(ConnectionClosed) as closed:
+        socket.recv(timeout=20)
+    after = closed.value.rcvd
+    assert after is not None
+    return int(after.code), after.reason
+
+
+def test_sessions_beyond_the_capacity_are_refused_in_words(narrow: str) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(2):
+            talk, _socket = stack.enter_context(connected(narrow, "gsm8k", additional_headers=BEARER))
+            talk.told("state")
+        with connected(narrow, "gsm8k", additional_headers=BEARER) as (talk, socket):
+            refused = json.loads(talk.receive())["data"]
+            ended, _ = ending(socket)
+    assert (refused["code"], refused["max_sessions"], ended) == ("CAPACITY_REACHED", 2, 1013)
+
+
+def test_who_says_nothing_for_long_is_disconnected(narrow: str) -> None:
+    with connected(narrow, "gsm8k", additional_headers=BEARER) as (_, socket):
+        assert ending(socket) == (1001, "idle for too long")
+
+
+def test_a_message_beyond_the_limit_ends_the_session(narrow: str) -> None:
+    with connected(narrow, "gsm8k", additional_headers=BEARER) as (talk, socket):
+        talk.told("reset", seed=1)
+        talk.send("x" * 5_000)
+        assert ending(socket)[0] == 1009
+
+
+def test_a_close_frame_ends_a_session(url: str) -> None:
+    with connected(url, "gsm8k") as (talk, socket):
+        talk.send('{"type": "close"}')
+        assert ending(socket)[0] == 1000
+
+
+def sessions(url: str) -> float:
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith("atropos_envs_openenv_sessions ")).split()[1])
+
+
+def test_who_left_and_comes_again_has_the_same_place_in_its_group(url: str) -> None:
+    group: dict[str, Any] = {"run": "lost", "seed": 3, "group_size": 2, "gather_seconds": 60}
+    with connected(url, "gsm8k") as (talk, socket):
+        talk.told("reset", **group)
+        talk.send(json.dumps({"type": "step", "data": {"text": "#### 1"}}))
+        time.sleep(0.5)
+        socket.socket.close()
+    deadline = time.monotonic() + 20
+    while sessions(url) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+    def ended(text: str) -> Any:
+        with connected(url, "gsm8k") as (talk, _):
+            talk.told("reset", **group)
+            return talk.told("step", text=text)["metadata"]
+
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(ended, ["#### 1", "#### 2"]))
+    (kept,) = httpx.get(f"{url}/groups", params={"run": "lost"}).json()["groups"]
+    assert (sessions(url), kept["size"], [one["group_flags"] for one in told]) == (0, 2, [[], []])
+
+
+def test_many_sessions_at_once(url: str) -> None:
+    with contextlib.ExitStack() as stack:
+        talks = [stack.enter_context(connected(url, "gsm8k"))[0] for _ in range(300)]
+        for talk in talks:
+            talk.send('{"type": "reset", "data": {"run": "many"}}')
+        given = {json.loads(talk.receive())["data"]["observation"]["task_id"] for talk in talks}
+    assert len(given) == 300
+
+
+def test_stopping_closes_sessions_and_keeps_what_is_being_scored(tmp_path: Path) -> None:
+    with serving(tmp_path) as gateway, connected(gateway.url, "gsm8k") as (talk, socket):
+        talk.told("reset", run="last", seed=3, group_size=2, gather_seconds=2)
+        talk.send(json.dumps({"type": "step", "data": {"text": "#### 1"}}))
+        time.sleep(0.5)
+        gateway.process.terminate()
+        ended, _ = ending(socket)
+        gateway.process.wait(30)
+    with serving(tmp_path) as gateway:
+        (kept,) = httpx.get(f"{gateway.url}/groups", params={"run": "last"}).json()["groups"]
+    assert (ended, kept["outcome"]) == (1012, "scored")
+
+
+def test_over_http_whoever_asks_keeps_the_episode(url: str) -> None:
+    base = f"{url}{PREFIX}/mastermind"
+    begun = httpx.post(f"{base}/reset", json={"seed": SEED}).json()
+    task_id = begun["observation"]["task_id"]
+    gold = right_actions("mastermind", SEED)
+    wrong = {"role": "assistant", "content": "I pass."}
+    first = httpx.post(f"{base}/step", json={"action": {"text": "I pass."}, "task_id": task_id}).json()
+    so_far = [wrong, *first["observation"]["messages"]]
+    body = {"action": {"text": gold[0]["text"]}, "task_id": task_id, "messages": so_far, "request_id": "r1"}
+    ended = httpx.post(f"{base}/step", json=body).json()
+    lost = httpx.post(f"{base}/step", json={"action": {"text": "1"}})
+    assert (first["reward"], first["done"], ended["reward"], ended["done"], lost.status_code) == (
+        None,
+        False,
+        0.875,
+        True,
+        422,
+    )
+
+
+def test_who_hangs_up_over_http_and_comes_again_has_the_same_place(url: str) -> None:
+    group: dict[str, Any] = {"run": "hung-up", "group_size": 2, "gather_seconds": 60}
+    base = f"{url}{PREFIX}/gsm8k"
+    task_id = httpx.post(f"{base}/reset", json={"seed": 4}).json()["observation"]["task_id"]
+
+    def ended(text: str, timeout: float = 30.0) -> Any:
+        body = {"action": {"text": text}, "task_id": task_id, **group}
+        return httpx.post(f"{base}/step", json=body, timeout=timeout).json()["metadata"]["group_flags"]
+
+    with pytest.raises(httpx.ReadTimeout):
+        ended("#### 1", timeout=1.0)
+    with ThreadPoolExecutor(2) as pool:
+        told = list(pool.map(ended, ["#### 1", "#### 2"]))
+    (kept,) = httpx.get(f"{url}/groups", params={"run": "hung-up"}).json()["groups"]
+    assert (kept["size"], told) == (2, [[], []])
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "answer"),
+    [
+        ("list_environments", None, ["gsm8k"]),
+        ("gsm8k/splits", None, [{"name": "train", "type": "train"}, {"name": "test", "type": "test"}]),
+        ("gsm8k/task", {"split": "test", "index": 2}, {"task": {"split": "test", "index": 2}}),
+        (
+            "gsm8k/task_range",
+            {"split": "train", "start": 4, "stop": 6},
+            {"tasks": [{"split": "train", "index": 4}, {"split": "train", "index": 5}], "env_name": "gsm8k"},
+        ),
+        (
+            "mcp",
+            {},
+            {
+                "jsonrpc": "2.0",
+                "id": None,
+                "error": {"code": -32600, "message": 'expected {"jsonrpc": "2.0", "method": …, "id": …}'},
+            },
+        ),
+        (
+            "state",
+            None,
+            {
+                "episode_id": None,
+                "step_count": 0,
+                "environment": "gsm8k",
+                "task_id": None,
+                "turns_left": None,
+                "done": False,
+            },
+        ),
+    ],
+)
+def test_what_else_openenv_asks_over_http(url: str, path: str, body: Any, answer: Any) -> None:
+    address = f"{url}{PREFIX}/gsm8k/{path}"
+    reply = httpx.get(address) if body is None else httpx.post(address, json=body)
+    assert (reply.status_code, reply.json()) == (200, answer)
+
+
+def test_an_environment_describes_itself_as_a_server_of_its_own(url: str) -> None:
+    document = httpx.get(f"{url}{PREFIX}/gsm8k/openapi.json").json()
+    about = httpx.get(f"{url}{PREFIX}/gsm8k/metadata").json()
+    named = [one["name"] for item in document["paths"].values() for op in item.values() for one in op["parameters"]]
+    assert (document["info"], {"/reset", "/step", "/state"} - set(document["paths"]), set(named), about["name"]) == (
+        {"title": "gsm8k over OpenEnv's interface", "version": "1.0.0"},
+        set(),
+        {"name"},
+        "gsm8k",
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("reset", {"sed": 1}, 422),
+        ("reset", {"seed": 1, "run": "A"}, 422),
+        ("step", {}, 422),
+        ("step", {"action": {}, "task_id": f"task_{'0' * 32}"}, 404),
+        ("gsm8k/num_tasks", {"split": "dev"}, 422),
+        ("math/num_tasks", {"split": "test"}, 404),
+        ("gsm8k/tasks", {"split": "train"}, 501),
+        ("gsm8k/task", {"split": "test", "index": 10**9}, 422),
+        ("gsm8k/task_range", {"split": "train", "start": 0, "stop": 10**9}, 422),
+    ],
+)
+def test_what_is_wrong_over_http_is_a_problem(url: str, path: str, body: Any, status: int) -> None:
+    reply = httpx.post(f"{url}{PREFIX}/gsm8k/{path}", json=body)
+    assert (reply.status_code, reply.headers["content-type"]) == (status, "application/problem+json")

@@ -1,0 +1,276 @@
+"""The pages, as HTML over an in-memory store."""
+
+import re
+import subprocess
+
+import pytest
+from fastapi import FastAPI
+from starlette.testclient import TestClient
+
+from app.domain.groups import Prompt
+from app.domain.scores import Score
+from app.domain.tasks import Completion, Message
+from app.http.viewer.pages import viewer_router
+from tests.support.outline import Outline, page
+from tests.support.sample_views import (
+    MemoryViews,
+    group_of,
+    gsm8k_group,
+    hostile_group,
+    npc_group,
+    pending_group,
+    sample_groups,
+    viewer_app,
+)
+
+
+@pytest.fixture(scope="module")
+def client() -> TestClient:
+    return TestClient(viewer_app(sample_groups()))
+
+
+def path_of(number: int) -> str:
+    return f"/view/groups/group_{number:032x}"
+
+
+ALL_PAGES = [
+    "/",
+    "/?environment=rlaif",
+    "/?run=nobody",
+    "/view/stats",
+    "/view/judges",
+    "/view/groups/nope",
+    *map(path_of, range(1, 8)),
+]
+
+
+@pytest.mark.parametrize("path", ALL_PAGES)
+def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient, path: str) -> None:
+    outline = Outline(client.get(path).text)
+    scripts = [value for tag, name, value in outline.attributes if (tag, name) == ("script", "src")]
+    assert (outline.elements.count("script"), len(scripts), outline.elements.count("style")) == (1, 1, 0)
+    assert [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")] == []
+    loaded = [value for _, name, value in outline.attributes if name in {"src", "href", "action", "xlink:href"}]
+    assert [value for value in loaded if not value.startswith(("/", "#"))] == []
+
+
+def test_the_newest_group_comes_first(client: TestClient) -> None:
+    outline = page(client.get("/"))
+    groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
+    assert groups == [path_of(number) for number in (7, 6, 5, 4, 3, 2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("environment=gsm8k", [2]),
+        ("environment=npc_arena&run=night-watch&outcome=scored", [6, 1]),
+        ("environment=&run=&outcome=", [7, 6, 5, 4, 3, 2, 1]),
+        ("outcome=pending", [5, 3]),
+        ("outcome=invented", [7, 6, 5, 4, 3, 2, 1]),
+        ("run=%20sums%20", [2]),
+        ("run=a%00b", []),
+        ("before=3", [2, 1]),
+        ("environment=nobody", []),
+    ],
+)
+def test_filters_narrow_the_list(client: TestClient, query: str, numbers: list[int]) -> None:
+    outline = page(client.get(f"/?{query}"))
+    groups = [link.partition("?")[0] for link in outline.links() if link.startswith("/view/groups/")]
+    assert groups == [path_of(number) for number in numbers]
+
+
+@pytest.mark.parametrize("query", ["before=x", "before=-1", f"before={2**60}", f"run={'x' * 101}", "at=NaN&before=1e9"])
+def test_a_query_that_makes_no_sense_is_422(client: TestClient, query: str) -> None:
+    assert client.get(f"/?{query}").status_code == 422
+
+
+def test_older_pages_keep_the_filter() -> None:
+    client = TestClient(viewer_app([gsm8k_group(number) for number in range(1, 121)]))
+    pages = ["/?run=sums"]
+    sizes = []
+    while pages:
+        outline = page(client.get(pages.pop()))
+        sizes.append(len([link for link in outline.links() if link.startswith("/view/groups/")]))
+        pages += [link for link in outline.links() if "before=" in link]
+    assert sizes == [50, 50, 20]
+
+
+def test_an_empty_store_says_how_to_begin() -> None:
+    html = page(TestClient(viewer_app([]), base_url="http://gateway.example:8000").get("/")).words()
+    assert [html.count(f"http://gateway.example:8000{path}") for path in ("/envs", "/envs/npc_arena/")] == [3, 2]
+    assert "Nothing has been scored yet" in html
+
+
+def test_the_first_steps_take_the_task_id_out_of_a_reply() -> None:
+    html = TestClient(viewer_app([])).get("/").text.replace("&#39;", "'")
+    (pattern,) = re.findall(r"grep -o '([^']+)'", html)
+    reply = '{"tasks":[{"task_id":"task_0123456789abcdef0123456789abcdef","lease_id":null}]}'
+    found = subprocess.run(["grep", "-o", pattern], input=reply, capture_output=True, text=True, check=True)
+    assert found.stdout == "task_0123456789abcdef0123456789abcdef\n"
+
+
+def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
+    words = page(client.get(path_of(1))).words()
+    for expected in (
+        "Mirela Voss",
+        "0.940 +1.32 adv #1 · sent as 2 · K7",
+        "gate 1.00 absolute 0.91 relative 1.00",
+        "in character 1.00 ×0.35",
+        "voice n/a",
+        "breaks character",
+        "no score: judge failed",
+        "Deflects in her own voice",
+        "judged by careful",
+        "3,120 + 412 tokens $0.0148",
+        "shown in the order K7 2 Q2 1 M4 4 · ranked K7 2 > M4 4 = Q2 1",
+        "leaks secret",
+        "Failed. the answer was not JSON, twice",
+        "What the judge was shown",
+        "a man off the Widow rests on widow_docked The Widow docked at six",
+        "he'd be at the bar rests on no event",
+    ):
+        assert expected in words
+
+
+def test_what_has_no_score_is_never_shown_as_zero() -> None:
+    scores = [Score.unscored("budget"), Score.pending()]
+    prompt = Prompt(messages=(Message(role="user", content="?"),))
+    detail = group_of(1, "rlaif", prompt, [(Completion(text="a"), score) for score in scores], outcome="pending")
+    words = page(TestClient(viewer_app([detail])).get(path_of(1))).words()
+    assert ("no score: budget" in words, "not scored yet" in words, "0.0" in words) == (True, True, False)
+
+
+def test_the_offline_judge_is_marked_and_others_are_not(client: TestClient) -> None:
+    marked = [page(client.get(path_of(number))).words().count("not for training") for number in (1, 2, 5)]
+    assert marked == [0, 0, 4]
+
+
+def test_scorings_stand_side_by_side_with_what_they_change(client: TestClient) -> None:
+    words = page(client.get(path_of(6))).words()
+    for expected in (
+        "absolute 0.91 relative 1.00 0.500 −0.44 strict 0.800 −0.14 offline",
+        "sent as 5 no score: judge failed strict 0.200 offline",
+        "original careful as the run says 2026-11-20 12:42:00 0.397",
+        "scoring 1 task remade strict pairwise, relative ×0.25 2026-11-21 12:00:00 0.357",
+        "0.180 0.00 0.500 −0.44 0.000 0.00 0.750 +0.28 judge failed",
+        "scoring 2 task remade offline not for training pairwise, relative ×0.25 2026-11-22 12:00:00",
+        "strict-12b",
+        "shown in the order Z0 1 Z1 2 Z2 3 Z3 4",
+    ):
+        assert expected in words
+    headings = [
+        words.index(f"{name} {judge}", words.index("Judgements"))
+        for name, judge in (("original", "careful"), ("scoring 1", "strict"), ("scoring 2", "offline"))
+    ]
+    assert headings == sorted(headings)
+
+
+def test_a_group_that_was_scored_once_says_nothing_of_scorings(client: TestClient) -> None:
+    assert "Scorings" not in page(client.get(path_of(1))).words()
+
+
+def test_hostile_text_stays_text(client: TestClient) -> None:
+    response = client.get(path_of(5))
+    outline = page(response)
+    harmless = Outline(client.get(path_of(6)).text)
+    assert {"svg", "rect"} <= set(outline.elements) <= set(harmless.elements) | {"b"}
+    assert {name for _, name, _ in outline.attributes} <= {name for _, name, _ in harmless.attributes} | {"title"}
+    assert not re.search("[\x00\x07\u202e\u200b\ud800]", response.text)
+    assert "<script>document.title" in "".join(outline.text)
+
+
+def test_white_space_of_a_completion_is_kept() -> None:
+    text = "\n\n  two before\n\tand after \n"
+    prompt = Prompt(messages=(Message(role="user", content="?"),))
+    client = TestClient(viewer_app([group_of(1, "rlaif", prompt, [(Completion(text=text), Score.pending())])]))
+    (shown,) = re.findall(
+        r'<div class="answer">\s*<pre class="text prose" dir="auto">\n(.*?)</pre>', client.get(path_of(1)).text, re.S
+    )
+    assert shown == text
+
+
+def test_a_very_long_completion_is_folded(client: TestClient) -> None:
+    words = page(client.get(path_of(5))).words()
+    assert ("103,006 more characters" in words, words.count("lost in the middle") > 5_400) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "newer", "older"),
+    [
+        (f"{path_of(3)}?at=3", path_of(4), path_of(2)),
+        (f"{path_of(7)}?at=7", None, path_of(6)),
+        (f"{path_of(1)}?at=1", path_of(2), None),
+        (f"{path_of(1)}?at=1&environment=npc_arena&outcome=scored", path_of(6), None),
+        (path_of(3), None, None),
+    ],
+)
+def test_neighbours_are_those_of_the_listing(
+    client: TestClient, path: str, newer: str | None, older: str | None
+) -> None:
+    html = client.get(path).text
+    found = dict(re.findall(r'<a rel="(prev|next)" href="([^"?]+)', html))
+    assert (found.get("prev"), found.get("next")) == (newer, older)
+
+
+def test_links_keep_the_filter(client: TestClient) -> None:
+    outline = page(client.get(f"{path_of(1)}?at=1&environment=npc_arena&outcome=scored"))
+    assert f"{path_of(6)}?environment=npc_arena&outcome=scored&at=6" in outline.links()
+    assert "/?environment=npc_arena&outcome=scored" in outline.links()
+
+
+@pytest.mark.parametrize(
+    "group_id", ["nope", f"group_{99:032x}", "group_%00", "%ff%fe", "<script>alert(1)<script>", "x" * 5000]
+)
+def test_a_group_that_is_not_there_is_a_page_too(client: TestClient, group_id: str) -> None:
+    outline = page(client.get(f"/view/groups/{group_id}"), status=404)
+    assert "There is no such group" in outline.words()
+
+
+def test_statistics_are_listed(client: TestClient) -> None:
+    words = page(client.get("/view/stats")).words()
+    assert "npc_arena night-watch 121 1,200 25 % 9,300 3 0 0.530 0.570 in character 0.58 voice 0.24" in words
+    assert "night-watch" not in page(client.get("/view/stats?environment=gsm8k")).words()
+    assert "Nothing to count yet." in page(client.get("/view/stats?run=nobody")).words()
+    by_label = page(client.get("/view/stats?by=label")).words()
+    assert ("Step Label Groups" in by_label, "night-watch 121 hob<b> 1,200" in by_label) == (True, True)
+
+
+def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None:
+    words = page(client.get("/view/judges")).words()
+    for expected in (
+        "offline no model: not for training lexical-1 npc_arena asks no server",
+        "careful <b>judge</b>-70b npc_arena, rlaif out last error <script>document.title",
+        "3 of 64, 12 waiting 1,200 1,300 3,120,000 + 41,200 $0.1480 $14.8012 $85.20",
+    ):
+        assert expected in words
+
+
+def test_below_a_path_prefix_every_link_carries_it() -> None:
+    client = TestClient(viewer_app([npc_group(1), pending_group(2)]), root_path="/gateway")
+    for path in ("/", path_of(1), "/view/stats", "/view/groups/nope"):
+        outline = Outline(client.get(f"/gateway{path}").text)
+        local = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
+        assert [value for value in local if not value.startswith(("/gateway/", "#"))] == []
+
+
+def test_assets_are_served_for_ever_under_their_version(client: TestClient) -> None:
+    html = client.get("/").text
+    for path in re.findall(r'(?:src|href)="(/view/assets/[^"]+)"', html):
+        response = client.get(path)
+        assert (response.status_code, "immutable" in response.headers["cache-control"]) == (200, True)
+    assert client.get("/view/assets/x/pages.py").status_code == 404
+
+
+def test_every_class_of_a_colour_scale_has_a_rule(client: TestClient) -> None:
+    path = re.findall(r'href="(/view/assets/[^"]+css)"', client.get("/").text)[0]
+    css = client.get(path).text
+    assert [step for step in range(11) if f".heat-{step} " not in css or f".fill-{step} " not in css] == []
+    assert "url(" not in css
+    assert "@import" not in css
+
+
+def test_pages_are_not_part_of_the_api() -> None:
+    app = FastAPI()
+    app.include_router(viewer_router(MemoryViews([hostile_group(1)])))
+    assert app.openapi()["paths"] == {}

@@ -1,0 +1,215 @@
+"""Pages of worlds and of what was retrieved, over the whole service."""
+
+import html
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+from app.envs.npc_arena.environment import NpcArena
+from app.main.application import create_app
+from app.settings import Settings
+from tests.support.outline import Outline, page
+from tests.support.sample_texts import HOSTILE_JSON
+
+EVENTS: list[dict[str, Any]] = [
+    {
+        "id": "rope",
+        "time": "1312-04-03T09:15:00Z",
+        "kind": "accident",
+        "text": "The rope of the ferry broke at Reedgate.",
+        "importance": 7,
+        "location": "Reedgate",
+    },
+    {"id": "tax", "time": "1312-04-02T10:30:00Z", "text": "The bailiff put a new tax on salt.", "importance": 3},
+    {
+        "id": "bridge",
+        "time": "1312-04-03T11:00:00Z",
+        "text": "The Margravine ordered a bridge to end the ferry.",
+        "visibility": ["ottoline_vesk"],
+        "leak_terms": ["toll bridge"],
+    },
+    {"id": "spliced", "time": "1312-04-03T15:00:00Z", "text": "The ferry's rope is spliced.", "supersedes": "rope"},
+]
+HOSTILE_EVENT: dict[str, Any] = {
+    "id": "hostile",
+    "time": "0412-04-03T09:15:00Z",
+    "text": HOSTILE_JSON,
+    "kind": "<b>kind</b>",
+    "actors": ["<i>x</i>"],
+    "location": "<u>here</u>",
+    "tags": ["</dl><script>1</script>"],
+    "visibility": ["hob_tarrant", "<em>y</em>"],
+    "leak_terms": ['" onmouseover="alert(1)'],
+}
+BOOK = {
+    "name": "The coast",
+    "entries": [
+        {"id": "road", "keys": ["milestone", "road"], "secondary_keys": ["old"], "content": "The road is drowned."},
+        {"id": "<b>off</b>", "constant": True, "enabled": False, "content": HOSTILE_JSON},
+    ],
+}
+WHY = "/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00&q=Is+the+ferry+running%3F"
+HOSTILE_WHY = "/view/worlds/hostile/why?character=hob_tarrant&q=%3Cscript%3Ealert(1)%3C/script%3E%00%E2%80%AE"
+PAGES = [
+    "/view/worlds",
+    "/view/worlds/coast",
+    "/view/worlds/hostile",
+    "/view/worlds/loaded",
+    "/view/worlds/nowhere",
+    "/view/worlds/coast/why",
+    WHY,
+    HOSTILE_WHY,
+]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory, migrated_file: Path) -> Iterator[TestClient]:
+    database = tmp_path_factory.mktemp("pages") / "store.db"
+    database.write_bytes(migrated_file.read_bytes())
+    app = create_app(Settings(database_url=f"sqlite:///{database}"), environments={"npc_arena": NpcArena})
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.01)
+        for world, events in (("coast", EVENTS), ("hostile", [HOSTILE_EVENT])):
+            assert client.post(f"/worlds/{world}/events", json={"events": events}).status_code == 200
+        client.put("/worlds/coast/lorebooks/coast", json=BOOK).raise_for_status()
+        client.put("/worlds/hostile/lorebooks/coast", json=BOOK).raise_for_status()
+        at = "1312-04-03T10:00:00Z"
+        client.put("/worlds/loaded", json={"parent": "coast", "at": at}).raise_for_status()
+        yield client
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_no_page_has_anything_inline_or_from_elsewhere(client: TestClient, path: str) -> None:
+    outline = Outline(client.get(path).text)
+    inline = [a for a in outline.attributes if a[1] == "style" or a[1].startswith("on")]
+    loaded = [value for _, name, value in outline.attributes if name in {"src", "href", "action"}]
+    assert (inline, [value for value in loaded if not value.startswith(("/", "#"))], outline.open) == ([], [], [])
+    assert (outline.elements.count("script"), outline.elements.count("style")) == (1, 0)
+
+
+def test_worlds_stand_as_trees(client: TestClient) -> None:
+    words = page(client.get("/view/worlds")).words()
+    assert (
+        "coast 4 events · newest 1312-04-03 15:00:00 loaded from coast at 1312-04-03 10:00:00 · 0 events · "
+        "newest 1312-04-03 09:15:00 hostile 1 event · newest 0412-04-03 09:15:00"
+    ) in words
+
+
+def test_a_world_is_a_timeline(client: TestClient) -> None:
+    outline = page(client.get("/view/worlds/coast"))
+    words = outline.words()
+    order = [words.index(event["text"]) for event in (EVENTS[3], EVENTS[2], EVENTS[0], EVENTS[1])]
+    assert order == sorted(order)
+    for expected in (
+        "1312-04-03 15:00:00",
+        "11:00:00 The Margravine",
+        "09:15:00 accident The rope",
+        "known to ottoline_vesk importance 5 of 10 given away by toll bridge",
+        "at Reedgate everybody 7 1312-04-02 10:30:00",
+        "coast: The coast, 2 entries road · by milestone, road (and any old) The road is drowned.",
+        "<b>off</b> off · always",
+    ):
+        assert expected in words
+
+
+def test_a_branch_shows_its_past_and_its_family(client: TestClient) -> None:
+    words = page(client.get("/view/worlds/loaded")).words()
+    shown = [event["text"] in words for event in EVENTS]
+    assert (shown, "Branched off coast at 1312-04-03 10:00:00" in words) == ([True, True, False, False], True)
+
+
+def test_older_events_are_on_the_pages_that_follow(client: TestClient) -> None:
+    events = [{**EVENTS[1], "id": f"e{number:03}"} for number in range(120)]
+    client.post("/worlds/long/events", json={"events": events}).raise_for_status()
+    paths = ["/view/worlds/long"]
+    sizes = []
+    while paths:
+        outline = page(client.get(paths.pop()))
+        sizes.append(outline.elements.count("li"))
+        paths += [link for link in outline.links() if "before=" in link]
+    assert sizes == [50, 50, 20]
+
+
+def test_what_would_be_told_stands_with_its_parts_and_what_is_hidden_with_its_reason(client: TestClient) -> None:
+    outline = page(client.get(WHY))
+    words = outline.words()
+    bars = [value for tag, name, value in outline.attributes if (tag, name) == ("svg", "aria-label")]
+    assert [bar.split()[0] for bar in bars] == ["recency", "importance", "relevance"] * 2
+    for expected in (
+        "Told 2 of 2 found",
+        "Hidden 2 near",
+        "not theirs to know known to ottoline_vesk",
+        "later than that moment",
+        "The exact prompt system You are Hob Tarrant",
+        "user Is the ferry running?",
+    ):
+        assert expected in words
+    assert words.index("The rope of the ferry broke") < words.index("Hidden 2, near")
+
+
+def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None:
+    said = [{"role": "user", "content": "Is the ferry running?"}]
+    body = {"character": "hob_tarrant", "conversation": said, "as_of": "1312-04-03T12:00:00Z"}
+    context = client.post("/worlds/coast/context", json=body).raise_for_status().json()
+    shown = re.findall(r"<pre [^>]*>\n(.*?)</pre>", client.get(WHY).text.split('id="prompt"')[1], re.DOTALL)
+    assert html.unescape("".join(shown)) == "".join(message["content"] for message in context["messages"])
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "said"),
+    [
+        ("/view/worlds/coast/why", 422, "say who would be told"),
+        ("/view/worlds/coast/why?character=nobody", 422, "nobody"),
+        ("/view/worlds/coast/why?character=hob_tarrant&as_of=noon", 422, "'noon' is no time"),
+        ("/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00:00%2B02:00", 200, "1312-04-03 10:00:00"),
+        ("/view/worlds/coast/why?character=hob_tarrant", 200, "Say what the player says"),
+        ("/view/worlds/nowhere", 404, "There is no such world"),
+        ("/view/worlds/nowhere/why?character=hob_tarrant", 404, "There is no such world"),
+        ("/view/worlds/No%20World", 404, "There is no such world"),
+        ("/view/worlds/coast?before=rubbish", 200, "Reedgate"),
+    ],
+)
+def test_what_makes_no_sense_is_a_page_too(client: TestClient, path: str, status: int, said: str) -> None:
+    assert said in page(client.get(path), status).words()
+
+
+@pytest.mark.parametrize("path", ["/view/worlds/hostile", HOSTILE_WHY])
+def test_hostile_text_stays_text(client: TestClient, path: str) -> None:
+    response = client.get(path)
+    outline, harmless = page(response), page(client.get("/view/worlds/coast" if path.endswith("e") else WHY))
+    assert {name for _, name, _ in outline.attributes} <= {name for _, name, _ in harmless.attributes} | {"colspan"}
+    assert set(outline.elements) <= set(harmless.elements)
+    assert not re.search("[\x00\x07\u202e\u200b]", response.text)
+    assert "<script>document.title" in "".join(outline.text)
+
+
+def test_an_empty_store_says_how_to_begin(tmp_path: Path) -> None:
+    app = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={})
+    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
+        words = page(client.get("/view/worlds")).words()
+    assert ("Nothing has happened yet" in words, "http://127.0.0.1:8000/worlds/my_game/events" in words) == (True, True)
+
+
+def test_a_group_shows_what_was_retrieved_and_what_was_held_back(client: TestClient) -> None:
+    asked = {
+        "cursor": 0,
+        "batch_size": 1,
+        "params": {"world": "coast", "as_of": "1312-04-03T12:00:00Z"},
+        "select": {"scene": ["hob_tarrant-ladys_ferry"]},
+    }
+    (task,) = client.post("/envs/npc_arena/next-batch", json=asked).raise_for_status().json()["tasks"]
+    scored = {"groups": [{"task_id": task["task_id"], "completions": [{"text": "Two coppers."}]}]}
+    (group,) = client.post("/envs/npc_arena/score", json=scored).raise_for_status().json()["groups"]
+    stored = client.get(f"/tasks/{task['task_id']}").raise_for_status().json()
+    words = page(client.get(f"/view/groups/{group['group_id']}")).words()
+    texts = [passage["text"] for passage in stored["passages"]]
+    assert len(texts) == 2
+    shown = words[words.index("Retrieved: 2 passages as of 1312-04-03 12:00:00") : words.index("Task id and metadata")]
+    assert [text in shown for text in texts] == [True, True]
+    assert "not theirs to know bridge · gives it away: toll bridge" in shown

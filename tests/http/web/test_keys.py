@@ -1,0 +1,143 @@
+"""Who is let in."""
+
+import base64
+
+import pytest
+from fastapi import FastAPI, WebSocket
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from app.http.web.door import Door, install_door
+from app.http.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
+
+KEY = "gw_the-right-one:with-a-colon"
+OTHER = "gw_another-right-one"
+RING = KeyRing([key_digest(KEY), key_digest(OTHER)], anonymous=False)
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def small_app(ring: KeyRing, open_paths: frozenset[str] = ALWAYS_OPEN) -> TestClient:
+    app = FastAPI(docs_url=None, redoc_url=None)
+
+    @app.get("/{path}")
+    async def anything(path: str) -> str:
+        return path
+
+    @app.websocket("/ws")
+    async def socket(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.send_text("hello")
+        await websocket.close()
+
+    install_door(app, Door(ring, open_paths=open_paths))
+    return TestClient(app)
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        f"Bearer {KEY}",
+        f"bearer {OTHER}",
+        f"BEARER   {KEY} ",
+        basic("", KEY),
+        basic("anyone", OTHER),
+        "basic " + basic("x", KEY).removeprefix("Basic "),
+    ],
+)
+def test_a_known_key_opens(authorization: str) -> None:
+    assert small_app(RING).get("/envs", headers={"Authorization": authorization}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer ",
+        "Bearer gw_wrong",
+        f"Bearer {KEY}x",
+        f"Bearer {KEY[:-1]}",
+        f"Bearer {key_digest(KEY)}",
+        f"Token {KEY}",
+        KEY,
+        "Basic",
+        "Basic !!!",
+        "Basic " + base64.b64encode(b"no-colon").decode(),
+        "Basic " + base64.b64encode(b"\xff\xfe:\xff").decode(),
+        basic(KEY, ""),
+        basic(KEY, "wrong"),
+        "Bearer \xff\xfe",
+        "Bearer " + "x" * 50_000,
+    ],
+)
+def test_anything_else_is_401_and_a_browser_is_asked(authorization: str | None) -> None:
+    headers = {} if authorization is None else {b"Authorization": authorization.encode("latin-1")}
+    response = small_app(RING).get("/envs", headers=headers)
+    assert (response.status_code, response.json()["code"], response.headers.get_list("www-authenticate")) == (
+        401,
+        "unauthorized",
+        ["Bearer", 'Basic realm="gateway", charset="UTF-8"'],
+    )
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/livez", 200), ("/readyz", 200), ("/metrics", 401), ("/docs", 401), ("/livez%2f", 401)]
+)
+def test_only_probes_are_open(path: str, status: int) -> None:
+    assert small_app(RING).get(path).status_code == status
+
+
+def test_metrics_can_be_opened() -> None:
+    assert small_app(RING, ALWAYS_OPEN | {"/metrics"}).get("/metrics").status_code == 200
+
+
+def test_behind_a_prefix_the_same_paths_are_open() -> None:
+    app = small_app(RING).app
+    client = TestClient(app, root_path="/gateway")
+    assert [client.get(f"/gateway{path}").status_code for path in ("/livez", "/envs")] == [200, 401]
+
+
+def test_anonymous_opens_everything() -> None:
+    assert small_app(KeyRing((), anonymous=True)).get("/envs").status_code == 200
+
+
+def test_a_ring_without_keys_is_closed() -> None:
+    assert small_app(KeyRing((), anonymous=False)).get("/envs").status_code == 401
+
+
+def test_a_web_socket_needs_the_key_too() -> None:
+    client = small_app(RING)
+    with client.websocket_connect("/ws", headers={"Authorization": f"Bearer {KEY}"}) as socket:
+        assert socket.receive_text() == "hello"
+    with pytest.raises(WebSocketDisconnect), client.websocket_connect("/ws"):
+        pass
+
+
+def test_new_keys_are_recognisable_and_never_the_same() -> None:
+    keys = {new_key() for _ in range(100)}
+    assert (len(keys), {key[:3] for key in keys}, min(map(len, keys)) > 40) == (100, {"gw_"}, True)
+
+
+def test_openapi_says_that_a_key_is_needed_and_where_not() -> None:
+    app = FastAPI(docs_url=None, redoc_url=None)
+
+    @app.get("/livez")
+    async def alive() -> str:
+        return "ok"
+
+    @app.get("/envs")
+    async def catalogue() -> str:
+        return "[]"
+
+    install_door(app, Door(RING))
+    document = app.openapi()
+    assert (
+        document["security"],
+        document["paths"]["/livez"]["get"]["security"],
+        "security" in document["paths"]["/envs"]["get"],
+    ) == ([{"bearer": []}, {"basic": []}], [], False)
+    assert app.openapi() is document

@@ -1,0 +1,83 @@
+"""What a page of another site cannot make a visitor's browser do."""
+
+import pytest
+from fastapi import FastAPI, WebSocket
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
+
+from app.http.web.door import Door, install_door
+from app.http.web.keys import KeyRing
+from app.http.web.origins import LOOPBACK_HOSTS
+
+HERE = "http://127.0.0.1:8000"
+
+
+def small_app(hosts: frozenset[str] | None = LOOPBACK_HOSTS) -> TestClient:
+    app = FastAPI(docs_url=None, redoc_url=None)
+
+    @app.api_route("/x", methods=["GET", "POST"])
+    async def anything() -> str:
+        return "ok"
+
+    @app.websocket("/ws")
+    async def socket(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await websocket.close()
+
+    install_door(app, Door(KeyRing((), anonymous=True), hosts=hosts))
+    return TestClient(app, base_url=HERE)
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("GET", {}),
+        ("POST", {}),
+        ("POST", {"Origin": HERE, "Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}),
+        ("POST", {"Origin": HERE.upper()}),
+        ("POST", {"Origin": "https://behind-a-proxy.example", "Sec-Fetch-Site": "same-origin"}),
+        ("GET", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}),
+        ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}),
+        ("GET", {"Host": "localhost:8000"}),
+        ("GET", {"Host": "LOCALHOST"}),
+        ("GET", {"Host": "[::1]:8000"}),
+    ],
+)
+def test_programs_and_our_own_pages_are_served(method: str, headers: dict[str, str]) -> None:
+    assert small_app().request(method, "/x", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("POST", {"Origin": "http://evil.example"}),
+        ("POST", {"Origin": "null"}),
+        ("POST", {"Origin": "http://127.0.0.1:3000"}),
+        ("POST", {"Origin": "http://["}),
+        ("POST", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}),
+        ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}),
+        ("GET", {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}),
+        ("GET", {"Host": "rebound.example:8000"}),
+        ("GET", {"Host": "127.0.0.1.evil.example"}),
+        ("GET", {"Host": "[::1"}),
+        ("GET", {"Host": ""}),
+    ],
+)
+def test_other_sites_and_rebound_names_are_refused(method: str, headers: dict[str, str]) -> None:
+    response = small_app().request(method, "/x", headers=headers)
+    assert (response.status_code, response.json()["code"]) == (403, "forbidden")
+
+
+def test_any_host_is_answered_where_none_is_named() -> None:
+    assert small_app(hosts=None).get("/x", headers={"Host": "gateway.svc"}).status_code == 200
+
+
+def test_a_web_socket_of_another_site_is_closed() -> None:
+    client = small_app()
+    with client.websocket_connect("ws://127.0.0.1:8000/ws"):
+        pass
+    with (
+        pytest.raises(WebSocketDisconnect),
+        client.websocket_connect("ws://127.0.0.1:8000/ws", headers={"Origin": "http://evil.example"}),
+    ):
+        pass

@@ -1,0 +1,305 @@
+"""Hostile requests against a small app behind the real door: always a problem, never a 500."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated
+
+import httpx2
+import pytest
+from fastapi import APIRouter, FastAPI
+from pydantic import Field
+from starlette.testclient import TestClient
+
+from app.domain.errors import (
+    Conflict,
+    EnvironmentUnavailable,
+    GatewayError,
+    InvalidRequest,
+    JudgeFailed,
+    NotFound,
+    TooLarge,
+)
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, WholeNumber
+from app.http.web.bodies import JsonRoute
+from app.http.web.door import Door, install_door
+from app.http.web.keys import KeyRing
+from app.http.web.problems import Problem, problem_responses
+
+MAX_BYTES = 200_000
+JSON = {"Content-Type": "application/json"}
+RAISED: dict[str, GatewayError] = {
+    "not_found": NotFound("no such group"),
+    "conflict": Conflict("the run is pinned"),
+    "invalid_request": InvalidRequest("unknown judge", field="options.judges"),
+    "too_large": TooLarge("too many completions"),
+    "environment_unavailable": EnvironmentUnavailable("the data set cannot be read"),
+    "internal_error": JudgeFailed("escaped"),
+}
+
+
+class Completion(Frozen):
+    text: str
+
+
+class Group(Frozen):
+    completions: tuple[Completion, ...] = ()
+    score: FiniteNumber = 0.0
+    step: WholeNumber = 0
+    extra: FiniteJson = None
+    params: dict[str, FiniteJson] = {}
+    names: Annotated[tuple[str, ...], Field(min_length=1)] = ("one",)
+
+
+class Body(Frozen):
+    groups: tuple[Group, ...]
+
+
+def small_app() -> FastAPI:
+    app = FastAPI(docs_url=None, redoc_url=None)
+    router = APIRouter(prefix="/envs", route_class=JsonRoute)
+
+    @router.post("/{env}/score", responses=problem_responses(400, 413, 415, 422))
+    async def score(env: str, body: Body) -> Body:
+        return body
+
+    @router.get("/raise/{code}")
+    async def raise_known(code: str, count: int = 0) -> str:
+        raise RAISED[code]
+
+    app.include_router(router)
+    install_door(app, Door(KeyRing((), anonymous=True), max_body_bytes=MAX_BYTES))
+    return app
+
+
+@pytest.fixture
+def client() -> Iterator[TestClient]:
+    with TestClient(small_app()) as client:
+        yield client
+
+
+def group(field: str, value: str) -> bytes:
+    return f'{{"groups": [{{"{field}": {value}}}]}}'.encode()
+
+
+def said(response: httpx2.Response) -> tuple[int, str, tuple[str, ...]]:
+    """Status, code and fields of a problem, after checking that it is one."""
+    assert response.headers["content-type"] == "application/problem+json"
+    problem = Problem.model_validate_json(response.content)
+    assert problem.status == response.status_code
+    assert problem.request_id == response.headers["x-request-id"] != ""
+    return problem.status, problem.code, tuple(error.field for error in problem.errors)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        (group("score", "NaN"), "body.groups[0].score"),
+        (group("score", "-Infinity"), "body.groups[0].score"),
+        (group("score", "1e999"), "body.groups[0].score"),
+        (group("score", '"nan"'), "body.groups[0].score"),
+        (group("score", '"Infinity"'), "body.groups[0].score"),
+        (group("score", "9" * 400), "body.groups[0].score"),
+        (group("step", "true"), "body.groups[0].step"),
+        (group("step", "1.0"), "body.groups[0].step"),
+        (group("step", '"1"'), "body.groups[0].step"),
+        (group("extra", '{"deep": [1, {"x": NaN}]}'), "body.groups[0].extra.deep[1].x"),
+        (group("extra", '{"deep": [1, {"x": 1e400}]}'), "body.groups[0].extra.deep[1].x"),
+        (group("extra", "[" * 40 + "]" * 40), "body.groups[0].extra"),
+        (group("completions", '[{"text": "a"}, {"text": "\\ud800"}]'), "body.groups[0].completions[1].text"),
+        (group("completions", '[{"text": "\\uD83D"}]'), "body.groups[0].completions[0].text"),
+        (group("completions", '[{"text": 5}]'), "body.groups[0].completions[0].text"),
+        (group("params", '{"a\\udfff": 1}'), "body.groups[0].params"),
+        (group("unknown", "1"), "body.groups[0].unknown"),
+        (group("\\u0000<b>", "1"), "body.groups[0].\\x00<b>"),
+        (b'{"groups": null}', "body.groups"),
+        (b"{}", "body.groups"),
+        (b"null", "body"),
+        (b"[]", "body"),
+        (b"", "body"),
+        (b'"\\ud800"', "body"),
+    ],
+)
+def test_a_malformed_value_is_422_and_names_its_field(client: TestClient, body: bytes, field: str) -> None:
+    response = client.post("/envs/gsm8k/score", content=body, headers=JSON)
+    assert said(response) == (422, "invalid_request", (field,))
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"[]", "body: Input should be a valid object"),
+        (b'{"groups": 1}', "body.groups: Input should be a valid list"),
+        (b'{"groups": [[]]}', "body.groups[0]: Input should be a valid object"),
+        (group("names", "[]"), "body.groups[0].names: List should have at least 1 item, not 0"),
+        (group("names", "[5]"), "body.groups[0].names[0]: Input should be a valid string"),
+        (group("params", "[]"), "body.groups[0].params: Input should be a valid object"),
+    ],
+)
+def test_a_wrong_value_is_told_in_the_words_of_json_and_blamed_on_nothing_around_it(
+    client: TestClient, body: bytes, detail: str
+) -> None:
+    assert client.post("/envs/gsm8k/score", content=body, headers=JSON).json()["detail"] == detail
+
+
+def test_a_path_without_a_route_is_told_where_to_look(client: TestClient) -> None:
+    response = client.get("/envs/nothing")
+    assert (*said(response), response.json()["detail"]) == (
+        404,
+        "not_found",
+        (),
+        "There is nothing at this path: `GET /envs` lists the environments, `/docs` the routes.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b'{"groups": [', "The body is not JSON: Expecting value at line 1 column 13."),
+        (b'{"a\x00": 1}', "The body is not JSON: Invalid control character at line 1 column 4."),
+        (b"\xff\xfe", "The body is not UTF-8: byte 0."),
+        (b'{"groups": "\xed\xa0\x80"}', "The body is not UTF-8: byte 12."),
+        ('{"groups": []}'.encode("utf-16"), "The body is not UTF-8: byte 0."),
+        (b"[" * 100_000, "The body is nested too deeply."),
+        (b'{"a":' * 30_000 + b"1" + b"}" * 30_000, "The body is nested too deeply."),
+        (group("step", "9" * 6000), "The body holds a number of too many digits."),
+        (b"NaNNaN", "The body is not JSON: Extra data at line 1 column 4."),
+    ],
+)
+def test_a_body_that_is_not_json_is_400(client: TestClient, body: bytes, detail: str) -> None:
+    response = client.post("/envs/gsm8k/score", content=body, headers=JSON)
+    assert (*said(response), response.json()["detail"]) == (400, "bad_request", (), detail)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Content-Type": "text/plain"},
+        {"Content-Type": "application/x-www-form-urlencoded"},
+        {"Content-Type": "multipart/form-data"},
+        {"Content-Type": ";;;"},
+        JSON | {"Content-Encoding": "gzip"},
+        JSON | {"Content-Encoding": "br, gzip"},
+        JSON | {"Content-Encoding": "nonsense"},
+    ],
+)
+def test_a_body_of_another_kind_is_415(client: TestClient, headers: dict[str, str]) -> None:
+    response = client.post("/envs/gsm8k/score", content=b'{"groups": []}', headers=headers)
+    assert said(response) == (415, "unsupported_media_type", ())
+
+
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "application/json; charset=utf-8", "application/vnd.trainer+json"]
+)
+def test_any_spelling_of_json_is_read(client: TestClient, content_type: str) -> None:
+    response = client.post("/envs/gsm8k/score", content=b'{"groups": []}', headers={"Content-Type": content_type})
+    assert (response.status_code, response.json()) == (200, {"groups": []})
+
+
+def test_unusual_but_valid_text_comes_back_unharmed(client: TestClient) -> None:
+    text = "\x00 \u2028 \u202e \U0001f600 </script> \ufffe"
+    group = {"completions": [{"text": text}], "score": 0.5, "step": 1, "extra": 1e300, "params": {}, "names": ["one"]}
+    sent = {"groups": [group]}
+    for body in (json.dumps(sent), json.dumps(sent, ensure_ascii=False)):
+        response = client.post("/envs/gsm8k/score", content=body.encode(), headers=JSON)
+        assert (response.status_code, response.json()) == (200, sent)
+
+
+def test_values_of_the_request_are_never_repeated(client: TestClient) -> None:
+    body = b'{"groups": [' + group("score", '"leak-me-not"')[12:-2] + b', {"step": "leak-me-not"}]}'
+    response = client.post("/envs/gsm8k/score", content=body, headers=JSON)
+    assert (response.status_code, "leak-me-not" in response.text) == (422, False)
+
+
+def test_a_hundred_thousand_errors_make_a_short_problem(client: TestClient) -> None:
+    response = client.post("/envs/gsm8k/score", content=b'{"groups": [' + b"1," * 50_000 + b"1]}", headers=JSON)
+    problem = response.json()
+    assert (len(problem["errors"]), "(and 50000 more)" in problem["detail"]) == (50, True)
+
+
+def test_a_huge_key_makes_a_short_problem(client: TestClient) -> None:
+    response = client.post("/envs/gsm8k/score", content=b'{"groups": [], "' + b"k" * 100_000 + b'": 1}', headers=JSON)
+    assert (response.status_code, len(response.content) < 2000) == (422, True)
+
+
+def test_a_body_that_announces_too_much_is_413(client: TestClient) -> None:
+    response = client.post("/envs/gsm8k/score", content=b" " * (MAX_BYTES + 1), headers=JSON)
+    assert said(response) == (413, "too_large", ())
+
+
+def test_a_body_of_exactly_the_limit_is_read(client: TestClient) -> None:
+    body = b'{"groups": []}'.ljust(MAX_BYTES)
+    assert client.post("/envs/gsm8k/score", content=body, headers=JSON).status_code == 200
+
+
+def test_a_body_that_streams_too_much_is_413(client: TestClient) -> None:
+    response = client.post("/envs/gsm8k/score", content=iter([b" " * 60_000] * 4), headers=JSON)
+    assert said(response) == (413, "too_large", ())
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "fields"),
+    [
+        ("not_found", 404, ()),
+        ("conflict", 409, ()),
+        ("invalid_request", 422, ("options.judges",)),
+        ("too_large", 413, ()),
+        ("environment_unavailable", 503, ()),
+        ("internal_error", 500, ()),
+    ],
+)
+def test_an_error_of_ours_carries_its_status_code_and_field(
+    client: TestClient, code: str, status: int, fields: tuple[str, ...]
+) -> None:
+    response = client.get(f"/envs/raise/{code}")
+    assert (*said(response), response.json()["detail"]) == (status, code, fields, RAISED[code].detail)
+
+
+def test_unavailable_says_when_to_try_again(client: TestClient) -> None:
+    assert client.get("/envs/raise/environment_unavailable").headers["retry-after"] == "5"
+
+
+def test_what_nobody_expected_is_a_500_without_internals(client: TestClient) -> None:
+    response = client.get("/envs/raise/the-secret-key")
+    assert (*said(response), "the-secret-key" in response.json()["detail"], "KeyError" in response.text) == (
+        500,
+        "internal_error",
+        (),
+        False,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "not_found"),
+        ("GET", "/envs/%ff%00/x", 404, "not_found"),
+        ("GET", "/envs/gsm8k/score", 405, "method_not_allowed"),
+        ("GET", "/envs/raise/conflict?count=NaN", 422, "invalid_request"),
+        ("GET", "/envs/raise/conflict?count=%ed%a0%80", 422, "invalid_request"),
+    ],
+)
+def test_what_the_framework_refuses_is_a_problem_too(
+    client: TestClient, method: str, path: str, status: int, code: str
+) -> None:
+    assert said(client.request(method, path))[:2] == (status, code)
+
+
+def test_method_not_allowed_names_the_allowed_ones(client: TestClient) -> None:
+    assert client.get("/envs/gsm8k/score").headers["allow"] == "POST"
+
+
+def test_problems_are_declared_in_openapi(client: TestClient) -> None:
+    document = client.get("/openapi.json").json()
+    responses = document["paths"]["/envs/{env}/score"]["post"]["responses"]
+    declared = {status: list(response["content"]) for status, response in responses.items() if status != "200"}
+    assert declared == {key: ["application/problem+json"] for key in ["400", "413", "415", "422"]}
+    assert {"Problem", "FieldProblem"} <= document["components"]["schemas"].keys()
+
+
+def test_pages_may_load_nothing_from_elsewhere(client: TestClient) -> None:
+    for path in ("/nowhere", "/openapi.json"):
+        headers = client.get(path).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert (headers["x-content-type-options"], headers["x-frame-options"]) == ("nosniff", "DENY")

@@ -1,0 +1,191 @@
+"""Budgets are never exceeded, however many calls run at once, and go on after a restart."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.domain.budgets import NOTHING, Admission, Amount, BudgetConfig, Hold, Standing
+from app.domain.errors import StoreUnavailable
+from app.domain.judging import Judgement, Spending
+from app.judges.account import Account
+from app.judges.budget import Budget, new_hold
+from app.judges.failures import ReadingFailed
+from app.judges.forgetful import Forgetful
+from app.judges.prices import Prices, estimated_tokens
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+
+
+@dataclass
+class Purse:
+    """A budget over a memory that others may share, and what a judge does with it."""
+
+    limits: BudgetConfig
+    memory: Forgetful = field(default_factory=lambda: Forgetful(lambda: NOON))
+    clock: Callable[[], datetime] = lambda: NOON
+
+    def __post_init__(self) -> None:
+        self.account = Account(self.clock)
+        self.budget = Budget("j", self.limits, self.account, self.memory, 60.0)
+
+    async def spend(self, expected: Amount, used: Amount, after: int = 0) -> Amount:
+        """What was used; nothing when it was refused."""
+        hold = new_hold()
+        try:
+            await self.budget.reserve(hold, NOTHING, expected)
+        except ReadingFailed:
+            await self.budget.forget(hold)
+            return NOTHING
+        for _ in range(after):
+            await asyncio.sleep(0)
+        await self.pay(used, hold)
+        return used
+
+    async def pay(self, used: Amount, hold: str = "") -> None:
+        paid = Judgement(judge="j", model="m", order=(), input_tokens=used.tokens, cost_usd=used.usd, calls=1)
+        self.account.learn(await self.memory.put(paid, hold))
+        self.budget.settled(hold)
+
+
+def budget(**limits: float | int) -> Purse:
+    return Purse(BudgetConfig(**limits))  # type: ignore[arg-type]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.integers(0, 2_000),
+    st.lists(st.tuples(st.integers(1, 400), st.floats(0, 1), st.integers(0, 5)), min_size=1, max_size=40),
+)
+def test_calls_at_once_never_spend_more_than_there_is(limit: int, calls: list[tuple[int, float, int]]) -> None:
+    """Two processes over one memory take turns."""
+
+    async def play() -> tuple[int, int | None]:
+        first = budget(tokens=limit)
+        second = Purse(first.limits, first.memory)
+        made = [
+            (first, second)[number % 2].spend(Amount(most), Amount(int(most * share)), after=passes)
+            for number, (most, share, passes) in enumerate(calls)
+        ]
+        async with asyncio.timeout(5):
+            used = sum(amount.tokens for amount in await asyncio.gather(*made))
+        return used, (await first.memory.standing("j")).left(first.limits).tokens
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("app.judges.budget.POLL_SECONDS", 0.001)
+        used, left = asyncio.run(play())
+    assert (used <= limit, left) == (True, limit - used)
+
+
+def test_a_call_waits_for_others_that_may_turn_out_cheaper() -> None:
+    async def play() -> list[Amount]:
+        subject = budget(usd=1.0)
+        dear = Amount(usd=0.7)
+        return list(
+            await asyncio.gather(
+                subject.spend(dear, Amount(usd=0.1), after=3),
+                subject.spend(dear, Amount(usd=0.6), after=3),
+                subject.spend(dear, Amount(usd=0.1)),
+            )
+        )
+
+    assert asyncio.run(play()) == [Amount(usd=0.1), Amount(usd=0.6), Amount()]
+
+
+def test_two_readings_that_need_a_second_call_do_not_wait_for_each_other() -> None:
+    """Each has used 4 of 10 and wants 5 more: what they used is gone, whoever comes first finds that out."""
+
+    async def play() -> tuple[list[str], Standing]:
+        subject = budget(tokens=10)
+        for hold in ("a", "b"):
+            await subject.budget.reserve(hold, NOTHING, Amount(5))
+        ends = await asyncio.gather(
+            *(subject.budget.reserve(hold, Amount(4), Amount(5)) for hold in ("a", "b")), return_exceptions=True
+        )
+        return [str(end) for end in ends], subject.account.standing
+
+    (first, second), standing = asyncio.run(play())
+    words = "the budget of this judge is used up: a call may take 5 tokens and 2 are left"
+    assert (first, second, standing) == (words, words, Standing(used=Amount(8)))
+
+
+def test_whoever_gives_up_waiting_holds_nothing() -> None:
+    async def play() -> Amount:
+        subject = budget(tokens=10)
+        await subject.budget.reserve("first", NOTHING, Amount(8))
+        waiting = [asyncio.create_task(subject.spend(Amount(9), Amount(9))) for _ in range(2)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()
+        await subject.budget.forget("first")
+        return await waiting[1]
+
+    assert asyncio.run(play()) == Amount(9)
+
+
+def test_the_words_say_what_is_left() -> None:
+    subject = budget(usd=1.0, tokens=100)
+    asyncio.run(subject.pay(Amount(90, 0.75)))
+    with pytest.raises(ReadingFailed, match=r"a call may cost 0\.500000 US dollars and 0\.250000 are left"):
+        subject.budget.check(Amount(1, 0.5))
+    with pytest.raises(ReadingFailed, match="a call may take 11 tokens and 10 are left") as refused:
+        subject.budget.check(Amount(11))
+    assert refused.value.failure == "budget"
+    subject.budget.check(Amount(10, 0.25))
+    assert (subject.budget.left_usd, subject.budget.left_tokens) == (0.25, 10)
+
+
+def test_calls_without_an_answer_count_in_full() -> None:
+    subject = budget(usd=1.0, tokens=100)
+    lost = Spending(unanswered_calls=1, unanswered_tokens=40, unanswered_usd=0.75)
+    subject.account.learn(Standing(total=lost))
+    assert (subject.budget.left_usd, subject.budget.left_tokens) == (0.25, 60)
+
+
+def test_a_day_begins_with_the_whole_of_its_budget() -> None:
+    now = [NOON]
+    clock = lambda: now[0]  # noqa: E731
+    subject = Purse(BudgetConfig(usd=5.0, usd_per_day=1.0), Forgetful(clock), clock)
+    asyncio.run(subject.pay(Amount(usd=0.25)))
+    left = [subject.budget.left_usd]
+    asyncio.run(subject.spend(Amount(usd=0.5), Amount(usd=0.5)))
+    left.append(subject.budget.left_usd)
+    now[0] += timedelta(hours=12)
+    left.append(subject.budget.left_usd)
+    asyncio.run(subject.pay(Amount(usd=3.5)))
+    now[0] += timedelta(days=1)
+    assert [*left, subject.budget.left_usd] == pytest.approx([0.75, 0.25, 1.0, 0.75])
+
+
+def test_without_limits_everything_is_let_through_and_nothing_put_aside() -> None:
+    subject = budget()
+    assert asyncio.run(subject.spend(Amount(10**9, 1e9), Amount(1))) == Amount(1)
+    assert (subject.budget.left_usd, subject.budget.left_tokens) == (None, None)
+
+
+def test_a_budget_that_cannot_be_looked_up_lets_nothing_through() -> None:
+    class Away(Forgetful):
+        async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
+            raise StoreUnavailable("the disk is full")
+
+    subject = Purse(BudgetConfig(tokens=10), Away(lambda: NOON))
+    with pytest.raises(ReadingFailed, match="cannot be found out: the disk is full") as failed:
+        asyncio.run(subject.budget.reserve("a", NOTHING, Amount(1)))
+    assert failed.value.failure == "unavailable"
+
+
+def test_prices() -> None:
+    prices = Prices(2.0, 10.0)
+    assert prices.amount(1_000_000, 100_000) == Amount(1_100_000, 3.0)
+    assert [Prices().known, Prices(0.0).known, prices.known] == [False, True, True]
+    assert Prices(output_per_million=1.0).cost(10**6, 10**6) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"), [("", 0), ("the quick brown fox jumps", 5), ("速い狐が飛ぶ", 8), ("🐟" * 10, 20), ("\ud800", 1)]
+)
+def test_estimates_are_on_the_safe_side(text: str, tokens: int) -> None:
+    assert estimated_tokens([text]) >= tokens

@@ -1,0 +1,212 @@
+"""What replies say of events: quotes that are verified, and numbers that follow from them."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from app.domain.judging import (
+    Bound,
+    Candidate,
+    Case,
+    Claim,
+    ClaimRule,
+    Defect,
+    DefectRule,
+    Judgement,
+    JudgeRequest,
+    Probes,
+    Rubric,
+    RubricCriterion,
+    Source,
+    Verdict,
+)
+from app.domain.rewards import bounded
+from app.judges.formats import response_format
+from app.judges.panel import JudgePanel
+from app.judges.prompt import prompt_for
+from app.judges.verdicts import Answer, Unusable, read_answer
+
+RUBRIC = Rubric(
+    name="test",
+    version="1",
+    instructions="",
+    criteria=tuple(
+        RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "grounding")
+    ),
+    defects=(
+        DefectRule(code="ignores", description="", bounds=Bound(criterion="grounding", at_most=0.5)),
+        DefectRule(code="invented", description="", bounds=Bound(criterion="grounding", at_most=0.25)),
+    ),
+    claims=ClaimRule(criterion="grounding", unsupported="invented"),
+)
+SILENT = RUBRIC.model_copy(update={"claims": None})
+SOURCES = (
+    Source(id="barge", text="The levy barge “Fortune” sank\nat the landing."),
+    Source(id="opening", text="A bell rings."),
+)
+TRUE, FALSE, MUTE = "The barge sank at the landing, aye.", "The king drowned with her.", "Fish."
+
+
+def request(*texts: str, rubric: Rubric = RUBRIC) -> JudgeRequest:
+    return JudgeRequest(
+        rubric=rubric,
+        document={},
+        probes=Probes(),
+        sources=SOURCES,
+        candidates=tuple(Candidate(id=f"c{place}", text=text) for place, text in enumerate(texts)),
+    )
+
+
+def read(text: str, claims: object, grounding: float | None = 4) -> Answer | Unusable:
+    """As a judge says them of one reply."""
+    entry = {"candidate": "c0", "claims": claims, "defects": [], "scores": {"likeness": 4, "grounding": grounding}}
+    return read_answer(json.dumps({"verdicts": [entry]}), request(text))
+
+
+def claim(quote: object, source: object, source_quote: object = "") -> dict[str, object]:
+    return {"quote": quote, "source": source, "source_quote": source_quote}
+
+
+def test_a_claim_is_kept_with_its_source_and_one_without_is_a_defect() -> None:
+    text = f"{TRUE} {FALSE}"
+    found = read(text, [claim("the barge  SANK", "barge", 'barge "fortune" sank at'), claim("The king drowned", None)])
+    assert isinstance(found, Answer)
+    assert (found.verdicts[0].claims, found.verdicts[0].defects) == (
+        (
+            Claim(quote="the barge  SANK", source="barge", source_quote='barge "fortune" sank at'),
+            Claim(quote="The king drowned", source=None),
+        ),
+        (Defect(code="invented", quote="The king drowned"),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("claims", "grounding", "told"),
+    [
+        (None, 4, 'candidate c0 has no list "claims"'),
+        ([claim("barge sank", None)] * 41, 4, "candidate c0 has more than 40 claims"),
+        ([7], 4, 'a claim of candidate c0 has no "quote"'),
+        ([claim("the ferry sank", None)], 4, 'a claim of candidate c0: the reply does not say "the ferry sank"'),
+        (
+            [claim("barge sank", "ferry", "sank")],
+            4,
+            'a claim of candidate c0: there is no visible event "ferry"; null is for what no event supports',
+        ),
+        (
+            [{"quote": "barge sank"}],
+            4,
+            'a claim of candidate c0: there is no visible event "NoneType"; null is for what no event supports',
+        ),
+        (
+            [claim("barge sank", "barge", "went down")],
+            4,
+            'a claim of candidate c0: event "barge" does not say "went down"',
+        ),
+        (
+            [claim("barge sank", "barge", "sank")],
+            None,
+            "grounding is null although c0 claims something: it then applies to every candidate",
+        ),
+    ],
+)
+def test_what_does_not_hold_makes_the_answer_unusable(claims: object, grounding: float | None, told: str) -> None:
+    assert read(TRUE, claims, grounding) == Unusable((told,))
+
+
+@pytest.mark.parametrize(
+    ("defects", "score", "expected"),
+    [
+        ((), 1.0, 1.0),
+        (("ignores",), 1.0, 0.5),
+        (("invented",), 1.0, 0.25),
+        (("ignores", "invented"), 1.0, 0.25),
+        (("invented",), 0.0, 0.0),
+        (("invented",), None, None),
+    ],
+)
+def test_inventing_costs_more_than_ignoring(
+    defects: Sequence[str], score: float | None, expected: float | None
+) -> None:
+    verdict = Verdict(
+        candidate="c0",
+        scores={"likeness": 1.0, "grounding": score},
+        defects=tuple(Defect(code=code) for code in defects),
+    )
+    assert bounded(RUBRIC, verdict) == {"likeness": 1.0, "grounding": expected}
+
+
+class Reader:
+    """Gives everybody full marks, and finds claims and omissions by the text."""
+
+    name = model = "reader"
+    digest = ""
+
+    async def judge(self, request: JudgeRequest) -> Judgement:
+        order = tuple(candidate.id for candidate in request.candidates)
+        return Judgement(
+            judge=self.name,
+            model=self.model,
+            order=order,
+            verdicts=tuple(
+                Verdict(
+                    candidate=candidate.id,
+                    claims={
+                        TRUE: (Claim(quote="The barge sank", source="barge", source_quote="sank"),),
+                        FALSE: (Claim(quote="The king drowned", source=None),),
+                    }.get(candidate.text, ()),
+                    defects={
+                        FALSE: (Defect(code="invented", quote="The king drowned"),),
+                        MUTE: (Defect(code="ignores"),),
+                    }.get(candidate.text, ()),
+                    scores={"likeness": 1.0, "grounding": 1.0},
+                )
+                for candidate in request.candidates
+            ),
+            ranking=(order,),
+        )
+
+
+def test_the_number_follows_from_the_claims_and_the_score_shows_them() -> None:
+    case = Case(key="k", rubric=RUBRIC, document={}, sources=SOURCES, candidates=(TRUE, FALSE, MUTE))
+    scores = asyncio.run(JudgePanel((Reader(),), 0.0).judge(case)).scores
+    grounding = [score.criteria[1] for score in scores]
+    assert [
+        (score.reward, score.flags, each.value, each.note) for score, each in zip(scores, grounding, strict=True)
+    ] == [
+        (1.0, (), 1.0, '"The barge sank": barge, "sank"'),
+        (0.625, ("invented",), 0.25, '"The king drowned": no event; at most 0.25 by invented in 2 of 2 readings'),
+        (0.75, ("ignores",), 0.5, "at most 0.5 by ignores in 2 of 2 readings"),
+    ]
+
+
+def asked_for_claims(rubric: Rubric) -> tuple[bool, bool]:
+    """In words, and by the schema of the answer."""
+    asked = request(TRUE, rubric=rubric)
+    return '"claims"' in prompt_for(asked).system, '"claims"' in json.dumps(response_format("schema", asked))
+
+
+def test_only_a_rubric_that_says_so_asks_for_claims() -> None:
+    assert (asked_for_claims(RUBRIC), asked_for_claims(SILENT)) == ((True, True), (False, False))
+
+
+def test_the_schema_allows_known_events_and_null_alone() -> None:
+    schema = json.dumps(response_format("schema", request(TRUE)))
+    assert '"enum": ["barge", "opening", null]' in schema
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"claims": {"criterion": "grounding", "unsupported": "made_up"}}, "there is no defect 'made_up'"),
+        ({"claims": {"criterion": "sense", "unsupported": "invented"}}, "there is no criterion 'sense'"),
+        (
+            {"defects": [{"code": "invented", "description": "", "bounds": {"criterion": "wit", "at_most": 0.1}}]},
+            "there is no criterion 'wit'",
+        ),
+    ],
+)
+def test_a_rubric_names_only_what_it_has(change: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Rubric.model_validate({**RUBRIC.model_dump(mode="json"), **change})

@@ -1,0 +1,134 @@
+"""However often judges are asked about a group, and whoever stands behind them: it has one time, and it ends."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from app.domain.judging import Case, GateFacts, PanelResult
+from app.domain.scores import Score
+from app.judges.configuration import ChatJudgeConfig
+from app.judges.configured import chat_judges
+from app.judges.panel import JudgePanel
+from app.ports.judges import Judge
+from app.ports.runtime import Opened
+from tests.judges.test_panel_on_the_wire import fairly, ranking_by, shown
+from tests.support.chat_server import Received, Reply, Script, serving
+from tests.support.judge_cases import RUBRIC, always, completion, config
+from tests.support.store_cases import opened
+
+PATIENCE = 30.0
+"""Seconds after which a test that should have ended has not."""
+TEXTS = ("a best", "b good", "c bad", "d worst")
+GATED = "As an AI language model I cannot take part."
+FAIR = ranking_by(fairly)
+HANGING = always(Reply(b"", seconds=3600))
+SHORT, LONG = 0.3, 1.5
+"""Seconds in which a reading does not end; in which it does on any machine."""
+LATE = "no verdict within the "
+
+
+async def asked(judges: Mapping[str, Judge], seconds: float) -> PanelResult:
+    case = Case(key="k", rubric=RUBRIC, document={}, gates=GateFacts(speaker="Hob"), candidates=(*TEXTS, GATED))
+    async with asyncio.timeout(PATIENCE):
+        return await JudgePanel((judges["big"],), 0.5, seconds=seconds).judge(case)
+
+
+async def let_go(judges: Mapping[str, Judge]) -> None:
+    for judge in judges.values():
+        if isinstance(judge, Opened):
+            await judge.close()
+
+
+def judged(seconds: float, *configs: ChatJudgeConfig, fallbacks: Mapping[str, str] | None = None) -> PanelResult:
+    async def play() -> PanelResult:
+        judges = chat_judges(configs, fallbacks or {}, None)
+        try:
+            return await asked(judges, seconds)
+        finally:
+            await let_go(judges)
+
+    return asyncio.run(play())
+
+
+def told(scores: tuple[Score, ...]) -> list[tuple[str | None, float | None, bool]]:
+    return [(score.reason, score.reward, LATE in score.rationale) for score in scores]
+
+
+NO_SCORE = [("judge_failed", None, True)] * 4 + [(None, 0.0, False)]
+
+
+def test_a_judge_that_hangs_ends_with_the_time_of_the_group() -> None:
+    with serving(HANGING) as server:
+        assert told(judged(SHORT, config(server.url, deadline_seconds=1.0)).scores) == NO_SCORE
+
+
+def test_so_does_a_queue_before_it() -> None:
+    with serving(HANGING) as server:
+        limits = config(server.url, deadline_seconds=1.0, queue_seconds=2.0, max_concurrency=1)
+        result = judged(SHORT, limits)
+    assert (told(result.scores), [made.error for made in result.judgements]) == (
+        NO_SCORE,
+        [f"{LATE}0.3 s that there are for one group"] * 2,
+    )
+
+
+def test_a_fallback_has_the_same_time() -> None:
+    refusing = always(completion("I'm sorry, I can't help with that."))
+    with serving(refusing) as server, serving(HANGING) as behind:
+        configs = [config(server.url), config(behind.url, name="plain", deadline_seconds=2.0)]
+        result = judged(LONG, *configs, fallbacks={"big": "plain"})
+        assert (told(result.scores), len(behind.received)) == (NO_SCORE, 2)
+
+
+def in_doubt(number: int, received: Received) -> Reply:
+    """The two readings of a group agree about all but the best; further ones never end."""
+    if number >= 2:
+        return Reply(b"", seconds=3600)
+    first, second, *rest = fairly(shown(received))
+    return ranking_by(lambda texts: [second, first, *rest] if number else [first, second, *rest])(number, received)
+
+
+def test_doubt_has_the_same_time_and_what_was_read_stands() -> None:
+    with serving(in_doubt) as server:
+        result = judged(LONG, config(server.url, deadline_seconds=2.0))
+    assert [score.outcome for score in result.scores] == ["scored"] * 5
+    assert [score.relative for score in result.scores[:4]] == pytest.approx([5 / 6, 5 / 6, 1 / 3, 0.0])
+    assert [made.error is None for made in result.judgements] == [True, True, False, False]
+
+
+def slowly(script: Script) -> Script:
+    return lambda number, received: replace(script(number, received), seconds=0.6)
+
+
+def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store_url: str) -> None:
+    async def play(url: str) -> tuple[PanelResult, PanelResult, PanelResult]:
+        async with opened(store_url) as store:
+            judges = chat_judges([config(url)], {}, store.judge_cache)
+            try:
+                return await asked(judges, SHORT), await asked(judges, PATIENCE), await asked(judges, PATIENCE)
+            finally:
+                await let_go(judges)
+
+    with serving(slowly(FAIR)) as server:
+        late, repeated, again = asyncio.run(play(server.url))
+        calls = len(server.received)
+    assert (told(late.scores), calls) == (NO_SCORE, 2)
+    assert [[made.calls for made in result.judgements] for result in (late, repeated, again)] == [
+        [0, 0],
+        [1, 1],
+        [0, 0],
+    ]
+    assert repeated.scores == again.scores
+
+
+def test_a_judge_that_breaks_off_by_itself_is_not_taken_for_late() -> None:
+    class Impatient:
+        name, model, digest = "big", "m", "d"
+
+        async def judge(self, request: object) -> object:
+            raise TimeoutError
+
+    result = asyncio.run(asked({"big": Impatient()}, PATIENCE))  # type: ignore[dict-item]
+    assert {score.rationale for score in result.scores[:4]} == {"big: the judge broke; see the log"}

@@ -1,0 +1,308 @@
+"""Every judge answers every request with whole verdicts or with an error in words; chat judges through real sockets."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from app.domain.judging import (
+    Defect,
+    JudgeFailure,
+    Judgement,
+)
+from app.judges import line
+from app.judges.chat import ChatJudge
+from app.judges.connection import LARGEST_REPLY
+from app.judges.offline import OfflineJudge
+from app.judges.prices import Prices
+from app.judges.scripted import ScriptedJudge, by_position, by_text, failing, indifferent, noisy
+from app.ports.judges import Judge
+from tests.support.chat_server import Reply, Script, serving
+from tests.support.judge_cases import (
+    BAD,
+    GOOD,
+    KEY,
+    REQUEST,
+    TEXTS,
+    always,
+    answer,
+    completion,
+    config,
+    failure,
+    first,
+    judged,
+    verdict,
+)
+
+
+def require_contract(judgement: Judgement, judge: Judge) -> None:
+    ids = sorted(TEXTS)
+    assert (judgement.judge, judgement.model) == (judge.name, judge.model)
+    assert list(judgement.order) == list(TEXTS)
+    if judgement.error is not None:
+        assert judgement.error
+        assert (judgement.verdicts, judgement.ranking) == ((), ())
+        return
+    assert sorted(verdict.candidate for verdict in judgement.verdicts) == ids
+    assert sorted(name for tier in judgement.ranking for name in tier) == ids
+    for each in judgement.verdicts:
+        assert list(each.scores) == ["likeness", "charm"]
+        assert all(quote in TEXTS[each.candidate] for quote in each.evidence)
+        assert all(defect.code == "leak" for defect in each.defects)
+
+
+@pytest.mark.parametrize(
+    "judge",
+    [
+        OfflineJudge(),
+        ScriptedJudge(indifferent),
+        ScriptedJudge(by_position),
+        ScriptedJudge(by_text({TEXTS["q7"]: 1.0})),
+        ScriptedJudge(noisy(1)),
+        ScriptedJudge(failing()),
+    ],
+    ids=lambda judge: judge.name,
+)
+def test_judges_without_a_server(judge: Judge) -> None:
+    judgement = asyncio.run(judge.judge(REQUEST))
+    require_contract(judgement, judge)
+    assert (judgement.calls, judgement.cost_usd, len(judge.digest)) == (0, None, 32)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    script: Script
+    calls: int
+    error: str | None = None
+    """A part of it."""
+    deadline: float = 5.0
+
+
+SCENARIOS = {
+    "ok": Scenario(always(completion(GOOD)), 1),
+    "fenced after a thought": Scenario(always(completion(f"<think>hm {{}}</think>```json\n{GOOD}\n```")), 1),
+    "after a long thought": Scenario(always(completion(f"<think>{'hm ' * 20_000}</think>{GOOD}")), 1),
+    "content in parts": Scenario(always(completion([{"type": "text", "text": GOOD}])), 1),
+    "500 once": Scenario(first(failure(500)), 2),
+    "503 and 502": Scenario(first(failure(503), failure(502)), 3),
+    "500 for ever": Scenario(always(failure(500)), 0, "the judge's server answered 500", deadline=0.3),
+    "429 with Retry-After": Scenario(first(failure(429, retry_after="0.2")), 2),
+    "429 with a date": Scenario(first(failure(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")), 2),
+    "429 with nonsense": Scenario(first(failure(429, retry_after="soon")), 2),
+    "429 for an hour": Scenario(always(failure(429, retry_after="3600")), 1, "answered 429, 1 attempts, no time"),
+    "400": Scenario(always(failure(400, "too long")), 2, "answered 400: too long"),
+    "400 that repeats the key": Scenario(always(failure(400, f"bad {KEY} here")), 2, "answered 400: bad … here"),
+    "401": Scenario(always(failure(401, f"Incorrect API key: {KEY[:9]}***")), 1, "answered 401"),
+    "garbage": Scenario(always(Reply(b"\xff\xfe<html>")), 3, "not JSON"),
+    "garbage once": Scenario(first(Reply(b"<html>", headers={"content-type": "text/html"})), 2),
+    "nothing": Scenario(always(Reply(b"{}")), 3, "without a message"),
+    "null": Scenario(always(Reply(b'{"choices": null}')), 3, "without a message"),
+    "deep": Scenario(always(Reply(b"[" * 200_000)), 3, "not JSON"),
+    "slow beyond the deadline": Scenario(
+        always(Reply(completion(GOOD).body, seconds=1.0)), 1, "no usable answer within 0.3 s", deadline=0.3
+    ),
+    "hangs for ever": Scenario(always(Reply(b"", seconds=3600)), 1, "no usable answer within 0.3 s", deadline=0.3),
+    "a burst of 500": Scenario(first(*[failure(500)] * 7), 8),
+    "drops the connection once": Scenario(first(Reply(b"", cut=-1)), 2),
+    "drops it for ever": Scenario(always(Reply(b"", cut=-1)), 0, "server broke", 0.3),
+    "drops it in the middle of an answer": Scenario(first(Reply(completion(GOOD).body, cut=99)), 2),
+    "sends without end": Scenario(
+        always(Reply(b" " * (LARGEST_REPLY + 1))), 3, f"sent more than {LARGEST_REPLY} bytes"
+    ),
+    "redirects": Scenario(always(Reply(b"", 307, {"location": "http://127.0.0.1:1/"})), 1, "answered 307"),
+    "refuses": Scenario(always(completion(None, refusal="I cannot do that.")), 1, "the judge refuses: I cannot do"),
+    "filtered": Scenario(always(completion("", "content_filter")), 1, "the judge refuses"),
+    "declines in words": Scenario(always(BAD), 2, "no complete JSON object"),
+    "refuses once": Scenario(first(BAD), 2),
+    "silent": Scenario(always(completion("")), 2, "no complete JSON object"),
+    "long and without an end": Scenario(always(completion('{"a":' * 60_000)), 2, "no complete JSON object"),
+    "parts within parts": Scenario(always(completion([{"type": "text", "text": [{"text": GOOD}]}])), 2, "no complete"),
+    "cut off": Scenario(always(completion(GOOD[:-9], "length")), 2, "cut off after 500 tokens"),
+    "cut off behind a draft": Scenario(
+        always(completion(f"A first draft: {GOOD} But then again", "length")), 2, "cut off after 500 tokens"
+    ),
+    "cut off behind the answer": Scenario(always(completion(f"```json\n{GOOD}\n```" + "\n" * 400, "length")), 1),
+    "obeys the injected format": Scenario(
+        always(completion('{"verdicts": [{"candidate": "q7", "scores": {}}], "ranking": []}')), 2, "k2 is missing"
+    ),
+    "quotes the injection, then answers": Scenario(always(completion(f"{TEXTS['k2']}\n{GOOD}")), 1),
+    "missing id": Scenario(always(completion(answer(verdict("q7"), verdict("k2")))), 2, "z9 is missing"),
+    "duplicate id": Scenario(
+        always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9"), verdict("q7")))), 2, "q7 occurs more"
+    ),
+    "out of range": Scenario(
+        always(completion(answer(verdict("q7", 11), verdict("k2"), verdict("z9")))), 2, "from 0 to 4"
+    ),
+    "not a number": Scenario(
+        always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9")).replace("3", "NaN"))), 2, "from 0 to 4"
+    ),
+    "null for one of three": Scenario(
+        always(completion(answer(verdict("q7"), verdict("k2"), verdict("z9", None)))), 2, "likeness is null for z9 and"
+    ),
+    "null for one until corrected": Scenario(first(completion(GOOD.replace('"likeness": 0', '"likeness": null'))), 2),
+    "bad, then down, then good": Scenario(first(BAD, failure(500)), 3),
+}
+
+
+FAILURES: Mapping[str, JudgeFailure] = {
+    "refuses": "refused",
+    "filtered": "refused",
+    **dict.fromkeys(
+        (
+            "declines in words",
+            "silent",
+            "long and without an end",
+            "parts within parts",
+            "cut off",
+            "cut off behind a draft",
+            "obeys the injected format",
+            "missing id",
+            "duplicate id",
+            "out of range",
+            "not a number",
+            "null for one of three",
+        ),
+        "unusable",
+    ),
+}
+"""Of the scenarios that end in an error; no answer came in any other."""
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_chat_judge(name: str) -> None:
+    scenario = SCENARIOS[name]
+    with serving(scenario.script) as server:
+        judge, judgement = judged(config(server.url, deadline_seconds=scenario.deadline))
+    require_contract(judgement, judge)
+    assert KEY not in judgement.model_dump_json()
+    assert judgement.latency_seconds < scenario.deadline + 0.5
+    assert judgement.calls == len(server.received)
+    assert scenario.calls in (0, judgement.calls)
+    assert judgement.failure == (None if scenario.error is None else FAILURES.get(name, "unavailable"))
+    if scenario.error is None:
+        assert judgement.error is None
+        assert judgement.verdicts[0].scores == {"likeness": 1.0, "charm": 0.5}
+        assert judgement.verdicts[2].scores == {"likeness": 0.25, "charm": 0.5}
+        assert judgement.ranking == (("q7",), ("k2", "z9"))
+    else:
+        assert scenario.error in (judgement.error or "")
+
+
+def test_nobody_listens() -> None:
+    with serving(always(BAD)) as server:
+        url = server.url
+    judge, judgement = judged(config(url, deadline_seconds=0.3))
+    require_contract(judgement, judge)
+    assert "could not be reached" in (judgement.error or "")
+
+
+def test_what_is_sent() -> None:
+    with serving(always(completion(GOOD))) as server:
+        _, judgement = judged(config(server.url))
+    sent = server.received[0]
+    document = json.loads(sent.messages[1]["content"])
+    assert (sent.path, sent.authorization) == ("/v1/chat/completions", f"Bearer {KEY}")
+    assert {name: sent.body[name] for name in ("model", "temperature", "max_tokens", "response_format")} == {
+        "model": "judge-1",
+        "temperature": 0.0,
+        "max_tokens": 500,
+        "response_format": {"type": "json_object"},
+    }
+    assert [message["role"] for message in sent.messages] == ["system", "user"]
+    assert list(document) == ["rubric", "context", "references", "candidates"]
+    assert document["context"] == REQUEST.document
+    assert {candidate["id"]: candidate["text"] for candidate in document["candidates"]} == TEXTS
+    assert json.loads(judgement.prompt) == sent.messages
+    assert "weight" not in json.dumps(document["rubric"])
+
+
+def test_options_that_a_server_may_not_know_are_left_out() -> None:
+    with serving(always(completion(GOOD))) as server:
+        judged(config(server.url, json_mode="off", temperature=None, api_key=None))
+    sent = server.received[0]
+    assert {"response_format", "temperature"}.isdisjoint(sent.body)
+    assert sent.authorization == ""
+
+
+def test_nothing_but_the_settings_says_how_a_judge_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    (tmp_path / "netrc").write_text("default login someone password secret\n", encoding="utf-8")
+    with serving(always(completion(GOOD))) as server:
+        _, judgement = judged(config(server.url, api_key=None))
+    assert (judgement.error, [sent.authorization for sent in server.received]) == (None, [""])
+
+
+def test_the_correction_says_what_was_wrong() -> None:
+    with serving(first(BAD)) as server:
+        _, judgement = judged(config(server.url))
+    asked = server.received[1].messages
+    assert asked[:2] == server.received[0].messages
+    assert asked[2] == {"role": "assistant", "content": "I would rather not."}
+    assert "- there is no complete JSON object in the answer" in asked[3]["content"]
+    assert (judgement.raw, judgement.input_tokens, judgement.output_tokens) == (GOOD, 2000, 400)
+
+
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [(Prices(), None), (Prices(2.0, 10.0), 0.004)],
+)
+def test_cost(prices: Prices, cost: float | None) -> None:
+    with serving(always(completion(GOOD))) as server:
+        _, judgement = judged(config(server.url, prices=prices))
+    assert judgement.cost_usd == pytest.approx(cost)
+
+
+@pytest.mark.parametrize("usage", [None, 3, {}, {"prompt_tokens": "many", "completion_tokens": -4}])
+def test_servers_that_do_not_count(usage: object) -> None:
+    body = json.loads(completion(GOOD).body) | {"usage": usage}
+    with serving(always(Reply(json.dumps(body).encode()))) as server:
+        _, judgement = judged(config(server.url))
+    read = sum(len(said["content"].encode()) for said in server.received[0].messages)
+    assert judgement.error is None
+    assert judgement.input_tokens == pytest.approx(read / 4, abs=50), "what a token is long as a rule"
+    assert judgement.output_tokens == pytest.approx(len(GOOD) / 4, abs=50)
+
+
+def test_lone_surrogates_are_replaced_in_what_is_kept() -> None:
+    with serving(always(completion("\ud83d " + GOOD.replace("The ferry", "\\ud800 The ferry")))) as server:
+        _, judgement = judged(config(server.url))
+    assert judgement.raw.startswith("\ufffd ")
+    assert judgement.verdicts[0].evidence == ()
+    judgement.model_dump_json().encode()
+
+
+def test_a_defect_that_cannot_be_quoted_caps_nothing() -> None:
+    def reported(quote: str) -> Judgement:
+        accused = verdict("q7", 4, defects=[{"code": "leak", "quote": quote}])
+        with serving(always(completion(answer(accused, verdict("k2"), verdict("z9"))))) as server:
+            return judged(config(server.url))[1]
+
+    assert reported("the ferry sank").verdicts[0].defects == (Defect(code="leak", quote="the ferry sank"),)
+    assert reported("the bridge fell").verdicts[0].defects == ()
+
+
+def test_neither_config_nor_errors_show_the_key() -> None:
+    assert KEY not in repr(config("http://127.0.0.1:1/v1"))
+
+
+def test_the_digest_covers_what_could_change_a_verdict() -> None:
+    def digest_of(**more: object) -> str:
+        return ChatJudge(config("http://127.0.0.1:1/v1", **more)).digest
+
+    changed: list[dict[str, object]] = [
+        {"model": "judge-2"},
+        {"temperature": 0.5},
+        {"max_output_tokens": 9},
+        {"json_mode": "off"},
+    ]
+    assert len({digest_of(), *(digest_of(**change) for change in changed)}) == 5
+    assert digest_of() == digest_of(base_url="http://127.0.0.1:2/v1", name="other", deadline_seconds=9.0)

@@ -1,0 +1,304 @@
+"""Judges on the wire: how much they are asked at once, what they may cost, when they are left alone."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+import pytest
+
+from app.domain.budgets import Amount, BudgetConfig, Standing
+from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
+from app.judges import breaker, limits, line
+from app.judges.chat import ChatJudge
+from app.judges.configuration import ChatJudgeConfig
+from app.judges.forgetful import Forgetful
+from app.judges.prices import Prices
+from app.judges.remembered import RememberingJudge
+from tests.support.chat_server import Received, Reply, serving
+from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
+from tests.support.store_cases import opened
+
+PRICES = Prices(2.0, 10.0)
+"""A reading of the test servers, which count 1000 tokens read and 200 written, costs 0.004 dollars."""
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+def asked(number: int) -> JudgeRequest:
+    """Requests that differ."""
+    return REQUEST.model_copy(update={"document": {"number": number}})
+
+
+async def readings(judge: ChatJudge, numbers: Sequence[int]) -> list[Judgement]:
+    return list(await asyncio.gather(*(judge.judge(asked(number)) for number in numbers)))
+
+
+@dataclass
+class Busy:
+    """A server that notices how many calls are under way at once."""
+
+    seconds: float = 0.05
+    most: int = 0
+    _now: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __call__(self, number: int, received: Received) -> Reply:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(self.seconds)
+        with self._lock:
+            self._now -= 1
+        return completion(GOOD)
+
+
+def made(chosen: ChatJudgeConfig, *waves: Sequence[int], pause: float = 0.0) -> tuple[ChatJudge, list[Judgement]]:
+    """Each wave's readings at once, one wave after the other."""
+
+    async def play() -> tuple[ChatJudge, list[Judgement]]:
+        judge = ChatJudge(chosen)
+        found: list[Judgement] = []
+        try:
+            for wave in waves:
+                found += await readings(judge, wave)
+                await asyncio.sleep(pause)
+        finally:
+            await judge.close()
+        return judge, found
+
+    return asyncio.run(play())
+
+
+def test_no_more_calls_at_once_than_its_limit() -> None:
+    busy = Busy()
+    with serving(busy) as server:
+        _, found = made(config(server.url, max_concurrency=3), range(10))
+    assert ([judgement.error for judgement in found], busy.most) == ([None] * 10, 3)
+
+
+def test_429_makes_the_limit_smaller() -> None:
+    with serving(first(failure(429), failure(429), failure(429))) as server:
+        judge, found = made(config(server.url, max_concurrency=10), range(5))
+    assert ([judgement.error for judgement in found], judge.report().limit) == ([None] * 5, 8)
+    assert judge.report().last_error == "the judge's server answered 429"
+
+
+def test_waiting_for_a_limit_does_not_use_up_the_deadline() -> None:
+    with serving(Busy(seconds=0.2)) as server:
+        _, found = made(config(server.url, max_concurrency=1, deadline_seconds=0.5), range(5))
+    assert [judgement.error for judgement in found] == [None] * 5
+    assert max(judgement.latency_seconds for judgement in found) > 0.9
+
+
+def test_nor_does_it_last_for_ever() -> None:
+    with serving(Busy(seconds=0.6)) as server:
+        judge, found = made(config(server.url, max_concurrency=1, queue_seconds=0.2), range(2))
+    errors = sorted(judgement.error or "" for judgement in found)
+    assert errors == ["", "the limits of this judge let no call through within 0.2 s"]
+    assert (judge.report().in_flight, judge.report().queued) == (0, 0)
+
+
+def test_requests_keep_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BURST_SECONDS", 0.0)
+    with serving(always(completion(GOOD))) as server:
+        began = time.monotonic()
+        _, found = made(config(server.url, requests_per_minute=1200), range(6))
+    assert [judgement.error for judgement in found] == [None] * 6
+    assert time.monotonic() - began >= 0.2
+
+
+def test_a_judge_that_is_down_is_left_alone_and_then_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "BURST_SECONDS", 0.0)
+    down = first(*[failure(500)] * 3)
+    with serving(down) as server:
+        chosen = config(server.url, breaker_failures=3, breaker_seconds=0.3)
+        judge, found = made(chosen, (0,), (1, 2), (), pause=0.0)
+        calls = len(server.received)
+        recovering, later = made(chosen, (0,))
+    errors = [judgement.error or "" for judgement in found]
+    assert calls == 3
+    assert all("left alone after 3 failures in a row and tried again at 20" in error for error in errors)
+    assert [judgement.calls for judgement in found] == [3, 0, 0]
+    assert (judge.report().health, later[0].error, recovering.report().health) == ("out", None, "ok")
+
+
+def test_it_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(breaker, "BURST_SECONDS", 0.0)
+    with serving(first(*[failure(500)] * 3)) as server:
+        chosen = config(server.url, breaker_failures=3, breaker_seconds=0.2)
+        judge, found = made(chosen, (0,), (1,), (2, 3), pause=0.3)
+    assert [judgement.calls for judgement in found] == [3, 1, 1, 1]
+    assert ([judgement.error for judgement in found[1:]], judge.report().health) == ([None] * 3, "ok")
+
+
+@pytest.mark.parametrize(
+    "budget", [BudgetConfig(usd=0.02), BudgetConfig(usd_per_day=0.02), BudgetConfig(tokens=6500)], ids=str
+)
+def test_a_budget_stops_before_it_is_exceeded(budget: BudgetConfig) -> None:
+    """However many ask at once. A call may cost about 0.007 dollars and takes 0.004."""
+    with serving(Busy()) as server:
+        judge, found = made(config(server.url, prices=PRICES, budget=budget), range(20), range(20, 30))
+        calls = len(server.received)
+    paid = [judgement for judgement in found if judgement.calls]
+    refused = [judgement for judgement in found if not judgement.calls]
+    report = judge.report()
+    assert sum(judgement.cost_usd or 0.0 for judgement in found) == pytest.approx(report.spent.cost_usd)
+    assert report.spent.cost_usd == pytest.approx(0.004 * calls)
+    assert (len(paid), {judgement.error for judgement in paid}) == (calls, {None})
+    assert {judgement.failure for judgement in refused} == {"budget"}
+    assert 3 <= calls <= 5
+    assert report.spent_today == report.spent
+
+
+@pytest.mark.parametrize(
+    ("reply", "calls", "unanswered"),
+    [
+        (Reply(b"", seconds=1.0), 1, 1),
+        (Reply(b"{}", cut=-1), 3, 3),
+        (Reply(b"not JSON at all"), 3, 3),
+        (failure(504), 3, 3),
+        (failure(500), 3, 0),
+        (failure(429), 3, 0),
+        (failure(400), 2, 0),
+    ],
+    ids=["times out", "breaks", "is no answer", "left alone by a proxy", "fails", "is refused for now", "is refused"],
+)
+def test_calls_that_may_have_been_charged_show_apart_and_count(reply: Reply, calls: int, unanswered: int) -> None:
+    """Two servers would charge for a call of which nothing came; what they say no to costs nothing."""
+
+    def script(number: int, received: Received) -> Reply:
+        return reply if number < calls else completion(GOOD)
+
+    with serving(script) as server:
+        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=1.0), deadline_seconds=0.6)
+        judge, found = made(chosen, (0,))
+    [judgement] = found
+    report = judge.report()
+    apart = (judgement.unanswered_calls, judgement.unanswered_tokens > 0, judgement.unanswered_usd > 0)
+    spent = report.spent
+    assert apart == (unanswered, unanswered > 0, unanswered > 0)
+    assert (spent.unanswered_calls, spent.unanswered_usd) == (unanswered, judgement.unanswered_usd)
+    assert spent.cost_usd == (judgement.cost_usd or 0.0)
+    assert report.budget_left_usd == pytest.approx(1.0 - spent.cost_usd - spent.unanswered_usd)
+
+
+def test_a_budget_stops_calls_that_never_answer() -> None:
+    """Their cost is not known, so they count as what they may have cost; no answer ever came."""
+    with serving(always(Reply(b"", cut=-1))) as server:
+        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.03), deadline_seconds=5.0)
+        judge, found = made(chosen, range(3))
+        calls = len(server.received)
+    spent = judge.report().spent
+    assert {judgement.failure for judgement in found} == {"budget"}
+    assert (spent.unanswered_calls, spent.cost_usd, spent.unanswered_usd <= 0.03) == (calls, 0.0, True)
+
+
+def test_replicas_share_a_budget_to_the_cent(store_url: str) -> None:
+    """Two judges of one name, each over a store of its own on one database, as two replicas have them."""
+    with serving(Busy()) as server:
+        chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.1), max_concurrency=8)
+
+        async def play() -> tuple[list[Judgement], Standing]:
+            async with opened(store_url) as one, opened(store_url) as other:
+                judges = [RememberingJudge(ChatJudge(chosen, s.judge_cache), s.judge_cache) for s in (one, other)]
+                for judge in judges:
+                    await judge.open()
+                asking = (judges[number % 2].judge(asked(number)) for number in range(60))
+                found = list(await asyncio.gather(*asking))
+                for judge in judges:
+                    await judge.close()
+                return found, await one.judge_cache.standing("big")
+
+        found, standing = asyncio.run(play())
+        calls = len(server.received)
+    paid = sum(judgement.cost_usd or 0.0 for judgement in found)
+    assert (standing.total.calls, standing.open, standing.total.unanswered_calls) == (calls, Amount(), 0)
+    assert [standing.total.cost_usd, paid] == pytest.approx([0.004 * calls] * 2)
+    assert 23 <= calls <= 25
+    assert {judgement.failure for judgement in found} == {None, "budget"}
+
+
+def test_unusable_answers_count_as_well() -> None:
+    with serving(always(BAD)) as server:
+        judge, found = made(config(server.url, prices=PRICES), (0,))
+    assert (found[0].cost_usd, judge.report().spent.cost_usd, found[0].failure) == (0.008, 0.008, "unusable")
+
+
+def refusing_forms(number: int, received: Received) -> Reply:
+    """A server that knows no form at all, and says so in its own words."""
+    return failure(400, "unknown field") if "response_format" in received.body else completion(GOOD)
+
+
+def test_a_server_that_knows_no_form_is_asked_without_from_then_on() -> None:
+    with serving(refusing_forms) as server:
+        _, found = made(config(server.url, json_mode="schema"), (0,), (1,))
+    forms = [
+        body.get("type") if isinstance(body := received.body.get("response_format"), dict) else None
+        for received in server.received
+    ]
+    assert forms == ["json_schema", "json_object", None, None]
+    assert [(judgement.calls, judgement.error) for judgement in found] == [(3, None), (1, None)]
+
+
+def test_a_request_that_is_wrong_in_itself_weakens_no_form() -> None:
+    def script(number: int, received: Received) -> Reply:
+        return failure(400, "too long") if '"number": 0' in received.messages[1]["content"] else completion(GOOD)
+
+    with serving(script) as server:
+        _, found = made(config(server.url), (0,), (1,), (0,))
+    assert [(judgement.calls, judgement.error is None) for judgement in found] == [(2, False), (1, True), (1, False)]
+    assert "response_format" in server.received[2].body
+
+
+def test_the_schema_names_the_candidates_and_criteria() -> None:
+    with serving(always(completion(GOOD))) as server:
+        made(config(server.url, json_mode="schema", token_parameter="max_completion_tokens"), (0,))
+    body = server.received[0].body
+    form = body["response_format"]
+    assert isinstance(form, dict)
+    schema = form["json_schema"]["schema"]
+    entry = schema["properties"]["verdicts"]["items"]["properties"]
+    assert entry["candidate"]["enum"] == [candidate.id for candidate in REQUEST.candidates]
+    assert list(entry["scores"]["properties"]) == ["likeness", "charm"]
+    assert schema["required"] == ["verdicts", "ranking"]
+    assert (body["max_completion_tokens"], "max_tokens" in body) == (500, False)
+
+
+def test_readings_are_told_apart_by_all_that_matters() -> None:
+    def reading(request: JudgeRequest = REQUEST, url: str = "http://127.0.0.1:1/v1", **more: object) -> str:
+        return ChatJudge(config(url, **more)).question(request).reading
+
+    other = REQUEST.model_copy(update={"candidates": (Candidate(id="q7", text="else"),)})
+    changed = {
+        reading(other),
+        reading(REQUEST.model_copy(update={"candidates": REQUEST.candidates[::-1]})),
+        reading(REQUEST.model_copy(update={"vote": 1})),
+        reading(REQUEST.model_copy(update={"document": {}})),
+        reading(REQUEST.model_copy(update={"probes": Probes(notes="x")})),
+        reading(url="http://127.0.0.1:2/v1"),
+        reading(name="other"),
+        reading(model="other"),
+        reading(temperature=0.5),
+    }
+    assert len({reading(), *changed}) == 10
+    assert reading() == reading(deadline_seconds=9.0, max_concurrency=1, prices=PRICES)
+
+
+def test_a_memory_takes_a_judge_on_the_wire() -> None:
+    async def play(url: str) -> Judgement:
+        memory = Forgetful(lambda: datetime.now(UTC))
+        judge = RememberingJudge(ChatJudge(config(url), memory), memory)
+        try:
+            return await judge.judge(REQUEST)
+        finally:
+            await judge.close()
+
+    with serving(always(completion(GOOD))) as server:
+        judgement = asyncio.run(play(server.url))
+    assert (judgement.error, len(judgement.reading)) == (None, 32)

@@ -1,0 +1,381 @@
+"""The offline judge: sensible, repeatable, and not to be bought with words."""
+
+import asyncio
+import time
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import JsonValue
+
+from app.characters.casting import Staging, case_document, cast_all, scene_probes
+from app.characters.loading import read_scenes, read_sheets
+from app.cli.specimens import packaged_specimens
+from app.domain.judging import (
+    Candidate,
+    Defect,
+    DefectRule,
+    Judgement,
+    JudgeRequest,
+    Probes,
+    Rubric,
+    RubricCriterion,
+)
+from app.judges.corruption import Specimen
+from app.judges.languages import LANGUAGES, language, told_language
+from app.judges.lexical import line_of, texts
+from app.judges.offline import OfflineJudge, ranked, standing
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")
+RUBRIC = Rubric(
+    name="npc",
+    version="1",
+    instructions="",
+    criteria=tuple(RubricCriterion(name=name, weight=0.25, description="", anchors={}) for name in NAMES),
+    defects=tuple(
+        DefectRule(code=code, description="") for code in ("future_knowledge", "assistant_tone", "repetition")
+    ),
+)
+PREFERENCE = Rubric(
+    name="preference",
+    version="1",
+    instructions="",
+    criteria=(RubricCriterion(name="kindness", weight=1.0, description="", anchors={}),),
+)
+DOCUMENT: dict[str, JsonValue] = {
+    "character_sheet": {
+        "name": "Mirela",
+        "role": "innkeeper of the Grey Heron on the marsh road",
+        "knows": ["the ferry sank at the fair", "the toll is two coppers", "eels sell well before the feast"],
+    },
+    "withheld_events": [{"text": "The duke is poisoned."}],
+    "conversation": [
+        {"speaker": "npc", "text": "Wipe your boots."},
+        {"speaker": "player", "text": "Is the ferry still crossing the marsh tonight?"},
+    ],
+}
+PROBES = Probes(
+    must_not_mention=("poison", "toll bridge"),
+    voice=("coin on the wood", "stranger"),
+    facts=("The ferry sank at the fair and took nine oxen.",),
+)
+IN_CHARACTER = (
+    "No ferry, stranger. She sank at the fair with nine oxen. *wipes a mug* Coin on the wood, or sleep in the marsh?"
+)
+ASSISTANT = (
+    "I'd be happy to help with the ferry! There are several things to consider. Let me know if you have any questions."
+)
+UNRELATED = "Chloroplasts convert sunlight into chemical energy. Mitochondria produce adenosine triphosphate."
+
+
+def request(*candidates: str, rubric: Rubric = RUBRIC, probes: Probes = PROBES) -> JudgeRequest:
+    return JudgeRequest(
+        rubric=rubric,
+        document=DOCUMENT,
+        probes=probes,
+        candidates=tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate(candidates)),
+    )
+
+
+def judged(*candidates: str, rubric: Rubric = RUBRIC, probes: Probes = PROBES) -> Judgement:
+    return asyncio.run(OfflineJudge().judge(request(*candidates, rubric=rubric, probes=probes)))
+
+
+def standings(*candidates: str, rubric: Rubric = RUBRIC) -> list[float]:
+    return [standing(rubric, verdict.scores) for verdict in judged(*candidates, rubric=rubric).verdicts]
+
+
+@pytest.mark.parametrize("rubric", [RUBRIC, PREFERENCE], ids=["npc", "preference"])
+def test_character_before_assistant_before_nonsense_before_nothing(rubric: Rubric) -> None:
+    judgement = judged(UNRELATED, "", ASSISTANT, IN_CHARACTER, rubric=rubric)
+    order = [name for tier in judgement.ranking for name in tier]
+    assert order[:2] == ["c3", "c2"]
+    assert standings("", rubric=rubric) == [0.0]
+
+
+def test_it_names_itself_and_costs_nothing() -> None:
+    judgement = judged(IN_CHARACTER)
+    assert (judgement.judge, judgement.model, judgement.prompt, judgement.calls, judgement.cost_usd) == (
+        "offline",
+        "offline-lexical-3",
+        "",
+        0,
+        None,
+    )
+    assert judgement.verdicts[0].note.startswith("Words only, no model: ")
+
+
+def test_the_same_request_has_the_same_answer() -> None:
+    assert judged(IN_CHARACTER, ASSISTANT) == judged(IN_CHARACTER, ASSISTANT)
+
+
+def test_equal_replies_are_tied() -> None:
+    assert judged(ASSISTANT, IN_CHARACTER, ASSISTANT).ranking == (("c1",), ("c0", "c2"))
+
+
+def test_quotes_are_verbatim() -> None:
+    verdict = judged(IN_CHARACTER).verdicts[0]
+    assert len(verdict.evidence) == 2
+    assert all(quote in IN_CHARACTER for quote in verdict.evidence)
+
+
+@pytest.mark.parametrize(
+    ("text", "defects"),
+    [
+        (IN_CHARACTER, ()),
+        ("They say it was poison, stranger.", (Defect(code="future_knowledge"),)),
+        (ASSISTANT, (Defect(code="assistant_tone"),)),
+        ("The ferry sank, I say. " * 5, (Defect(code="repetition"),)),
+    ],
+)
+def test_defects(text: str, defects: tuple[Defect, ...]) -> None:
+    assert judged(text).verdicts[0].defects == defects
+
+
+def test_only_defects_of_the_rubric_are_reported() -> None:
+    assert judged("Poison! " + ASSISTANT, rubric=PREFERENCE).verdicts[0].defects == ()
+
+
+def test_what_must_be_mentioned_decides_about_the_facts() -> None:
+    probes = Probes(must_mention=("ferry", "oxen"))
+    values = [
+        verdict.scores["lore_accuracy"] or 0.0
+        for verdict in judged("Nothing crosses.", "The ferry? No.", "Ferry, oxen: sunk.", probes=probes).verdicts
+    ]
+    assert values == sorted(values)
+    assert len(set(values)) == 3
+
+
+def test_saying_the_line_back_is_no_answer() -> None:
+    echo, answer = judged("Is the ferry still crossing the marsh tonight?", "The ferry sank in the marsh.").verdicts
+    assert (echo.scores["responsiveness"] or 0.0) < (answer.scores["responsiveness"] or 0.0)
+
+
+FILLER = (
+    "I hope this helps.",
+    "Let me know if there is more that I can do for you!",
+    "It really is a very good thing to be here, is it not?",
+    "Honestly, frankly, truly, wonderful, marvellous splendour glows.",
+    "You and I, well, what can we say?",
+)
+
+
+@pytest.mark.parametrize("filler", FILLER)
+@pytest.mark.parametrize("text", [IN_CHARACTER, ASSISTANT, UNRELATED, "Aye.", "The toll is two coppers."])
+def test_padding_never_pays(text: str, filler: str) -> None:
+    plain, *padded = standings(text, f"{text}\n{filler}", f"{filler}\n{text}", f"{filler}\n{text}\n" + filler * 3)
+    assert max(padded) <= plain
+
+
+@given(st.lists(st.sampled_from(["zorp", "quux", "blarg", "you", "the", "i", "?", "!"]), max_size=40))
+def test_words_that_say_nothing_earn_nothing(noise: list[str]) -> None:
+    plain, padded = standings(IN_CHARACTER, IN_CHARACTER + "\n" + " ".join(noise))
+    assert padded <= plain
+
+
+IDLE = {
+    "en": "And so it is, and so it always was, my friend, when all is said and done?",
+    "de": "Es ist, wie es ist, und so geht es eben immer weiter, nicht wahr?",
+    "es": "Es lo que es, y así va todo, como siempre, ¿no es verdad?",
+    "fr": "C'est comme ça, et voilà tout, comme on dit toujours, n'est-ce pas ?",
+    "it": "È così, e così va il mondo, come si dice sempre, non è vero?",
+}
+
+
+@given(
+    st.lists(st.sampled_from(["No ferry, stranger.", "The ferry sank at the fair?", IDLE["en"], "You!", "Ferry?"])),
+    st.integers(0, 4),
+)
+def test_text_that_says_nothing_new_can_only_lower(more: list[str], place: int) -> None:
+    """What the reply says itself included, wherever it stands."""
+    sentences = ["No ferry, stranger.", "She sank at the fair with nine oxen.", "*wipes a mug*", "Coin on the wood?"]
+    plain, padded = standings(
+        "\n".join([*sentences, "Ferry."]), "\n".join([*sentences[:place], *more, *sentences[place:], "Ferry."])
+    )
+    assert padded <= plain
+
+
+def test_an_idle_sentence_costs_in_every_language() -> None:
+    unpunished = [
+        (specimen.cast.scene.id, plain, padded)
+        for specimen in packaged_specimens()
+        for idle in [IDLE[specimen.language]]
+        for plain, *padded in [_standings_of(specimen, "{}", f"{{}} {idle}", f"{idle} {{}}")]
+        if plain <= max(padded)
+    ]
+    assert (unpunished, {"en", "de", "es", "fr"} <= {specimen.language for specimen in packaged_specimens()}) == (
+        [],
+        True,
+    )
+
+
+def _standings_of(specimen: Specimen, *forms: str) -> list[float]:
+    asked = JudgeRequest(
+        rubric=RUBRIC,
+        document=specimen.document,
+        probes=specimen.probes,
+        language=specimen.language,
+        candidates=tuple(Candidate(id=form, text=form.replace("{}", specimen.clean)) for form in forms),
+    )
+    return [standing(RUBRIC, verdict.scores) for verdict in asyncio.run(OfflineJudge().judge(asked)).verdicts]
+
+
+@given(st.text(max_size=300))
+def test_any_text_has_a_score(text: str) -> None:
+    verdict = judged(text).verdicts[0]
+    assert set(verdict.scores) == set(NAMES)
+    assert all(quote in text for quote in verdict.evidence)
+
+
+@pytest.mark.parametrize("unit", ["a ", "ferry ", ".", "ferry? ", "1. x\n", "the ferry sank ", "鍵", "\u0301"])
+def test_long_texts_take_time_in_proportion(unit: str) -> None:
+    began = time.perf_counter()
+    judged(unit * (200_000 // len(unit)))
+    assert time.perf_counter() - began < 10
+
+
+@pytest.mark.parametrize(
+    ("document", "line"),
+    [
+        (DOCUMENT, "Is the ferry still crossing the marsh tonight?"),
+        ({"messages": [{"role": "user", "content": "Hi"}]}, "Hi"),
+        ({"prompt": "Why?"}, "Why?"),
+        ({"conversation": []}, ""),
+        ({"conversation": [3]}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_line_that_is_answered(document: dict[str, JsonValue], line: str) -> None:
+    assert line_of(document) == line
+
+
+def test_withheld_texts_are_not_the_world() -> None:
+    assert "The duke is poisoned." not in set(texts(DOCUMENT))
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("Is the ferry still crossing the marsh tonight?", "en"),
+        ("Warum sollte ich dir das glauben?", "de"),
+        ("¿Por qué está cerrada la puerta del faro?", "es"),
+        ("Pourquoi la porte de l'écluse est-elle fermée ?", "fr"),
+        ("Perché la porta del mulino è chiusa?", "it"),
+        ("Why?", "en"),
+        ("Warum?", "de"),
+        ("Porque é que a porta do moinho está fechada?", None),
+        ("Waarom is de deur van de molen dicht?", None),
+        ("Varför är dörren till kvarnen stängd?", None),
+        ("Dlaczego drzwi młyna są zamknięte?", None),
+        ("De ce este închisă ușa morii?", None),
+        ("Per què és tancada la porta del molí?", None),
+        ("Hvorfor er døren til møllen lukket?", None),
+        ("Değirmenin kapısı neden kapalı?", None),
+        ("Mengapa pintu kincir itu tertutup?", None),
+        ("水車小屋の扉はなぜ閉まっているのですか。", None),
+        ("Почему дверь мельницы закрыта?", None),
+        ("no", None),
+        ("Basil?", None),
+        ("qwertz uiop", None),
+        ("", None),
+    ],
+)
+def test_what_language_a_text_is_in(text: str, code: str | None) -> None:
+    told = told_language(text)
+    assert (told.code if told else None) == code
+
+
+@pytest.mark.parametrize("code", LANGUAGES)
+def test_words_without_a_subject_are_of_one_kind_each(code: str) -> None:
+    known = language(code)
+    assert known is not None
+    assert (known.code, known.stop_words & known.common_words, list(known.stems(" ".join(known.common_words)))) == (
+        code,
+        frozenset(),
+        [],
+    )
+    assert all(known.assistant)
+    assert known.you - known.stop_words == frozenset()
+
+
+def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
+    """Never what the candidates are written in."""
+    answers = {
+        name: asyncio.run(OfflineJudge().judge(asked))
+        for name, asked in {
+            "told": request(IN_CHARACTER).model_copy(update={"document": {"prompt": "Basil?"}, "language": "en-GB"}),
+            "line": request("Ja, sicher, das ist nicht so."),
+            "said": request(IN_CHARACTER).model_copy(
+                update={"document": {"messages": [{"content": "Where was it that you said?"}, {"content": "Basil?"}]}}
+            ),
+            "other": request(IN_CHARACTER).model_copy(update={"language": "nl"}),
+            "nothing": request(IN_CHARACTER).model_copy(update={"document": {"prompt": "Basil?"}}),
+        }.items()
+    }
+    assert {name: (answer.failure, answer.error, len(answer.verdicts)) for name, answer in answers.items()} == {
+        **dict.fromkeys(("told", "line", "said"), (None, None, 1)),
+        "other": ("language", "knows en, de, es, fr, it and no other language: this is 'nl'", 0),
+        "nothing": (
+            "language",
+            "knows en, de, es, fr, it and no other language: what is answered is in another, or too short to tell",
+            0,
+        ),
+    }
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "stems"),
+    [
+        ("en", "coppers ferries crossing boxes bus is", ["copper", "ferry", "cross", "box", "bus", "is"]),
+        ("de", "Köhlerin Kohlen Kohle Meiler Rauch es", ["köhleri", "kohl", "kohl", "meil", "rauch", "es"]),
+        ("es", "relojes reloj cajas caja tos", ["reloj", "reloj", "caja", "caja", "tos"]),
+        ("fr", "bateaux bateau écluses écluse", ["bateau", "bateau", "éclus", "éclus"]),
+        ("it", "reti rete barche barca", ["reti", "rete", "barch", "barc"]),
+    ],
+)
+def test_endings_are_taken_off(code: str, words: str, stems: list[str]) -> None:
+    known = language(code)
+    assert known is not None
+    assert [known.stem(word.casefold()) for word in words.split()] == stems
+
+
+def test_ranking_ties_what_rounds_alike() -> None:
+    assert ranked({"a": 0.5, "b": 0.50001, "c": 0.9}) == (("c",), ("a", "b"))
+
+
+def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> None:
+    """Over every scene that has an exemplary reply: the lexical measures know whose world they are in."""
+    casts = [
+        cast
+        for cast in cast_all(
+            read_sheets(ROOT / "character_sheets"), read_scenes(ROOT / "app" / "envs" / "npc_arena" / "scenes")
+        )
+        if cast.exemplar is not None
+    ]
+    assert casts
+    wins = list(
+        chain.from_iterable(
+            _wins(cast.exemplar or "", (*cast.sheet.probes.distractors, ASSISTANT, UNRELATED), asked)
+            for cast in casts
+            for asked in [
+                JudgeRequest(
+                    rubric=RUBRIC,
+                    document=case_document(cast, Staging(), (), ()),
+                    probes=scene_probes(cast),
+                    language=cast.sheet.voice.language,
+                    candidates=(),
+                )
+            ]
+        )
+    )
+    assert sum(wins) / len(wins) >= 0.95
+
+
+def _wins(exemplar: str, others: tuple[str, ...], asked: JudgeRequest) -> list[bool]:
+    candidates = tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate((exemplar, *others)))
+    judgement = asyncio.run(OfflineJudge().judge(asked.model_copy(update={"candidates": candidates})))
+    best, *rest = (standing(RUBRIC, verdict.scores) for verdict in judgement.verdicts)
+    return [best > other for other in rest]

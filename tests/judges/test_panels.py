@@ -1,0 +1,91 @@
+"""Which judges score which environment."""
+
+import pytest
+
+from app.domain.errors import InvalidRequest
+from app.domain.runs import ScoringOptions
+from app.judges.panels import DEFAULTS, ConfiguredPanels
+from app.judges.scripted import ScriptedJudge, indifferent
+from app.settings import EnvironmentSettings
+
+PANELS = ConfiguredPanels(
+    {"big": ScriptedJudge(indifferent, "big"), "small": ScriptedJudge(indifferent, "small")},
+    {"npc_arena": ScoringOptions(judges=("big", "small"), mode="pairwise", relative_weight=0.25)},
+    self_judging=("small",),
+)
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "judges"),
+    [
+        ("npc_arena", ScoringOptions(), ("big", "small")),
+        ("rlaif", ScoringOptions(), ("offline",)),
+        ("npc_arena", ScoringOptions(judges=("offline", "small", "offline")), ("offline", "small")),
+    ],
+)
+def test_chooses(environment: str, options: ScoringOptions, judges: tuple[str, ...]) -> None:
+    panel = PANELS.panel(environment, options)
+    assert panel.judges == judges
+    assert len(panel.models) == len(judges)
+
+
+@pytest.mark.parametrize(
+    ("environment", "said", "expected"),
+    [
+        ("rlaif", {}, {}),
+        ("npc_arena", {}, {"mode": "pairwise", "judges": ("big", "small"), "relative_weight": 0.25}),
+        (
+            "npc_arena",
+            {"relative_weight": 0.0},
+            {"mode": "pairwise", "judges": ("big", "small"), "relative_weight": 0.0},
+        ),
+        (
+            "npc_arena",
+            {"mode": "pointwise", "votes": 3, "judges": ("small",)},
+            {"mode": "pointwise", "votes": 3, "judges": ("small",), "relative_weight": 0.25},
+        ),
+    ],
+)
+def test_the_settings_fill_in_what_a_run_leaves_open(
+    environment: str, said: dict[str, object], expected: dict[str, object]
+) -> None:
+    assert PANELS.options(environment, ScoringOptions.model_validate(said)) == DEFAULTS.model_copy(update=expected)
+
+
+def test_an_environments_settings_are_scoring_options() -> None:
+    given = {"judges": ("big",), "mode": "pairwise", "votes": 3, "relative_weight": 0.0}
+    assert EnvironmentSettings.model_validate(given).options == ScoringOptions.model_validate(given)
+    assert EnvironmentSettings().options == ScoringOptions()
+
+
+@pytest.mark.parametrize("votes", [0, 10, -1, 1.0, True])
+def test_votes_are_few_and_whole(votes: object) -> None:
+    with pytest.raises(ValueError, match="votes"):
+        ScoringOptions.model_validate({"votes": votes})
+
+
+def test_an_unknown_judge_is_the_callers_mistake() -> None:
+    with pytest.raises(InvalidRequest, match="no judge 'huge'; there are big, offline, small") as caught:
+        PANELS.panel("npc_arena", ScoringOptions(judges=("huge",)))
+    assert caught.value.field == "options.judges"
+
+
+def test_self_judging_is_allowed_by_name() -> None:
+    assert [PANELS.refuses_self_judging(name) for name in ("big", "small", "offline")] == [True, False, True]
+
+
+def test_options_are_part_of_the_digest() -> None:
+    one = PANELS.panel("npc_arena", ScoringOptions())
+    others = [
+        PANELS.panel("npc_arena", ScoringOptions.model_validate(said))
+        for said in ({"relative_weight": 0.0}, {"mode": "listwise"}, {"mode": "pointwise"}, {"votes": 3})
+    ]
+    assert len({one.digest, *(other.digest for other in others)}) == 5
+    assert PANELS.panel("npc_arena", ScoringOptions(mode="pairwise", votes=1)).digest == one.digest
+
+
+def test_settings_that_name_nobody_fail_at_start() -> None:
+    with pytest.raises(ValueError, match="rlaif: there is no judge 'huge'"):
+        ConfiguredPanels({}, {"rlaif": ScoringOptions(judges=("huge",))})
+    with pytest.raises(ValueError, match="'offline' is the name"):
+        ConfiguredPanels({"offline": ScriptedJudge(indifferent)}, {})

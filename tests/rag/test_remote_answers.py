@@ -1,0 +1,232 @@
+"""What a remote retriever may answer, and which addresses its name may stand for."""
+
+import asyncio
+import json
+import socket
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from app.domain.errors import RetrieverFailed
+from app.domain.tasks import Context, ContextQuery, Passage, Withheld
+from app.main.configured import retriever_of
+from app.ports.retrieval import NoRetriever
+from app.rag.remote.addresses import CheckedResolver, is_public
+from app.rag.remote.contract import Bounds, names_no_world, question, read
+from app.settings import RagSettings, Settings
+
+PASSAGE = {"id": "p", "text": "It rained."}
+
+
+def answering(**changed: object) -> bytes:
+    return json.dumps({"passages": [PASSAGE | changed]}).encode()
+
+
+def test_a_whole_answer_is_a_context() -> None:
+    body = {
+        "passages": [
+            PASSAGE | {"time": "1312-04-03T10:00:00+01:00", "kind": "lore", "source": "s"},
+            {**PASSAGE, "id": "q"},
+        ],
+        "withheld": [{"id": "w", "reason": "future", "leak_terms": ["a bridge"]}],
+        "as_of": "1312-04-03T09:00:00Z",
+    }
+    nine = datetime(1312, 4, 3, 9, tzinfo=UTC)
+    assert read(json.dumps(body).encode(), Bounds()) == Context(
+        passages=(
+            Passage(id="p", text="It rained.", source="s", time=nine, kind="lore"),
+            Passage(id="q", text="It rained.", source="remote"),
+        ),
+        withheld=(Withheld(id="w", reason="future", leak_terms=("a bridge",)),),
+        as_of=nine,
+    )
+
+
+@pytest.mark.parametrize("text", ["two\nlines\tand\r\na tab", "👩‍👩‍👧 ‏שלום", "x" * 8000])
+def test_texts_of_all_kinds_are_passages(text: str) -> None:
+    assert read(answering(text=text), Bounds()).passages == (Passage(id="p", text=text, source="remote"),)
+
+
+TWISTED = "the retriever's answer is not as agreed: "
+ISO = "Input should be a time in ISO 8601, such as 2031-04-03T09:15:00Z"
+CONTROL = "Input should have no control characters but line breaks and tabs"
+WRONG = {
+    b"{}": "passages: Field required",
+    b"null": "it: Input should be an object",
+    b'{"passages": null}': "passages: Input should be a valid array",
+    b'{"passages": {}}': "passages: Input should be a valid array",
+    b'{"passages": [[]]}': "passages[0]: Input should be an object",
+    b'{"passages": [], "pasages": []}': "it: has a key that is not in the contract",
+    answering(secret="s" * 1000): "passages[0]: has a key that is not in the contract",
+    answering(id=1): "passages[0].id: Input should be a valid string",
+    answering(id=""): "passages[0].id: Input should not be blank",
+    answering(id="two\nlines"): "passages[0].id: Input should be one line",
+    answering(id="x" * 201): "passages[0].id: String should have at most 200 characters",
+    answering(text=" \n"): "passages[0].text: Input should not be blank",
+    answering(text="a\x00b"): f"passages[0].text: {CONTROL}",
+    answering(text="a\x1b[31mb"): f"passages[0].text: {CONTROL}",
+    answering(text="a\x9bb"): f"passages[0].text: {CONTROL}",
+    answering(text=["a"]): "passages[0].text: Input should be a valid string",
+    answering(kind="rumour"): "passages[0].kind: Input should be 'event' or 'lore'",
+    answering(time=1700000000): f"passages[0].time: {ISO}",
+    answering(time="1700000000"): f"passages[0].time: {ISO}",
+    answering(time="2031-04-03T09:15:00"): (
+        "passages[0].time: Input should say its time zone: with Z at the end for UTC, or an offset such as +02:00"
+    ),
+    b'{"passages": [], "as_of": NaN}': f"as_of: {ISO}",
+    b'{"passages": [], "withheld": [{"id": "w", "reason": "r", "leak_terms": [""]}]}': (
+        "withheld[0].leak_terms[0]: Input should not be blank"
+    ),
+}
+
+
+@pytest.mark.parametrize("body", WRONG)
+def test_what_is_wrong_is_said_without_a_word_of_the_answer(body: bytes) -> None:
+    with pytest.raises(RetrieverFailed) as refused:
+        read(body, Bounds())
+    assert refused.value.detail == TWISTED + WRONG[body]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"passages": [PASSAGE, PASSAGE]}, TWISTED + "two passages, or what is withheld, share an id"),
+        (
+            {"passages": [PASSAGE], "withheld": [{"id": "p", "reason": "r"}]},
+            TWISTED + "two passages, or what is withheld, share an id",
+        ),
+        (
+            {"passages": [{"id": str(one), "text": "x"} for one in range(3)]},
+            "the retriever's answer is too large: more than 2 passages",
+        ),
+        (
+            {"passages": [], "withheld": [{"id": "w", "reason": "r", "text": "x" * 11}]},
+            "the retriever's answer is too large: withheld[0].text has more than 10 characters",
+        ),
+    ],
+)
+def test_answers_have_bounds_and_differing_ids(body: object, words: str) -> None:
+    with pytest.raises(RetrieverFailed) as refused:
+        read(json.dumps(body).encode(), Bounds(2, 10))
+    assert refused.value.detail == words
+
+
+def test_a_question_is_in_utc_and_plain_ascii() -> None:
+    asked = ContextQuery(
+        text="¿Qué?", character="hob", world="w", as_of=datetime(1312, 4, 3, 10, tzinfo=timezone(timedelta(hours=1)))
+    )
+    sent = json.loads(question(asked).decode("ascii"))
+    assert (sent["version"], sent["query"]["text"], sent["query"]["as_of"], set(sent["query"])) == (
+        1,
+        "¿Qué?",
+        "1312-04-03T09:00:00Z",
+        set(ContextQuery.model_fields),
+    )
+
+
+def test_a_404_may_name_the_world() -> None:
+    bodies = [b'{"error": "unknown_world"}', b'{"error": "other"}', b"<html>", b'{"error": ["unknown_world"]}']
+    assert [names_no_world(body) for body in bodies] == [True, False, False, False]
+
+
+@pytest.mark.parametrize(
+    ("address", "public"),
+    [
+        ("8.8.8.8", True),
+        ("2606:4700::1111", True),
+        ("64:ff9b::808:808", True),
+        ("127.0.0.1", False),
+        ("0.0.0.0", False),
+        ("10.1.2.3", False),
+        ("172.16.0.1", False),
+        ("192.168.1.1", False),
+        ("169.254.169.254", False),
+        ("100.64.0.1", False),
+        ("192.0.0.8", False),
+        ("224.0.0.1", False),
+        ("255.255.255.255", False),
+        ("::1", False),
+        ("::", False),
+        ("fe80::1%eth0", False),
+        ("fd00::1", False),
+        ("fec0::1", False),
+        ("ff0e::1", False),
+        ("::ffff:127.0.0.1", False),
+        ("::ffff:8.8.8.8", True),
+        ("::127.0.0.1", False),
+        ("64:ff9b::7f00:1", False),
+        ("64:ff9b:1::1", False),
+        ("2002:7f00:1::", False),
+        ("2001:0:7f00:1::", False),
+    ],
+)
+def test_which_addresses_are_the_internets(address: str, public: bool) -> None:
+    assert is_public(address) is public
+
+
+class Changing(AbstractResolver):
+    """Another answer each time, as who rebinds a name gives."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self._answers = list(answers)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=socket.AF_INET, proto=0, flags=0)
+            for address in self._answers.pop(0)
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+def test_every_answer_of_a_resolver_is_checked() -> None:
+    async def scene() -> list[list[str] | str]:
+        resolver = CheckedResolver(Changing(["8.8.8.8"], ["127.0.0.1"], ["8.8.8.8", "10.0.0.1"]), allow_private=False)
+        met: list[list[str] | str] = []
+        for _ in range(3):
+            try:
+                met.append([one["host"] for one in await resolver.resolve("lore.example", 80)])
+            except RetrieverFailed:
+                met.append("refused")
+        await resolver.close()
+        return met
+
+    assert asyncio.run(scene()) == [["8.8.8.8"], "refused", "refused"]
+
+
+@pytest.mark.parametrize(
+    ("rag", "words"),
+    [
+        ({"remote": {}}, "rag.remote.url is no address that begins with http:// or https://"),
+        ({"remote": {"url": "ftp://lore"}}, "rag.remote.url is no address that begins with http:// or https://"),
+        ({"remote": {"url": "http://[::1"}}, "rag.remote.url is no address that begins with http:// or https://"),
+        ({"remote": {"url": "http://lore:99999"}}, "rag.remote.url is no address that begins with http:// or https://"),
+        (
+            {"remote": {"url": "http://me:key@lore/"}},
+            "rag.remote.url holds a user or a password: name a variable in rag.remote.api_key_env",
+        ),
+        (
+            {"remote": {"url": "http://lore/", "allow_hosts": ["other"]}},
+            "rag.remote.url names lore, which is not in rag.remote.allow_hosts",
+        ),
+        (
+            {"remote": {"url": "http://lore/", "api_key_env": "NOT_SET_ANYWHERE"}},
+            "rag.remote.api_key_env names NOT_SET_ANYWHERE, which is not set",
+        ),
+    ],
+)
+def test_settings_that_cannot_be_right_stop_the_start(rag: dict[str, object], words: str) -> None:
+    settings = Settings(rag=RagSettings.model_validate({"retriever": "remote"} | rag))
+    with pytest.raises(ValueError, match="rag") as refused:
+        retriever_of(settings, NoRetriever())
+    assert str(refused.value) == words
+
+
+def test_a_host_in_the_list_may_be_asked() -> None:
+    remote = {"url": "http://Lore.Example/", "allow_hosts": ["LORE.example"]}
+    settings = Settings(rag=RagSettings.model_validate({"retriever": "remote", "remote": remote}))
+    assert type(retriever_of(settings, NoRetriever())).__name__ == "RemoteRetriever"

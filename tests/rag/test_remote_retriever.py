@@ -1,0 +1,279 @@
+"""A retriever behind a URL that is slow, down, huge, malformed or hostile, in a process of its own, and what a trainer
+meets then."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+
+import httpx
+import pytest
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from app.domain.errors import RetrieverFailed
+from app.domain.tasks import ContextQuery
+from app.rag.remote.addresses import MakeResolver, system_resolver
+from app.rag.remote.retriever import RemoteConfig, RemoteRetriever
+from app.settings import RagSettings
+from tests.support.hostile_retriever import MIB, Hostile, hostile_retriever
+from tests.support.playground import WAIT, World, gateway
+from tests.support.serving import free_port
+
+NO_ANSWER = "the retriever gave no answer within 0.5 seconds"
+LATE = {"slow-headers": NO_ANSWER, "slow-drip": NO_ANSWER, "hang": NO_ANSWER}
+TWISTED = "the retriever's answer is not as agreed: "
+LARGE = "the retriever's answer is too large: "
+REDIRECT = "a redirect: none is followed"
+FAILURES = {
+    "silent": "the retriever's server broke the connection",
+    "half": "the retriever's server broke the connection",
+    "not-http": "the retriever's server does not speak HTTP as it should: ClientResponseError",
+    "endless-head": "the retriever's server does not speak HTTP as it should: ClientResponseError",
+    "huge": LARGE + "more than 1048576 bytes",
+    "bomb": "the retriever's answer is compressed, which it was asked not to be",
+    "many": LARGE + "more than 64 passages",
+    "long": LARGE + "passages[0].text has more than 8000 characters",
+    "failing": "the retriever answered 500",
+    "busy": "the retriever answered 429",
+    "not-found": "the retriever answered 404",
+    "echo": "the retriever answered 403",
+    "to-private": f"the retriever answered 307, {REDIRECT}",
+    "to-loopback": f"the retriever answered 302, {REDIRECT}",
+    "malformed": TWISTED + "it: Invalid JSON: EOF while parsing an object at line 1 column 24",
+    "not-text": TWISTED + "it: Invalid JSON: invalid unicode code point at line 1 column 36",
+    "surrogate": TWISTED + "it: Invalid JSON: unexpected end of hex escape at line 1 column 42",
+    "nan": TWISTED + "passages[0].text: Input should be a valid string",
+    "deep": TWISTED + "it: Invalid JSON: recursion limit exceeded at line 1 column 202",
+    "list": TWISTED + "it: Input should be an object",
+    **LATE,
+}
+
+QUERY = ContextQuery(text="What news?", character="hob", world="valley")
+
+Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+
+
+@pytest.fixture(scope="module")
+def hostile() -> Iterator[Hostile]:
+    with hostile_retriever() as server:
+        yield server
+
+
+@pytest.fixture
+def database(tmp_path: Path, migrated_file: Path) -> Path:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return path
+
+
+def rag(url: str, on_failure: str = "refuse", deadline: float = WAIT, **remote: object) -> RagSettings:
+    return RagSettings.model_validate(
+        {
+            "retriever": "remote",
+            "on_failure": on_failure,
+            "deadline_seconds": deadline,
+            "remote": {"url": url, **remote},
+        }
+    )
+
+
+def played(database: Path, settings: RagSettings, *plays: Play) -> None:
+    async def whole() -> None:
+        for play in plays:
+            async with gateway(World(), database, rag=settings) as client, asyncio.timeout(WAIT):
+                await play(client)
+
+    asyncio.run(whole())
+
+
+def retrieved(config: RemoteConfig, resolver: MakeResolver = system_resolver) -> str:
+    """The first passage, or why there is none."""
+
+    async def scene() -> str:
+        retriever = RemoteRetriever(config, resolver)
+        await retriever.open()
+        try:
+            return (await retriever.retrieve(QUERY)).passages[0].text
+        except RetrieverFailed as error:
+            return error.detail
+        finally:
+            await retriever.close()
+
+    return asyncio.run(scene())
+
+
+async def asked(client: httpx.AsyncClient, count: int = 1, **more: object) -> httpx.Response:
+    return await client.post("/envs/tavern/next-batch", json={"batch_size": count, **more})
+
+
+def told(reply: httpx.Response) -> list[tuple[str, Mapping[str, object]]]:
+    return [(task["messages"][0]["content"], task["metadata"]) for task in reply.json()["tasks"]]
+
+
+@pytest.mark.parametrize("behaviour", FAILURES)
+def test_a_retriever_that_fails_refuses_the_batch_or_leaves_it_without(
+    hostile: Hostile, database: Path, behaviour: str
+) -> None:
+    """More tasks than are asked for at once, whose answers would take minutes where they are late."""
+
+    async def refused(client: httpx.AsyncClient) -> None:
+        reply = await asked(client, 40, run="a", cursor=0)
+        problem = reply.json()
+        assert (reply.status_code, problem["code"], problem["detail"]) == (503, "retriever_failed", FAILURES[behaviour])
+
+    async def without(client: httpx.AsyncClient) -> None:
+        reply = await asked(client, 40, run="a", cursor=0)
+        assert [(text, metadata["context"]) for text, metadata in told(reply)] == [("", "failed")] * 40
+
+    deadline = 0.5 if behaviour in LATE else WAIT
+    played(database, rag(hostile.url(behaviour), "refuse", deadline), refused)
+    played(database, rag(hostile.url(behaviour), "without", deadline), without)
+
+
+def test_a_server_that_is_down(database: Path) -> None:
+    async def refused(client: httpx.AsyncClient) -> None:
+        reply = await asked(client, 40, run="a", cursor=0)
+        assert (reply.status_code, reply.json()["detail"]) == (503, "the retriever's server could not be reached")
+
+    played(database, rag(f"http://127.0.0.1:{free_port()}/"), refused)
+
+
+@pytest.mark.parametrize(("behaviour", "text"), [("failing-twice", "News at last."), ("busy-twice", "Back.")])
+def test_what_passes_is_tried_again(hostile: Hostile, database: Path, behaviour: str, text: str) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        assert told(await asked(client)) == [(text, {"number": 0, "level": "easy"})]
+
+    played(database, rag(hostile.url(behaviour)), play)
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "posts"),
+    [("failing", 3), ("silent", 3), ("half", 3), ("busy", 1), ("to-loopback", 1), ("malformed", 1), ("echo", 1)],
+)
+def test_only_what_may_pass_is_tried_again(hostile: Hostile, behaviour: str, posts: int) -> None:
+    """`busy` asks for more time than there is."""
+    path = f"{behaviour}/counted"
+    outcome = retrieved(RemoteConfig(url=hostile.url(path), retries=2, deadline_seconds=WAIT))
+    assert (outcome, hostile.posts(path)) == (FAILURES[behaviour], posts)
+
+
+def test_a_redirect_to_itself_is_not_followed_either(hostile: Hostile) -> None:
+    before = hostile.posts("good")
+    assert retrieved(RemoteConfig(url=hostile.url("to-loopback"))) == FAILURES["to-loopback"]
+    assert hostile.posts("good") == before
+
+
+def test_an_answer_without_end_is_not_read_to_it(hostile: Hostile, database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        assert (await asked(client)).status_code == 503
+
+    played(database, rag(hostile.url("huge/end")), play)
+    assert 0 < hostile.sent("huge/end") < 64 * MIB
+
+
+def test_a_failure_is_frozen_so_that_all_ranks_see_one_prompt(hostile: Hostile, database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        before = told(await asked(client, run="a", cursor=0))
+        await asyncio.to_thread(hostile.mend, "until-mended")
+        prompts = [told(await asked(client, run=run, cursor=0))[0][0] for run in ("a", "b")]
+        assert (before[0][0], prompts) == ("", ["", "News for hob."])
+
+    played(database, rag(hostile.url("until-mended"), "without"), play)
+
+
+def test_passages_from_the_future_reach_no_prompt(hostile: Hostile, database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = (await asked(client, run="a", cursor=0)).json()["tasks"]
+        counted = (await client.get("/metrics")).text
+        withheld = (await client.get(f"/tasks/{task['task_id']}")).text
+        assert task["messages"][0]["content"] == "It rained."
+        assert "atropos_envs_passages_future_total 0.0" not in counted
+        assert "The bridge will fall." not in withheld
+
+    played(database, rag(hostile.url("future")), play)
+
+
+def test_a_world_that_the_server_does_not_know_is_the_callers_mistake(hostile: Hostile, database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        reply = await asked(client, run="a", cursor=0)
+        problem = reply.json()
+        known = "the retriever knows no world 'valley'"
+        assert (reply.status_code, problem["errors"][0]["field"], problem["detail"]) == (422, "params.world", known)
+
+    played(database, rag(hostile.url("unknown-world"), "without"), play)
+
+
+def test_the_key_is_sent_and_never_told(
+    hostile: Hostile, database: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("LORE_KEY", "a-secret-of-the-studio")
+    caplog.set_level(0)
+
+    async def accepted(client: httpx.AsyncClient) -> None:
+        assert told(await asked(client))[0][0] == "Bearer a-secret-of-the-studio"
+
+    async def refused(client: httpx.AsyncClient) -> None:
+        reply = await asked(client)
+        assert (reply.status_code, "secret" in reply.text, "secret" in caplog.text) == (503, False, False)
+
+    played(database, rag(hostile.url("key"), api_key_env="LORE_KEY"), accepted)
+    played(database, rag(hostile.url("echo"), api_key_env="LORE_KEY"), refused)
+
+
+class Pointing(AbstractResolver):
+    """Says of every name that it stands for these addresses."""
+
+    def __init__(self, *addresses: str) -> None:
+        self._addresses = addresses
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(hostname=host, host=address, port=port, family=socket.AF_INET, proto=0, flags=0)
+            for address in self._addresses
+        ]
+
+    async def close(self) -> None:
+        pass
+
+
+PRIVATE = "the name of the retriever's server stands for a private address: rag.remote.allow_private is not set"
+
+
+@pytest.mark.parametrize(
+    ("host", "addresses", "allow_private", "outcome"),
+    [
+        ("lore.example", ["127.0.0.1"], False, PRIVATE),
+        ("lore.example", ["127.0.0.1"], True, "News for hob."),
+        ("lore.example", ["8.8.8.8", "127.0.0.1"], False, PRIVATE),
+        ("localhost", ["127.0.0.1"], False, "News for hob."),
+        ("localhost", ["10.0.0.1"], False, PRIVATE),
+        ("127.0.0.1", [], False, "News for hob."),
+    ],
+)
+def test_a_name_that_stands_for_a_private_address_is_not_asked(
+    hostile: Hostile, host: str, addresses: list[str], allow_private: bool, outcome: str
+) -> None:
+    config = RemoteConfig(url=hostile.url("good/named", host), allow_private=allow_private)
+    before = hostile.posts("good/named")
+    told = retrieved(config, lambda: Pointing(*addresses))
+    assert (told, hostile.posts("good/named") - before) == (outcome, int(outcome != PRIVATE))
+
+
+@pytest.mark.parametrize("on_failure", ["refuse", "without"])
+def test_a_private_name_refuses_the_batch_or_leaves_it_without(
+    hostile: Hostile, database: Path, on_failure: str
+) -> None:
+    address = hostile.url("good", "lore.example")
+    retriever = RemoteRetriever(RemoteConfig(url=address), lambda: Pointing("127.0.0.1"))
+
+    async def scene() -> httpx.Response:
+        async with gateway(World(), database, rag=rag(address, on_failure), retriever=retriever) as client:
+            return await asked(client, run="a", cursor=0)
+
+    reply = asyncio.run(scene())
+    if on_failure == "refuse":
+        assert (reply.status_code, reply.json()["detail"]) == (503, PRIVATE)
+    else:
+        assert told(reply) == [("", {"number": 0, "level": "easy", "context": "failed"})]

@@ -1,0 +1,211 @@
+"""What becomes of programs: their values, their endings, and that none of them can claim another."""
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from app.domain.programs import Program, ProgramLimits, Returned
+from app.sandbox.programs import JailedPrograms
+from tests.support.jailed import GUARDED, Jails, jails
+
+
+@pytest.fixture(scope="module", params=GUARDED)
+def jailed(request: pytest.FixtureRequest) -> Iterator[Jails]:
+    with jails(request.param) as made:
+        yield made
+
+
+def test_calls_are_answered_in_their_order_and_in_one_process(jailed: Jails) -> None:
+    source = "seen = []\ndef f(*x):\n    print('noise')\n    seen.extend(x)\n    return seen"
+    seen = jailed.run(source, (1,), (), ("é", [None, {"a": True}]))
+    assert (seen.ending, [one.value for one in seen.returned]) == (
+        "finished",
+        [[1], [1], [1, "é", [None, {"a": True}]]],
+    )
+
+
+def test_a_program_without_calls_is_read_all_the_same(jailed: Jails) -> None:
+    assert jailed.awaited(jailed.programs.run(program_without_calls())).ending == "no_function"
+
+
+def program_without_calls() -> Program:
+    return Program(source="1 / 0", function="f", calls=())
+
+
+VALUES: list[tuple[str, object]] = [
+    ("True", True),
+    ("1", 1),
+    ("1.0", 1.0),
+    ("None", None),
+    ("(1, (2,))", [1, [2]]),
+    ("__import__('collections').Counter('aab')", {"a": 2, "b": 1}),
+    ("__import__('enum').IntEnum('E', 'A').A", 1),
+    ("-0.5e-300", -0.5e-300),
+    ("2 ** 200", 2**200),
+    ("'\\x00\\U0001f600'", "\x00\U0001f600"),
+    ("{1: 2}", "no_json"),
+    ("{1, 2}", "no_json"),
+    ("float('nan')", "no_json"),
+    ("float('inf')", "no_json"),
+    ("'\\ud800'", "no_json"),
+    ("b'x'", "no_json"),
+    ("10 ** 5000", "no_json"),
+    ("object()", "no_json"),
+    ("(x for x in [1])", "no_json"),
+    ("[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]", "no_json"),
+    ("1 / 0", "raised"),
+    ("f()", "raised"),
+    ("__import__('sys').exit(0)", "raised"),
+    ("(_ for _ in ()).throw(SystemExit)", "raised"),
+    ("(_ for _ in ()).throw(KeyboardInterrupt)", "raised"),
+]
+
+
+def test_values_are_json_and_nothing_else(jailed: Jails) -> None:
+    said = [jailed.said(f"def f(): return {value}") for value, _ in VALUES]
+    assert [(type(one), one) for one in said] == [(type(expected), expected) for _, expected in VALUES]
+
+
+NO_FUNCTIONS = [
+    "",
+    "g = 1",
+    "f = 1",
+    "def f(:",
+    "raise SystemExit(0)",
+    "import sys; sys.exit(0)",
+    "1 / 0",
+    "\0",
+    "'\ud7ff" + "(" * 10_000,
+    "from __future__ import nothing",
+]
+
+
+def test_what_defines_no_function_is_told_from_what_fails(jailed: Jails) -> None:
+    assert [jailed.run(source).ending for source in NO_FUNCTIONS] == ["no_function"] * len(NO_FUNCTIONS)
+
+
+SHORT = ProgramLimits(seconds=0.5, cpu_seconds=30)
+ONE_SECOND = ProgramLimits(seconds=60, cpu_seconds=0.5)
+LITTLE = ProgramLimits(seconds=60, cpu_seconds=10, memory_mb=32, output_bytes=1000)
+DEAF = """
+import signal
+for number in signal.valid_signals() - {9, 19}:
+    try: signal.signal(number, lambda *_: None)
+    except OSError: pass
+"""
+ENDINGS: list[tuple[str, str, ProgramLimits]] = [
+    ("import time\ndef f(): time.sleep(600)", "seconds", SHORT),
+    ("import time\ntime.sleep(600)", "seconds", SHORT),
+    (DEAF + "def f():\n  while True: signal.pause()", "seconds", SHORT),
+    ("import os\ndef f():\n  os.close(3)\n  while True: pass", "cpu_seconds", ONE_SECOND),
+    ("def f():\n  while True: pass", "cpu_seconds", ONE_SECOND),
+    (DEAF + "def f():\n  while True: pass", "cpu_seconds", ONE_SECOND),
+    (
+        "def f():\n  while True:\n    try: f()\n    except BaseException: pass",
+        "cpu_seconds",
+        ONE_SECOND,
+    ),
+    ("def f(): return 9 ** 9 ** 9", "cpu_seconds", ONE_SECOND),
+    ("import re\ndef f(): return re.match('(a*)*b', 'a' * 40)", "cpu_seconds", ONE_SECOND),
+    ("def f(): return len(bytearray(64 << 20))", "memory_mb", LITTLE),
+    ("x = 'x' * (64 << 20)\ndef f(): pass", "memory_mb", LITTLE),
+    ("def f():\n  x = []\n  while True: x.append([])", "memory_mb", LITTLE),
+    ("def f(): return 'x' * 1000", "output_bytes", LITTLE),
+    ("def f(): return 'x' * 600", "finished", LITTLE),
+    ("import os\ndef f(): os._exit(0)", "died", LITTLE),
+    ("import os\nos._exit(0)\ndef f(): pass", "died", LITTLE),
+    ("import os\ndef f(): os.abort()", "died", LITTLE),
+    ("import ctypes\ndef f(): ctypes.string_at(0)", "died", LITTLE),
+    ("import os\ndef f(): os.close(3)", "died", LITTLE),
+]
+
+
+@pytest.mark.parametrize(("source", "ending", "limits"), ENDINGS)
+def test_an_ending(jailed: Jails, source: str, ending: str, limits: ProgramLimits) -> None:
+    """And the next program is none the wiser."""
+    seen = jailed.run(source, limits=limits).ending
+    assert (seen, jailed.said("def f(): return 1")) == (ending, 1)
+
+
+def test_output_is_counted_over_all_calls(jailed: Jails) -> None:
+    seen = jailed.run("def f(): return 'x' * 400", *[()] * 5, limits=LITTLE)
+    assert (seen.ending, len(seen.returned)) == ("output_bytes", 2)
+
+
+FRAME = "import struct, os\ndef frame(token, body): return struct.pack('>I16s', len(body), token) + body\n"
+RIGHT = Returned(value="right")
+FORGERIES: list[tuple[str, str]] = [
+    ("def f(): import sys; sys.exit('right')", "raised"),
+    ("import atexit, os\natexit.register(lambda: os.write(3, b'right'))\ndef f(): os._exit(0)", "died"),
+    ("def f():\n  print('right', flush=True)\n  raise SystemExit(0)", "raised"),
+    ("def f():\n  class Same:\n    def __eq__(self, other): return True\n  return Same()", "no_json"),
+    ("class Any(str):\n  __eq__ = lambda *_: True\n  __hash__ = str.__hash__\ndef f(): return Any('wrong')", "wrong"),
+    ("class Any(int):\n  __eq__ = lambda *_: True\n  __repr__ = lambda _: 'true'\ndef f(): return Any(3)", "3"),
+    ("import builtins\nbuiltins.isinstance = lambda *_: True\ndef f(): return {'right'}", "died"),
+    (
+        FRAME + "def f():\n  for fd in range(64):\n    try: os.write(fd, frame(b'0' * 16, b'V\"right\"'))\n"
+        "    except OSError: pass\n  return 'wrong'",
+        "died",
+    ),
+    (FRAME + "os.write(3, frame(b'0' * 16, b'L') + frame(b'0' * 16, b'V\"right\"'))\ndef f(): return 'wrong'", "died"),
+    (FRAME + "def f():\n  os.write(3, b'\\xff' * 20)\n  os._exit(0)", "died"),
+]
+
+
+@pytest.mark.parametrize(("source", "expected"), FORGERIES)
+def test_a_pass_cannot_be_claimed_without_returning_it(jailed: Jails, source: str, expected: str) -> None:
+    assert str(jailed.said(source)) == expected
+
+
+TAKEN_OVER = """
+import gc, json, os, struct, sys
+def f(x):
+    frame = sys._getframe()
+    while frame:
+        known.update(value for value in frame.f_locals.values() if isinstance(value, bytes) and len(value) == 16)
+        frame = frame.f_back
+    os.write(3, struct.pack('>I16s', 3, next(iter(known))) + b'V42')
+    os._exit(0)
+known = set()
+"""
+
+
+def test_one_that_takes_over_its_interpreter_has_said_what_it_said_and_no_more(jailed: Jails) -> None:
+    """It finds the token of the call that it is in, and answers for itself. That is the same as returning; but tokens
+    of later calls do not exist yet, so whoever leaves then has not finished."""
+    seen = jailed.run(TAKEN_OVER, (1,), (2,))
+    assert (seen.ending, seen.returned) == ("died", (Returned(value=42),))
+
+
+ASKED_LATER = """
+import gc, sys
+def f(word):
+    things = [other for thing in gc.get_objects() for other in gc.get_referents(thing)]
+    frame = sys._getframe()
+    while frame:
+        things += frame.f_locals.values()
+        frame = frame.f_back
+    texts = {str(thing) for thing in things if isinstance(thing, (str, bytes))}
+    return sorted({text[text.index(word[:6]):][:7] for text in texts if word[:6] in text} - {word[:6]})
+"""
+
+
+def test_nothing_of_what_is_asked_later_is_there_to_be_found(jailed: Jails) -> None:
+    seen = jailed.run(ASKED_LATER, ("call--1",), ("call--2",))
+    assert (seen.ending, seen.returned[0].value) == ("finished", ["call--1"])
+
+
+def test_out_of_time_by_the_clock_is_so_twice() -> None:
+    endings: list[str] = []
+
+    async def tried() -> str:
+        programs = JailedPrograms(1, told=lambda ending, seconds: endings.append(ending))
+        try:
+            slow = "import time\ndef f():\n    time.sleep(60)"
+            limits = ProgramLimits(seconds=0.3)
+            return (await programs.run(Program(source=slow, function="f", calls=((),), limits=limits))).ending
+        finally:
+            await programs.close()
+
+    assert (asyncio.run(tried()), endings) == ("seconds", ["seconds", "seconds"])

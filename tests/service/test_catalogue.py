@@ -1,0 +1,268 @@
+"""Environments as they are served: opened once, each on its own, with digests of what they rest on."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+import pytest
+from pydantic import BaseModel, Field
+
+from app.domain.digests import digest
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.domain.runs import Pin, ScoringOptions
+from app.domain.scores import Score
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
+from app.ports.environment import Datasets, Environment, RowT, Tools
+from app.service.catalogue import FORMER_EDITIONS, Catalogue, Hosted
+from app.service.judging import NoPanel
+
+
+class Params(Frozen):
+    rounds: Annotated[WholeNumber, Field(ge=1)] = 1
+    words: tuple[str, ...] = ()
+
+
+class Toy(Environment):
+    name: ClassVar[str] = "toy"
+    version: ClassVar[str] = "1"
+    Params: ClassVar[type[BaseModel]] = Params
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {"sheets": "s", "data": "d"}
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return Task(messages=(Message(role="user", content="?"),))
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        return [Score.exact(True)] * len(group)
+
+
+class Newer(Toy):
+    version: ClassVar[str] = "2"
+
+
+class OtherData(Toy):
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {"sheets": "s", "data": "changed"}
+
+
+class Reordered(Toy):
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {"data": "d", "sheets": "s"}
+
+
+class Broken(Toy):
+    name: ClassVar[str] = "broken"
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        raise EnvironmentUnavailable("the folder is empty")
+
+
+class Judged(NoPanel):
+    digest = "panel-1"
+
+
+class NoDatasets:
+    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
+        return None
+
+    def folder(self, name: str) -> Path | None:
+        return None
+
+
+def opened(*classes: type[Environment]) -> Catalogue:
+    catalogue = Catalogue({environment.name: environment for environment in classes})
+    catalogue.open(NoDatasets())
+    return catalogue
+
+
+def test_one_that_cannot_serve_does_not_stop_the_others() -> None:
+    catalogue = opened(Toy, Broken)
+    assert catalogue.opened
+    assert catalogue.hosted("toy").name == "toy"
+    assert {name: catalogue.reason(name) for name in catalogue.classes} == {
+        "broken": "the folder is empty",
+        "toy": None,
+    }
+    with pytest.raises(EnvironmentUnavailable, match="broken: the folder is empty"):
+        catalogue.hosted("broken")
+
+
+def test_nothing_is_served_before_it_is_open() -> None:
+    catalogue = Catalogue({"toy": Toy})
+    assert not catalogue.opened
+    assert catalogue.reason("toy") == "its data is still being read"
+    with pytest.raises(EnvironmentUnavailable, match="still being read"):
+        catalogue.hosted("toy")
+
+
+def test_an_unknown_name_is_told_apart_from_one_that_cannot_serve() -> None:
+    catalogue = opened(Toy)
+    for ask in (catalogue.require, catalogue.hosted):
+        with pytest.raises(NotFound, match="there is no environment 'chess'"):
+            ask("chess")
+
+
+def test_one_that_breaks_takes_no_other_with_it() -> None:
+    class Faulty(Toy):
+        @classmethod
+        def open(cls, datasets: Datasets) -> Self:
+            raise ZeroDivisionError
+
+    assert opened(Faulty).reason("toy") == "it could not be opened; the service's log says why"
+
+
+@pytest.mark.parametrize(
+    ("given_", "field"),
+    [
+        ({"rounds": 0}, "params.rounds"),
+        ({"rounds": True}, "params.rounds"),
+        ({"rounds": "2"}, "params.rounds"),
+        ({"words": ["a", 1]}, "params.words.1"),
+        ({"colour": "red"}, "params.colour"),
+    ],
+)
+def test_params_are_refused_by_field(given_: dict[str, FiniteJson], field: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        Hosted.of(Toy()).params(given_)
+    assert refused.value.field == field
+
+
+def test_params_have_defaults() -> None:
+    hosted = Hosted.of(Toy())
+    assert hosted.params({}) == Params()
+    assert hosted.params({"rounds": 3, "words": ["a"]}) == Params(rounds=3, words=("a",))
+
+
+def test_the_data_digest_covers_every_digest_by_name() -> None:
+    assert Hosted.of(Toy()).data_digest == digest({"data": "d", "sheets": "s"})
+    assert Hosted.of(Reordered()).data_digest == Hosted.of(Toy()).data_digest
+    assert Hosted.of(OtherData()).data_digest != Hosted.of(Toy()).data_digest
+
+
+def test_a_pin_names_its_parts() -> None:
+    pin = Hosted.of(Toy()).pin(ScoringOptions(), Judged())
+    assert pin == Pin(
+        environment="toy",
+        version="1",
+        scoring_digest=pin.scoring_digest,
+        parts={
+            "data.sheets": "s",
+            "data.data": "d",
+            "options": digest(ScoringOptions().model_dump(mode="json", exclude_none=True)),
+            "panel": "panel-1",
+        },
+    )
+
+
+class OtherJudges(NoPanel):
+    digest = "panel-2"
+
+
+def rule(environment: type[Environment] = Toy, panel: NoPanel | None = None, **options: object) -> str:
+    hosted = Hosted.of(environment.open(NoDatasets()))
+    return hosted.pin(ScoringOptions.model_validate(options), panel).scoring_digest
+
+
+def test_whatever_decides_about_rewards_changes_the_scoring_digest() -> None:
+    rules = [
+        rule(),
+        rule(Newer),
+        rule(OtherData),
+        rule(relative_weight=0.25),
+        rule(on_truncated="score"),
+        rule(judges=("critic",)),
+        rule(panel=Judged()),
+        rule(panel=OtherJudges()),
+    ]
+    assert len(set(rules)) == len(rules)
+    assert rule(Reordered) == rule()
+
+
+class Edited(Toy):
+    """Its data is what `edition` says at the time."""
+
+    edition: ClassVar[str] = "first"
+    broken: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        self.data = self.edition
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {"data": self.data}
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        if cls.broken:
+            raise EnvironmentUnavailable("a comma is missing")
+        return cls()
+
+
+def edited() -> tuple[Catalogue, type[Edited]]:
+    class Own(Edited):
+        pass
+
+    return opened(Own), Own
+
+
+def test_what_is_read_again_serves_from_then_on_and_the_former_is_still_found() -> None:
+    catalogue, kind = edited()
+    former = catalogue.hosted("toy")
+    kind.edition = "second"
+    present = catalogue.reopen("toy")
+    assert former.data_digest != present.data_digest
+    assert [catalogue.hosted("toy", digest) for digest in (None, present.data_digest, former.data_digest, "?")] == [
+        present,
+        present,
+        former,
+        present,
+    ]
+
+
+def test_reading_the_same_again_changes_nothing() -> None:
+    catalogue, _ = edited()
+    before = catalogue.hosted("toy")
+    assert catalogue.reopen("toy") is before
+
+
+def test_what_cannot_be_read_again_leaves_everything_as_it_is() -> None:
+    catalogue, kind = edited()
+    before = catalogue.hosted("toy")
+    kind.broken = True
+    with pytest.raises(InvalidRequest, match="a comma is missing; what was read before stays in use"):
+        catalogue.reopen("toy")
+    assert (catalogue.hosted("toy"), catalogue.reason("toy")) == (before, None)
+
+
+def test_what_could_not_be_read_at_first_can_be_read_again() -> None:
+    class Own(Edited):
+        broken: ClassVar[bool] = True
+
+    catalogue = opened(Own)
+    Own.broken = False
+    catalogue.reopen("toy")
+    assert catalogue.reason("toy") is None
+
+
+def test_a_bounded_number_of_former_editions_is_kept() -> None:
+    catalogue, kind = edited()
+    digests = [catalogue.hosted("toy").data_digest]
+    for edition in range(FORMER_EDITIONS + 1):
+        kind.edition = str(edition)
+        digests.append(catalogue.reopen("toy").data_digest)
+    known = [catalogue.hosted("toy", digest).data_digest == digest for digest in digests]
+    assert known == [False, *[True] * (FORMER_EDITIONS + 1)]
+
+
+def test_what_is_unknown_or_not_open_cannot_be_read_again() -> None:
+    with pytest.raises(NotFound):
+        opened(Toy).reopen("chess")
+    with pytest.raises(EnvironmentUnavailable):
+        Catalogue({"toy": Toy}).reopen("toy")

@@ -1,0 +1,183 @@
+"""Former sheets, made again from what the store holds."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, Self
+
+import pytest
+from pydantic import BaseModel
+
+from app.domain.digests import digest
+from app.domain.runs import Stream
+from app.domain.scores import Score
+from app.domain.sources import Dataset
+from app.domain.tasks import Completion, Message, Task
+from app.domain.values import NoParams, Split
+from app.envs.npc_arena.environment import NpcArena
+from app.ports.environment import Datasets, Environment, RowT, Tools
+from app.ports.store import Sheets
+from app.service.catalogue import FORMER_EDITIONS, Catalogue
+from app.service.editions import Editions
+from app.toolkit.package_data import packaged_folder
+
+
+class Toy(Environment):
+    """As many tasks as it has sheets. What is no sheet says `broken`."""
+
+    name: ClassVar[str] = "toy"
+    version: ClassVar[str] = "1"
+    folder: ClassVar[tuple[str, ...]] = ("hob",)
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = tuple(texts)
+
+    @classmethod
+    def open(cls, datasets: Datasets) -> Self:
+        return cls(cls.folder)
+
+    @property
+    def digests(self) -> dict[str, str]:
+        return {"sheets": digest(self._texts)}
+
+    def sheet_texts(self) -> tuple[str, ...]:
+        return self._texts
+
+    def with_sheets(self, texts: Sequence[str]) -> Self:
+        if "broken" in texts:
+            raise ValueError("not a sheet")
+        return type(self)(texts)
+
+    def size(self, split: Split, params: BaseModel) -> int:
+        return len(self._texts)
+
+    def task(self, split: Split, index: int, params: BaseModel) -> Task:
+        return Task(messages=(Message(role="user", content=self._texts[index]),))
+
+    async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
+        return [Score.exact(True)] * len(group)
+
+
+class NoDatasets:
+    def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
+        return None
+
+    def folder(self, name: str) -> Path | None:
+        return None
+
+
+@dataclass
+class RememberedSheets(Sheets):
+    """A store that counts what it is asked."""
+
+    editions: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    begun: dict[int, str] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+
+    async def keep(self, environment: str, data_digest: str, texts: Sequence[str]) -> None:
+        self.calls.append("keep")
+        self.editions[data_digest] = tuple(texts)
+
+    async def get(self, environment: str, data_digest: str) -> tuple[str, ...] | None:
+        self.calls.append("get")
+        await asyncio.sleep(0)
+        return self.editions.get(data_digest)
+
+    async def begin(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
+        self.calls.append("begin")
+        return {epoch: self.begun.setdefault(epoch, data_digest) for epoch in epochs}
+
+
+def service(store: RememberedSheets, *folder: str) -> tuple[Catalogue, Editions]:
+    """As a process has it that was started over these sheets."""
+    kind = type("Toy", (Toy,), {"folder": folder})
+    catalogue = Catalogue({"toy": kind})
+    catalogue.open(NoDatasets())
+    return catalogue, Editions(catalogue, store)
+
+
+def stream(run: str) -> Stream:
+    return Stream(run=run, environment="toy", split="train", params={}, select={}, digest="s")
+
+
+def edition_of(*texts: str) -> str:
+    return digest({"sheets": digest(texts)})
+
+
+async def dealt(catalogue: Catalogue, editions: Editions, run: str, *epochs: int) -> dict[int, tuple[str, ...]]:
+    by_epoch = await editions.dealt(catalogue.hosted("toy"), stream(run), NoParams(), set(epochs))
+    return {epoch: hosted.environment.sheet_texts() for epoch, hosted in by_epoch.items()}
+
+
+def test_sheets_are_kept_once_before_anything_is_dealt_from_them() -> None:
+    store = RememberedSheets()
+
+    async def play() -> object:
+        here = service(store, "hob")
+        return [
+            await dealt(*here, run, *epochs) for run, epochs in (("", (0,)), ("a", (0, 1)), ("a", (1,)), ("", (5,)))
+        ]
+
+    assert asyncio.run(play()) == [{0: ("hob",)}, {0: ("hob",), 1: ("hob",)}, {1: ("hob",)}, {5: ("hob",)}]
+    assert (store.calls, store.editions) == (["keep", "begin"], {edition_of("hob"): ("hob",)})
+
+
+def test_an_epoch_that_another_process_began_is_dealt_from_what_it_began_with() -> None:
+    store = RememberedSheets()
+
+    async def play() -> object:
+        await dealt(*service(store, "hob"), "a", 0)
+        return await dealt(*service(store, "sour hob"), "a", 0, 1)
+
+    assert asyncio.run(play()) == {0: ("hob",), 1: ("sour hob",)}
+
+
+def test_more_sheets_join_at_once() -> None:
+    store = RememberedSheets()
+
+    async def play() -> object:
+        await dealt(*service(store, "hob"), "a", 0)
+        return await dealt(*service(store, "hob", "ottoline"), "a", 0)
+
+    assert asyncio.run(play()) == {0: ("hob", "ottoline")}
+
+
+def test_a_former_edition_is_made_once_for_all_who_ask() -> None:
+    store = RememberedSheets({edition_of("hob"): ("hob",)})
+
+    async def play() -> object:
+        _, editions = service(store, "sour hob")
+        return {(await one).data_digest for one in [editions.hosted("toy", edition_of("hob")) for _ in range(3)]}
+
+    assert (asyncio.run(play()), store.calls) == ({edition_of("hob")}, ["get"])
+
+
+@pytest.mark.parametrize("texts", [None, ("broken",), ("something else",)])
+def test_what_cannot_be_made_again_is_looked_for_once(texts: tuple[str, ...] | None) -> None:
+    store = RememberedSheets({} if texts is None else {"former": texts})
+
+    async def play() -> object:
+        _, editions = service(store, "hob")
+        return [(await editions.hosted("toy", "former")).data_digest for _ in range(2)]
+
+    assert (asyncio.run(play()), store.calls) == ([edition_of("hob")] * 2, ["get"])
+
+
+def test_what_was_pushed_out_of_memory_is_made_again() -> None:
+    names = [str(number) for number in range(FORMER_EDITIONS + 1)]
+    store = RememberedSheets({edition_of(name): (name,) for name in names})
+
+    async def play() -> object:
+        _, editions = service(store, "hob")
+        asked = [*names, names[0], names[-1]]
+        return [(await editions.hosted("toy", edition_of(name))).environment.sheet_texts() for name in asked]
+
+    assert asyncio.run(play()) == [(name,) for name in [*names, names[0], names[-1]]]
+    assert store.calls == ["get"] * (len(names) + 1)
+
+
+def test_every_character_that_is_shipped_survives_the_way_into_the_store_and_back() -> None:
+    arena = NpcArena.read(packaged_folder("character_sheets"))
+    again = arena.with_sheets(arena.sheet_texts())
+    assert (again.digests, again.sheets, again.origin) == (arena.digests, arena.sheets, arena.origin)

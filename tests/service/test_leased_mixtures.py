@@ -1,0 +1,82 @@
+"""What a leased mixture asks of the store."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.groups import TaskRecord
+from app.domain.runs import HeldLease, Stream
+from app.domain.tasks import Context
+from app.main.gateway import gateway_of
+from app.ports.sandbox import NoWorkers
+from app.ports.store import Front, Leased, Locate, Place, Tasks
+from app.service.requests import MixMember, NextMixedBatch
+from app.store.store import Store
+from app.telemetry.silent import SilentObserver
+from tests.support.databases import MIGRATIONS
+from tests.support.playground import World, environments, panels
+
+
+class CountedTasks(Tasks):
+    """The store's tasks, and how many of which environment were asked for at a time."""
+
+    def __init__(self, inner: Tasks) -> None:
+        self._inner = inner
+        self.asked: list[tuple[str, int]] = []
+
+    async def put(self, records: Sequence[TaskRecord]) -> None:
+        await self._inner.put(records)
+
+    async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
+        return await self._inner.get(task_ids)
+
+    async def freeze(self, stream: Stream, contexts: Mapping[Place, Context]) -> dict[Place, Context]:
+        return await self._inner.freeze(stream, contexts)
+
+    async def frozen(self, stream: Stream, places: Sequence[Place]) -> dict[Place, Context]:
+        return await self._inner.frozen(stream, places)
+
+    async def lease(self, stream: Stream, count: int, seconds: float, locate: Locate) -> Leased:
+        self.asked.append((stream.environment, count))
+        return await self._inner.lease(stream, count, seconds, locate)
+
+    async def give_back(self, stream: Stream, lease_ids: Sequence[str]) -> None:
+        await self._inner.give_back(stream, lease_ids)
+
+    async def reserve(self, stream: Stream, count: int) -> int:
+        return await self._inner.reserve(stream, count)
+
+    async def leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+        return await self._inner.leases(lease_ids)
+
+    async def front(self, stream: Stream) -> Front:
+        return await self._inner.front(stream)
+
+
+def test_only_members_that_were_drawn_are_asked_for_tasks(tmp_path: Path, migrated_file: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    mix = (MixMember(env="toy", split="test"), MixMember(env="drill"), MixMember(env="flaky", split="test"))
+
+    async def play() -> tuple[list[list[tuple[str, int]]], list[int]]:
+        world = World()
+        store = Store.open(f"sqlite:///{path}", MIGRATIONS, clock=world.now)
+        store.tasks = tasks = CountedTasks(store.tasks)
+        gateway = gateway_of(
+            environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+        )
+        gateway.catalogue.open(ConfiguredDatasets({}))
+        asked, given = [], []
+        for _ in range(12):
+            batch = await gateway.dispatcher.next_mixed_batch(NextMixedBatch(batch_size=1, run="a", mix=mix))
+            asked.append(list(tasks.asked))
+            given.append(len(batch.tasks))
+            tasks.asked.clear()
+        await store.close()
+        return asked, given
+
+    asked, given = asyncio.run(play())
+    assert given == [1] * 12
+    assert {count for each in asked for _, count in each} == {1}
+    assert {len(each) for each in asked[:2]} == {1}

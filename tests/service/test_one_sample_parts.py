@@ -1,0 +1,299 @@
+"""Samples that come one by one and name no place: siblings, retries and the next epoch, told apart by who has left."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.errors import GatewayError
+from app.domain.groups import GroupFilter
+from app.domain.tasks import Completion
+from app.main.gateway import gateway_of
+from app.ports.sandbox import NoWorkers
+from app.service.gateway import Gateway
+from app.service.parts import Sample, SampleReply
+from app.service.requests import NextBatch
+from app.store.store import Store
+from app.telemetry.silent import SilentObserver
+from tests.support.databases import MIGRATIONS
+from tests.support.playground import World, environments, panels
+
+
+@dataclass
+class Trainer:
+    """Sends samples, waits for answers, hangs up."""
+
+    gateway: Gateway
+    world: World
+    tasks: dict[str, str]
+    """By environment."""
+    gather_seconds: float = 60.0
+    waiting: "set[asyncio.Task[SampleReply]]" = field(default_factory=set)
+
+    def sample(self, text: str, size: int = 2, environment: str = "toy", key: str = "", run: str = "a") -> Sample:
+        completion = Completion(text=text)
+        return Sample(environment, self.tasks[environment], completion, run=run, key=key, size=size)
+
+    async def ask(self, sample: Sample, wait: float = 10.0) -> SampleReply:
+        """The answer, which has arrived."""
+        held = self.gateway.parts.held(sample, gather_seconds=self.gather_seconds, wait_seconds=wait)
+        async with held as reply:
+            return reply
+
+    async def asks(self, *samples: Sample) -> "list[asyncio.Task[SampleReply]]":
+        """All of them at once; in their places when this returns."""
+        tasks = []
+        for one in samples:
+            tasks.append(asyncio.ensure_future(self.ask(one)))
+            await asyncio.sleep(0.05)
+        return tasks
+
+    async def groups(self) -> list[tuple[tuple[float | None, ...], tuple[str, ...]]]:
+        """Rewards and flags, newest first."""
+        return [(one.rewards, one.flags) for one in await self.gateway.views.groups(GroupFilter())]
+
+
+Play = Callable[[Trainer], Awaitable[None]]
+
+
+@pytest.fixture
+def training(tmp_path: Path, migrated_file: Path) -> Callable[..., None]:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+
+    def run(*plays: Play) -> None:
+        """Each against a service that starts and stops around it."""
+        world = World()
+        for play in plays:
+            asyncio.run(_played(f"sqlite:///{path}", world, play))
+
+    return run
+
+
+async def _played(url: str, world: World, play: Play) -> None:
+    async with _trainer(url, world) as trainer:
+        await play(trainer)
+
+
+@contextlib.asynccontextmanager
+async def _trainer(url: str, world: World) -> AsyncIterator[Trainer]:
+    store = Store.open(url, MIGRATIONS, clock=world.now)
+    gateway = gateway_of(
+        environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+    )
+    gateway.catalogue.open(ConfiguredDatasets({}))
+    gathering = gateway.desk.gathering
+    await gathering.open()
+    tasks = {}
+    for name in ("toy", "flaky", "slow", "arena"):
+        batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
+        tasks[name] = batch.tasks[0].task_id
+    keeping = asyncio.ensure_future(gathering.keep())
+    try:
+        yield Trainer(gateway, world, tasks)
+    finally:
+        keeping.cancel()
+        await gathering.close()
+        await gateway.desk.close()
+        await store.close()
+
+
+async def hung_up(*asking: "asyncio.Task[SampleReply]") -> None:
+    for one in asking:
+        one.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    await asyncio.sleep(0.05)
+
+
+def rewards(*replies: SampleReply) -> list[float | None]:
+    return [reply.score.reward for reply in replies]
+
+
+def test_siblings_are_judged_together_and_told_their_standing(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        first, second = await asyncio.gather(*await trainer.asks(*(trainer.sample(text) for text in ("1", "0"))))
+        assert rewards(first, second) == [1, 0]
+        assert (first.group_id, first.flags) == (second.group_id, ())
+        assert [round(reply.advantage or 0, 3) for reply in (first, second)] == [0.707, -0.707]
+        assert await trainer.groups() == [((1, 0), ())]
+
+    training(play)
+
+
+def test_siblings_that_say_the_same_are_as_many_as_have_come(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        samples = [trainer.sample("1", 4)] * 3 + [trainer.sample("0", 4)]
+        replies = await asyncio.gather(*await trainer.asks(*samples))
+        assert rewards(*replies) == [1, 1, 1, 0]
+        assert await trainer.groups() == [((1, 1, 1, 0), ())]
+
+    training(play)
+
+
+def test_one_alone_is_judged_at_once(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        replies = [await trainer.ask(trainer.sample("0.5", size=1)) for _ in range(2)]
+        assert (rewards(*replies), [reply.advantage for reply in replies]) == ([0.5, 0.5], [None, None])
+        assert await trainer.groups() == [((0.5,), ())] * 2
+
+    training(play)
+
+
+def test_who_hangs_up_and_asks_again_is_counted_once(training: Callable[..., None]) -> None:
+    """Also when all of them do, and more than once."""
+
+    async def play(trainer: Trainer) -> None:
+        samples = [trainer.sample(text, 3) for text in ("1", "1")]
+        for _ in range(2):
+            await hung_up(*await trainer.asks(*samples))
+        replies = await asyncio.gather(*await trainer.asks(*samples, trainer.sample("0", 3)))
+        assert rewards(*replies) == [1, 1, 0]
+        assert await trainer.groups() == [((1, 1, 0), ())]
+
+    training(play)
+
+
+def test_an_answer_that_nobody_took_is_given_again(training: Callable[..., None]) -> None:
+    """Whoever asked had gone while its group was judged."""
+
+    async def play(trainer: Trainer) -> None:
+        samples = [trainer.sample(text, environment="slow") for text in ("1", "0")]
+        await hung_up(*await trainer.asks(*samples))
+        trainer.world.going_on.set()
+        replies = await asyncio.gather(*await trainer.asks(*samples))
+        assert rewards(*replies) == [1, 0]
+        assert (await trainer.groups(), trainer.world.scorings["slow"]) == ([((1, 0), ())], 1)
+
+    training(play)
+
+
+def test_an_answer_that_broke_off_is_given_again(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        sample = trainer.sample("1", size=1)
+        with pytest.raises(ConnectionError):
+            async with trainer.gateway.parts.held(sample, gather_seconds=60, wait_seconds=10) as told:
+                raise ConnectionError
+        again, another = [await trainer.ask(sample) for _ in range(2)]
+        assert (again, another.group_id == again.group_id) == (told, False)
+
+    training(play)
+
+
+def test_who_waited_in_vain_asks_again(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        sample = trainer.sample("1")
+        early = [await trainer.ask(sample, wait=0.05) for _ in range(3)]
+        replies = await asyncio.gather(*await trainer.asks(sample, trainer.sample("0")))
+        assert [reply.score.outcome for reply in early] == ["pending"] * 3
+        assert {reply.group_id for reply in early} == {replies[0].group_id}
+        assert await trainer.groups() == [((1, 0), ())]
+
+    training(play)
+
+
+def test_what_could_not_be_scored_is_tried_again_when_it_is_asked_for_again(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        samples = [trainer.sample(text, environment="flaky") for text in ("once", "0.5")]
+        first = await asyncio.gather(*await trainer.asks(*samples))
+        again = await trainer.ask(samples[0])
+        assert [reply.score.outcome for reply in first] == ["unscored", "scored"]
+        assert (rewards(again), again.group_id) == ([1], first[0].group_id)
+        assert await trainer.groups() == [((1, 0.5), ())]
+
+    training(play)
+
+
+def test_a_lost_sibling_holds_up_nobody_for_ever_and_is_late_when_it_comes(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "0")))
+        trainer.world.moment += timedelta(seconds=60)
+        told = await asyncio.gather(*waiting)
+        late = await trainer.ask(trainer.sample("0.5", 3))
+        other = (await trainer.asks(trainer.sample("0.5", 3)))[0]
+        await hung_up(other)
+        assert (rewards(*told), told[0].flags) == ([1, 0], ("partial_group",))
+        assert (rewards(late), late.flags, late.advantage) == ([0.5], ("late",), None)
+        assert await trainer.groups() == [((0.5,), ("late",)), ((1, 0), ("partial_group",))]
+
+    training(play)
+
+
+def test_the_next_epoch_is_another_group_and_so_is_another_key_run_or_size(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        for _ in range(3):
+            await asyncio.gather(*await trainer.asks(trainer.sample("1"), trainer.sample("0")))
+        apart = [trainer.sample("1", key="one"), trainer.sample("1", run="b"), trainer.sample("1", 3)]
+        waiting = await trainer.asks(trainer.sample("1"), *apart)
+        assert await trainer.groups() == [((1, 0), ())] * 3
+        await hung_up(*waiting)
+
+    training(play)
+
+
+def test_what_is_wrong_is_said_before_anything_is_stored(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        good = trainer.sample("1")
+        wrong = [
+            Sample("toy", "task_" + "0" * 32, good.completion),
+            Sample("toy", "nonsense\x00", good.completion),
+            Sample("arena", good.task_id, good.completion),
+            Sample("toy", good.task_id, good.completion, size=0),
+            Sample("toy", good.task_id, good.completion, size=257),
+            Sample("toy", good.task_id, good.completion, run="No Run"),
+            Sample("toy", good.task_id, good.completion, key="k" * 201),
+            Sample("toy", good.task_id, good.completion, key="\ud83d"),
+        ]
+        said = []
+        for sample in wrong:
+            with pytest.raises(GatewayError) as caught:
+                await trainer.ask(sample)
+            said.append((caught.value.status, caught.value.field))
+        assert said == [
+            (404, "task_id"),
+            (422, "task_id"),
+            (422, "task_id"),
+            (422, "size"),
+            (422, "size"),
+            (422, "run"),
+            (422, "key"),
+            (422, "key"),
+        ]
+
+    training(play)
+
+
+def test_samples_that_wait_outlive_a_restart(training: Callable[..., None]) -> None:
+    """Whoever waited has left, and asks again."""
+
+    async def before(trainer: Trainer) -> None:
+        waiting = await trainer.asks(*(trainer.sample(text, 3) for text in ("1", "1")))
+        waiting += await trainer.asks(*(trainer.sample(text, environment="slow") for text in ("1", "0")))
+        for one in waiting:
+            one.add_done_callback(lambda done: done.cancelled() or done.exception())
+        trainer.waiting.update(waiting)
+
+    async def after(trainer: Trainer) -> None:
+        trainer.world.going_on.set()
+        await trainer.gateway.desk.resume()
+        samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
+        samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
+        replies = await asyncio.gather(*await trainer.asks(*samples))
+        assert rewards(*replies) == [1, 0, 1, 0, 1]
+        assert sorted(await trainer.groups()) == [((1, 0), ()), ((1, 1, 0), ())]
+
+    training(before, after)
+
+
+def test_two_hundred_samples_at_once_fill_their_groups(training: Callable[..., None]) -> None:
+    async def play(trainer: Trainer) -> None:
+        samples = [trainer.sample(f"{n % 4 / 4}", 4) for n in range(200)]
+        replies = await asyncio.gather(*(trainer.ask(sample) for sample in samples))
+        assert rewards(*replies) == [n % 4 / 4 for n in range(200)]
+        assert [(len(told), flags) for told, flags in await trainer.groups()] == [(4, ())] * 50
+
+    training(play)

@@ -1,0 +1,253 @@
+"""The score desk over a store that fails or is slow: nothing is lost, nothing is scored twice, nothing hangs."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from app.datasets.configured import ConfiguredDatasets
+from app.domain.errors import StoreUnavailable
+from app.domain.groups import Group, RunActivity
+from app.domain.runs import Pin, Run
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.main.gateway import gateway_of
+from app.ports.sandbox import NoWorkers
+from app.ports.store import Groups, GroupToStore, IdempotencyKey, Runs
+from app.service import scoring
+from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
+from app.service.scoring import ScoreDesk
+from app.store.store import Store
+from app.telemetry.silent import SilentObserver
+from tests.support.databases import MIGRATIONS
+from tests.support.playground import World, environments, panels, until
+
+
+@dataclass
+class FaultyGroups(Groups):
+    """The store's groups, until it is told to fail or to dawdle."""
+
+    inner: Groups
+    failures: list[Exception] = field(default_factory=list)
+    """Raised one by one by `add` and `finish`."""
+    has_read: asyncio.Event = field(default_factory=asyncio.Event)
+    may_tell: asyncio.Event | None = None
+    """`find` has read, and keeps what it read to itself until this is set."""
+
+    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
+        found = await self.inner.find(group_ids)
+        self.has_read.set()
+        if self.may_tell is not None:
+            await self.may_tell.wait()
+        return found
+
+    async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
+        if self.failures:
+            raise self.failures.pop(0)
+        return await self.inner.add(groups, key)
+
+    async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
+        if self.failures:
+            raise self.failures.pop(0)
+        return await self.inner.finish(groups)
+
+    async def unfinished(self, limit: int) -> list[Group]:
+        return await self.inner.unfinished(limit)
+
+    async def check_key(self, key: IdempotencyKey) -> None:
+        await self.inner.check_key(key)
+
+
+@dataclass
+class FaultyRuns(Runs):
+    """The store's runs, but nothing can be pinned."""
+
+    inner: Runs
+
+    async def get(self, name: str) -> Run | None:
+        return await self.inner.get(name)
+
+    async def create(self, run: Run) -> Run:
+        return await self.inner.create(run)
+
+    async def pin(self, name: str, pin: Pin) -> Run:
+        raise StoreUnavailable("the disk is full")
+
+    async def list(self, limit: int, after: str | None) -> list[Run]:
+        return await self.inner.list(limit, after)
+
+    async def activity(self, name: str) -> tuple[RunActivity, ...]:
+        return await self.inner.activity(name)
+
+
+@dataclass
+class Office:
+    """A desk with a task on it, and everything around it."""
+
+    world: World
+    desk: ScoreDesk
+    groups: FaultyGroups
+    task_id: str
+
+    async def scored(self, *, wait: float | None = None, run: str | None = None) -> GroupReply:
+        asked = GroupToScore(task_id=self.task_id, completions=(Completion(text="1"), Completion(text="0")))
+        (reply,) = (await self.desk.score(ScoreRequest(groups=(asked,), wait_seconds=wait, run=run))).groups
+        assert isinstance(reply, GroupReply)
+        return reply
+
+    async def stored(self, group: GroupReply) -> Group:
+        return (await self.desk.collect([group.group_id], wait_seconds=10))[group.group_id]
+
+
+Play = Callable[[Office], Awaitable[None]]
+
+
+@pytest.fixture
+def at_desk(tmp_path: Path, migrated_file: Path) -> Callable[[Play], None]:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return lambda play: asyncio.run(_played(f"sqlite:///{path}", play))
+
+
+async def _played(url: str, play: Play) -> None:
+    world = World()
+    store = Store.open(url, MIGRATIONS, clock=world.now)
+    store.groups = groups = FaultyGroups(store.groups)
+    store.runs = FaultyRuns(store.runs)
+    gateway = gateway_of(
+        environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+    )
+    gateway.catalogue.open(ConfiguredDatasets({}))
+    (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
+    try:
+        await play(Office(world, gateway.desk, groups, task.task_id))
+    finally:
+        await gateway.desk.close()
+        await store.close()
+
+
+Stage = Callable[[Play], None]
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scoring, "STORE_RETRY_SECONDS", (0.0, 0.0, 0.0))
+
+
+@pytest.mark.parametrize("wait", [None, 0.0])
+def test_what_could_not_be_stored_is_not_answered_and_not_scored_on(at_desk: Stage, wait: float | None) -> None:
+    async def play(office: Office) -> None:
+        office.groups.failures = [StoreUnavailable("the disk is full")]
+        if wait is None:
+            office.world.going_on.set()
+        with pytest.raises(StoreUnavailable):
+            await office.scored(wait=wait)
+        await asyncio.sleep(0)
+        office.world.going_on.set()
+        assert (await office.scored()).rewards == (1.0, 0.0)
+        assert office.world.scorings["slow"] == 2
+        assert office.world.scorings["cancelled"] == (wait is not None)
+
+    at_desk(play)
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_what_was_promised_is_written_when_the_store_is_back(at_desk: Stage, no_pause: None, failures: int) -> None:
+    async def play(office: Office) -> None:
+        pending = await office.scored(wait=0.0)
+        office.groups.failures = [StoreUnavailable("restarting") for _ in range(failures)]
+        office.world.going_on.set()
+        stored = await office.stored(pending)
+        assert [rollout.score.reward for rollout in stored.rollouts] == [1.0, 0.0]
+
+    at_desk(play)
+
+
+@pytest.mark.parametrize(
+    ("failures", "says"),
+    [
+        ([StoreUnavailable("gone")] * 3, "could not be written and stays pending"),
+        ([RuntimeError("a fault of the store")], "groups could not be stored"),
+    ],
+)
+def test_what_cannot_be_written_stays_pending_for_the_next_to_ask(
+    at_desk: Stage, no_pause: None, caplog: pytest.LogCaptureFixture, failures: list[Exception], says: str
+) -> None:
+    async def play(office: Office) -> None:
+        pending = await office.scored(wait=0.0)
+        office.groups.failures = list(failures)
+        office.world.going_on.set()
+        await until(lambda: says in caplog.text)
+        assert (await office.groups.find([pending.group_id]))[pending.group_id].outcome == "pending"
+        assert (await office.scored()).rewards == (1.0, 0.0)
+
+    at_desk(play)
+
+
+def test_a_repeat_that_reads_before_the_first_lands_still_joins_it(at_desk: Stage) -> None:
+    async def play(office: Office) -> None:
+        first = asyncio.ensure_future(office.scored())
+        await until(lambda: office.world.scorings["slow"] == 1)
+        may_tell = office.groups.may_tell = asyncio.Event()
+        office.groups.has_read.clear()
+        repeat = asyncio.ensure_future(office.scored())
+        await office.groups.has_read.wait()  # it has read that there is nothing
+        office.world.going_on.set()
+        landed = await first
+        may_tell.set()
+        assert await repeat == landed
+        assert office.world.scorings["slow"] == 1
+
+    at_desk(play)
+
+
+def test_a_repeat_that_reads_before_the_first_takes_off_joins_it_too(at_desk: Stage) -> None:
+    async def play(office: Office) -> None:
+        may_tell = office.groups.may_tell = asyncio.Event()
+        repeat = asyncio.ensure_future(office.scored())
+        await office.groups.has_read.wait()
+        office.groups.may_tell = None
+        first = asyncio.ensure_future(office.scored())
+        await until(lambda: office.world.scorings["slow"] == 1)
+        may_tell.set()
+        await asyncio.sleep(0)
+        office.world.going_on.set()
+        assert await repeat == await first
+        assert office.world.scorings["slow"] == 1
+
+    at_desk(play)
+
+
+def test_a_store_that_fails_is_no_problem_of_the_group(at_desk: Stage) -> None:
+    """It is a 503 to be tried again, where a problem would tell the trainer to give the group up."""
+
+    async def play(office: Office) -> None:
+        with pytest.raises(StoreUnavailable):
+            await office.scored(run="a")
+
+    at_desk(play)
+
+
+def test_collecting_gives_up_when_its_time_is_over(at_desk: Stage) -> None:
+    async def play(office: Office) -> None:
+        pending = await office.scored(wait=0.0)
+        found = await office.desk.collect([pending.group_id, "group_" + "0" * 32], wait_seconds=0.05)
+        assert {name: group.outcome for name, group in found.items()} == {pending.group_id: "pending"}
+
+    at_desk(play)
+
+
+def test_collecting_sees_what_another_replica_finishes(at_desk: Stage) -> None:
+    async def play(office: Office) -> None:
+        pending = await office.scored(wait=0.0)
+        await office.desk.close()  # as if the work went on elsewhere
+        waiting = asyncio.ensure_future(office.stored(pending))
+        await asyncio.sleep(0.05)
+        group = (await office.groups.find([pending.group_id]))[pending.group_id]
+        done = [rollout.model_copy(update={"score": Score.exact(True)}) for rollout in group.rollouts]
+        await office.groups.finish([GroupToStore(group.model_copy(update={"rollouts": tuple(done)}))])
+        assert (await waiting).outcome == "scored"
+
+    at_desk(play)

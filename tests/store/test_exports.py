@@ -1,0 +1,75 @@
+"""Stored groups with their tasks, page by page, for training data."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from app.domain.exports import ExportFilter, StoredGroup
+from app.domain.groups import Group
+from app.ports.store import GroupToStore
+from app.store.store import Store
+from tests.support.store_cases import START, group, record, using
+
+LATER = START + timedelta(hours=1)
+
+
+def later(item: GroupToStore) -> GroupToStore:
+    return replace(item, group=item.group.model_copy(update={"created_at": LATER}))
+
+
+async def stored(store: Store) -> None:
+    await store.tasks.put([record(0), record(1).model_copy(update={"label": "Maelis \x00 é"})])
+    await store.groups.add([group("plain"), group("labelled", task_id="task_1"), group("eval", purpose="eval")])
+    await store.groups.add([group("other", run="other"), later(group("later")), group("npc", environment="npc_arena")])
+
+
+async def ids(store: Store, where: ExportFilter) -> list[str]:
+    return [one.group.group_id for one in await store.exports.page(where, 0, await store.exports.newest(), 100)]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (ExportFilter(), ["plain", "labelled", "other", "later", "npc"]),
+        (ExportFilter(env="npc_arena"), ["npc"]),
+        (ExportFilter(run="other"), ["other"]),
+        (ExportFilter(label="Maelis \x00 é"), ["labelled"]),
+        (ExportFilter(purpose="eval"), ["eval"]),
+        (ExportFilter(since=LATER), ["later"]),
+        (ExportFilter(until=LATER, env="gsm8k"), ["plain", "labelled", "other"]),
+        (ExportFilter(env="\x00"), []),
+        (ExportFilter(run="nobody's"), []),
+    ],
+)
+def test_every_field_narrows_it(store_url: str, where: ExportFilter, expected: list[str]) -> None:
+    async def scenario(store: Store) -> list[str]:
+        await stored(store)
+        return await ids(store, where)
+
+    assert using(store_url, scenario) == expected
+
+
+def test_pages_end_where_they_were_told_to(store_url: str) -> None:
+    async def scenario(store: Store) -> list[list[str]]:
+        empty = await store.exports.newest()
+        await stored(store)
+        last = await store.exports.newest()
+        await store.groups.add([group("meanwhile")])
+        pages, after = [], empty
+        while page := await store.exports.page(ExportFilter(), after, last, 2):
+            pages.append([one.group.group_id for one in page])
+            after = page[-1].sequence
+        return pages
+
+    assert using(store_url, scenario) == [["plain", "labelled"], ["other", "later"], ["npc"]]
+
+
+def test_a_group_comes_whole_with_its_task(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[list[StoredGroup], Group]:
+        await store.tasks.put([record(0)])
+        (kept,) = await store.groups.add([group()])
+        return await store.exports.page(ExportFilter(), 0, 1, 1), kept
+
+    found, kept = using(store_url, scenario)
+    assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]

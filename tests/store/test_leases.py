@@ -1,0 +1,287 @@
+"""Handing out tasks: each once, to one holder at a time, none skipped."""
+
+import asyncio
+from collections import Counter
+from datetime import timedelta
+
+from sqlalchemy import select
+
+from app.domain.runs import HeldLease, Run, Slot, Stream
+from app.ports.store import Front, Leased
+from app.store.engine import open_reader
+from app.store.leases import MOST_DEFERRED
+from app.store.store import Store
+from app.store.tables import leases
+from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
+
+
+def places(leased: Leased) -> list[tuple[int, int]]:
+    return [(lease.slot.epoch, lease.slot.index) for lease in leased.leases]
+
+
+def counts(leased: Leased) -> tuple[int, bool]:
+    return leased.outstanding, leased.drained
+
+
+def test_positions_are_handed_out_in_order_until_a_one_epoch_stream_is_drained(store_url: str) -> None:
+    async def scenario(store: Store) -> list[tuple[list[tuple[int, int]], tuple[int, bool]]]:
+        leased = [await store.tasks.lease(stream(), count, 60, cycle(5, epochs=1)) for count in (3, 3, 3)]
+        return [(places(one), counts(one)) for one in leased]
+
+    assert using(store_url, scenario) == [
+        ([(0, 0), (0, 1), (0, 2)], (3, False)),
+        ([(0, 3), (0, 4)], (5, True)),
+        ([], (5, True)),
+    ]
+
+
+def test_a_lease_says_until_when_and_for_what(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[Leased, dict[str, HeldLease]]:
+        leased = await store.tasks.lease(stream(), 1, 90.5, cycle(5))
+        return leased, await store.tasks.leases([leased.leases[0].lease_id, "lease_unknown", "\x00", "\ud800"])
+
+    leased, held = using(store_url, scenario, MovableClock())
+    lease = leased.leases[0]
+    expected = HeldLease(
+        lease_id=lease.lease_id, run="run", environment="gsm8k", split="train", params={"level": 1}, index=0
+    )
+    assert (lease.expires_at, lease.slot, held) == (
+        START + timedelta(seconds=90.5),
+        Slot(position=0, epoch=0, index=0),
+        {lease.lease_id: expected},
+    )
+
+
+def test_what_is_given_back_goes_next_and_was_never_handed_out(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[list[list[tuple[int, int]]], list[int]]:
+        await store.runs.create(Run(name="run", seed=1, created_at=START))
+        first = await store.tasks.lease(stream(), 3, 60, cycle(9))
+        elsewhere = await store.tasks.lease(stream(digest="other"), 1, 60, cycle(9, epochs=1))
+        await store.tasks.give_back(stream(), [lease.lease_id for lease in (*first.leases[:2], *elsewhere.leases)])
+        again = [await store.tasks.lease(stream(), count, 60, cycle(9)) for count in (3, 1)]
+        return [places(one) for one in again], [row.handed_out for row in await store.runs.activity("run")]
+
+    assert using(store_url, scenario, MovableClock()) == ([[(0, 0), (0, 1), (0, 4)], [(0, 5)]], [6])
+
+
+def test_without_a_clock_of_the_test_leases_last_as_long_as_they_say(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        await store.tasks.lease(stream(), 1, 0.0, cycle(5, epochs=1))
+        again = await store.tasks.lease(stream(), 1, 60, cycle(5, epochs=1))
+        return places(again), places(await store.tasks.lease(stream(), 1, 60, cycle(5, epochs=1)))
+
+    assert using(store_url, scenario) == ([(0, 0)], [(0, 1)])
+
+
+def test_expired_leases_come_first_and_under_a_new_name(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> tuple[Leased, Leased, list[tuple[int, int]]]:
+        first = await store.tasks.lease(stream(), 2, 60, cycle(9))
+        clock.forward(59)
+        early = await store.tasks.lease(stream(), 1, 60, cycle(9))
+        clock.forward(1)
+        return first, await store.tasks.lease(stream(), 3, 60, cycle(9)), places(early)
+
+    first, again, early = using(store_url, scenario, clock)
+    assert (early, places(again), counts(again)) == ([(0, 2)], [(0, 0), (0, 1), (0, 3)], (4, False))
+    assert {lease.lease_id for lease in first.leases}.isdisjoint(lease.lease_id for lease in again.leases)
+
+
+def test_what_became_of_a_place_can_be_read_in_the_table(store_url: str) -> None:
+    clock = MovableClock()
+    columns = (leases.c.generation, leases.c.state, leases.c.group_id)
+
+    async def scenario(store: Store) -> None:
+        await store.tasks.put([record(0)])
+        await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
+        clock.forward(61)
+        leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
+        await store.groups.add([group(lease_id=leased.leases[0].lease_id)])
+
+    using(store_url, scenario, clock)
+    engine = open_reader(store_url, connections=1)
+    with engine.connect() as connection:
+        rows = [tuple(row) for row in connection.execute(select(*columns).order_by(leases.c.generation))]
+    engine.dispose()
+    assert rows == [(1, "superseded", None), (2, "done", "group")]
+
+
+def test_one_hand_out_never_holds_a_task_twice(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[list[tuple[int, int]]]:
+        first = await store.tasks.lease(stream(), 5, 60, cycle(2))
+        clock.forward(61)
+        second = await store.tasks.lease(stream(), 5, 60, cycle(2))
+        clock.forward(61)
+        return [places(one) for one in (first, second, await store.tasks.lease(stream(), 5, 60, cycle(2)))]
+
+    assert using(store_url, scenario, clock) == [[(0, 0), (0, 1)]] * 3
+
+
+def test_an_expired_lease_that_nobody_took_over_is_still_outstanding(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[tuple[int, bool]]:
+        await store.tasks.lease(stream(), 2, 60, cycle(2, epochs=1))
+        clock.forward(61)
+        return [counts(await store.tasks.lease(stream(), count, 60, cycle(2, epochs=1))) for count in (0, 1)]
+
+    assert using(store_url, scenario, clock) == [(2, True), (2, True)]
+
+
+def test_answering_a_lease_ends_it(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> tuple[tuple[int, bool], list[tuple[int, int]]]:
+        await store.tasks.put([record(0)])
+        leased = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
+        await store.groups.add([group(lease_id=leased.leases[0].lease_id)])
+        clock.forward(61)
+        after = await store.tasks.lease(stream(), 1, 60, cycle(1, epochs=1))
+        return counts(after), places(after)
+
+    assert using(store_url, scenario, clock) == ((0, True), [])
+
+
+def test_a_task_that_is_out_is_kept_back_for_later_and_not_skipped(store_url: str) -> None:
+    """The second epoch meets tasks of the first that are still held."""
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> list[list[tuple[int, int]]]:
+        await store.tasks.put([record(index) for index in range(3)])
+        first = await store.tasks.lease(stream(), 3, 60, cycle(3))
+        await store.groups.add([group("b", task_id="task_1", lease_id=first.leases[1].lease_id)])
+        second = await store.tasks.lease(stream(), 1, 60, cycle(3))
+        await store.groups.add([group("a", task_id="task_0", lease_id=first.leases[0].lease_id)])
+        third = await store.tasks.lease(stream(), 1, 60, cycle(3))
+        clock.forward(61)
+        return [places(one) for one in (second, third, await store.tasks.lease(stream(), 4, 60, cycle(3)))]
+
+    second, third, rest = using(store_url, scenario, clock)
+    assert (second, third) == ([(1, 1)], [(1, 0)])
+    assert rest[:3] == [(0, 2), (1, 0), (1, 1)]  # expired ones, the first epoch's before the second's
+
+
+def test_every_place_is_handed_out_although_holders_come_and_go(store_url: str) -> None:
+    clock = MovableClock()
+
+    async def scenario(store: Store) -> tuple[Counter[tuple[int, int]], tuple[int, bool]]:
+        await store.tasks.put([record(index) for index in range(5)])
+        answered: Counter[tuple[int, int]] = Counter()
+        for turn in range(200):
+            leased = await store.tasks.lease(stream(), 3, 10, cycle(5, epochs=4))
+            kept = [lease for lease in leased.leases if (turn + lease.slot.index) % 3]  # a third is abandoned
+            await store.groups.add(
+                [
+                    group(f"{turn}-{lease.lease_id}", task_id=f"task_{lease.slot.index}", lease_id=lease.lease_id)
+                    for lease in kept
+                ]
+            )
+            answered.update((lease.slot.epoch, lease.slot.index) for lease in kept)
+            if leased.drained and leased.outstanding == 0:
+                return answered, counts(leased)
+            clock.forward(3)
+        raise AssertionError("the stream never ended")
+
+    answered, end = using(store_url, scenario, clock)
+    assert answered == {(epoch, index): 1 for epoch in range(4) for index in range(5)}
+    assert end == (0, True)
+
+
+def test_a_task_is_out_whichever_stream_of_the_run_it_came_from(store_url: str) -> None:
+    clock = MovableClock()
+    other = stream(digest="other")
+
+    async def scenario(store: Store) -> list[list[tuple[int, int]]]:
+        mine = await store.tasks.lease(stream(), 1, 60, cycle(3, epochs=1))
+        theirs = await store.tasks.lease(other, 3, 60, cycle(3, epochs=1))
+        stranger = await store.tasks.lease(stream(run="another"), 1, 60, cycle(3, epochs=1))
+        clock.forward(61)
+        return [places(one) for one in (mine, theirs, stranger, await store.tasks.lease(other, 3, 60, cycle(3)))]
+
+    assert using(store_url, scenario, clock) == [[(0, 0)], [(0, 1), (0, 2)], [(0, 0)], [(0, 1), (0, 2), (0, 0)]]
+
+
+def test_an_expired_lease_whose_task_another_stream_holds_waits(store_url: str) -> None:
+    clock = MovableClock()
+    other = stream(digest="other")
+
+    async def scenario(store: Store) -> list[tuple[list[tuple[int, int]], tuple[int, bool]]]:
+        one = cycle(1, epochs=1)
+        seen = [await store.tasks.lease(stream(), 1, 60, one)]
+        clock.forward(61)
+        seen += [await store.tasks.lease(other, 1, 60, one), await store.tasks.lease(stream(), 1, 60, one)]
+        clock.forward(61)
+        seen += [await store.tasks.lease(stream(), 1, 60, one)]
+        return [(places(leased), counts(leased)) for leased in seen]
+
+    out = [(0, 0)]
+    assert using(store_url, scenario, clock) == [(out, (1, True)), (out, (1, True)), ([], (1, True)), (out, (1, True))]
+
+
+def test_what_is_kept_back_is_bounded(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[int, int, int]:
+        tasks = store.tasks
+        await tasks.lease(stream(), 2, 60, cycle(2))
+        leased = [await tasks.lease(stream(), 2, 60, cycle(2)) for _ in range(3)]
+        return len(leased[-1].leases), leased[-1].outstanding, await tasks.reserve(stream(), 1)
+
+    assert using(store_url, scenario) == (0, 2 + MOST_DEFERRED, 2 + MOST_DEFERRED)
+
+
+def test_reserving_moves_the_stream_on(store_url: str) -> None:
+    async def scenario(store: Store) -> tuple[list[int], list[tuple[int, int]]]:
+        firsts = [await store.tasks.reserve(stream(), count) for count in (3, 2, 1)]
+        return firsts, places(await store.tasks.lease(stream(), 1, 60, cycle(100)))
+
+    assert using(store_url, scenario) == ([0, 3, 5], [(0, 6)])
+
+
+async def _greedy(store: Store, mine: Stream, size: int) -> list[int]:
+    """A trainer that takes what it can get and never answers."""
+    taken: list[int] = []
+    while leased := (await store.tasks.lease(mine, 7, 60, cycle(size, epochs=1))).leases:
+        taken += [lease.slot.index for lease in leased]
+    return taken
+
+
+def test_the_front_is_where_a_stream_stands_and_what_its_run_holds(store_url: str) -> None:
+    clock = MovableClock()
+    mine, sibling, stranger = stream(), stream(digest="sibling"), stream("other")
+
+    async def scenario(store: Store) -> list[Front]:
+        found = [await store.tasks.front(mine)]
+        await store.tasks.lease(stranger, 4, 600, cycle(9))
+        await store.tasks.lease(mine, 2, 60, cycle(9))
+        leased = await store.tasks.lease(sibling, 3, 600, cycle(9))
+        found.append(await store.tasks.front(mine))
+        await store.tasks.put([record(2)])
+        await store.groups.add([group(task_id="task_2", lease_id=leased.leases[0].lease_id)])
+        clock.forward(60)
+        return [*found, await store.tasks.front(mine)]
+
+    assert using(store_url, scenario, clock) == [
+        Front(position=0, held=frozenset()),
+        Front(position=2, held=frozenset({0, 1, 2, 3, 4})),
+        Front(position=2, held=frozenset({3, 4})),
+    ]
+
+
+def test_many_trainers_never_hold_the_same_task(store_url: str) -> None:
+    async def scenario(store: Store) -> list[int]:
+        taken = await asyncio.gather(*(_greedy(store, stream(), 500) for _ in range(8)))
+        return sorted(index for some in taken for index in some)
+
+    assert using(store_url, scenario) == list(range(500))
+
+
+def test_replicas_and_streams_never_hand_out_the_same_task(store_url: str) -> None:
+    async def scenario(store: Store) -> list[int]:
+        async with opened(store_url) as replica:
+            trainers = [_greedy(one, stream(digest=mine), 200) for one in (store, replica) for mine in ("a", "b", "c")]
+            taken = await asyncio.gather(*trainers)
+        return sorted(index for some in taken for index in some)
+
+    assert using(store_url, scenario) == list(range(200))

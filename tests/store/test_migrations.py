@@ -1,0 +1,283 @@
+"""The way from any schema to the newest, on both databases."""
+
+import itertools
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Integer, LargeBinary, MetaData, String, Table, insert, inspect, select, text
+
+from app.domain.errors import StoreUnavailable
+from app.store import migration
+from app.store.engine import open_for_migration
+from app.store.migration import migrate, newest_revision
+from app.store.tables import metadata
+from tests.support.databases import MIGRATIONS
+
+Value = str | int | float | bool | bytes
+
+Rows = dict[str, dict[str, Value]]
+
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{last}"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("groups") as groups:
+        groups.alter_column("purpose", existing_type=sa.String(), type_=sa.Text())
+        groups.add_column(sa.Column("later", sa.Integer(), nullable=False, server_default="7"))
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("groups") as groups:
+        groups.alter_column("purpose", existing_type=sa.Text(), type_=sa.String())
+        groups.drop_column("later")
+"""
+"""A revision as one may come: on SQLite it rebuilds a table that others refer to."""
+
+
+def revisions(migrations: Path) -> list[str]:
+    return [script.revision for script in ScriptDirectory(str(migrations)).walk_revisions()][::-1]
+
+
+@pytest.fixture
+def extended(tmp_path: Path) -> Path:
+    """Our migrations and one after them."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "9999_next.py").write_text(NEXT.format(last=newest_revision(MIGRATIONS)))
+    return folder
+
+
+@contextmanager
+def connected(url: str) -> Iterator[Connection]:
+    engine = open_for_migration(url)
+    try:
+        with engine.begin() as connection:
+            yield connection
+    finally:
+        engine.dispose()
+
+
+def go(url: str, migrations: Path, revision: str, *, down: bool = False) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(migrations))
+    with connected(url) as connection:
+        config.attributes["connection"] = connection
+        (command.downgrade if down else command.upgrade)(config, revision)
+
+
+def filled(table: Table, known: Rows) -> dict[str, Value]:
+    """A row with a value in every column, agreeing with the rows of the tables it refers to."""
+    row: dict[str, Value] = {}
+    for column in table.columns:
+        targets = [key.column for key in column.foreign_keys]
+        if targets:
+            row[column.name] = known[targets[0].table.name][targets[0].name]
+        elif isinstance(column.type, String):
+            row[column.name] = f"{table.name}.{column.name}"
+        elif isinstance(column.type, Integer):
+            row[column.name] = 7
+        elif isinstance(column.type, LargeBinary):
+            row[column.name] = b"7"
+        else:
+            row[column.name] = True if column.type.python_type is bool else 0.5
+    return row
+
+
+def fill(url: str) -> Rows:
+    """One row in every table that has none, whatever the schema is at present; all rows by table."""
+    with connected(url) as connection:
+        present = MetaData()
+        present.reflect(connection)
+        rows: Rows = {}
+        for table in present.sorted_tables:
+            if table.name == "alembic_version":
+                continue
+            if (found := connection.execute(select(table)).mappings().first()) is None:
+                rows[table.name] = filled(table, rows)
+                connection.execute(insert(table), rows[table.name])
+            else:
+                rows[table.name] = dict(found)
+        return rows
+
+
+def part(rows: Rows, of: Rows) -> Rows:
+    """`rows` without the tables and columns that `of` lacks."""
+    return {
+        table: {name: value for name, value in row.items() if name in of[table]}
+        for table, row in rows.items()
+        if table in of
+    }
+
+
+def tables_of(url: str) -> set[str]:
+    with connected(url) as connection:
+        return set(inspect(connection).get_table_names())
+
+
+def test_migrations_make_exactly_the_schema_of_the_tables(empty_url: str) -> None:
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        context = MigrationContext.configure(connection, opts={"compare_server_default": True})
+        assert compare_metadata(context, metadata) == []
+
+
+def test_migrations_and_tables_agree_on_what_a_comparison_does_not_see(tmp_path: Path) -> None:
+    """On SQLite: partial indexes, tables without row ids, numbers that are never given twice."""
+    found = []
+    for way in ("migrated", "created"):
+        url = f"sqlite:///{tmp_path / way}.db"
+        if way == "migrated":
+            migrate(url, MIGRATIONS)
+        with connected(url) as connection:
+            if way == "created":
+                metadata.create_all(connection)
+            rows = connection.execute(text("SELECT type, name, sql FROM sqlite_master WHERE sql IS NOT NULL")).all()
+        traits = {name: ("AUTOINCREMENT" in sql, "WITHOUT ROWID" in sql) for kind, name, sql in rows if kind == "table"}
+        traits.pop("alembic_version", None)
+        found.append((traits, {name: sql for kind, name, sql in rows if kind == "index"}))
+    assert found[0] == found[1]
+
+
+def test_rows_survive_every_step_up_down_and_up_again(empty_url: str, extended: Path) -> None:
+    steps = revisions(extended)
+    go(empty_url, extended, steps[0])
+    filled_tables = [fill(empty_url).keys()]
+    for below, above in itertools.pairwise(steps):
+        states = [fill(empty_url)]
+        for revision, down in ((above, False), (below, True), (above, False)):
+            go(empty_url, extended, revision, down=down)
+            states.append(fill(empty_url))
+        for one, other in itertools.pairwise(states):
+            assert part(one, other) == part(other, one)
+        filled_tables.append(states[-1].keys())
+    assert metadata.tables.keys() in filled_tables
+
+
+def test_groups_from_before_are_counted_where_they_teach_nothing(empty_url: str) -> None:
+    """By the spread of their rewards, and by the flag that judges could not agree."""
+    go(empty_url, MIGRATIONS, "0006")
+    rows = fill(empty_url)
+    said = {False: '{"rationale": "a \\"low_signal\\" one"}', True: '{"flags": ["low_signal"]}'}
+    cases = [(0.009, "scored", False), (0.01, "scored", False), (None, "scored", True), (0.3, "unscored", True)]
+    cases += [(0.0, "pending", False)]
+    with connected(empty_url) as connection:
+        present = MetaData()
+        present.reflect(connection)
+        for number, (std, outcome, flagged) in enumerate(cases, start=100):
+            group = {"sequence": number, "group_id": f"g{number}", "std": std, "outcome": outcome}
+            rollout = {"group_sequence": number, "rollout_id": f"r{number}", "relative": 0.5, "score": said[flagged]}
+            connection.execute(insert(present.tables["groups"]), rows["groups"] | group)
+            connection.execute(insert(present.tables["rollouts"]), rows["rollouts"] | rollout)
+    migrate(empty_url, MIGRATIONS)
+    with connected(empty_url) as connection:
+        found = connection.execute(text("SELECT low_signal FROM groups WHERE sequence >= 100 ORDER BY sequence"))
+        assert list(found.scalars()) == [1, 0, 0, 1, 0]
+
+
+def test_everything_can_be_taken_back_with_rows_in_every_table(empty_url: str) -> None:
+    migrate(empty_url, MIGRATIONS)
+    assert fill(empty_url).keys() == metadata.tables.keys()
+    go(empty_url, MIGRATIONS, "base", down=True)
+    left = tables_of(empty_url)
+    migrate(empty_url, MIGRATIONS)
+    assert (left, tables_of(empty_url)) == ({"alembic_version"}, {"alembic_version", *metadata.tables})
+
+
+def test_revisions_are_numbered_in_their_order() -> None:
+    ours = revisions(MIGRATIONS)
+    heads = ScriptDirectory(str(MIGRATIONS)).get_heads()
+    assert (ours, heads) == (sorted(ours), [newest_revision(MIGRATIONS)])
+
+
+def test_a_database_that_is_up_to_date_is_left_alone(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def upgrade(*_: object) -> None:
+        raise AssertionError("there was nothing to do")
+
+    monkeypatch.setattr(migration, "_upgrade", upgrade)
+    migrate(store_url, MIGRATIONS)
+
+
+def test_starting_on_a_database_that_is_up_to_date_does_not_load_alembic(migrated_file: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from app.store.migration import migrate;"
+        f"migrate('sqlite:///{migrated_file}', Path({str(MIGRATIONS)!r})); print('alembic' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=MIGRATIONS.parent)
+    assert (ran.stdout, ran.stderr) == ("False\n", "")
+
+
+def test_replicas_that_start_together_migrate_once(empty_url: str) -> None:
+    errors: list[Exception] = []
+
+    def start() -> None:
+        try:
+            migrate(empty_url, MIGRATIONS)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (errors, tables_of(empty_url)) == ([], {"alembic_version", *metadata.tables})
+
+
+def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, tmp_path: Path) -> None:
+    broken = tmp_path / "migrations"
+    (broken / "versions").mkdir(parents=True)
+    (broken / "env.py").write_text((MIGRATIONS / "env.py").read_text())
+    (broken / "versions" / "0001_broken.py").write_text(
+        "from alembic import op\nimport sqlalchemy as sa\nrevision = '0001'\ndown_revision = None\n"
+        "def upgrade():\n"
+        "    op.create_table('half', sa.Column('a', sa.Integer))\n"
+        "    op.execute('INSERT INTO nowhere VALUES (1)')\n"
+    )
+    with pytest.raises(StoreUnavailable):
+        migrate(empty_url, broken)
+    assert tables_of(empty_url) == set()
+
+
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://u:secret@h/d", "postgres", "http://h/d"]
+)
+def test_a_url_that_is_none_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ValueError, match="database URL") as caught:
+        migrate(url, MIGRATIONS)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_database_of_a_newer_version_is_not_touched(empty_url: str, extended: Path) -> None:
+    migrate(empty_url, extended)
+    rows = fill(empty_url)
+    with pytest.raises(StoreUnavailable, match="9999"):
+        migrate(empty_url, MIGRATIONS)
+    assert fill(empty_url) == rows
+
+
+def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreUnavailable, match="folder"):
+        migrate(f"sqlite:///{tmp_path / 'file' / 'folder' / 'store.db'}", MIGRATIONS)
+
+
+def test_the_folder_of_a_sqlite_file_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "folder" / "store.db"
+    migrate(f"sqlite:///{path}", MIGRATIONS)
+    assert path.is_file()

@@ -1,0 +1,99 @@
+"""Every question about groups that come in pieces finds its rows through an index, however many there were before."""
+
+from collections.abc import Awaitable, Mapping
+
+from sqlalchemy import Connection, insert, text
+
+from app.domain.parts import Member
+from app.store.engine import is_postgres, open_writer
+from app.store.part_tables import part_members, parts
+from app.store.store import Store
+from tests.store.test_parts import WINDOWS, arrive, cohort, said, take
+from tests.store.test_plans import Statement, indexes_of, statements_made
+from tests.support.store_cases import record, using
+
+COHORTS = 3000
+CLOSING = {"pk_parts", "pk_part_members", "pk_tasks", "pk_leases", "uq_groups_group_id", "pk_groups", "pk_rollouts"}
+
+EXPECTED: Mapping[str, set[str]] = {
+    "arrive": {"pk_parts", "pk_part_members", "uq_groups_group_id", "pk_rollouts"},
+    "arrive, closing": CLOSING,
+    "take": CLOSING | {"uq_parts_scope_generation", "ix_part_members_unanswered"},
+    "settle": {"pk_part_members"},
+    "keep": {"pk_part_members", "pk_parts"},
+    "opened": {"pk_parts", "pk_part_members"},
+    "look": {"uq_groups_group_id", "pk_groups", "ix_parts_due"},
+    "take due": CLOSING | {"ix_parts_due", "ix_groups_open"},
+    "clear": {"ix_parts_created_at", "pk_parts", "pk_part_members"},
+}
+
+
+def fill(connection: Connection) -> None:
+    """Cohorts that are done with, in a few scopes, each with a member who has left."""
+    cohorts = [
+        {
+            "group_id": f"c{n}",
+            "scope": f"s{n % 10}",
+            "generation": n,
+            "key": '""',
+            "size": 1,
+            "task_id": "task_0",
+            "environment": "gsm8k",
+            "run": "run",
+            "head": "{}",
+            "purpose": "train",
+            "deadline": 0,
+            "state": "closed",
+            "missing": 0,
+            "closed_at": 0,
+            "due": None if n % 100 else n,
+            "created_at": n,
+        }
+        for n in range(COHORTS)
+    ]
+    members = [
+        {
+            "group_id": f"c{n}",
+            "place": 0,
+            "scope": f"s{n % 10}",
+            "said": f"d{n}",
+            "completion": None,
+            "own_group": None,
+            "state": "answered" if n % 5 else "left",
+            "holder": "",
+            "held_until": 0,
+        }
+        for n in range(COHORTS)
+    ]
+    connection.execute(insert(parts), cohorts)
+    connection.execute(insert(part_members), members)
+
+
+async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
+    await store.tasks.put([record(0)])
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        fill(connection)
+        if is_postgres(engine):
+            connection.execute(text("ANALYZE"))
+    engine.dispose()
+    held = await take(store, "held", size=3)
+    await store.parts.arrive(cohort("due"), "due", [Member(place=0, completion=said("a"))], 0)
+    calls: dict[str, Awaitable[object]] = {
+        "arrive": arrive(store, 0, "a"),
+        "arrive, closing": arrive(store, 1, "b"),
+        "take": store.parts.take(cohort("s1", 1), said("a"), 60, WINDOWS),
+        "settle": store.parts.settle(held, answered=True),
+        "keep": store.parts.keep([held], ["c1"]),
+        "opened": store.parts.opened([held.group_id]),
+        "look": store.parts.look(["group_a", "none"]),
+        "take due": store.parts.take_due(5),
+        "clear": store.parts.clear(0),
+    }
+    return await statements_made(calls)
+
+
+def test_hot_queries_use_their_indexes(store_url: str) -> None:
+    made = using(store_url, lambda store: statements_of(store, store_url))
+    found = indexes_of(store_url, made)
+    assert {name: indexes - EXPECTED[name] for name, indexes in found.items()} == {name: set() for name in EXPECTED}

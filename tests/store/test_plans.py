@@ -1,0 +1,226 @@
+"""Every hot query finds its rows through an index, as the database itself says."""
+
+import json
+import re
+from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event, insert, select, text
+
+from app.domain.digests import digest
+from app.domain.groups import Group, GroupFilter
+from app.domain.judging import Judgement
+from app.domain.scores import Score
+from app.domain.tasks import Context
+from app.ports.store import IdempotencyKey
+from app.store.engine import is_postgres, open_writer
+from app.store.group_rows import group_row, judgement_rows, rollout_row, score_columns
+from app.store.store import Store
+from app.store.tables import groups, judgements, leases, rescores, rollouts, scorings, streams
+from tests.support.store_cases import cycle, group, record, stream, using
+
+Statement = tuple[str, Any]
+"""As it went to the driver, with its parameters."""
+
+GROUPS = 4000
+
+LISTED = {"pk_tasks", "pk_rollouts"}
+LOADED = {"uq_groups_group_id", "pk_rollouts"}
+
+EXPECTED: Mapping[str, set[str]] = {
+    "newest": {"SCAN pk_groups", *LISTED},
+    "of environment": {"ix_groups_environment", *LISTED},
+    "of run, next page": {"ix_groups_run", *LISTED},
+    "of task": {"ix_groups_task", *LISTED},
+    "pending": {"ix_groups_open", *LISTED},
+    "unscored": {"ix_groups_open", *LISTED},
+    "evaluations": {"SCAN ix_groups_eval", *LISTED},
+    "find": LOADED,
+    "unfinished": {"ix_groups_open", "pk_rollouts"},
+    "tasks": {"pk_tasks", "pk_prompts"},
+    "held leases": {"pk_leases", "pk_streams"},
+    "contexts": {"pk_contexts"},
+    "edition": {"pk_editions", "pk_sheets"},
+    "epochs": {"pk_epochs"},
+    "front": {"pk_streams", "ix_leases_live_task"},
+    "outcomes": {"ix_groups_run", "pk_groups", "pk_tasks"},
+    "hand out": {"pk_streams", "pk_leases", "ix_leases_live_expiry", "ix_leases_deferred", "ix_leases_live_task"},
+    "add": {"pk_idempotency_keys", "pk_leases", "pk_tasks", *LOADED},
+    "finish": {"pk_groups", *LOADED},
+    "detail": {
+        "ix_judgements_group_sequence",
+        "ix_scorings_group_sequence",
+        "pk_scorings",
+        "pk_rescores",
+        "pk_tasks",
+        "pk_prompts",
+        *LOADED,
+    },
+}
+
+
+def filler(n: int) -> Group:
+    score = {1: Score.pending(), 2: Score.unscored("budget")}.get(n % 200, Score.exact(True))
+    return group(
+        f"g{n}",
+        [score],
+        task_id=f"task_{n % 400}",
+        environment=f"e{n % 40}",
+        run=f"r{n % 80}",
+        purpose="eval" if n % 100 == 0 else "train",
+    ).group
+
+
+def lease_filler(n: int) -> dict[str, str | int | None]:
+    """Of the run that asks, and of other streams and tasks than the one it asks for."""
+    return {
+        "lease_id": f"l{n}",
+        "run": "run",
+        "stream": f"s{n % 40}",
+        "environment": "gsm8k" if n % 2 else "npc_arena",
+        "split": "train",
+        "params_digest": digest(stream().params),
+        "index": n + 400,
+        "epoch": 0,
+        "position": n,
+        "generation": 1,
+        "state": ("live", "deferred", "done", "superseded")[n // 40 % 4],
+        "expires_at": 2**60 + n,
+        "created_at": 0,
+        "group_id": None,
+    }
+
+
+def scoring_filler(n: int) -> dict[str, str | int]:
+    """Of the nth group after the first."""
+    return {
+        "sequence": 1 + n,
+        "scoring_id": f"s{n}",
+        "group_sequence": 2 + n,
+        "scoring_digest": "d",
+        "outcome": "scored",
+        "head": "{}",
+        "created_at": 0,
+    }
+
+
+def fill(connection: Connection) -> None:
+    """Enough rows that a plan is chosen for a reason."""
+    fillers = [filler(n) for n in range(GROUPS)]
+    first = 2  # one group is there already
+    judgement = Judgement(judge="j", model="m", order=())
+    judged = judgement_rows([(first + n, judgement) for n in range(GROUPS)], 0)
+    connection.execute(insert(groups), [group_row(one) for one in fillers])
+    connection.execute(insert(rollouts), [rollout_row(first + n, 0, one.rollouts[0]) for n, one in enumerate(fillers)])
+    connection.execute(insert(judgements), judged.judgements)
+    connection.execute(insert(scorings), [scoring_filler(n) for n in range(GROUPS)])
+    rescored = [{"scoring_sequence": 1 + n, "position": 0, **score_columns(Score.exact(True))} for n in range(GROUPS)]
+    connection.execute(insert(rescores), rescored)
+    mine = connection.execute(select(streams)).mappings().one()
+    connection.execute(insert(streams), [{**mine, "digest": f"s{n}"} for n in range(40)])
+    connection.execute(insert(leases), [lease_filler(n) for n in range(GROUPS)])
+
+
+async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
+    """What each call sends to the database."""
+    await store.tasks.put([record(index, f"Question {index}?") for index in range(400)])
+    held = (await store.tasks.lease(stream(), 10, 60, cycle(100))).leases
+    await store.tasks.lease(stream(), 1, 0, cycle(100))
+    await store.tasks.freeze(stream(), {(0, index): Context() for index in range(10)})
+    for number in range(40):
+        await store.sheets.keep("npc_arena", f"e{number}", [f'{{"id": {number + n}}}' for n in range(10)])
+        await store.sheets.begin(stream(f"r{number}"), range(10), "e1")
+    await store.groups.add([group("fresh", [Score.pending()])])
+    engine = open_writer(url)
+    with engine.begin() as connection:
+        fill(connection)
+        if is_postgres(engine):
+            connection.execute(text("ANALYZE"))
+    engine.dispose()
+    of_run = stream("r1").model_copy(update={"environment": "e1"})
+    answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
+    calls: dict[str, Awaitable[object]] = {
+        "newest": store.views.groups(GroupFilter()),
+        "of environment": store.views.groups(GroupFilter(environment="e1")),
+        "of run, next page": store.views.groups(GroupFilter(run="r1", before=GROUPS // 2)),
+        "of task": store.views.groups(GroupFilter(task_id="task_1")),
+        "pending": store.views.groups(GroupFilter(outcome="pending")),
+        "unscored": store.views.groups(GroupFilter(outcome="unscored")),
+        "evaluations": store.views.groups(GroupFilter(purpose="eval")),
+        "find": store.groups.find(["g1", "g2"]),
+        "unfinished": store.groups.unfinished(5),
+        "tasks": store.tasks.get(["task_1", "task_2"]),
+        "held leases": store.tasks.leases([lease.lease_id for lease in held]),
+        "contexts": store.tasks.frozen(stream(), [(0, 1), (0, 2)]),
+        "edition": store.sheets.get("npc_arena", "e1"),
+        "epochs": store.sheets.begin(stream(), [0, 1], "e1"),
+        "front": store.tasks.front(stream()),
+        "outcomes": store.outcomes.since(of_run, GROUPS // 2, 5_000, [1, 2]),
+        "hand out": store.tasks.lease(stream(), 2, 60, cycle(100)),
+        "add": store.groups.add(answer, IdempotencyKey("key", "body")),
+        "finish": store.groups.finish([group("fresh", [Score.exact(True)])]),
+        "detail": store.views.group("g1"),
+    }
+    return await statements_made(calls)
+
+
+async def statements_made(calls: Mapping[str, Awaitable[object]]) -> dict[str, list[Statement]]:
+    """What reads or changes rows that are there, by the call that sends it."""
+    seen: list[Statement] = []
+
+    def saw(_c: object, _cursor: object, statement: str, parameters: Any, _context: object, many: bool) -> None:
+        looks = statement.lstrip().startswith(("SELECT", "UPDATE", "DELETE", "WITH RECURSIVE"))
+        if looks and "alembic" not in statement:
+            seen.append((statement, parameters[0] if many else parameters))
+
+    made: dict[str, list[Statement]] = {}
+    event.listen(Engine, "before_cursor_execute", saw)
+    try:
+        for name, call in calls.items():
+            await call
+            made[name] = list(seen)
+            seen.clear()
+    finally:
+        event.remove(Engine, "before_cursor_execute", saw)
+    return made
+
+
+def read_of_sqlite(connection: Connection, statement: Statement) -> Iterator[str]:
+    for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement[0]}", statement[1]):
+        found = re.match(r"(SCAN|SEARCH) (\w+)(?: AS \w+)?(?: USING (?:COVERING )?(.*))?", row[3])
+        if found is None:
+            continue
+        how, table, using_what = found.groups()
+        index = re.match(r"INDEX (\w+)|INTEGER PRIMARY KEY|PRIMARY KEY", using_what or "INTEGER PRIMARY KEY")
+        name = (index and index[1]) or f"pk_{table}"
+        name = re.sub(r"sqlite_autoindex_(\w+)_1", lambda auto: f"pk_{auto[1]}", name)
+        name = "uq_groups_group_id" if name == "pk_groups" and "group_id=?" in row[3] else name
+        yield name if how == "SEARCH" else f"SCAN {name}"
+
+
+def read_of_postgres(connection: Connection, statement: Statement) -> Iterator[str]:
+    rows = connection.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {statement[0]}", statement[1]).scalar_one()
+    plans = [row["Plan"] for row in (json.loads(rows) if isinstance(rows, str) else rows)]
+    while plans:
+        plan = plans.pop()
+        plans += plan.get("Plans", [])
+        if plan["Node Type"] == "Seq Scan":
+            yield f"SCAN {plan['Relation Name']}"
+        elif "Index Name" in plan:
+            yield plan["Index Name"] if "Index Cond" in plan else f"SCAN {plan['Index Name']}"
+
+
+def indexes_of(url: str, made: Mapping[str, Sequence[Statement]]) -> dict[str, set[str]]:
+    engine = open_writer(url)
+    read = read_of_postgres if is_postgres(engine) else read_of_sqlite
+    with engine.connect() as connection:
+        if is_postgres(engine):
+            connection.execute(text("SET enable_seqscan = off"))  # most tables hold too few rows for an index to pay
+        found = {name: {one for each in all_ for one in read(connection, each)} for name, all_ in made.items()}
+    engine.dispose()
+    return found
+
+
+def test_hot_queries_use_their_indexes(store_url: str) -> None:
+    made = using(store_url, lambda store: statements_of(store, store_url))
+    assert indexes_of(store_url, made) == EXPECTED

@@ -1,0 +1,82 @@
+"""Tasks and the contexts frozen for them."""
+
+import asyncio
+
+from app.domain.groups import Prompt, TaskRecord
+from app.domain.tasks import Context, FunctionSpec, Message, Passage, TaskKey, ToolSpec, Withheld
+from app.store.store import Store
+from tests.support.store_cases import START, opened, record, stream, using
+
+CONTEXT = Context(
+    passages=(Passage(id="e1", text="The mill burned.\x00 \U0001f525", source="events", time=START),),
+    withheld=(Withheld(id="e2", reason="secret"),),
+)
+
+
+def told(text: str) -> Context:
+    return Context(passages=(Passage(id=text, text=text, source="lore"),))
+
+
+def test_a_task_comes_back_as_it_was_given(store_url: str) -> None:
+    whole = TaskRecord(
+        task_id="task_whole",
+        key=TaskKey(
+            environment="npc_arena",
+            version="2",
+            data_digest="d",
+            split="test",
+            index=2**53 - 1,
+            params={"z": [1, None, "\x00"], "a": {"deep": 1.5}},
+            context=CONTEXT,
+        ),
+        prompt=Prompt(
+            messages=(Message(role="system", content="\x00\U0001f9d9"), Message(role="user", content=None)),
+            tools=(ToolSpec(function=FunctionSpec(name="look", parameters={"type": "object"})),),
+            max_turns=4,
+            metadata={"character": "bettany", "score": None},
+        ),
+    )
+
+    async def scenario(store: Store) -> dict[str, TaskRecord]:
+        await store.tasks.put([whole, record(1), whole])
+        return await store.tasks.get(["task_whole", "task_1", "task_none", "\x00", "\ud83d"])
+
+    assert using(store_url, scenario) == {"task_whole": whole, "task_1": record(1)}
+
+
+def test_a_known_task_is_left_as_it_is(store_url: str) -> None:
+    async def scenario(store: Store) -> dict[str, TaskRecord]:
+        await store.tasks.put([record(0, "first")])
+        await store.tasks.put([record(0, "second"), record(1, "first")])
+        return await store.tasks.get(["task_0", "task_1"])
+
+    assert using(store_url, scenario) == {"task_0": record(0, "first"), "task_1": record(1, "first")}
+
+
+def test_replicas_may_store_the_same_tasks_at_once(store_url: str) -> None:
+    records = [record(index) for index in range(20)]
+
+    async def scenario(store: Store) -> dict[str, TaskRecord]:
+        async with opened(store_url) as replica:
+            turns = [records, records[::-1]] * 4
+            await asyncio.gather(*(side.tasks.put(turn) for turn in turns for side in (store, replica)))
+        return await store.tasks.get([one.task_id for one in records])
+
+    assert using(store_url, scenario) == {one.task_id: one for one in records}
+
+
+def test_the_first_context_of_a_place_is_kept(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        first = await store.tasks.freeze(stream(), {(0, 1): CONTEXT, (1, 1): told("next epoch")})
+        second = await store.tasks.freeze(stream(), {(0, 1): told("too late"), (0, 2): Context()})
+        elsewhere = await store.tasks.freeze(stream(digest="other"), {(0, 1): told("another stream")})
+        found = await store.tasks.frozen(stream(), [(0, 1), (0, 2), (0, 3), (1, 1)])
+        return first, second, elsewhere, found, await store.tasks.frozen(stream(run="other"), [(0, 1)])
+
+    assert using(store_url, scenario) == (
+        {(0, 1): CONTEXT, (1, 1): told("next epoch")},
+        {(0, 1): CONTEXT, (0, 2): Context()},
+        {(0, 1): told("another stream")},
+        {(0, 1): CONTEXT, (0, 2): Context(), (1, 1): told("next epoch")},
+        {},
+    )

@@ -1,0 +1,237 @@
+"""What pages and dashboards read."""
+
+import pytest
+
+from app.domain.groups import CriterionMean, GroupFilter, GroupSummary, StatisticsRow
+from app.domain.runs import Policy
+from app.domain.scores import Criterion, Score
+from app.store.store import Store
+from tests.support.store_cases import START, group, record, using
+
+UNSCORED = Score.unscored("judge_failed")
+
+
+async def ids(store: Store, where: GroupFilter) -> list[str]:
+    return [one.group_id for one in await store.views.groups(where)]
+
+
+def judged(reward: float, gate: float | None, absolute: float | None, **criteria: float | None) -> Score:
+    parts = tuple(Criterion(name=name, value=value, weight=0.5) for name, value in criteria.items())
+    return Score(outcome="scored", reward=reward, gate=gate, absolute=absolute, criteria=parts)
+
+
+def test_a_listing_says_what_a_group_is(store_url: str) -> None:
+    item = group(
+        scores=[Score.exact(True), UNSCORED, Score.exact(False)],
+        policy=Policy(model="m", step=3),
+        purpose="eval",
+        flags=("low_signal",),
+    )
+
+    async def scenario(store: Store) -> list[GroupSummary]:
+        await store.tasks.put([record(0, "  Who \x00 are\nyou? " + "x" * 200)])
+        await store.groups.add([item])
+        return await store.views.groups(GroupFilter())
+
+    assert using(store_url, scenario) == [
+        GroupSummary(
+            sequence=1,
+            group_id="group",
+            task_id="task_0",
+            environment="gsm8k",
+            run="run",
+            policy=Policy(model="m", step=3),
+            purpose="eval",
+            outcome="unscored",
+            flags=("low_signal",),
+            size=3,
+            mean=0.5,
+            std=0.5**0.5,
+            rewards=(1.0, None, 0.0),
+            title=("Who \x00 are you? " + "x" * 200)[:119] + "…",
+            created_at=START,
+        )
+    ]
+
+
+def test_a_listing_goes_backwards_in_pages(store_url: str) -> None:
+    async def scenario(store: Store) -> list[list[str]]:
+        await store.tasks.put([record(0)])
+        for number in range(5):
+            await store.groups.add([group(f"g{number}")])
+        pages, before = [], None
+        while page := await store.views.groups(GroupFilter(limit=2, before=before)):
+            pages.append([one.group_id for one in page])
+            before = page[-1].sequence
+        return pages
+
+    assert using(store_url, scenario) == [["g4", "g3"], ["g2", "g1"], ["g0"]]
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        (GroupFilter(environment="npc_arena"), ["npc"]),
+        (GroupFilter(run="other"), ["other"]),
+        (GroupFilter(outcome="pending"), ["pending"]),
+        (GroupFilter(outcome="unscored"), ["unscored"]),
+        (GroupFilter(outcome="scored", purpose="train"), ["task", "other", "npc"]),
+        (GroupFilter(purpose="eval"), ["eval"]),
+        (GroupFilter(task_id="task_1"), ["task"]),
+        (GroupFilter(environment="gsm8k", run="run", before=4), ["unscored"]),
+        (GroupFilter(run="nobody"), []),
+    ],
+)
+def test_every_field_of_a_filter_narrows(store_url: str, where: GroupFilter, expected: list[str]) -> None:
+    async def scenario(store: Store) -> list[str]:
+        await store.tasks.put([record(0), record(1)])
+        await store.groups.add(
+            [
+                group("npc", environment="npc_arena"),
+                group("other", run="other"),
+                group("unscored", [UNSCORED]),
+                group("pending", [Score.pending()]),
+                group("eval", purpose="eval"),
+                group("task", task_id="task_1"),
+            ]
+        )
+        return await ids(store, where)
+
+    assert using(store_url, scenario) == expected
+
+
+def test_there_is_no_detail_of_what_does_not_exist(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        return await store.views.group("none"), await store.views.group("\x00"), await store.views.group("\ud83d")
+
+    assert using(store_url, scenario) == (None, None, None)
+
+
+def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_url: str) -> None:
+    first = [judged(0.5, 1.0, 0.75, voice=0.5, lore=None), judged(0.0, 0.0, 1.0, voice=0.0, lore=1.0)]
+    second = [judged(1.0, None, 0.25, voice=1.0), judged(1.0, 1.0, None), UNSCORED, Score.pending()]
+    step = Policy(model="m", step=1)
+
+    async def scenario(store: Store) -> object:
+        await store.tasks.put([record(0)])
+        await store.groups.add(
+            [
+                group("a", first, policy=step, environment="npc_arena"),
+                group("b", second, policy=step, environment="npc_arena"),
+                group("c", [Score.exact(True)], policy=step, environment="npc_arena", purpose="eval"),
+                group("d", [UNSCORED], policy=Policy(model="m"), environment="npc_arena"),
+                group("e", [Score.exact(True)], run=None),
+            ]
+        )
+        views = store.views
+        everything = await views.statistics(None, None)
+        return everything, await views.statistics("npc_arena", "run"), await views.statistics("gsm8k", "run")
+
+    alone = StatisticsRow(
+        environment="gsm8k",
+        run=None,
+        step=None,
+        groups=1,
+        low_signal=0,
+        scored=1,
+        unscored=0,
+        pending=0,
+        mean_reward=1.0,
+        mean_absolute=1.0,
+        criteria=(CriterionMean(name="correct", mean=1.0, count=1),),
+    )
+    nothing = StatisticsRow(
+        environment="npc_arena",
+        run="run",
+        step=None,
+        groups=1,
+        low_signal=0,
+        scored=0,
+        unscored=1,
+        pending=0,
+        mean_reward=None,
+        mean_absolute=None,
+    )
+    both = StatisticsRow(
+        environment="npc_arena",
+        run="run",
+        step=1,
+        groups=2,
+        low_signal=0,
+        scored=4,
+        unscored=1,
+        pending=1,
+        mean_reward=0.625,
+        mean_absolute=(0.75 + 0.0 + 0.25) / 3,
+        criteria=(CriterionMean(name="voice", mean=0.5, count=3), CriterionMean(name="lore", mean=1.0, count=1)),
+    )
+    assert using(store_url, scenario) == ([alone, nothing, both], [nothing, both], [])
+
+
+def test_statistics_can_be_broken_down_by_what_the_task_is_labelled(store_url: str) -> None:
+    mira, tom = (record(number).model_copy(update={"label": name}) for number, name in enumerate(("mi\x00ra", "tom")))
+    step = Policy(model="m", step=1)
+
+    async def scenario(store: Store) -> object:
+        await store.tasks.put([mira, tom, record(2)])
+        await store.groups.add(
+            [
+                group("a", [judged(0.5, 1.0, 0.5, voice=0.25)], policy=step),
+                group("b", [judged(1.0, 1.0, 1.0, voice=0.75)], policy=step, task_id="task_0"),
+                group("c", [judged(0.0, 1.0, 0.0, voice=0.0)], policy=step, task_id="task_1"),
+                group("d", [judged(1.0, 1.0, 1.0)], policy=step, task_id="task_2"),
+            ]
+        )
+        rows = await store.views.statistics("gsm8k", "run", by_label=True)
+        kept = await store.tasks.get(["task_0", "task_2"])
+        shown = [(row.label, row.groups, row.mean_reward, row.criteria) for row in rows]
+        return shown, {task.label for task in kept.values()}
+
+    assert using(store_url, scenario) == (
+        [
+            ("mi\x00ra", 2, 0.75, (CriterionMean(name="voice", mean=0.5, count=2),)),
+            ("tom", 1, 0.0, (CriterionMean(name="voice", mean=0.0, count=1),)),
+        ],
+        {"mi\x00ra", None},
+    )
+
+
+def test_finishing_a_group_moves_its_statistics(store_url: str) -> None:
+    half_judged = Score(outcome="pending", criteria=(Criterion(name="voice", value=0.0, weight=1.0),))
+
+    async def scenario(store: Store) -> object:
+        await store.tasks.put([record(0)])
+        await store.groups.add([group(scores=[half_judged, judged(0.5, 1.0, 0.5, voice=0.5)])])
+        await store.groups.finish([group(scores=[judged(1.0, 1.0, 1.0, voice=1.0), UNSCORED])])
+        row = (await store.views.statistics(None, None))[0]
+        summary = (await store.views.groups(GroupFilter()))[0]
+        return row.scored, row.pending, row.mean_reward, row.mean_absolute, row.criteria, summary.mean, summary.rewards
+
+    voice = (CriterionMean(name="voice", mean=0.75, count=2),)
+    assert using(store_url, scenario) == (2, 0, 0.75, 0.75, voice, 0.75, (1.0, 0.5))
+
+
+def test_groups_that_teach_nothing_are_counted(store_url: str) -> None:
+    right, wrong = Score.exact(True), Score.exact(False)
+    disagreed = [score.model_copy(update={"relative": 0.5, "flags": ("low_signal",)}) for score in (right, wrong)]
+
+    async def scenario(store: Store) -> list[tuple[int, int]]:
+        await store.tasks.put([record(0)])
+        await store.groups.add(
+            [
+                group("told apart", [right, wrong]),
+                group("alike", [wrong, wrong]),
+                group("alike, one without a score", [right, right, UNSCORED]),
+                group("disagreed", disagreed),
+                group("one alone", [right]),
+                group("no score", [UNSCORED, UNSCORED]),
+                group("not known yet", [right, right, Score.pending()]),
+                group("alike when finished", [Score.pending(), Score.pending()]),
+            ]
+        )
+        before = await store.views.statistics(None, None)
+        await store.groups.finish([group("alike when finished", [wrong, wrong])])
+        after = await store.views.statistics(None, None)
+        return [(row.groups, row.low_signal) for row in before + after]
+
+    assert using(store_url, scenario) == [(8, 3), (8, 4)]

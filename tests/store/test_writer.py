@@ -1,0 +1,339 @@
+"""The one writer: who gets which answer, and when."""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+from sqlalchemy import Connection, insert, select, text
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.errors import InvalidRequest, StoreUnavailable
+from app.store import writer as writing
+from app.store.database import Database
+from app.store.migration import migrate
+from app.store.store import Store, StoredHealth
+from app.store.tables import prompts
+from tests.store.test_groups import refused
+from tests.support.databases import MIGRATIONS, Postgres
+from tests.support.store_cases import record, using
+
+
+def with_database(
+    url: str, scenario: Callable[[Database], Awaitable[object]], committed: Callable[[float], None] | None = None
+) -> object:
+    async def scene() -> object:
+        database = Database(url, readers=2, clock=None, committed=committed)
+        try:
+            return await scenario(database)
+        finally:
+            await database.close()
+
+    return asyncio.run(scene())
+
+
+def put(digest: str) -> Callable[[Connection], str]:
+    """A unit that fails when the digest is there already."""
+
+    def unit(connection: Connection) -> str:
+        connection.execute(insert(prompts), {"digest": digest, "body": "{}"})
+        return digest
+
+    return unit
+
+
+def stored(connection: Connection) -> set[str]:
+    return set(connection.execute(select(prompts.c.digest)).scalars())
+
+
+class Gate:
+    """A unit that keeps the writer busy until it is opened, so that what follows is one batch."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self._open = threading.Event()
+
+    def __call__(self, _connection: Connection) -> None:
+        self.entered.set()
+        self._open.wait(10)
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def shut(self, database: Database) -> "asyncio.Future[None]":
+        waiting = asyncio.ensure_future(database.write(self))
+        await asyncio.to_thread(self.entered.wait, 10)
+        return waiting
+
+
+async def in_one_batch(database: Database, units: list[Callable[[Connection], str]]) -> list[str | BaseException]:
+    gate = Gate()
+    first = await gate.shut(database)
+    calls = asyncio.gather(*(database.write(unit) for unit in units), return_exceptions=True)
+    await asyncio.sleep(0)
+    gate.open()
+    await first
+    return await calls
+
+
+def test_many_callers_share_a_commit(store_url: str) -> None:
+    seconds: list[float] = []
+    names = [f"p{number}" for number in range(30)]
+
+    async def scenario(database: Database) -> object:
+        return await in_one_batch(database, [put(name) for name in names]), await database.read(stored)
+
+    assert with_database(store_url, scenario, seconds.append) == (names, set(names))
+    assert len(seconds) == 2
+    assert all(0 <= one < 10 for one in seconds)
+
+
+def test_a_hook_that_fails_changes_nothing(store_url: str) -> None:
+    def fails(_seconds: float) -> None:
+        raise ZeroDivisionError
+
+    async def scenario(database: Database) -> object:
+        return await in_one_batch(database, [put("a"), put("b")]), await database.read(stored)
+
+    assert with_database(store_url, scenario, fails) == (["a", "b"], {"a", "b"})
+
+
+def test_only_the_guilty_get_the_error(store_url: str) -> None:
+    def refuse(connection: Connection) -> str:
+        put("of the refused")(connection)
+        raise InvalidRequest("no")
+
+    def broken(_connection: Connection) -> str:
+        raise ZeroDivisionError
+
+    async def scenario(database: Database) -> object:
+        units = [put("a"), put("a"), refuse, put("b"), broken, put("c")]
+        answers = await in_one_batch(database, units)
+        return [one if isinstance(one, str) else type(one) for one in answers], await database.read(stored)
+
+    assert with_database(store_url, scenario) == (
+        ["a", IntegrityError, InvalidRequest, "b", ZeroDivisionError, "c"],
+        {"a", "b", "c"},
+    )
+
+
+def test_a_batch_runs_in_the_order_of_its_keys(store_url: str) -> None:
+    ran: list[str] = []
+
+    async def scenario(database: Database) -> None:
+        gate = Gate()
+        await gate.shut(database)
+        calls = [database.write(lambda _c, name=name: ran.append(name), name) for name in ("b", "a", "c")]  # type: ignore[misc]
+        together = asyncio.gather(*calls)
+        await asyncio.sleep(0)
+        gate.open()
+        await together
+
+    with_database(store_url, scenario)
+    assert ran == ["a", "b", "c"]
+
+
+def test_a_full_queue_makes_callers_wait(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "CAPACITY", 3)
+
+    async def scenario(database: Database) -> object:
+        gate = Gate()
+        await gate.shut(database)
+        calls = asyncio.gather(*(database.write(put(f"p{number}")) for number in range(20)))
+        await asyncio.sleep(0.05)
+        depth = database.writer.depth
+        gate.open()
+        return depth, len(await calls), database.writer.depth
+
+    assert with_database(store_url, scenario) == (3, 20, 0)
+
+
+def test_closing_commits_what_was_accepted_and_refuses_the_rest(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "CAPACITY", 2)
+
+    async def scenario(database: Database) -> object:
+        gate = Gate()
+        await gate.shut(database)
+        calls = asyncio.gather(*(database.write(put(name)) for name in ("a", "b", "c")), return_exceptions=True)
+        await asyncio.sleep(0.05)
+        closing = asyncio.ensure_future(database.close())
+        while not database.writer.closed:  # noqa: ASYNC110  # another thread sets it
+            await asyncio.sleep(0.001)
+        gate.open()
+        await closing
+        answers = [one if isinstance(one, str) else type(one) for one in await calls]
+        return answers, type(await refused(database.write(put("d")))), type(await refused(database.read(stored)))
+
+    assert with_database(store_url, scenario) == (["a", "b", StoreUnavailable], StoreUnavailable, StoreUnavailable)
+    assert with_database(store_url, lambda database: database.read(stored)) == {"a", "b"}
+
+
+def test_a_caller_that_went_away_does_not_disturb_the_others(store_url: str) -> None:
+    async def scenario(database: Database) -> object:
+        gate = Gate()
+        await gate.shut(database)
+        gone, stays = (asyncio.ensure_future(database.write(put(name))) for name in ("gone", "stays"))
+        await asyncio.sleep(0)
+        gone.cancel()
+        gate.open()
+        return await stays, gone.cancelled(), await database.read(stored)
+
+    assert with_database(store_url, scenario) == ("stays", True, {"gone", "stays"})
+
+
+def test_event_loops_in_several_threads_share_the_writer(store_url: str) -> None:
+    database = Database(store_url, readers=2, clock=None, committed=None)
+
+    def worker(number: int) -> None:
+        async def many() -> None:
+            await asyncio.gather(*(database.write(put(f"{number}-{one}")) for one in range(25)))
+
+        asyncio.run(many())
+
+    threads = [threading.Thread(target=worker, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = database.read_blocking(stored)
+    asyncio.run(database.close())
+    assert found == {f"{number}-{one}" for number in range(8) for one in range(25)}
+
+
+def test_readers_cannot_write(store_url: str) -> None:
+    async def scenario(database: Database) -> object:
+        with pytest.raises(Exception, match=r"read.?only|at present"):
+            await database.read(put("a"))
+        return await database.read(stored)
+
+    assert with_database(store_url, scenario) == set()
+
+
+def test_a_database_that_is_gone_is_unavailable_and_welcome_back(tmp_path: Path) -> None:
+    folder = tmp_path / "mounted"
+    url = f"sqlite:///{folder / 'store.db'}"
+
+    async def scenario(database: Database) -> object:
+        errors = [type(await refused(database.write(put("a")))), type(await refused(database.read(stored)))]
+        migrate(url, MIGRATIONS)
+        return errors, await database.write(put("b")), await database.read(stored)
+
+    assert with_database(url, scenario) == ([StoreUnavailable] * 2, "b", {"b"})
+
+
+def test_a_database_that_another_process_locks_is_unavailable_to_all_at_once(
+    tmp_path: Path, migrated_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    monkeypatch.setattr("app.store.engine._PRAGMAS", ("busy_timeout = 50", "journal_mode = WAL", "foreign_keys = ON"))
+    holder = sqlite3.connect(path, isolation_level=None)
+
+    async def scenario(database: Database) -> object:
+        await database.write(put("before"))
+        holder.execute("BEGIN IMMEDIATE")
+        calls = asyncio.gather(*(database.write(put(f"p{number}")) for number in range(5)), return_exceptions=True)
+        answers = {type(one) for one in await calls}
+        holder.execute("ROLLBACK")
+        return answers, await database.write(put("after")), await database.read(stored)
+
+    try:
+        assert with_database(f"sqlite:///{path}", scenario) == ({StoreUnavailable}, "after", {"before", "after"})
+    finally:
+        holder.close()
+
+
+def test_connections_that_the_server_ends_are_replaced_unnoticed(postgres: Postgres) -> None:
+    url = postgres.migrated()
+    end_all = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+
+    async def scenario(database: Database) -> object:
+        await database.write(put("a"))
+        await database.read(stored)
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(end_all, [url.partition("?")[0].rpartition("/")[2]])
+        return await in_one_batch(database, [put("b"), put("c")]), await database.read(stored)
+
+    assert with_database(url, scenario) == (["b", "c"], {"a", "b", "c"})
+
+
+def test_replicas_that_deadlock_are_tried_again(postgres: Postgres) -> None:
+    url = postgres.migrated()
+    met = threading.Barrier(2)
+    first_time = threading.local()
+
+    def touch(*digests: str) -> Callable[[Connection], str]:
+        def unit(connection: Connection) -> str:
+            for digest in digests:
+                connection.execute(text("UPDATE prompts SET body = body WHERE digest = :digest"), {"digest": digest})
+                if not getattr(first_time, "over", False):
+                    first_time.over = True
+                    met.wait(10)
+            return digests[0]
+
+        return unit
+
+    async def scenario(database: Database) -> object:
+        other = Database(url, readers=1, clock=None, committed=None)
+        await database.write(put("a"))
+        await database.write(put("b"))
+        try:
+            return await asyncio.gather(database.write(touch("a", "b")), other.write(touch("b", "a")))
+        finally:
+            await other.close()
+
+    assert with_database(url, scenario) == ["a", "b"]
+
+
+def test_a_server_that_does_not_answer_is_unavailable() -> None:
+    url = "postgresql://nobody@127.0.0.1:9/nothing"
+    with pytest.raises(StoreUnavailable):
+        Store.open(url, MIGRATIONS)
+
+    async def scenario(database: Database) -> object:
+        return type(await refused(database.write(put("a")))), type(await refused(database.read(stored)))
+
+    assert with_database(url, scenario) == (StoreUnavailable, StoreUnavailable)
+
+
+def test_health_is_a_real_write_and_read(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.health.check()
+        await store.close()
+        return type(await refused(store.health.check()))
+
+    assert using(store_url, scenario) is StoreUnavailable
+
+
+def test_health_fails_without_the_tables(empty_url: str) -> None:
+    async def scenario(database: Database) -> object:
+        return type(await refused(StoredHealth(database).check()))
+
+    assert with_database(empty_url, scenario) is StoreUnavailable
+
+
+def test_keys_are_remembered_by_digest(store_url: str) -> None:
+    store = Store.open(store_url, MIGRATIONS)
+    before = store.keys.digests()
+    for digest in ("first", "second", "first"):
+        store.keys.add(digest)
+    after = store.keys.digests()
+    asyncio.run(store.close())
+    assert (before, after) == ((), ("first", "second"))
+
+
+def test_what_was_accepted_is_there_after_opening_again(store_url: str) -> None:
+    using(store_url, lambda store: store.tasks.put([record(0)]))
+    assert using(store_url, lambda store: store.tasks.get(["task_0"])) == {"task_0": record(0)}
+
+
+def test_the_depth_of_the_queue_is_told(store_url: str) -> None:
+    async def scenario(store: Store) -> int:
+        return store.depth
+
+    assert using(store_url, scenario) == 0

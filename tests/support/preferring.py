@@ -1,0 +1,62 @@
+"""A judge's server that really follows what it is asked to prefer, as far as words can be counted."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from tests.support.chat_server import Received, Reply
+
+FEWER = "Prefer the reply that says it in fewer words."
+MORE = "Prefer the reply that says it in more words."
+ASKING = "Prefer the reply that asks the user something back."
+
+
+def prefers(wish: str, texts: Sequence[str]) -> list[float]:
+    """From 0 to 4; of what it does not understand it thinks the same of all."""
+    lengths = [len(text.split()) for text in texts]
+    spread = max(lengths) - min(lengths)
+    if "question" in wish or "asks" in wish:
+        return [4.0 if "?" in text else 0.0 for text in texts]
+    if spread and "more words" in wish:
+        return [4.0 * (length - min(lengths)) / spread for length in lengths]
+    if spread and "fewer words" in wish:
+        return [4.0 * (max(lengths) - length) / spread for length in lengths]
+    return [2.0] * len(texts)
+
+
+def document_of(received: Received) -> dict[str, object]:
+    """What the judge was shown."""
+    document = json.loads(received.messages[1]["content"])
+    assert isinstance(document, dict)
+    return document
+
+
+def preferring(number: int, received: Received) -> Reply:
+    """Reads each criterion's description, and ranks by the sum over criteria."""
+    document = json.loads(received.messages[1]["content"])
+    candidates, criteria = document["candidates"], document["rubric"]["criteria"]
+    texts = [candidate["text"] for candidate in candidates]
+    marks = {criterion["name"]: prefers(criterion["description"], texts) for criterion in criteria}
+    sums = {one["id"]: sum(column) for one, column in zip(candidates, zip(*marks.values(), strict=True), strict=True)}
+    verdicts = [
+        {
+            "candidate": candidate["id"],
+            "evidence": [],
+            "claims": [],
+            "defects": [],
+            "scores": {name: column[place] for name, column in marks.items()},
+            "note": "Counted.",
+        }
+        for place, candidate in enumerate(candidates)
+    ]
+    tiers = [[name for name in sums if sums[name] == level] for level in sorted(set(sums.values()), reverse=True)]
+    return said(json.dumps({"verdicts": verdicts, "ranking": tiers}))
+
+
+def said(text: str) -> Reply:
+    """A chat completion."""
+    message: Mapping[str, object] = {"role": "assistant", "content": text}
+    body = {
+        "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 100, "completion_tokens": 20},
+    }
+    return Reply(json.dumps(body).encode())

@@ -1,0 +1,395 @@
+"""Groups to look at, behind an in-memory `Views`."""
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+
+from fastapi import FastAPI
+from pydantic import JsonValue
+
+from app.domain.groups import (
+    CriterionMean,
+    Group,
+    GroupDetail,
+    GroupFilter,
+    GroupSummary,
+    Prompt,
+    Rollout,
+    Scoring,
+    StatisticsRow,
+    TaskRecord,
+)
+from app.domain.judging import Claim, Defect, Judgement, Verdict
+from app.domain.rewards import group_statistics
+from app.domain.runs import Policy, ScoringOptions
+from app.domain.scores import Criterion, Outcome, Score
+from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
+from app.http.viewer.pages import viewer_router
+from app.http.web.docs_page import install_docs
+from app.http.web.door import Door, install_door
+from app.http.web.keys import KeyRing
+from tests.support.sample_calls import PROMPT, ROLLOUTS
+from tests.support.sample_judges import JUDGES
+from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
+
+NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+def criterion(name: str, value: float | None, weight: float) -> Criterion:
+    return Criterion(name=name, value=value, weight=weight, note="on an anchored scale of 0 to 4")
+
+
+def judged(
+    candidate: str, reward: float, absolute: float, relative: float, values: tuple[float | None, ...], why: str
+) -> Score:
+    names = (("in_character", 0.35), ("lore", 0.25), ("relevance", 0.2), ("voice", 0.2))
+    return Score(
+        outcome="scored",
+        reward=reward,
+        gate=1.0,
+        absolute=absolute,
+        relative=relative,
+        criteria=tuple(criterion(name, value, weight) for (name, weight), value in zip(names, values, strict=True)),
+        rationale=why,
+        judges=("careful",),
+        candidate=candidate,
+    )
+
+
+def group_of(
+    number: int,
+    environment: str,
+    prompt: Prompt,
+    rollouts: Sequence[tuple[Completion, Score]],
+    *,
+    judgements: tuple[Judgement, ...] = (),
+    run: str | None = "night-watch",
+    outcome: Outcome = "scored",
+    flags: tuple[str, ...] = (),
+) -> GroupDetail:
+    group = Group(
+        group_id=f"group_{number:032x}",
+        task_id=f"task_{number:032x}",
+        environment=environment,
+        run=run,
+        lease_id=f"lease_{number:032x}",
+        policy=Policy(model="qwen3-8b", step=120 + number),
+        purpose="train",
+        outcome=outcome,
+        flags=flags,
+        rollouts=tuple(
+            Rollout(rollout_id=f"rollout_{number:028x}{slot:04x}", completion=completion, score=score)
+            for slot, (completion, score) in enumerate(rollouts)
+        ),
+        created_at=NOON + timedelta(minutes=7 * number),
+    )
+    key = TaskKey(environment=environment, version="1", data_digest="d" * 32, split="train", index=number, params={})
+    return GroupDetail(
+        group=group, task=TaskRecord(task_id=group.task_id, key=key, prompt=prompt), judgements=judgements
+    )
+
+
+def npc_group(number: int) -> GroupDetail:
+    prompt = Prompt(
+        messages=(
+            Message(role="system", content=SHEET),
+            Message(
+                role="user", content="They say a man came in off the *Grey Widow* last night. Which room is he in?"
+            ),
+        ),
+        metadata={"character": "mirela_voss", "scene": "sea_wall", "passages": [{"id": "event_12", "source": "world"}]},
+    )
+    rollouts = [
+        (
+            Completion(text="Room three, second door on the left. He asked not to be disturbed.", finish_reason="stop"),
+            judged(
+                "Q2", 0.18, 0.25, 0.0, (0.25, 0.5, 0.75, 0.25), "Gives away where a guest sleeps, which she never does."
+            ),
+        ),
+        (
+            Completion(
+                text="Love, I've forty beds and no memory. If a man off the Widow wanted finding, he'd be at the bar "
+                "where the light is. Buy something, and I may forget you asked.",
+                finish_reason="stop",
+                token_ids=tuple(range(44)),
+            ),
+            judged(
+                "K7",
+                0.94,
+                0.91,
+                1.0,
+                (1.0, 0.75, 1.0, 1.0),
+                "Deflects in her own voice and keeps the guest's secret; the turn to trade is exactly hers.",
+            ),
+        ),
+        (
+            Completion(
+                text="As an AI language model, I cannot share personal information about guests.", finish_reason="stop"
+            ),
+            Score.gated("breaks_character", rationale="Speaks as an assistant."),
+        ),
+        (
+            Completion(text="I could not say, sir. Many people come and go here.", finish_reason="stop"),
+            judged(
+                "M4", 0.47, 0.55, 0.33, (0.5, 0.75, 0.75, None), "Keeps the secret, but anybody could have said it."
+            ),
+        ),
+        (Completion(text="The sea takes who it is owed, lo", finish_reason="length"), Score.unscored("judge_failed")),
+    ]
+    first = Judgement(
+        judge="careful",
+        model="judge-70b",
+        order=("K7", "Q2", "M4"),
+        verdicts=(
+            Verdict(
+                candidate="K7",
+                evidence=("I've forty beds and no memory",),
+                claims=(
+                    Claim(quote="a man off the Widow", source="widow_docked", source_quote="The Widow docked at six"),
+                    Claim(quote="he'd be at the bar", source=None),
+                ),
+                scores={"in_character": 1.0, "lore": 0.75, "relevance": 1.0, "voice": 1.0},
+                note="The dryness and the trade are hers.",
+            ),
+            Verdict(
+                candidate="Q2",
+                defects=(Defect(code="leaks_secret", quote="Room three, second door on the left"),),
+                scores={"in_character": 0.25, "lore": 0.5, "relevance": 0.75, "voice": None},
+            ),
+        ),
+        ranking=(("K7",), ("M4", "Q2")),
+        prompt="You compare replies of a non-player character to one line of a player. " * 80,
+        prompt_digest="ab" * 16,
+        raw='{"verdicts": [{"candidate": "K7", "evidence": ["I\'ve forty beds and no memory"]}]}',
+        input_tokens=3120,
+        output_tokens=412,
+        cost_usd=0.0148,
+        latency_seconds=2.41,
+        calls=1,
+    )
+    second = first.model_copy(
+        update={
+            "order": ("M4", "Q2", "K7"),
+            "verdicts": (),
+            "ranking": (),
+            "error": "the answer was not JSON, twice",
+            "calls": 2,
+            "latency_seconds": 6.02,
+        }
+    )
+    return group_of(number, "npc_arena", prompt, rollouts, judgements=(first, second), flags=("partial_group",))
+
+
+def scored_again(detail: GroupDetail, judge: str, rewards: Sequence[float | None]) -> GroupDetail:
+    """The group with a scoring more; None is a completion that the judge failed at."""
+    scores = tuple(
+        Score.unscored("judge_failed")
+        if reward is None
+        else Score(
+            outcome="scored", reward=reward, candidate=f"Z{place}", judges=(judge,), rationale=f"{judge} says so"
+        )
+        for place, reward in enumerate(rewards)
+    )
+    judgement = Judgement(
+        judge=judge,
+        model=f"{judge}-12b",
+        order=tuple(score.candidate for score in scores if score.candidate),
+        prompt="Read them again.",
+        raw="{}",
+        cost_usd=0.002,
+        calls=1,
+    )
+    scoring = Scoring(
+        scoring_id=f"scoring_{len(detail.scorings):032x}",
+        group_id=detail.group.group_id,
+        scoring_digest="e" * 32,
+        options=ScoringOptions(judges=("careful",), relative_weight=0.25),
+        judges=(judge,),
+        mode="pairwise",
+        outcome="unscored" if None in rewards else "scored",
+        flags=("task_remade",),
+        scores=scores,
+        judgements=(judgement,),
+        created_at=NOON + timedelta(days=1 + len(detail.scorings)),
+    )
+    return detail.model_copy(update={"scorings": (*detail.scorings, scoring)})
+
+
+def rescored_group(number: int) -> GroupDetail:
+    once = scored_again(npc_group(number), "strict", (0.18, 0.5, 0.0, 0.75, None))
+    return scored_again(once, "offline", (0.3, 0.8, 0.0, 0.4, 0.2))
+
+
+def gsm8k_group(number: int) -> GroupDetail:
+    question = "Natalia sold clips to 48 friends in April, and half as many in May. How many did she sell altogether?"
+    prompt = Prompt(messages=(Message(role="user", content=question),))
+    texts = ["48 / 2 = 24 and 48 + 24 = 72. #### 72", "48 + 48 = 96. #### 96", "#### 72", "I think it is 72"]
+    rollouts = [
+        (Completion(text=text, finish_reason="stop"), Score.exact("#### 72" in text, rationale="final answer"))
+        for text in texts
+    ]
+    return group_of(number, "gsm8k", prompt, rollouts, run="sums")
+
+
+def hostile_group(number: int) -> GroupDetail:
+    described: dict[str, JsonValue] = {"type": HOSTILE_JSON, "description": HOSTILE_JSON, "default": HOSTILE_JSON}
+    schema: dict[str, JsonValue] = {"properties": {HOSTILE_JSON: described, "z": 7}, "required": [HOSTILE_JSON]}
+    tool = ToolSpec(function=FunctionSpec(name="<b>look</b>", description=HOSTILE, parameters=schema))
+    call = ToolCall(id="1", function=FunctionCall(name="<i>f</i>", arguments='{"q": "</pre><script>1</script>"}'))
+    prompt = Prompt(
+        messages=(Message(role="user", content=HOSTILE, name="<u>x</u>"),),
+        tools=(tool,),
+        metadata={"<k>": HOSTILE_JSON},
+    )
+    named = ToolCall(function=FunctionCall(name=HOSTILE_JSON, arguments={HOSTILE_JSON: HOSTILE_JSON, "y" * 300: 1}))
+    spoken = (
+        Message(role="assistant", content=HOSTILE, tool_calls=(call, named)),
+        Message(role="tool", content=HOSTILE),
+        Message(role="tool", name="<u>t</u>", content=json.dumps({"error": HOSTILE_JSON})),
+    )
+    score = Score(
+        outcome="scored",
+        reward=0.5,
+        criteria=(Criterion(name="<em>c</em>", value=0.5, weight=1.0, note='" onmouseover="alert(1)'),),
+        flags=("<s>flag</s>",),
+        rationale=HOSTILE,
+        judges=("offline",),
+    )
+    judgement = Judgement(
+        judge="offline",
+        model="<b>model</b>",
+        order=("<a>",),
+        verdicts=(
+            Verdict(
+                candidate="<a>",
+                evidence=(HOSTILE,),
+                claims=(Claim(quote=HOSTILE, source=HOSTILE, source_quote=HOSTILE), Claim(quote=HOSTILE, source=None)),
+                defects=(Defect(code="<x>", quote=HOSTILE),),
+                scores={"<em>c</em>": 0.5},
+                note=HOSTILE,
+            ),
+        ),
+        ranking=(("<a>",),),
+        prompt=HOSTILE,
+        raw=HOSTILE,
+        error=HOSTILE,
+    )
+    rollouts = [
+        (Completion(text=HOSTILE, finish_reason="<stop>"), score),
+        (Completion(messages=spoken), score.model_copy(update={"reward": 0.75})),
+        (Completion(text="lost in the middle " * 5_500), Score.gated("repeats")),
+        (Completion(text=""), Score.pending()),
+    ]
+    detail = group_of(number, "npc_arena", prompt, rollouts, judgements=(judgement,), outcome="pending", flags=("<f>",))
+    return scored_again(detail, HOSTILE, (1.0, 0.5, 0.25, None))
+
+
+def agent_group(number: int) -> GroupDetail:
+    return group_of(number, "tool_agent", PROMPT, ROLLOUTS)
+
+
+def pending_group(number: int) -> GroupDetail:
+    prompt = Prompt(messages=(Message(role="user", content="Which of the two would you rather read?"),))
+    rollouts = [(Completion(text=text), Score.pending()) for text in ("this", "that")]
+    return group_of(number, "rlaif", prompt, rollouts, run=None, outcome="pending")
+
+
+def unscored_group(number: int) -> GroupDetail:
+    prompt = Prompt(messages=(Message(role="user", content="Book a table for two at eight."),))
+    rollouts = [
+        (Completion(text="done"), Score.unscored("budget")),
+        (Completion(text="Booked."), Score.unscored("judge_failed")),
+    ]
+    return group_of(number, "rlaif", prompt, rollouts, outcome="unscored", flags=("late", "scoring_changed"))
+
+
+def sample_groups() -> list[GroupDetail]:
+    return [
+        npc_group(1),
+        gsm8k_group(2),
+        pending_group(3),
+        unscored_group(4),
+        hostile_group(5),
+        rescored_group(6),
+        agent_group(7),
+    ]
+
+
+def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
+    group = detail.group
+    scores = [rollout.score for rollout in group.rollouts]
+    statistics = group_statistics(scores)
+    return GroupSummary(
+        sequence=sequence,
+        group_id=group.group_id,
+        task_id=group.task_id,
+        environment=group.environment,
+        run=group.run,
+        policy=group.policy,
+        purpose=group.purpose,
+        outcome=group.outcome,
+        flags=group.flags,
+        size=len(scores),
+        mean=statistics.mean,
+        std=statistics.std,
+        rewards=tuple(score.reward for score in scores),
+        title=(detail.task.prompt.messages[-1].content or "")[:160],
+        created_at=group.created_at,
+    )
+
+
+class MemoryViews:
+    """The port `Views` over a list; sequences are places in it, counted from 1."""
+
+    def __init__(self, details: Sequence[GroupDetail]) -> None:
+        self._details = {detail.group.group_id: detail for detail in details}
+        self._summaries = [summary_of(place, detail) for place, detail in enumerate(details, start=1)]
+
+    async def groups(self, where: GroupFilter) -> list[GroupSummary]:
+        found = [
+            summary
+            for summary in reversed(self._summaries)
+            if where.environment in (None, summary.environment)
+            and where.run in (None, summary.run)
+            and where.outcome in (None, summary.outcome)
+            and (where.before is None or summary.sequence < where.before)
+        ]
+        return found[: where.limit]
+
+    async def group(self, group_id: str) -> GroupDetail | None:
+        return self._details.get(group_id)
+
+    async def statistics(
+        self, environment: str | None, run: str | None, *, by_label: bool = False
+    ) -> list[StatisticsRow]:
+        row = StatisticsRow(
+            environment="npc_arena",
+            run="night-watch",
+            step=121,
+            label="hob<b>" if by_label else None,
+            groups=1200,
+            low_signal=300,
+            scored=9300,
+            unscored=3,
+            pending=0,
+            mean_reward=0.53,
+            mean_absolute=0.57,
+            criteria=(
+                CriterionMean(name="in_character", mean=0.58, count=9300),
+                CriterionMean(name="voice", mean=0.24, count=9120),
+            ),
+        )
+        other = row.model_copy(
+            update={"environment": "gsm8k", "run": None, "step": None, "unscored": 0, "criteria": ()}
+        )
+        return [each for each in (row, other) if environment in (None, each.environment) and run in (None, each.run)]
+
+
+def viewer_app(
+    details: Sequence[GroupDetail], environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif")
+) -> FastAPI:
+    app = FastAPI(docs_url=None, redoc_url=None)
+    app.include_router(viewer_router(MemoryViews(details), environments, lambda: JUDGES))
+    install_docs(app)
+    install_door(app, Door(KeyRing((), anonymous=True)))
+    return app

@@ -1,0 +1,89 @@
+"""A real gateway in a process of its own, for tests and benchmarks that must not share one with it."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 180
+
+
+@dataclass(frozen=True)
+class Served:
+    url: str
+    database: Path
+    process: "subprocess.Popen[bytes]"
+    seconds_to_ready: float
+
+    def kill(self) -> None:
+        """SIGKILL, as an out-of-memory killer does it."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def serving(
+    folder: Path,
+    *,
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
+    python: str | Path = sys.executable,
+) -> Iterator[Served]:
+    """A gateway on loopback whose SQLite file lies in `folder`; again on the same folder, it goes on where it was.
+    RuntimeError with its log when it does not get ready."""
+    port = port or free_port()
+    database = folder / "gateway.db"
+    log = folder / "gateway.log"
+    environment = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("ATROPOS_ENVS_")},
+        "ATROPOS_ENVS_PORT": str(port),
+        "ATROPOS_ENVS_DATABASE_URL": f"sqlite:///{database}",
+        "PYTHONPATH": str(ROOT),
+        **(settings or {}),
+    }
+    began = time.monotonic()
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [python, "-m", "app.cli", "serve"], cwd=folder, env=environment, stdout=output, stderr=output
+        )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        _wait_until_ready(url, process, log, began)
+        yield Served(url, database, process, time.monotonic() - began)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait_until_ready(url: str, process: "subprocess.Popen[bytes]", log: Path, began: float) -> None:
+    while time.monotonic() - began < START_SECONDS:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(f"{url}/readyz", timeout=5).status_code == 200:
+                return
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    raise RuntimeError(f"the gateway did not get ready:\n{log.read_text(errors='replace')[-4000:]}")

@@ -1,0 +1,294 @@
+"""What counts as a committed number, row by row, and what no input can do to the reader."""
+
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.domain.scores import Criterion, Score
+from app.domain.values import Frozen
+from app.toolkit.answers.numbers import Place, Reading, grade_number, read_number
+from app.toolkit.answers.numerals import number
+
+
+class Rows(Frozen):
+    """The tables of numbers.yaml, which says what becomes of each."""
+
+    places: tuple[str, ...]
+    written: tuple[str, ...]
+    values: tuple[tuple[str, Fraction], ...]
+    no_number: tuple[str, ...]
+    thinking: tuple[str, ...]
+
+
+ROWS = Rows.model_validate(yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text(encoding="utf-8")))
+TOO_LONG = ("9" * 41, "9" * 5000, f"72{' ' * 300}clips")
+
+NOTHING = Reading(None, None, ("no_answer",))
+UNFINISHED = Reading(None, None, ("no_answer", "unfinished_thinking"))
+CONFLICT = Reading(None, "box", ("conflicting_boxes",))
+
+
+def _unreadable(place: Place) -> Reading:
+    return Reading(None, place, ("unreadable_answer",))
+
+
+OTHERWISE = [
+    ("", NOTHING),
+    (" \n\t ", NOTHING),
+    ("72", NOTHING),
+    ("She sold 72 clips.", NOTHING),
+    ("48 + 24 = 72", NOTHING),
+    ("= 72", NOTHING),
+    ("### 72", NOTHING),
+    ("####", NOTHING),
+    ("#### <answer>", NOTHING),
+    ("#### Step 72", NOTHING),
+    ("#### 2. Add the numbers", NOTHING),
+    ("#### Conclusion\nShe sold 72 clips.", NOTHING),
+    (r"\boxed72", NOTHING),
+    (r"\boxed{72", NOTHING),
+    (r"boxed{72}", NOTHING),
+    (r"\boxed{}", NOTHING),
+    (r"\boxed{ } \boxed{...}", NOTHING),
+    ("The answer isn't 72", NOTHING),
+    ("Is the answer 72?", NOTHING),
+    ("my answers are 72", NOTHING),
+    (r"\boxed{71} \boxed{72}", CONFLICT),
+    (r"\boxed{72} or \boxed{73} #### 72", CONFLICT),
+    (r"\boxed{72} \boxed{72 or 73}", CONFLICT),
+    (r"\boxed{71 or 72} \boxed{72 or 73}", CONFLICT),
+    (r"\boxed{\boxed{72} + 1}", _unreadable("box")),
+    (r"\boxed{72 or 73} #### 72", _unreadable("box")),
+    (r"\boxed{impossible} #### 72", _unreadable("box")),
+    ("#### 72 or 73\nThe answer is 72.", _unreadable("marker")),
+    ("#### about 72\nThe answer is 72.", _unreadable("marker")),
+    ("#### 70 #### 71 72", _unreadable("marker")),
+    ("The answer is not 72", _unreadable("sentence")),
+    ("The answer is 72 or 73", _unreadable("sentence")),
+    ("The answer is 72?", _unreadable("sentence")),
+    ("The answer is seventy-two", NOTHING),
+    ("The answer is 72. Let me check the answer: 48 + 24", _unreadable("sentence")),
+    ("The answer is between 71 and 73", _unreadable("sentence")),
+    ("#### -72", Reading(Fraction(-72), "marker")),
+    ("#### - 72", Reading(Fraction(-72), "marker")),
+    ("The answer is \u221272.", Reading(Fraction(-72), "sentence")),
+    ("The answer \u2013 after all \u2013 is here: answer: \u201372", Reading(Fraction(-72), "sentence")),
+    ("\ud800 #### 72", Reading(Fraction(72), "marker")),
+    ("\x00#### 72", Reading(Fraction(72), "marker")),
+]
+
+
+@pytest.mark.parametrize("reply", ROWS.places)
+def test_commitments_are_found(reply: str) -> None:
+    assert read_number(reply).value == 72
+
+
+@pytest.mark.parametrize("phrase", ROWS.written)
+def test_72_is_read_however_it_is_written(phrase: str) -> None:
+    assert [read_number(f"\\boxed{{{phrase}}}"), read_number(f"so\n#### {phrase}\n")] == [
+        Reading(number(phrase), "box"),
+        Reading(Fraction(72), "marker"),
+    ]
+
+
+@pytest.mark.parametrize(("phrase", "value"), ROWS.values)
+def test_values_are_exact(phrase: str, value: Fraction) -> None:
+    assert (number(phrase), read_number(f"\\boxed{{{phrase}}}").value) == (value, value)
+
+
+@pytest.mark.parametrize("phrase", [*ROWS.no_number, *TOO_LONG])
+def test_anything_else_is_no_number(phrase: str) -> None:
+    replies = (f"\\boxed{{{phrase}}}", f"#### {phrase}", f"The answer is {phrase}")
+    assert [number(phrase), *(read_number(reply).value for reply in replies)] == [None] * 4
+
+
+def test_an_exclamation_mark_ends_a_sentence_but_is_a_factorial_in_a_box() -> None:
+    assert [read_number(reply).value for reply in ("#### 5!", "The answer is 5!", r"\boxed{5!}")] == [5, 5, None]
+
+
+@pytest.mark.parametrize(("reply", "reading"), OTHERWISE)
+def test_what_is_read_and_where(reply: str, reading: Reading) -> None:
+    assert read_number(reply) == reading
+
+
+ENDS = [
+    "<|im_end|>",
+    "<|endoftext|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+    "<|return|>",
+    "</s>",
+    "<eos>",
+    "<end_of_turn>",
+    "[EOS]",
+    "<pad>",
+    "[PAD]",
+    "<\uff5cend\u2581of\u2581sentence\uff5c>",
+]
+
+
+@pytest.mark.parametrize("reply", ROWS.thinking)
+def test_thinking_is_not_an_answer(reply: str) -> None:
+    assert read_number(reply).value == 72
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<think>#### 72",
+        "#### 72\n<think>or not",
+        "<think>a</think>#### 72<think>",
+        "◁think▷ \\boxed{72}",
+        "<|channel|>analysis<|message|>#### 72",
+    ],
+)
+def test_thinking_that_never_ends_commits_to_nothing(reply: str) -> None:
+    assert read_number(reply) == UNFINISHED
+
+
+@pytest.mark.parametrize("reply", ["<think>\\boxed{72}</think>", "#### 72</think>", "<think>#### 72</think>\nDone."])
+def test_an_answer_inside_thinking_earns_nothing(reply: str) -> None:
+    assert read_number(reply) == NOTHING
+
+
+@pytest.mark.parametrize("token", ENDS)
+@pytest.mark.parametrize("answer", ["#### 72", "\\boxed{72}", "The answer is 72", "The answer is 72."])
+def test_the_reply_ends_where_the_turn_ends(answer: str, token: str) -> None:
+    replies = (f"{answer}{token}", f"{answer} {token}\n", f"{answer}{token}\nNext question\n\\boxed{{5}} #### 5{token}")
+    assert [read_number(reply).value for reply in replies] == [72, 72, 72]
+
+
+@pytest.mark.parametrize(
+    ("reply", "correct", "flags", "rationale"),
+    [
+        (r"\boxed{72}", True, (), "read 72 from the box; correct"),
+        ("#### 72.50", False, (), "read 145/2 from the #### line; wrong"),
+        ("the answer is 71", False, (), "read 71 from the answer sentence; wrong"),
+        (r"\boxed{71} \boxed{72}", False, ("conflicting_boxes",), "the boxes differ"),
+        ("#### 72 or 73", False, ("unreadable_answer",), "no single number in the #### line"),
+        ("72", False, ("no_answer",), "no answer was committed"),
+        ("<think>#### 72", False, ("no_answer", "unfinished_thinking"), "the thinking never ended"),
+    ],
+)
+def test_the_score_says_what_was_read(reply: str, correct: bool, flags: tuple[str, ...], rationale: str) -> None:
+    value = 1.0 if correct else 0.0
+    assert grade_number(reply, Fraction(72)) == Score(
+        outcome="scored",
+        reward=value,
+        gate=1.0,
+        absolute=value,
+        criteria=(Criterion(name="correct", value=value, weight=1.0),),
+        flags=flags,
+        rationale=rationale,
+    )
+
+
+@given(st.integers(-(10**37), 10**37))
+def test_every_integer_is_read_back(value: int) -> None:
+    written = (
+        f"{value}",
+        f"{value:,}",
+        f"{value}.00",
+        f"{value}/1",
+        f"{value:,} clips",
+        f"{value:,}".replace(",", "{,}"),
+    )
+    assert {number(phrase) for phrase in written} == {Fraction(value)}
+
+
+@given(st.fractions(max_denominator=10**12).filter(lambda value: abs(value) < 10**12))
+def test_every_fraction_is_read_back(value: Fraction) -> None:
+    above, below = value.as_integer_ratio()
+    written = (f"{above}/{below}", f"\\frac{{{above}}}{{{below}}}", f"\\dfrac{{{above}}}{{{below}}}")
+    assert {read_number(f"\\boxed{{{phrase}}}").value for phrase in written} == {value}
+
+
+@given(st.integers(-(10**9), 10**9), st.integers(-(10**9), 10**9))
+def test_only_the_gold_is_paid(said: int, gold: int) -> None:
+    replies = (f"#### {said}", f"\\boxed{{{said:,}}}", f"The answer is {said}.")
+    assert {grade_number(reply, Fraction(gold)).reward for reply in replies} == {1.0 if said == gold else 0.0}
+
+
+@given(
+    st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([", ", " or ", "-", " to ", "; ", " ", " + ", ":"])
+)
+def test_two_numbers_are_never_one(first: int, second: int, between: str) -> None:
+    assert number(f"{first}{between}{second}") is None
+
+
+PIECES = (
+    r"\boxed{ \boxed { } { \{ \} #### # answer is answer: <think> </think> <|im_end|> \frac{ }{ 72 7 , . / - * ** $ ^",
+    r"\, {,} \text{ \left ( ) ~ x = e 10^ or − ７ ٧ ½ ¬ 🎉",
+)
+HOSTILE = st.lists(
+    st.sampled_from([*" ".join(PIECES).split(" "), " ", "\n", "\ud800", "\x00", "\u2009"]),
+    max_size=60,
+)
+
+
+@given(HOSTILE)
+def test_no_reply_raises(tokens: list[str]) -> None:
+    reading = read_number("".join(tokens))
+    assert (reading.value is None) == bool(reading.flags)
+
+
+@given(st.text(max_size=300))
+def test_no_text_raises(text: str) -> None:
+    assert number(text) is None or any(character.isdecimal() for character in text)
+
+
+@pytest.mark.parametrize("lead", ["#### ", "####\n", "#### **", "The answer is ", "The answer is:\n", "\\boxed{"])
+@pytest.mark.parametrize("filler", [" ", "\n", "*", "_", "x = ", "("])
+def test_no_number_is_read_from_its_first_digits(lead: str, filler: str) -> None:
+    ends = [f"{lead}{filler * (length // len(filler))}72345 clips}}" for length in range(150, 450, 3)]
+    assert {read_number(f"{end}{'.' * 500}").value for end in ends} <= {None, Fraction(72345)}
+
+
+MEGABYTE = 1_000_000
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "\\boxed{",
+        "\\boxed{}",
+        "\\boxed{72}",
+        "\\boxed{a}",
+        "{",
+        "}",
+        "{}",
+        "####",
+        "#### ",
+        "####\n",
+        "#### Step 1: a\n",
+        "####\n\n\n",
+        "the answer is ",
+        "answer",
+        "answer    ",
+        "<think>",
+        "</think>",
+        "<think></think>",
+        "<|im_end|>",
+        "<|",
+        "\\",
+        " ",
+        "\n",
+        "7",
+        "7,",
+        "7 ",
+        "*",
+        "\\frac{",
+        "a",
+        "\ud800",
+    ],
+)
+def test_a_megabyte_of_anything_is_read(piece: str) -> None:
+    filler = piece * (MEGABYTE // len(piece))
+    readings = [read_number(filler), read_number(f"{filler}\n#### 71"), read_number(f"\\boxed{{{filler}}}")]
+    assert all((reading.value is None) == bool(reading.flags) for reading in readings)

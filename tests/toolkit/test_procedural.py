@@ -1,0 +1,119 @@
+"""What generated environments share: levels, splits, prompts, an answer in tags."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import ClassVar
+
+import pytest
+
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.domain.values import Frozen
+from app.ports.environment import Tools
+from app.service.judging import NoPanel
+from app.toolkit.procedural import LEVELS, Generated, Level, Levelled
+from app.toolkit.seeded import Draws
+from app.toolkit.templates import Phrasings
+
+
+class Sum(Frozen):
+    one: int
+    other: int
+
+
+class Sums(Generated[Sum, Levelled]):
+    name: ClassVar[str] = "sums"
+    version: ClassVar[str] = "1"
+    phrasings: ClassVar[Phrasings] = Phrasings(["{number}: {one} + {other}?", "{number}: add {one} to {other}."])
+    data: ClassVar[Mapping[str, str]] = {"words": "w"}
+
+    def make(self, draws: Draws, level: Level, params: Levelled) -> Sum:
+        most = 10 ** (1 + LEVELS.index(level))
+        return Sum(one=draws.below(most), other=draws.below(most))
+
+    def key(self, made: Sum) -> str:
+        return str(sorted([made.one, made.other]))
+
+    def slots(self, made: Sum) -> Mapping[str, str | int]:
+        return {"one": made.one, "other": made.other}
+
+    def fault(self, answer: str, made: Sum) -> str:
+        return "" if answer == self.solution(made) else "it is another number"
+
+    def solution(self, made: Sum) -> str:
+        return str(made.one + made.other)
+
+
+SUMS = Sums()
+TRAIN = [SUMS.task("train", index, Levelled()) for index in range(600)]
+
+
+def test_levels_come_evenly_and_say_themselves() -> None:
+    said = [task.metadata["level"] for task in TRAIN]
+    assert [said.count(level) > 150 for level in LEVELS] == [True] * 3
+    assert [SUMS.label("train", index, Levelled()) for index in range(600)] == said
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_one_level_may_be_asked_for(level: Level) -> None:
+    tasks = [SUMS.task("test", index, Levelled(level=level)) for index in range(50)]
+    most = 10 ** (1 + LEVELS.index(level))
+    assert {(task.metadata["level"], max(SUMS.made(task).one, SUMS.made(task).other) < most) for task in tasks} == {
+        (level, True)
+    }
+
+
+def test_no_key_is_in_both_splits() -> None:
+    hard = Levelled(level="easy")
+    keys = {
+        split: {SUMS.key(SUMS.made(SUMS.task(split, index, hard))) for index in range(400)}
+        for split in ("train", "test")
+    }
+    assert (keys["train"] & keys["test"], len(keys["test"]) > 1) == (set(), True)
+
+
+def test_prompts_take_every_phrasing_and_a_number_of_their_own() -> None:
+    prompts = [task.messages[0].content or "" for task in TRAIN]
+    assert {prompt.split(":")[0] for prompt in prompts} == {str(2 * index) for index in range(600)}
+    assert {prompt.endswith("?") for prompt in prompts} == {True, False}
+
+
+def test_an_answer_is_scored_alone() -> None:
+    made = Sum(one=2, other=5)
+    task = TRAIN[0].model_copy(update={"reference": made.model_dump(mode="json")})
+    gold = SUMS.gold(task)
+    group = [gold or Completion(text=""), Completion(text="<answer>8</answer>"), Completion(text="7")]
+    scores = asyncio.run(SUMS.score(task, group, Tools(panel=NoPanel())))
+    assert scores == [
+        Score.exact(True, rationale="correct"),
+        Score.exact(False, rationale="it is another number"),
+        Score.exact(False, rationale="no answer was committed").model_copy(update={"flags": ("no_answer",)}),
+    ]
+
+
+def test_what_it_rests_on_is_in_its_digests() -> None:
+    assert SUMS.digests == {"prompts": Sums.phrasings.digest, "words": "w"}
+    assert (SUMS.size("train", Levelled()), SUMS.size("test", Levelled())) == (None, 1_000)
+
+
+def test_what_has_the_same_answer_is_equivalent() -> None:
+    sums = [
+        TRAIN[0].model_copy(update={"reference": {"one": one, "other": other}})
+        for one, other in ((2, 5), (5, 2), (3, 4), (3, 5))
+    ]
+    assert [SUMS.equivalent(sums[0], task) for task in sums] == [True, True, True, False]
+
+
+class Worded(Sums):
+    """Even ones are asked for in other words."""
+
+    name: ClassVar[str] = "worded"
+
+    def wording(self, made: Sum) -> Phrasings:
+        return Phrasings(["{number} even"]) if made.one % 2 == 0 else self.phrasings
+
+
+def test_kinds_of_task_may_have_words_of_their_own() -> None:
+    tasks = [Worded().task("train", index, Levelled()) for index in range(50)]
+    even = [SUMS.made(task).one % 2 == 0 for task in tasks]
+    assert [(task.messages[0].content or "").endswith("even") for task in tasks] == even
