@@ -1,0 +1,120 @@
+"""`python -m tests.record write` keeps how the service behaves; `compare` says in what it behaves otherwise now."""
+
+import difflib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import JsonValue
+
+from tests.record.parts import PARTS
+from tests.record.rows import Blocks, NotHere, Part, kept, line_of
+
+EXPECTED = Path(__file__).with_name("expected")
+MOST_SHOWN = 40
+"""Lines of difference a part."""
+
+cli = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+Only = Annotated[str, typer.Option(help="Parts, separated by commas; all without.")]
+Dump = Annotated[Path | None, typer.Option(help="Folder for all rows as JSON lines.")]
+
+
+@cli.command()
+def write(only: Only = "", dump: Dump = None) -> None:
+    """Keep what the present code does."""
+    for part in _chosen(only):
+        blocks = _made(part, dump)
+        if blocks is not None:
+            _file(part).parent.mkdir(exist_ok=True)
+            text = "".join(_lines(kept(part, blocks)))
+            _file(part).write_text(text, encoding="utf-8")
+
+
+@cli.command()
+def compare(only: Only = "", dump: Dump = None) -> None:
+    """Compare the present code with what was kept; exit code 1 where it does otherwise."""
+    differing = [part.name for part in _chosen(only) if not _same(part, dump)]
+    _say(f"DIFFERENT: {', '.join(differing)}" if differing else "everything is as it was")
+    raise typer.Exit(1 if differing else 0)
+
+
+def _chosen(only: str) -> list[Part]:
+    names = [name.strip() for name in only.split(",") if name.strip()] or list(PARTS)
+    unknown = sorted(set(names) - set(PARTS))
+    if unknown:
+        raise typer.BadParameter(f"there is no part {unknown[0]!r}; there are {', '.join(PARTS)}")
+    return [PARTS[name] for name in names]
+
+
+def _same(part: Part, dump: Path | None) -> bool:
+    blocks = _made(part, dump)
+    if blocks is None:
+        return False
+    before = _file(part).read_text(encoding="utf-8") if _file(part).is_file() else ""
+    after = "".join(_lines(kept(part, blocks)))
+    if before == after:
+        return True
+    lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), "recorded", "now", lineterm="", n=0)]
+    changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+    _say(f"{part.name}: DIFFERENT in {len(changed)} lines")
+    for line in changed[:MOST_SHOWN]:
+        _say(f"  {line[:400]}")
+    if len(changed) > MOST_SHOWN:
+        _say(f"  … and {len(changed) - MOST_SHOWN} more")
+    return False
+
+
+def _made(part: Part, dump: Path | None) -> Blocks | None:
+    """None, loudly, where this machine cannot make it."""
+    began, spent = time.monotonic(), _processor_seconds()
+    try:
+        blocks = part.made()
+    except NotHere as error:
+        _say(f"{part.name}: NOT LOOKED AT, since this machine cannot: {error}")
+        return None
+    rows = sum(map(len, blocks.values()))
+    seconds, processor = time.monotonic() - began, _processor_seconds() - spent
+    _say(f"{part.name}: {len(blocks)} blocks, {rows} rows ({seconds:.1f} s, {processor:.1f} s of processor time)")
+    if dump is not None:
+        dump.mkdir(parents=True, exist_ok=True)
+        with (dump / f"{part.name}.jsonl").open("w", encoding="utf-8") as file:
+            for name, found in sorted(blocks.items()):
+                file.writelines(line_of({"block": name, "row": row}) + "\n" for row in found)
+    return blocks
+
+
+def _processor_seconds() -> float:
+    """Of this process and those that it started and that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _lines(blocks: dict[str, JsonValue]) -> Iterator[str]:
+    """A line for each row, so that differences are of rows."""
+    for name, rows in sorted(blocks.items()):
+        if isinstance(rows, list):
+            yield from (f"{json.dumps(name)}: {line_of(row)}\n" for row in rows or ["(nothing)"])
+        else:
+            yield f"{json.dumps(name)}: {line_of(rows)}\n"
+
+
+def _file(part: Part) -> Path:
+    return EXPECTED / f"{part.name}.txt"
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    cli(args=arguments)
+
+
+if __name__ == "__main__":
+    main()
