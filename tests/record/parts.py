@@ -2,14 +2,23 @@
 
 from collections.abc import Mapping
 
+from tests.record.digests import digests
+from tests.record.episodes import episodes
+from tests.record.judge_bodies import judge_bodies
 from tests.record.outside import commands, database_schema, known_settings, metrics, served_openapi
 from tests.record.rows import Part
+from tests.record.scores import programs, scores
 from tests.record.tasks import tasks
 
 PARTS: Mapping[str, Part] = {
     part.name: part
     for part in (
         Part("tasks", tasks, bulky=True),
+        Part("scores", scores, bulky=True),
+        Part("programs", programs, bulky=True),
+        Part("episodes", episodes, bulky=True),
+        Part("judge_bodies", judge_bodies),
+        Part("digests", digests),
         Part("openapi", served_openapi),
         Part("schema", database_schema),
         Part("metrics", metrics),
