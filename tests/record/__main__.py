@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 from pydantic import JsonValue
 
+from app.telemetry.logs import configure_logging
 from tests.record.parts import PARTS
 from tests.record.rows import Blocks, NotHere, Part, kept, line_of
 
@@ -113,6 +114,7 @@ def _say(line: str) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
+    configure_logging("error", "console")
     cli(args=arguments)
 
 

@@ -88,5 +88,5 @@ def _judges() -> Iterator[JsonValue]:
     yield {"judge": offline.name, "model": offline.model, "digest": offline.digest}
     for config in CONFIGS:
         judge = ChatJudge(config)
-        panels = {mode: JudgePanel((judge, offline), 0.5, mode).digest for mode in get_args(Mode)}
+        panels: dict[str, JsonValue] = {mode: JudgePanel((judge, offline), 0.5, mode).digest for mode in get_args(Mode)}
         yield {"judge": judge.name, "model": judge.model, "digest": judge.digest, "panels": panels}

@@ -68,9 +68,9 @@ async def _episodes() -> Blocks:
 
 async def _row(scoring: Scoring, block: Block, index: int) -> JsonValue:
     task = block.task(index)
-    plays = {name: _play(block, task, said) for name, said in _scripts(block, task)}
+    plays = {name: _play(block, task, said) for name, said in _scripts(block, index, task)}
     group = {name: Completion(messages=play.messages) for name, play in plays.items()}
-    first = next(iter(plays.values()))
+    first = max(plays.values(), key=lambda play: len(play.messages))
     group["forged"] = Completion(messages=_with_forgery(first.messages))
     told: dict[str, JsonValue] = {name: list(play.told) for name, play in plays.items()}
     told["forged"] = _told(block, task, _with_forgery(first.messages))
@@ -84,20 +84,28 @@ async def _row(scoring: Scoring, block: Block, index: int) -> JsonValue:
     }
 
 
-def _scripts(block: Block, task: Task) -> Iterator[tuple[str, Sequence[Message]]]:
+def _scripts(block: Block, index: int, task: Task) -> Iterator[tuple[str, Sequence[Message]]]:
     """What the model says, turn by turn, the best first."""
     gold = block.environment.gold(task)
     if gold is not None and gold.messages is not None:
         right = [message for message in gold.messages if message.role == "assistant"]
-        wrong = altered(Completion(messages=(right[0],)), lambda text: text.replace("a", "b")).messages or ()
+        spoilt = altered(Completion(messages=(right[0],)), lambda text: text.replace("a", "b")).messages or ()
         cut = altered(Completion(messages=(right[0],)), lambda text: text[:-1]).messages or ()
         yield "gold", right
         yield "gold, stopped early", right[:-1] or right
         yield "gold after a refused call", (UNKNOWN_TOOL, *right)
         yield "gold after a malformed call", (MALFORMED, *right)
-        yield "gold after a spoilt turn", (*wrong, *right)
+        yield "gold after a spoilt turn", (*spoilt, *right)
         yield "gold after a broken turn", (*cut, *right)
         yield "gold twice", (right[0], *right)
+    elif gold is not None:
+        others = [block.environment.gold(block.task(index + place)) for place in (1, 2, 3)]
+        wrong = [other.answer for other in others if other is not None]
+        guesses = [Message(role="assistant", content=text) for text in (*wrong, gold.answer)]
+        yield "gold", guesses[-1:]
+        yield "gold at last", guesses
+        yield "stopped early", guesses[:-1]
+        yield "an illegal move, then gold", (Message(role="assistant", content=TEXTS["illegal moves"][1]), *guesses)
     for name, texts in TEXTS.items():
         yield name, [Message(role="assistant", content=text) for text in texts]
 

@@ -8,6 +8,7 @@ from tests.record.judge_bodies import judge_bodies
 from tests.record.outside import commands, database_schema, known_settings, metrics, served_openapi
 from tests.record.rows import Part
 from tests.record.scores import programs, scores
+from tests.record.stores import store
 from tests.record.tasks import tasks
 
 PARTS: Mapping[str, Part] = {
@@ -19,6 +20,7 @@ PARTS: Mapping[str, Part] = {
         Part("episodes", episodes, bulky=True),
         Part("judge_bodies", judge_bodies),
         Part("digests", digests),
+        Part("store", store),
         Part("openapi", served_openapi),
         Part("schema", database_schema),
         Part("metrics", metrics),
