@@ -1,22 +1,20 @@
 """`python -m tests.record write` keeps how the service behaves; `compare` says in what it behaves otherwise now."""
 
-import difflib
-import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import JsonValue
 
 from app.telemetry.logs import configure_logging
+from tests.record.keeping import differences, keep
 from tests.record.parts import PARTS
-from tests.record.rows import Blocks, NotHere, Part, kept, line_of
+from tests.record.rows import Blocks, NotHere, Part, line_of
 
-EXPECTED = Path(__file__).with_name("expected")
 MOST_SHOWN = 40
 """Lines of difference a part."""
 
@@ -28,12 +26,11 @@ Dump = Annotated[Path | None, typer.Option(help="Folder for all rows as JSON lin
 @cli.command()
 def write(only: Only = "", dump: Dump = None) -> None:
     """Keep what the present code does."""
-    for part in _chosen(only):
-        blocks = _made(part, dump)
+    made = [(part, _made(part, dump)) for part in _chosen(only)]
+    for part, blocks in made:
         if blocks is not None:
-            _file(part).parent.mkdir(exist_ok=True)
-            text = "".join(_lines(kept(part, blocks)))
-            _file(part).write_text(text, encoding="utf-8")
+            keep(part, blocks)
+    raise typer.Exit(1 if any(blocks is None for _, blocks in made) else 0)
 
 
 @cli.command()
@@ -56,18 +53,14 @@ def _same(part: Part, dump: Path | None) -> bool:
     blocks = _made(part, dump)
     if blocks is None:
         return False
-    before = _file(part).read_text(encoding="utf-8") if _file(part).is_file() else ""
-    after = "".join(_lines(kept(part, blocks)))
-    if before == after:
-        return True
-    lines = [*difflib.unified_diff(before.splitlines(), after.splitlines(), "recorded", "now", lineterm="", n=0)]
-    changed = [line for line in lines if not line.startswith(("---", "+++", "@@"))]
-    _say(f"{part.name}: DIFFERENT in {len(changed)} lines")
+    changed = differences(part, blocks)
+    if changed:
+        _say(f"{part.name}: DIFFERENT in {len(changed)} lines (- as recorded, + now)")
     for line in changed[:MOST_SHOWN]:
         _say(f"  {line[:400]}")
     if len(changed) > MOST_SHOWN:
         _say(f"  … and {len(changed) - MOST_SHOWN} more")
-    return False
+    return not changed
 
 
 def _made(part: Part, dump: Path | None) -> Blocks | None:
@@ -77,6 +70,9 @@ def _made(part: Part, dump: Path | None) -> Blocks | None:
         blocks = part.made()
     except NotHere as error:
         _say(f"{part.name}: NOT LOOKED AT, since this machine cannot: {error}")
+        return None
+    except Exception:  # whatever broke: the other parts are compared all the same
+        _say(f"{part.name}: BROKE\n{traceback.format_exc()}")
         return None
     rows = sum(map(len, blocks.values()))
     seconds, processor = time.monotonic() - began, _processor_seconds() - spent
@@ -93,19 +89,6 @@ def _processor_seconds() -> float:
     """Of this process and those that it started and that have ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
-
-
-def _lines(blocks: dict[str, JsonValue]) -> Iterator[str]:
-    """A line for each row, so that differences are of rows."""
-    for name, rows in sorted(blocks.items()):
-        if isinstance(rows, list):
-            yield from (f"{json.dumps(name)}: {line_of(row)}\n" for row in rows or ["(nothing)"])
-        else:
-            yield f"{json.dumps(name)}: {line_of(rows)}\n"
-
-
-def _file(part: Part) -> Path:
-    return EXPECTED / f"{part.name}.txt"
 
 
 def _say(line: str) -> None:

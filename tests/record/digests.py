@@ -23,7 +23,6 @@ from tests.record.hosting import all_hosted
 from tests.record.rows import Blocks
 
 OPTIONS = (
-    ScoringOptions(),
     ScoringOptions(on_truncated="score"),
     *(ScoringOptions(mode=mode, votes=2, relative_weight=0.3) for mode in get_args(Mode)),
 )
@@ -40,7 +39,8 @@ def digests() -> Blocks:
     hosted = all_hosted()
     return {
         "environments": [_environment(each) for each in hosted.values()],
-        "pins": [pin for each in hosted.values() for pin in _pins(each)],
+        "pins": [_pin(each, ScoringOptions()) for each in hosted.values()],
+        "~pins under options": [_pin(each, options) for each in hosted.values() for options in OPTIONS],
         "judges": list(_judges()),
         "gates": [
             {
@@ -76,10 +76,10 @@ def _environment(hosted: Hosted) -> JsonValue:
     }
 
 
-def _pins(hosted: Hosted) -> Iterator[JsonValue]:
-    panels = ConfiguredPanels({}, {})
-    for options in OPTIONS:
-        yield hosted.pin(options, panel_for(panels, hosted, options)).model_dump(mode="json")
+def _pin(hosted: Hosted, options: ScoringOptions) -> JsonValue:
+    panel = panel_for(ConfiguredPanels({}, {}), hosted, options)
+    pin: JsonValue = hosted.pin(options, panel).model_dump(mode="json")
+    return pin
 
 
 def _judges() -> Iterator[JsonValue]:

@@ -11,6 +11,7 @@ from pydantic import JsonValue
 
 from app.cli.main import cli
 from app.prompts import digest
+from app.settings import DEFAULT_FILE, PREFIX
 from app.store.migration import migrate
 from docs.parts.http import openapi
 from docs.parts.metrics import metrics_table
@@ -171,4 +172,8 @@ def known_settings() -> Blocks:
     """Keys, variables, types and defaults."""
     found = [setting for setting in settings() if setting.section is None]
     sections = [setting.path for setting in settings() if setting.section is not None]
-    return {"settings": [list(setting.row[:4]) for setting in found], "sections": sections}
+    return {
+        "settings": [list(setting.row[:4]) for setting in found],
+        "sections": sections,
+        "where": [PREFIX, DEFAULT_FILE],
+    }

@@ -32,7 +32,7 @@ async def gateway(database: Path, moment: datetime) -> AsyncIterator[httpx.Async
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=WAIT) as client,
     ):
         async with asyncio.timeout(WAIT):
-            while not await _all_serve(client):
+            while not await _all_serve(client):  # noqa: ASYNC110  # HTTP wakes nobody
                 await asyncio.sleep(0.05)
         yield client
 

@@ -49,7 +49,8 @@ CHOSEN: Final[Sequence[Mapping[str, str]]] = (
     {"offline_judge": "true", "threshold": "0.2", "margin": "0.05", "pairs": "3"},
     {"offline_judge": "true", "top_k": "2"},
     {"offline_judge": "true", "purpose": "eval"},
-    {"run": "chosen", "judge": "offline", "offline_judge": "true"},
+    {"run": "chosen", "offline_judge": "true"},
+    {"judge": "offline", "offline_judge": "true"},
     {"env": "npc_arena", "offline_judge": "true"},
 )
 
