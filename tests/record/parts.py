@@ -6,6 +6,7 @@ from tests.record.digests import digests
 from tests.record.episodes import episodes
 from tests.record.judge_bodies import judge_bodies
 from tests.record.outside import commands, database_schema, known_settings, metrics, served_openapi
+from tests.record.routes import routes
 from tests.record.rows import Part
 from tests.record.scores import programs, scores
 from tests.record.stores import store
@@ -21,6 +22,7 @@ PARTS: Mapping[str, Part] = {
         Part("judge_bodies", judge_bodies),
         Part("digests", digests),
         Part("store", store),
+        Part("routes", routes),
         Part("openapi", served_openapi),
         Part("schema", database_schema),
         Part("metrics", metrics),

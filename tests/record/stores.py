@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import itertools
 import json
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -28,6 +29,17 @@ REQUESTS: Final = Path(__file__).with_name("store.requests.json.gz")
 LATER: Final = MOMENT + timedelta(hours=1)
 VOLATILE: Final = frozenset({"lease_id", "isolation", "description"})
 """Made by chance, found out by trying, or for people."""
+PAGES: Final = (
+    "/",
+    "/?env=npc_arena",
+    "/view/stats",
+    "/view/judges",
+    "/view/atropos",
+    "/view/worlds",
+    "/view/worlds/reedgate",
+    "/docs",
+    "/favicon.svg",
+)
 LISTED: Final = (
     "/runs",
     f"/runs/{RUN}",
@@ -96,6 +108,8 @@ async def _played(database: Path, requests: Sequence[Request]) -> Blocks:
             "~steps": await _steps(client),
             **{f"~{path}": [await _bare_answer(client, "GET", path)] for path in LISTED},
             "~environments": [await _bare_answer(client, "GET", f"/envs/{name}") for name in all_hosted()],
+            "pages": [await _page(client, path) for path in (*PAGES, *(f"/view/groups/{one}" for one in groups[::5]))],
+            "~metrics": await _series(client),
             "exports afterwards": await _exports(client),
         }
 
@@ -116,6 +130,19 @@ async def _exports(client: httpx.AsyncClient) -> list[JsonValue]:
         digest = hashlib.sha256(content).hexdigest()
         found.append([query, response.status_code, len(content), content.count(b"\n"), digest])
     return found
+
+
+async def _page(client: httpx.AsyncClient, path: str) -> JsonValue:
+    response = await client.get(path)
+    return [path, response.status_code, hashlib.sha256(response.content).hexdigest()]
+
+
+async def _series(client: httpx.AsyncClient) -> list[JsonValue]:
+    """Names and labels of what was counted, without numbers; workers' functions without their modules."""
+    lines = (await client.get("/metrics")).text.splitlines()
+    named = {line.rpartition(" ")[0] for line in lines if line.startswith("atropos_envs") and "/readyz" not in line}
+    plain = {re.sub(r'function="[^":]*:', 'function="', name) for name in named}
+    return [*sorted(plain)]
 
 
 async def _handed_out(client: httpx.AsyncClient, name: str) -> JsonValue:

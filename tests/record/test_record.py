@@ -9,7 +9,7 @@ from tests.record.keeping import differences
 from tests.record.parts import PARTS
 from tests.record.rows import Part, digest_of, kept
 
-QUICK = ("digests", "openapi", "schema", "metrics", "commands", "settings")
+QUICK = ("digests", "openapi", "routes", "schema", "metrics", "commands", "settings")
 
 
 @pytest.mark.parametrize("name", QUICK)
