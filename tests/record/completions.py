@@ -1,6 +1,7 @@
 """Completions that every task is met with: its right answer, what is near it, and what is none."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
@@ -15,12 +16,14 @@ SPOKEN: Final[Sequence[str]] = (
     "As an AI language model, I cannot take part in this.",
 )
 """Where no sure win exists."""
+_SUM: Final = re.compile(r"\\boxed\{(.+?) \+ (.+)\}")
+"""Its terms may change places, which only algebra in a worker can tell."""
 CASES: Final[Mapping[str, Callable[[str], str]]] = {
     "gold while thinking": lambda text: f"<think>{text}</think>",
     "gold without its last character": lambda text: text[:-1],
     "gold and more": lambda text: f"{text}\nThat is my answer, though it might be 7.",
     "gold in capitals": str.upper,
-    "gold and nothing added": lambda text: text.replace("\\boxed{", "\\boxed{0+").replace("<answer>", "<answer>0+"),
+    "gold otherwise put": lambda text: _SUM.sub(r"\\boxed{\2 + \1}", text).replace("<answer>", "<answer>0+"),
 }
 
 
