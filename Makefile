@@ -10,7 +10,7 @@ OPENRLHF := .cache/openrlhf
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check format lock bench soak clean
+.PHONY: help run demo test check record format lock bench soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generate
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m docs.generate --check
+
+record: $(VENV)/.installed-dev ## compare how the service behaves with how it did when tests/record was written
+	$(BIN)/python -m tests.record compare
 
 format: $(VENV)/.installed-dev ## format and mend what can be mended; write the generated docs
 	$(BIN)/ruff format .

@@ -1,0 +1,32 @@
+"""Every part of the record, in the order in which they are made."""
+
+from collections.abc import Mapping
+
+from tests.record.digests import digests
+from tests.record.episodes import episodes
+from tests.record.judge_bodies import judge_bodies
+from tests.record.outside import commands, database_schema, known_settings, metrics, served_openapi
+from tests.record.routes import routes
+from tests.record.rows import Part
+from tests.record.scores import programs, scores
+from tests.record.stores import store
+from tests.record.tasks import tasks
+
+PARTS: Mapping[str, Part] = {
+    part.name: part
+    for part in (
+        Part("tasks", tasks, bulky=True),
+        Part("scores", scores, bulky=True),
+        Part("programs", programs, bulky=True),
+        Part("episodes", episodes, bulky=True),
+        Part("judge_bodies", judge_bodies),
+        Part("digests", digests),
+        Part("store", store),
+        Part("routes", routes),
+        Part("openapi", served_openapi),
+        Part("schema", database_schema),
+        Part("metrics", metrics),
+        Part("commands", commands),
+        Part("settings", known_settings),
+    )
+}

@@ -1,0 +1,122 @@
+"""The parts `scores` and `programs`: what completions earn, and why."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from pydantic import JsonValue
+
+from app.domain.runs import ScoringOptions
+from app.domain.tasks import Completion
+from app.errors import WorkerFailed
+from app.judges.panels import ConfiguredPanels
+from app.ports import Environment
+from app.sandbox.pool import ProcessWorkers, usual_size
+from app.sandbox.programs import JailedPrograms
+from app.service.judging import judged_by
+from app.service.scales import panel_for
+from tests.record.completions import completions_of, right_answer
+from tests.record.hosting import Block, all_hosted, blocks_of
+from tests.record.rows import Blocks, NotHere
+
+SCORED: Final[Mapping[str, int]] = {
+    "code_exec": 25,
+    "math": 12,
+    "text_to_sql": 25,
+    "npc_arena": 50,
+    "rlaif": 60,
+}
+"""Tasks of each block whose completions cost more."""
+USUALLY: Final = 100
+AT_ONCE: Final = 4
+
+
+def scores() -> Blocks:
+    """Of all environments that run no programs of models."""
+    return asyncio.run(_scored(runs_programs=False))
+
+
+def programs() -> Blocks:
+    """Of those that do."""
+    return asyncio.run(_scored(runs_programs=True))
+
+
+class Scoring:
+    """With what completions are scored. `used` are the functions that ran in workers, without their modules."""
+
+    def __init__(self) -> None:
+        self.used: set[str] = set()
+        self.workers = ProcessWorkers(usual_size(), self._worked)
+        self.programs = JailedPrograms(usual_size())
+        self._panels = ConfiguredPanels({}, {})
+
+    def _worked(self, function: str, outcome: str, seconds: float) -> None:
+        self.used.add(f"{function.rpartition(':')[2]} {outcome}")
+
+    async def rows(self, block: Block, indexes: Sequence[int]) -> list[JsonValue]:
+        """One for each task, as one group; the right answer of the one that follows is a stranger's."""
+        environment = block.environment
+        made = [block.task(index) for index in indexes]
+        golds = [right_answer(environment, task, place) for place, task in enumerate(made)]
+        found: list[JsonValue] = []
+        for place, task in enumerate(made):
+            group = completions_of(task, golds[place], golds[(place + 1) % len(golds)])
+            found.append({"index": indexes[place], "scores": await self.of_group(block, indexes[place], group)})
+        return found
+
+    async def of_group(self, block: Block, index: int, group: Mapping[str, Completion]) -> JsonValue:
+        options = ScoringOptions()
+        judged = await judged_by(
+            block.environment,
+            block.task(index),
+            list(group.values()),
+            options,
+            panel_for(self._panels, block.hosted, options),
+            self.workers,
+            self.programs,
+            what=block.name,
+        )
+        return {name: score.model_dump(mode="json") for name, score in zip(group, judged.scores, strict=True)}
+
+    async def close(self) -> None:
+        await self.workers.close()
+        await self.programs.close()
+
+
+async def _scored(*, runs_programs: bool) -> Blocks:
+    scoring = Scoring()
+    try:
+        if runs_programs:
+            await _require(scoring.programs)
+        return await _rows_of(scoring, runs_programs=runs_programs)
+    finally:
+        await scoring.close()
+
+
+async def _require(jails: JailedPrograms) -> None:
+    try:
+        await jails.prepare()
+    except WorkerFailed as error:
+        raise NotHere(f"programs cannot be run: {error}; {jails.missing}") from error
+
+
+async def _rows_of(scoring: Scoring, *, runs_programs: bool) -> Blocks:
+    wanted = [
+        block
+        for hosted in all_hosted().values()
+        if hosted.environment.runs_programs == runs_programs
+        for block in blocks_of(hosted)
+    ]
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def rows(block: Block) -> list[JsonValue]:
+        async with places:
+            return await scoring.rows(block, block.indexes(most_scored(block.environment)))
+
+    found = await asyncio.gather(*(rows(block) for block in wanted))
+    made: dict[str, Sequence[JsonValue]] = {block.name: each for block, each in zip(wanted, found, strict=True)}
+    return {**made, "functions of workers": sorted(scoring.used)}
+
+
+def most_scored(environment: Environment) -> int:
+    return SCORED.get(environment.name, USUALLY)
