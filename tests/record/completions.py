@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.ports import Environment
+from app.ports.environment import Environment
 
 UNKNOWN: Final = "I do not know"
 SPOKEN: Final[Sequence[str]] = (

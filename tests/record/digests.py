@@ -5,7 +5,7 @@ from typing import get_args
 
 from pydantic import JsonValue
 
-from app.conformance.checks import CHECKS
+from app.domain.digests import digest_of_model
 from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
 from app.judges.chat import ChatJudge
@@ -16,9 +16,9 @@ from app.judges.panel import JudgePanel
 from app.judges.panels import ConfiguredPanels
 from app.judges.prompt import TEMPLATES_DIGEST
 from app.judges.verdicts import PARSER_VERSION
-from app.prompts import digest_of_model
 from app.service.catalogue import Hosted
 from app.service.scales import panel_for
+from app.toolkit.conformance.checks import CHECKS
 from tests.record.hosting import all_hosted
 from tests.record.rows import Blocks
 

@@ -7,8 +7,8 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from app.domain.errors import InvalidRequest
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
-from app.errors import InvalidRequest
 from tests.record.completions import SPOKEN, altered
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks

@@ -8,10 +8,10 @@ from typing import Any, Final
 import httpx
 from pydantic import JsonValue
 
+from app.characters.worlds import read_world
 from app.cli.asking import AskedGateway
 from app.cli.worlds import SAMPLE, load_world
 from app.domain.tasks import Completion
-from app.sheets.worlds import read_world
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import all_hosted
 from tests.record.serving import answered

@@ -7,13 +7,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from app.conformance.subject import SPLITS
-from app.discovery import discover
+from app.datasets.configured import ConfiguredDatasets
 from app.domain.tasks import Task
 from app.domain.values import Split
-from app.ports import Environment
+from app.main.discovery import discover
+from app.ports.environment import Environment
 from app.service.catalogue import Hosted
-from app.sources.configured import ConfiguredDatasets
+from app.toolkit.conformance.subject import SPLITS
 
 LOOKED_AT = 200
 """Tasks of each block."""

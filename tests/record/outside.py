@@ -10,14 +10,14 @@ import typer
 from pydantic import JsonValue
 
 from app.cli.main import cli
-from app.prompts import digest
+from app.domain.digests import digest
 from app.settings import DEFAULT_FILE, PREFIX
 from app.store.migration import migrate
 from docs.parts.http import openapi
 from docs.parts.metrics import metrics_table
 from docs.parts.settings import settings
-from tests.databases import MIGRATIONS
 from tests.record.rows import Blocks, as_plain, line_of
+from tests.support.databases import MIGRATIONS
 
 COMPONENT = "#/components/schemas/"
 WORDS = frozenset({"title", "description", "summary", "operationId"})

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from app.main import create_app
+from app.main.application import create_app
 from app.settings import Settings
 from tests.record.rows import Blocks
 

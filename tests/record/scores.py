@@ -6,11 +6,11 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from app.domain.errors import WorkerFailed
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion
-from app.errors import WorkerFailed
 from app.judges.panels import ConfiguredPanels
-from app.ports import Environment
+from app.ports.environment import Environment
 from app.sandbox.pool import ProcessWorkers, usual_size
 from app.sandbox.programs import JailedPrograms
 from app.service.judging import judged_by

@@ -13,7 +13,7 @@ from typing import Final
 import httpx
 from pydantic import JsonValue
 
-from app.main import create_app
+from app.main.application import create_app
 from app.settings import ProgramSettings, Settings
 
 WAIT: Final = 60.0
