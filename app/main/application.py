@@ -172,7 +172,8 @@ def create_app(
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
     install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested, (ATROPOS,), own_hosts))
-    service.add_middleware(AtRoot, runs=settings.atropos_listeners)
+    if settings.atropos_listeners:
+        service.add_middleware(AtRoot, runs=settings.atropos_listeners)
     examples.install(service)
     return service
 
@@ -190,13 +191,13 @@ def _lifespan(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, Opened)]
         await asyncio.gather(*(one.open() for one in held))
-        await gateway.desk.gathering.open()
+        await gateway.gathering.open()
         opening = asyncio.create_task(_open(settings, gateway, examples, programs))
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
-        await gateway.desk.gathering.close()
-        await gateway.desk.close()
+        await gateway.gathering.close()
+        await gateway.scoring.close()
         await gateway.rescorer.close()
         await workers.close()
         await programs.close()
@@ -217,13 +218,13 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples, progra
         await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
         gateway.catalogue.ready = True
         await trying  # what was interrupted is not given up because nobody knows yet whether it may be run
-        await asyncio.gather(_start_up(gateway, examples), gateway.desk.gathering.keep())
+        await asyncio.gather(_start_up(gateway, examples), gateway.gathering.keep())
     finally:
         trying.cancel()
 
 
 async def _start_up(gateway: Gateway, examples: Examples) -> None:
-    for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
+    for outcome in await asyncio.gather(gateway.scoring.resume(), examples.prepare(gateway), return_exceptions=True):
         if isinstance(outcome, Exception):
             log.error("start-up work failed", exc_info=outcome)
 
