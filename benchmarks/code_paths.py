@@ -94,9 +94,11 @@ def serve_judge() -> Iterator[str]:
 def trace_score(environment: str, settings: Settings) -> Trace:
     """One group's score, of several the one that ran alone: other work of the service comes and goes."""
     trace = Trace()
-    app = create_app(settings, environments={environment: discover()[environment]})
     traced: list[Trace] = []
-    with profile_threads(trace), TestClient(app, base_url=ADDRESS) as client:
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(profile_threads(trace))  # before the threads of the store begin
+        app = create_app(settings, environments={environment: discover()[environment]})
+        client = stack.enter_context(TestClient(app, base_url=ADDRESS))
         while client.get("/readyz").status_code != 200:
             time.sleep(0.1)
         time.sleep(QUIET_SECONDS)

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 
@@ -12,6 +11,7 @@ from fastapi import FastAPI
 
 from app.characters.views import CharacterCard, character_cards
 from app.datasets.configured import ConfiguredDatasets
+from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue import catalogue_router, description_of
 from app.http.api.characters import characters_router
@@ -37,10 +37,10 @@ from app.http.compat.openrlhf import openrlhf_router
 from app.http.compat.slime import slime_router
 from app.http.viewer.pages import viewer_router
 from app.http.viewer.worlds import WorldPages
+from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
 from app.http.web.docs_page import install_docs
 from app.http.web.door import Door, install_door
 from app.http.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
-from app.http.web.origins import LOOPBACK_HOSTS, is_loopback
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import reports_of
 from app.main.configured import panels_of, retriever_of
@@ -70,10 +70,6 @@ VERSION = version("atropos-environments")
 ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
 DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept."
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
@@ -124,7 +120,7 @@ def create_app(
     retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     rules = settings.parts.rules
-    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, jails, rules)
+    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or utc_now, policy, jails, rules)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -135,7 +131,7 @@ def create_app(
         lifespan=_lifespan(settings, gateway, store, workers, jails, retriever, examples),
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
-    atropos = Desk(store.trajectories, observer, clock or _now)
+    atropos = Desk(store.trajectories, observer, clock or utc_now)
     service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
     service.include_router(atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     rewards = RewardDesk(
@@ -166,7 +162,7 @@ def create_app(
     service.include_router(export_router(gateway, not_for_training={OFFLINE}))
     service.include_router(rescoring_router(gateway))
     service.include_router(runs_router(gateway))
-    service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
+    service.include_router(health_router(gateway, VERSION, utc_now, observer.exposition))
     install_docs(service)
     ring = key_ring(settings, store, announce)
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
