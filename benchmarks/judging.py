@@ -24,7 +24,7 @@ from app.judges.configured import chat_judges
 from app.judges.panels import ConfiguredPanels
 from app.judges.remembered import RememberingJudge
 from app.ports.environment import Tools
-from app.service.scoring import begun
+from app.service.group_scoring import start_each
 from app.store.store import Store
 from benchmarks import slow_judge
 from tests.support.databases import MIGRATIONS
@@ -133,7 +133,7 @@ async def _measured(url: str, database: Path, groups: int) -> Judged:
             pulse.lags.clear()
             pulse.own_lags.clear()
             began, cpu = time.perf_counter(), time.process_time()
-            scores = await asyncio.gather(*await begun(arena.score(*one, Tools(panel=panel)) for one in given))
+            scores = await asyncio.gather(*await start_each(arena.score(*one, Tools(panel=panel)) for one in given))
             seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     finally:
         calls = judge.report().spent.calls

@@ -4,6 +4,8 @@ import asyncio
 import json
 import re
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 SECONDS = 1.0
 
@@ -23,7 +25,7 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             length = re.search(r"content-length: (\d+)", head)
             body = await reader.readexactly(int(length[1]) if length else 0)
             began = asyncio.get_running_loop().time()
-            answer = _answer(json.loads(body))
+            answer = answer_chat(json.loads(body))
             await asyncio.sleep(SECONDS - (asyncio.get_running_loop().time() - began))
             writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n")
             writer.write(f"content-length: {len(answer)}\r\n\r\n".encode() + answer)
@@ -32,7 +34,7 @@ async def _talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-def _answer(body: dict[str, list[dict[str, str]]]) -> bytes:
+def answer_chat(body: Mapping[str, Any]) -> bytes:
     """Scores by what the candidates are, not by where they stand: both orders agree."""
     document = json.loads(body["messages"][1]["content"])
     criteria = [criterion["name"] for criterion in document["rubric"]["criteria"]]

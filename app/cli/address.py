@@ -2,7 +2,7 @@
 
 import typer
 
-from app.http.web.origins import is_loopback
+from app.http.web.browser_protection import is_loopback
 from app.inference.server import bearer
 from app.settings import read_settings
 

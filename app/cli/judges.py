@@ -17,11 +17,11 @@ from app.domain.errors import GatewayError
 from app.domain.runs import ScoringOptions
 from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArena
+from app.judges.budget import Prices, estimated_tokens
 from app.judges.figures import CheckReport, Figure, report
 from app.judges.measuring import Evidence, Questions, measure
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
-from app.judges.prices import Prices, estimated_tokens
 from app.judges.prompt import prompt_for
 from app.main.configured import panels_of
 from app.main.discovery import discover

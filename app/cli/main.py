@@ -23,7 +23,7 @@ from app.cli.sheets import sheets
 from app.cli.tasks import tasks
 from app.cli.worlds import worlds
 from app.domain.errors import GatewayError
-from app.http.web.origins import is_loopback
+from app.http.web.browser_protection import is_loopback
 from app.main.application import VERSION, create_app
 from app.settings import PREFIX, Settings, read_settings
 from app.store.migration import migrate as migrate_database

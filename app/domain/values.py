@@ -1,6 +1,7 @@
 """The ground that every model stands on: frozen, nothing unknown accepted, numbers finite, text encodable."""
 
 import math
+from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
@@ -32,6 +33,11 @@ def _checked(value: JsonValue, depth: int, path: str) -> None:
         for key, item in value.items():
             require_encodable(key)
             _checked(item, depth + 1, f"{path}.{key}")
+
+
+def utc_now() -> datetime:
+    """The present, with its zone."""
+    return datetime.now(UTC)
 
 
 def is_encodable(text: str) -> bool:

@@ -3,13 +3,92 @@
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from app.domain.budgets import NO_BUDGET, NOTHING, Admission, Amount, BudgetConfig, Hold
+from app.domain.budgets import NO_BUDGET, NOTHING, Admission, Amount, BudgetConfig, Hold, Standing
 from app.domain.errors import StoreUnavailable
-from app.judges.account import Account
+from app.domain.judging import Judgement, Spending
 from app.judges.failures import ReadingFailed
 from app.ports.judges import JudgementMemory
+from app.ports.runtime import Clock
+
+
+class Account:
+    """The latest that the memory told, and what could not be written down there. A day is one in UTC."""
+
+    def __init__(self, now: Clock) -> None:
+        self.told = 0
+        """How often the memory told anything: who asked it before the last time knows less."""
+        self._standing = Standing()
+        self._unwritten = Spending()
+        self._unwritten_today = Spending()
+        self._now = now
+        self._day = now().date()
+
+    @property
+    def standing(self) -> Standing:
+        self._turn()
+        told = self._standing
+        if not self._unwritten.readings:
+            return told
+        return Standing(
+            total=told.total + self._unwritten,
+            today=told.today + self._unwritten_today,
+            used=told.used,
+            open=told.open,
+        )
+
+    def learn(self, standing: Standing) -> None:
+        self._turn()
+        self.told += 1
+        self._standing = standing
+
+    def add_unwritten(self, judgement: Judgement) -> None:
+        self._turn()
+        self._unwritten = self._unwritten.plus(judgement)
+        self._unwritten_today = self._unwritten_today.plus(judgement)
+
+    def _turn(self) -> None:
+        today = self._now().date()
+        if today != self._day:
+            told = self._standing
+            self._day, self._unwritten_today = today, Spending()
+            self._standing = Standing(total=told.total, used=told.used, open=told.open)
+
+
+_BYTES_PER_TOKEN: Final = 2
+"""Fewer than in any language's tokens as models cut them, so that an estimate errs on the safe side."""
+_TOKENS_PER_MESSAGE: Final = 16
+
+
+@dataclass(frozen=True)
+class Prices:
+    """US dollars per million tokens."""
+
+    input_per_million: float | None = None
+    output_per_million: float | None = None
+
+    @property
+    def known(self) -> bool:
+        return self.input_per_million is not None or self.output_per_million is not None
+
+    def cost(self, input_tokens: int, output_tokens: int) -> float:
+        return ((self.input_per_million or 0.0) * input_tokens + (self.output_per_million or 0.0) * output_tokens) / 1e6
+
+    def amount(self, input_tokens: int, output_tokens: int) -> Amount:
+        return Amount(input_tokens + output_tokens, self.cost(input_tokens, output_tokens))
+
+
+NO_PRICES: Final = Prices()
+
+
+def estimated_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_TOKEN) -> int:
+    """With the default at least as many as a model will count."""
+    size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
+    return -(-size // bytes_per_token) + _TOKENS_PER_MESSAGE * len(texts)
+
 
 POLL_SECONDS: Final = 0.5
 """What others put aside is looked at so often by who waits for it."""

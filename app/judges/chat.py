@@ -4,25 +4,25 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final
 
 from app.domain.digests import digest, digest_of_text
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
-from app.judges.account import Account
-from app.judges.budget import new_hold
+from app.domain.values import utc_now
+from app.judges.budget import Account, new_hold
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.declining import declines
 from app.judges.expected import with_expected_scores
 from app.judges.failures import ReadingFailed, refusal
 from app.judges.forgetful import Forgetful
+from app.judges.limits import turn
 from app.judges.line import Line, Said, Spent
 from app.judges.prompt import TEMPLATES_DIGEST, Prompt, Question, correction_for, prompt_for
 from app.judges.reading import encodable
 from app.judges.replies import ChatReply
-from app.judges.turns import turn
 from app.judges.verdicts import PARSER_VERSION, Answer, Unusable, read_answer
 from app.ports.judges import JudgementMemory
 
@@ -33,10 +33,6 @@ _AT_ONCE: Final = 20_000
 _HEALTH: Final = {"closed": "ok", "half_open": "probing", "open": "out"}
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class ChatJudge:
     def __init__(
         self,
@@ -45,7 +41,7 @@ class ChatJudge:
         *,
         has_fallback: bool = False,
         chance: Callable[[], float] = random.random,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         """Its spending counts in `memory`, together with that of others who ask the same judge; alone without one. With
         a fallback behind it a plain refusal is not argued with."""

@@ -1,11 +1,35 @@
 """What a reply says of events, matched to those that its character knows of."""
 
+import json
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
-from app.judges.quotes import occurs, plain, short
-from app.judges.reading import encodable
+from app.judges.reading import encodable, fold
+
+_LEAST: Final = 3
+"""Letters or digits that a quote must have to prove anything; wide ones, such as those of Chinese, count twice."""
+
+
+def plain(text: str) -> str:
+    """Blank space, quotation marks and case made alike."""
+    return " ".join(fold(text).split())
+
+
+def occurs(quote: str, said: str) -> bool:
+    """Whether `said`, which is plain, holds the quote."""
+    sought = plain(quote).strip("\"' …") if quote else ""
+    sought = sought.removesuffix("...").removeprefix("...").strip()
+    weight = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in sought if letter.isalnum())
+    return weight >= _LEAST and sought in said
+
+
+def short(value: object) -> str:
+    """To be told in a problem."""
+    text = value if isinstance(value, str) else type(value).__name__
+    return json.dumps(text[:60])
+
 
 _MOST: Final = 40
 _LONGEST_QUOTE: Final = 400

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from app.judges.agreement import mean
+from app.judges.readings import mean
 
 Shares = Mapping[tuple[int, int], float]
 """By two places, the lower first: how often the first was preferred, a tie being half. What is missing was not

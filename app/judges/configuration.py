@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from app.domain.budgets import NO_BUDGET, BudgetConfig
-from app.judges.prices import NO_PRICES, Prices
+from app.judges.budget import NO_PRICES, Prices
 
 JsonMode = Literal["schema", "object", "off"]
 """How the server is asked for JSON: by the schema of the answer, as any object, or in words alone."""

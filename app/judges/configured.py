@@ -1,8 +1,8 @@
 """Chat judges from their configurations: each remembers what it said, some have another behind them."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
+from app.domain.values import utc_now
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.fallback import JudgeWithFallback
@@ -11,16 +11,12 @@ from app.judges.remembered import RememberingJudge
 from app.ports.judges import Judge, JudgementMemory
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 def chat_judges(
     configs: Sequence[ChatJudgeConfig], fallbacks: Mapping[str, str], memory: JudgementMemory | None
 ) -> dict[str, Judge]:
     """By name. `fallbacks` names, for some, the judge that is asked where they refuse or give nothing of use; its own
     fallback is not asked then. ValueError for one that is no other judge. Without a `memory` all is asked anew."""
-    memory = Forgetful(_now) if memory is None else memory
+    memory = Forgetful(utc_now) if memory is None else memory
     remembering = {
         config.name: RememberingJudge(ChatJudge(config, memory, has_fallback=config.name in fallbacks), memory)
         for config in configs

@@ -5,16 +5,16 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Final, Literal, TypedDict
 
 from pydantic import JsonValue
 
 from app.domain.budgets import NOTHING, Amount
 from app.domain.judging import Judgement, JudgeRequest
-from app.judges.account import Account
+from app.domain.values import utc_now
 from app.judges.breaker import Breaker, Outcome
-from app.judges.budget import Budget
+from app.judges.budget import Account, Budget, estimated_tokens
 from app.judges.configuration import ChatJudgeConfig, JsonMode
 from app.judges.connection import Connection
 from app.judges.deadline import Deadline
@@ -22,7 +22,6 @@ from app.judges.expected import ALTERNATIVES_ASKED
 from app.judges.failures import CallFailed, ReadingFailed, refusal
 from app.judges.formats import AnswerFormat, response_format
 from app.judges.limits import AdaptiveLimit, Rate
-from app.judges.prices import estimated_tokens
 from app.judges.replies import ChatReply, read_reply
 from app.ports.judges import JudgementMemory
 
@@ -59,10 +58,6 @@ class Spent:
     trouble: str = ""
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
-
-
 class Line:
     def __init__(
         self,
@@ -72,7 +67,7 @@ class Line:
         *,
         chance: Callable[[], float] = random.random,
         clock: Callable[[], float] = time.monotonic,
-        now: Callable[[], datetime] = _now,
+        now: Callable[[], datetime] = utc_now,
     ) -> None:
         self.limit = AdaptiveLimit(config.max_concurrency, clock)
         self.breaker = Breaker(config.breaker_failures, config.breaker_seconds, clock, now)

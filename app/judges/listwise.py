@@ -8,7 +8,6 @@ from itertools import chain, combinations
 from typing import Final
 
 from app.domain.judging import Judgement
-from app.judges.agreement import kendall, mean, mean_kendall, top_is_close
 from app.judges.comparisons import Shares, pairings, preference, win_rates
 from app.judges.orders import circle, mirrored_orders
 from app.judges.readings import (
@@ -20,7 +19,11 @@ from app.judges.readings import (
     View,
     asked,
     failed,
+    kendall,
+    mean,
+    mean_kendall,
     read_alone,
+    top_is_close,
     usable,
     view_of,
     viewed,

@@ -9,11 +9,11 @@ from typing import Final
 
 from app.domain.judging import Judgement, JudgeRequest, Rubric
 from app.domain.rewards import absolute_of, bounded, cap_of, combine, criteria_of
-from app.judges.agreement import mean, normalised_ranks
 from app.judges.corruption import Pair, Specimen, identical_request
 from app.judges.gates.registry import confirmed, failed_gates, told_of
 from app.judges.ladders import Ladder
 from app.judges.reading import Reply
+from app.judges.readings import mean, normalised_ranks
 from app.ports.judges import Judge
 
 AT_ONCE: Final = 32

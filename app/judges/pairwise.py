@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from itertools import chain
 
 from app.domain.judging import Judgement
-from app.judges.agreement import NEUTRAL, kendall, mean
 from app.judges.comparisons import pairings, win_rates
 from app.judges.orders import circle, mirrored_orders
 from app.judges.readings import (
     BY_POSITION,
     DISAGREEMENT,
+    NEUTRAL,
     Group,
     Reading,
     Report,
     View,
     asked,
     failed,
+    kendall,
+    mean,
     read_alone,
     usable,
     view_of,

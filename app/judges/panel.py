@@ -10,16 +10,15 @@ from app.domain.digests import digest
 from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult, Rubric, Verdict
 from app.domain.rewards import absolute_of, cap_of, combine, criteria_of
 from app.domain.scores import Criterion, Reason, Score
-from app.judges.agreement import NEUTRAL, mean
-from app.judges.bounded import JUDGING_SECONDS, BoundedJudge
 from app.judges.claims import account
+from app.judges.deadline import JUDGING_SECONDS, BoundedJudge
 from app.judges.gates.registry import GATES, GATES_DIGEST, Gate, confirmed, failed_gates, hints, told_rubric
+from app.judges.limits import turn
 from app.judges.listwise import read_listwise
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
 from app.judges.reading import Reply, visible_text
-from app.judges.readings import Group, Report, View, mean_values
-from app.judges.turns import turn
+from app.judges.readings import NEUTRAL, Group, Report, View, mean, mean_values
 from app.ports.judges import Judge
 
 FAR_APART: Final = 0.35

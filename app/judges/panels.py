@@ -7,7 +7,7 @@ from typing import Final
 from app.domain.errors import InvalidRequest
 from app.domain.judging import JudgeReport
 from app.domain.runs import PanelOptions, ScoringOptions
-from app.judges.bounded import JUDGING_SECONDS
+from app.judges.deadline import JUDGING_SECONDS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel

@@ -6,7 +6,6 @@ from itertools import chain, combinations
 
 from app.domain.judging import Judgement
 from app.domain.rewards import bounded
-from app.judges.agreement import mean_kendall
 from app.judges.comparisons import preference, win_rates
 from app.judges.readings import (
     DISAGREEMENT,
@@ -17,6 +16,7 @@ from app.judges.readings import (
     asked,
     comparable,
     failed,
+    mean_kendall,
     read_alone,
     usable,
     view_of,

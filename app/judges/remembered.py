@@ -9,8 +9,8 @@ from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.judges.budget import new_hold
+from app.judges.limits import turn
 from app.judges.prompt import Question
-from app.judges.turns import turn
 from app.ports.judges import Judge, JudgementMemory, Recalled, SelfReporting
 
 CLOSING_SECONDS: Final = 5.0

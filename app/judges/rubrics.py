@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -11,9 +10,8 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 from app.domain.digests import digest
 from app.domain.errors import JudgeFailed
 from app.domain.judging import Judgement
-from app.domain.values import Frozen, WholeNumber
-from app.judges.account import Account
-from app.judges.budget import new_hold
+from app.domain.values import Frozen, WholeNumber, utc_now
+from app.judges.budget import Account, new_hold
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.deadline import Deadline
 from app.judges.line import Line, Said, Spent
@@ -49,7 +47,7 @@ class WrittenRubric(Frozen):
 async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgementMemory) -> WrittenRubric:
     """Asks once more, with what was wrong, when the first answer cannot be used. JudgeFailed with the reason otherwise.
     The judge's budgets apply, and what it costs is written down as a judgement on nothing."""
-    account = Account(_now)
+    account = Account(utc_now)
     account.learn(await memory.standing(config.name))
     line, spent = Line(config, account, memory), Spent(new_hold())
     deadline = Deadline(config.deadline_seconds, config.queue_seconds)
@@ -128,10 +126,6 @@ def _problems(error: ValueError) -> list[str]:
         return [str(error)]
     listed = error.errors(include_url=False, include_input=False, include_context=False)[:_PROBLEMS_TOLD]
     return [f"{'.'.join(map(str, one['loc']))}: {one['msg']}".removeprefix(": ") for one in listed]
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def _without_key(config: ChatJudgeConfig, words: str) -> str:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
-from app.judges.claims import claimed_nowhere, known_sources, read_claims, unsupported
-from app.judges.quotes import occurs, plain, short
+from app.judges.claims import claimed_nowhere, known_sources, occurs, plain, read_claims, short, unsupported
 from app.judges.reading import THOUGHT_TAGS, encodable
 
 HIGHEST: Final = 4.0

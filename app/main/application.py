@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping
-from datetime import UTC, datetime
 from functools import partial
 from importlib.metadata import version
 
@@ -12,6 +11,7 @@ from fastapi import FastAPI
 
 from app.characters.views import CharacterCard, character_cards
 from app.datasets.configured import ConfiguredDatasets
+from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue import catalogue_router, description_of
 from app.http.api.characters import characters_router
@@ -37,10 +37,10 @@ from app.http.compat.openrlhf import openrlhf_router
 from app.http.compat.slime import slime_router
 from app.http.viewer.pages import viewer_router
 from app.http.viewer.worlds import WorldPages
+from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
 from app.http.web.docs_page import install_docs
 from app.http.web.door import Door, install_door
 from app.http.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
-from app.http.web.origins import LOOPBACK_HOSTS, is_loopback
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import reports_of
 from app.main.configured import panels_of, retriever_of
@@ -70,10 +70,6 @@ VERSION = version("atropos-environments")
 ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
 DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept."
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
@@ -124,7 +120,7 @@ def create_app(
     retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     rules = settings.parts.rules
-    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or _now, policy, jails, rules)
+    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or utc_now, policy, jails, rules)
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -135,7 +131,7 @@ def create_app(
         lifespan=_lifespan(settings, gateway, store, workers, jails, retriever, examples),
     )
     roster = partial(judge_roster, gateway.catalogue, panels)
-    atropos = Desk(store.trajectories, observer, clock or _now)
+    atropos = Desk(store.trajectories, observer, clock or utc_now)
     service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
     service.include_router(atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     rewards = RewardDesk(
@@ -166,13 +162,14 @@ def create_app(
     service.include_router(export_router(gateway, not_for_training={OFFLINE}))
     service.include_router(rescoring_router(gateway))
     service.include_router(runs_router(gateway))
-    service.include_router(health_router(gateway, VERSION, _now, observer.exposition))
+    service.include_router(health_router(gateway, VERSION, utc_now, observer.exposition))
     install_docs(service)
     ring = key_ring(settings, store, announce)
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
     install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested, (ATROPOS,), own_hosts))
-    service.add_middleware(AtRoot, runs=settings.atropos_listeners)
+    if settings.atropos_listeners:
+        service.add_middleware(AtRoot, runs=settings.atropos_listeners)
     examples.install(service)
     return service
 
@@ -190,13 +187,13 @@ def _lifespan(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, Opened)]
         await asyncio.gather(*(one.open() for one in held))
-        await gateway.desk.gathering.open()
+        await gateway.gathering.open()
         opening = asyncio.create_task(_open(settings, gateway, examples, programs))
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
-        await gateway.desk.gathering.close()
-        await gateway.desk.close()
+        await gateway.gathering.close()
+        await gateway.scoring.close()
         await gateway.rescorer.close()
         await workers.close()
         await programs.close()
@@ -217,13 +214,13 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples, progra
         await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
         gateway.catalogue.ready = True
         await trying  # what was interrupted is not given up because nobody knows yet whether it may be run
-        await asyncio.gather(_start_up(gateway, examples), gateway.desk.gathering.keep())
+        await asyncio.gather(_start_up(gateway, examples), gateway.gathering.keep())
     finally:
         trying.cancel()
 
 
 async def _start_up(gateway: Gateway, examples: Examples) -> None:
-    for outcome in await asyncio.gather(gateway.desk.resume(), examples.prepare(gateway), return_exceptions=True):
+    for outcome in await asyncio.gather(gateway.scoring.resume(), examples.prepare(gateway), return_exceptions=True):
         if isinstance(outcome, Exception):
             log.error("start-up work failed", exc_info=outcome)
 

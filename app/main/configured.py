@@ -1,10 +1,10 @@
 """What the settings name, made: judges, and what is asked for the passages of a prompt."""
 
 from app.domain.budgets import BudgetConfig
+from app.judges.budget import Prices
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.configured import chat_judges
 from app.judges.panels import ConfiguredPanels
-from app.judges.prices import Prices
 from app.main.discovery import brought_retriever
 from app.ports.judges import JudgementMemory
 from app.ports.retrieval import Retriever

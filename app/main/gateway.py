@@ -10,12 +10,16 @@ from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.ports.runtime import Clock, Observer
 from app.ports.sandbox import NoPrograms, Programs, Workers
+from app.service.acceptance import Acceptance
 from app.service.catalogue import Catalogue
 from app.service.difficulty import Difficulty
 from app.service.dispatch import Dispatcher
 from app.service.drafting import Drafting
 from app.service.editions import Editions
 from app.service.gateway import Gateway
+from app.service.gathering import Gathering
+from app.service.group_scoring import GroupScoring
+from app.service.judging import Scorer
 from app.service.parts import PartDesk
 from app.service.rescoring import Rescorer
 from app.service.retrieval import Retrieval, RetrievalPolicy
@@ -47,20 +51,20 @@ def gateway_of(
     shelf = Shelf(store.tasks)
     retrieval = Retrieval(retriever, observer, policy)
     drafting = Drafting(catalogue, retrieval)
-    desk = ScoreDesk(
-        catalogue=catalogue,
+    acceptance = Acceptance(
         editions=editions,
         tasks=store.tasks,
         shelf=shelf,
         groups=store.groups,
-        parts=store.parts,
         runs=runs,
         panels=panels,
-        workers=workers,
-        programs=programs,
         observer=observer,
         clock=clock,
-        rules=rules or PartRules(),
+    )
+    scorer = Scorer(editions, panels, shelf, workers, programs)
+    scoring = GroupScoring(acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer)
+    gathering = Gathering(
+        parts=store.parts, groups=store.groups, scoring=scoring, observer=observer, rules=rules or PartRules()
     )
     return Gateway(
         catalogue=catalogue,
@@ -76,8 +80,17 @@ def gateway_of(
             observer=observer,
         ),
         stepper=Stepper(editions, shelf),
-        desk=desk,
-        parts=PartDesk(desk),
+        desk=ScoreDesk(
+            catalogue=catalogue,
+            runs=runs,
+            acceptance=acceptance,
+            scoring=scoring,
+            gathering=gathering,
+            groups=store.groups,
+        ),
+        scoring=scoring,
+        gathering=gathering,
+        parts=PartDesk(acceptance, gathering),
         rescorer=Rescorer(
             editions=editions,
             shelf=shelf,

@@ -3,19 +3,20 @@
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound
+from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group, Rollout, TaskRecord
 from app.domain.parts import Part, rollout_id
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
 from app.ports.judges import Panels
-from app.ports.runtime import Clock
-from app.ports.store import Groups
+from app.ports.runtime import Clock, Observer
+from app.ports.store import Groups, Tasks
 from app.service.editions import Editions
 from app.service.identity import group_id, part_group_id
-from app.service.requests import GroupToScore, ScoreRequest
+from app.service.judging import panel_for, require_same_scoring
+from app.service.requests import GroupProblem, GroupToScore, ScoreRequest
 from app.service.runs import RunBook
-from app.service.scales import panel_for, require_same_scoring
+from app.service.shelf import Shelf
 
 PENDING = Score.pending()
 REFUSED: Final = Score.unscored("version_changed", "the run is strict, and is now scored otherwise than when it began")
@@ -35,14 +36,46 @@ class Accepted:
 
 
 class Acceptance:
-    def __init__(self, *, editions: Editions, groups: Groups, runs: RunBook, panels: Panels, clock: Clock) -> None:
+    def __init__(
+        self,
+        *,
+        editions: Editions,
+        tasks: Tasks,
+        shelf: Shelf,
+        groups: Groups,
+        runs: RunBook,
+        panels: Panels,
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
         self._editions = editions
+        self._tasks = tasks
+        self._shelf = shelf
         self._groups = groups
         self._runs = runs
         self._panels = panels
+        self._observer = observer
         self._clock = clock
 
-    async def accept(
+    async def accept(self, request: ScoreRequest, environment: str | None) -> list[Accepted | GroupProblem]:
+        """Each group of the request as it will be scored, or what is wrong with it. Conflict where a strict run
+        refuses."""
+        records = await self._shelf.get(list({group.task_id for group in request.groups}))
+        lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
+        leases = await self._tasks.leases(lease_ids) if lease_ids else {}
+        accepted: list[Accepted | GroupProblem] = []
+        for position, asked in enumerate(request.groups):
+            try:
+                accepted.append(await self._accept_group(request, asked, records, leases, environment))
+            except Conflict:
+                raise
+            except RequestRefused as error:
+                self._observer.refused(environment or "mix", error.code)
+                field = None if error.field is None else f"groups[{position}].{error.field}"
+                accepted.append(GroupProblem(task_id=asked.task_id, code=error.code, detail=error.detail, field=field))
+        return accepted
+
+    async def _accept_group(
         self,
         request: ScoreRequest,
         asked: GroupToScore,

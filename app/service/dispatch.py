@@ -19,14 +19,12 @@ from app.service.choosing import labels_in, locate_in
 from app.service.difficulty import Difficulty, settled, targeted
 from app.service.editions import Editions
 from app.service.identity import stream_of, task_id
-from app.service.making import made
+from app.service.judging import panel_for, require_same_scoring
 from app.service.mixture import Draw, draw, drawn_before, mix_stream
-from app.service.placing import placed
 from app.service.requests import TARGET, Batch, HandedOut, MixMember, NextBatch, NextMixedBatch, Select
 from app.service.retrieval import Retrieval
 from app.service.runs import RunBook
-from app.service.scales import panel_for, require_same_scoring
-from app.service.shelf import Shelf
+from app.service.shelf import Shelf, made, placed
 
 
 @dataclass(frozen=True)

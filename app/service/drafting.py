@@ -11,8 +11,8 @@ from app.domain.errors import EnvironmentUnavailable, GatewayError
 from app.domain.tasks import Context, ContextQuery, Task
 from app.ports.environment import Drafted
 from app.service.catalogue import Catalogue
-from app.service.placing import placed
 from app.service.retrieval import Retrieval
+from app.service.shelf import placed
 
 log = logging.getLogger(__name__)
 

@@ -6,6 +6,8 @@ from app.ports.judges import Panels
 from app.ports.store import Exports, Groups, Health, Views
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
+from app.service.gathering import Gathering
+from app.service.group_scoring import GroupScoring
 from app.service.parts import PartDesk
 from app.service.rescoring import Rescorer
 from app.service.runs import RunBook
@@ -22,6 +24,8 @@ class Gateway:
     dispatcher: Dispatcher
     stepper: Stepper
     desk: ScoreDesk
+    scoring: GroupScoring
+    gathering: Gathering
     parts: PartDesk
     rescorer: Rescorer
     trier: Trier

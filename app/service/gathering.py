@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -14,7 +14,7 @@ from app.domain.tasks import Completion
 from app.ports.runtime import Observer
 from app.ports.store import Groups, GroupToStore, Parts
 from app.service.acceptance import Accepted
-from app.service.flights import Flights
+from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring
 from app.service.requests import GroupProblem, GroupReply
 from app.service.standing import owed, reply_of
 
@@ -30,12 +30,8 @@ CLEARING_SECONDS: Final = 3600.0
 KEPT_SECONDS: Final = 86_400.0
 """Cohorts are forgotten after a day; their groups stay."""
 DUE_AT_ONCE: Final = 64
-STORE_RETRY_SECONDS: Final = (0.2, 1.0, 5.0)
 
 T = TypeVar("T")
-
-TakeUp = Callable[[Sequence[Group]], Awaitable[object]]
-"""Begins to score stored groups, unless that is under way."""
 
 
 @dataclass
@@ -50,21 +46,19 @@ class Gathering:
         *,
         parts: Parts,
         groups: Groups,
-        flights: Flights[dict[str, Group]],
-        take_up: TakeUp,
+        scoring: GroupScoring,
         observer: Observer,
         rules: PartRules,
     ) -> None:
         self._parts = parts
         self._groups = groups
-        self._flights = flights
-        self._take_up = take_up
+        self._scoring = scoring
         self._observer = observer
         self._rules = rules
         self._watched: dict[str, _Watched] = {}
         self._woken = asyncio.Event()
         self._held: set[Seat] = set()
-        self._scoring: set[str] = set()
+        self._started: set[str] = set()
         self._behind: set[asyncio.Future[Any]] = set()
         self._closing = False
 
@@ -101,13 +95,13 @@ class Gathering:
             if known.outcome != "pending":
                 return known
         while (left := _left(due)) is None or left > 0:
-            flights = self._flights.of([seat.group_id])
+            flights = self._scoring.find_running([seat.group_id])
             if flights:
                 done, _ = await asyncio.wait(set(flights.values()), timeout=left)
                 group = next(iter(done)).result()[seat.group_id] if done else None
             else:
                 await self._watch(seat.group_id, left)
-                if self._flights.of([seat.group_id]):
+                if self._scoring.find_running([seat.group_id]):
                     continue
                 group = (await self._groups.find([seat.group_id])).get(seat.group_id)
             if group is not None and group.outcome != "pending":
@@ -137,8 +131,8 @@ class Gathering:
                 await self._close_due(list(self._watched))
                 if loop.time() >= alive:
                     alive = loop.time() + LIFE_SECONDS
-                    if self._held or self._scoring:
-                        await self._parts.keep(list(self._held), list(self._scoring))
+                    if self._held or self._started:
+                        await self._parts.keep(list(self._held), list(self._started))
                 if loop.time() >= cleared:
                     more = await self._parts.clear(KEPT_SECONDS)
                     cleared = loop.time() + (0.0 if more else CLEARING_SECONDS)
@@ -192,29 +186,29 @@ class Gathering:
         for group in groups:
             self._observer.gathered(group.environment, group.flags)
         if groups:
-            await self._score(groups)
+            await self._start_scoring(groups)
 
-    async def _score(self, groups: Sequence[Group]) -> None:
+    async def _start_scoring(self, groups: Sequence[Group]) -> None:
         names = [group.group_id for group in groups]
         try:
-            await self._take_up(groups)
+            await self._scoring.start(groups)
         except Exception:
             return log.exception("closed groups wait until they are taken up again: %s", ", ".join(names))
-        for name, flight in self._flights.of(names).items():
-            self._scoring.add(name)
-            flight.add_done_callback(partial(self._landed, name))
+        for name, flight in self._scoring.find_running(names).items():
+            self._started.add(name)
+            flight.add_done_callback(partial(self._forget_scoring, name))
         self._tell(names)
 
-    def _landed(self, name: str, _: object) -> None:
-        self._scoring.discard(name)
+    def _forget_scoring(self, name: str, _: object) -> None:
+        self._started.discard(name)
 
     async def _tried_again(self, group_id: str) -> Group:
         """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
         group = (await self._groups.find([group_id]))[group_id]
-        if group.outcome == "unscored" and not self._flights.of([group_id]):
+        if group.outcome == "unscored" and not self._scoring.find_running([group_id]):
             (group,) = await self._groups.finish([GroupToStore(owed(group))])
             if group.outcome == "pending":
-                await self._score([group])
+                await self._start_scoring([group])
         return group
 
     async def _close_due(self, watched: Sequence[str]) -> None:

@@ -4,11 +4,11 @@ import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from app.domain.errors import EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
+from app.domain.errors import Conflict, EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
 from app.domain.groups import TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult
 from app.domain.model_names import same_model
-from app.domain.runs import Policy, ScoringOptions
+from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.ports.environment import Environment, Tools
@@ -16,7 +16,6 @@ from app.ports.judges import Backed, Panel, Panels
 from app.ports.sandbox import Programs, Workers
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
-from app.service.scales import panel_for
 from app.service.shelf import Shelf
 
 log = logging.getLogger(__name__)
@@ -64,6 +63,20 @@ class NoPanel:
 
     async def judge(self, case: Case) -> PanelResult:
         raise ScoringFailed(f"{case.rubric.name}: an environment without a rubric has no judges")
+
+
+def panel_for(panels: Panels, hosted: Hosted, options: ScoringOptions) -> Panel | None:
+    """The judges of a judged environment; None where a verifier decides."""
+    return None if hosted.environment.rubric is None else panels.panel(hosted.name, options)
+
+
+def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
+    """Conflict when a strict run would be scored otherwise than it was pinned to."""
+    if run.strict and not same:
+        raise Conflict(
+            f"run {run.name!r} is strict, and {pin.environment} is now scored otherwise than when the run began",
+            field="run",
+        )
 
 
 async def judged_by(

@@ -15,10 +15,10 @@ from app.domain.runs import Policy, Purpose
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import is_encodable
-from app.service.gathering import cohort_of, piece_of
+from app.service.acceptance import Acceptance
+from app.service.gathering import Gathering, cohort_of, piece_of
 from app.service.identity import scope_of
 from app.service.requests import GroupProblem, GroupToScore, ScoreRequest
-from app.service.scoring import ScoreDesk
 
 _REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
 
@@ -50,9 +50,9 @@ class SampleReply:
 
 
 class PartDesk:
-    def __init__(self, desk: ScoreDesk) -> None:
-        self._desk = desk
-        self._gathering = desk.gathering
+    def __init__(self, acceptance: Acceptance, gathering: Gathering) -> None:
+        self._acceptance = acceptance
+        self._gathering = gathering
 
     @asynccontextmanager
     async def held(self, sample: Sample, *, gather_seconds: float, wait_seconds: float) -> AsyncIterator[SampleReply]:
@@ -78,7 +78,7 @@ class PartDesk:
         if len(sample.key) > MOST_IN_KEY or not is_encodable(sample.key):
             raise InvalidRequest(f"a key is a text of at most {MOST_IN_KEY} characters", field="key")
         request = _request(sample)
-        (accepted,) = await self._desk.accepted(request, sample.environment)
+        (accepted,) = await self._acceptance.accept(request, sample.environment)
         if isinstance(accepted, GroupProblem):
             kind = _REFUSALS.get(accepted.code, InvalidRequest)
             raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)

@@ -10,8 +10,7 @@ from app.domain.groups import Prompt, TaskRecord
 from app.domain.tasks import Message, Task
 from app.domain.values import Split
 from app.service.catalogue import Hosted
-from app.service.placing import WITHOUT
-from app.service.shelf import made_of
+from app.service.shelf import WITHOUT, made_of
 
 SEARCHED = 20_000
 """Tasks of a split that are looked through for one that has moved to another index."""

@@ -24,10 +24,9 @@ from app.service.acceptance import options_for
 from app.service.catalogue import Hosted
 from app.service.editions import Editions
 from app.service.flights import Flights
-from app.service.judging import Judged, Scorer
+from app.service.judging import Judged, Scorer, panel_for
 from app.service.remaking import Remaker
 from app.service.runs import RunBook
-from app.service.scales import panel_for
 from app.service.shelf import Shelf
 
 log = logging.getLogger(__name__)

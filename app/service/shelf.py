@@ -1,14 +1,49 @@
 """Tasks that were lately in somebody's hands, kept ready: what comes to be scored was mostly handed out just before."""
 
-from collections.abc import Sequence
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, JsonValue
 
 from app.domain.groups import TaskRecord
-from app.domain.tasks import Task
+from app.domain.tasks import Context, Task
+from app.domain.values import Split
+from app.ports.environment import Environment
 from app.ports.store import Tasks
 from app.service.catalogue import Hosted
-from app.service.placing import placed
+
+WITHOUT: Final[Mapping[str, JsonValue]] = {"context": "failed"}
+"""In the metadata of a task that went out without the passages it should have had."""
+
+
+def placed(environment: Environment, task: Task, context: Context | None) -> Task:
+    """Pure. None: nothing was asked for."""
+    if context is None:
+        return task
+    told = environment.place(task, context)
+    if context.failure is None:
+        return told
+    return told.model_copy(update={"metadata": {**told.metadata, **WITHOUT}})
+
+
+MOST_SECONDS: Final = 0.005
+"""Of making tasks in one pass of the event loop; a single task may take longer."""
+
+
+async def made(wanted: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
+    """One for each environment and index, in their order."""
+    tasks: list[Task] = []
+    began = time.perf_counter()
+    for environment, index in wanted:
+        if time.perf_counter() - began > MOST_SECONDS:
+            await asyncio.sleep(0)
+            began = time.perf_counter()
+        tasks.append(environment.task(split, index, params))
+    return tasks
+
 
 KeptT = TypeVar("KeptT")
 

@@ -17,7 +17,7 @@ from app.store.database import Database
 from app.store.group_rows import Head, load_groups
 from app.store.groups import add_groups
 from app.store.part_tables import part_members, parts
-from app.store.payloads import decode, decode_json, encode, encode_json, from_micros
+from app.store.rows import decode, decode_json, encode, encode_json, from_micros
 from app.store.tables import groups
 
 SECOND: Final = 1_000_000

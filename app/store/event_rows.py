@@ -12,8 +12,8 @@ from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
 from app.domain.worlds import Event
 from app.store.event_tables import events, withdrawals
 from app.store.lineages import ALWAYS, Level
-from app.store.payloads import decode, to_micros
 from app.store.prepared import Prepared
+from app.store.rows import decode, to_micros
 from app.store.seeks import by_dialect, listed
 
 _PLACES: Final = 2**32

@@ -12,8 +12,8 @@ from app.domain.worlds import Event, EventSearch, Findings, Found, Hidden, Obsta
 from app.store.event_candidates import COMMON, Matches, Scene, matches, near, windows
 from app.store.event_rows import Stored, newest, standing
 from app.store.lineages import Level
-from app.store.payloads import from_micros, to_micros
 from app.store.prepared import Prepared
+from app.store.rows import from_micros, to_micros
 from app.store.seeks import by_dialect, listed
 
 MOST_HIDDEN: Final = 32

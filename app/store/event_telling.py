@@ -8,13 +8,12 @@ from sqlalchemy import Connection, select, update
 from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import Event, EventsTold
 from app.store import seeks
-from app.store.bulk import Row, insert_rows
 from app.store.database import Database
 from app.store.event_rows import read, sequence_of
 from app.store.event_tables import events, successions, withdrawals
 from app.store.lineages import Level, counted, held, lineage
-from app.store.payloads import encode, to_micros
 from app.store.postings import Posted, posted
+from app.store.rows import Row, encode, insert_rows, to_micros
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from app.store.event_rows import newest
 from app.store.event_search import search
 from app.store.event_telling import tell, withdraw
 from app.store.lineages import branch, described, lineage
-from app.store.payloads import findable
+from app.store.rows import findable
 
 
 class StoredEvents(Events):

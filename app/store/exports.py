@@ -8,7 +8,7 @@ from app.domain.exports import ExportFilter, StoredGroup
 from app.ports.store import Exports
 from app.store.database import Database
 from app.store.group_rows import load_groups
-from app.store.payloads import encode_json, findable, to_micros
+from app.store.rows import encode_json, findable, to_micros
 from app.store.tables import groups, tasks
 from app.store.tasks import load_tasks
 

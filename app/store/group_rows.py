@@ -15,7 +15,7 @@ from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen
-from app.store.payloads import decode, encode, encode_json, from_micros, to_micros
+from app.store.rows import decode, encode, encode_json, from_micros, to_micros
 from app.store.tables import groups, rollouts
 
 Rows = list[dict[str, str | int | float | None]]

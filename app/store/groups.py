@@ -11,7 +11,6 @@ from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
 from app.domain.rewards import group_outcome
 from app.ports.store import Groups, GroupToStore, IdempotencyKey
-from app.store.bulk import insert_rows
 from app.store.database import Database
 from app.store.group_rows import (
     criterion_rows,
@@ -23,7 +22,7 @@ from app.store.group_rows import (
     score_columns,
     tallies,
 )
-from app.store.payloads import findable
+from app.store.rows import findable, insert_rows
 from app.store.tables import groups, idempotency_keys, judgements, leases, prompts, rollouts, scores, tasks
 
 

@@ -10,7 +10,7 @@ from app.domain.judging import Judgement
 from app.ports.judges import JudgementMemory, Recalled
 from app.store import judge_money
 from app.store.database import Database
-from app.store.payloads import decode, encode
+from app.store.rows import decode, encode
 from app.store.tables import judge_cache, judgements
 
 _PUTS_PER_SWEEP: Final = 200

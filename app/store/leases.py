@@ -12,7 +12,7 @@ from app.domain.digests import canonical_json, digest
 from app.domain.runs import HeldLease, Lease, Slot, Stream
 from app.ports.store import Front, Leased, Locate
 from app.store.database import Database
-from app.store.payloads import decode_json, from_micros
+from app.store.rows import decode_json, from_micros
 from app.store.tables import leases, streams
 
 MOST_DEFERRED = 256

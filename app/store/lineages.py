@@ -10,8 +10,8 @@ from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import World
 from app.store.database import Database
 from app.store.event_tables import worlds
-from app.store.payloads import from_micros, to_micros
 from app.store.prepared import Prepared
+from app.store.rows import from_micros, to_micros
 
 DEEPEST: Final = 100
 """Branches between a world and the first."""

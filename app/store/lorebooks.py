@@ -7,7 +7,7 @@ from app.ports.retrieval import Lorebooks
 from app.store.database import Database
 from app.store.event_tables import lorebooks
 from app.store.lineages import held, lineage
-from app.store.payloads import decode, encode, findable
+from app.store.rows import decode, encode, findable
 
 
 class StoredLorebooks(Lorebooks):

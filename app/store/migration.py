@@ -7,7 +7,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
-from app.store.engine import is_postgres, open_for_migration
+from app.store.database import is_postgres, open_for_migration
 
 _LOCK = 7_305_811_962_046
 """An arbitrary constant: the PostgreSQL advisory lock that lets one replica migrate at a time."""

@@ -15,7 +15,7 @@ from app.store.cohorts import CLAIM_SECONDS, SECOND, apart, close, load, lock, o
 from app.store.database import Database
 from app.store.group_rows import load_groups
 from app.store.part_tables import part_members, parts
-from app.store.payloads import findable
+from app.store.rows import findable
 from app.store.tables import groups
 
 HELD_SECONDS: Final = 15.0

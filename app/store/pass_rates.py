@@ -9,7 +9,7 @@ from app.domain.pass_rates import TaskOutcome
 from app.domain.runs import Stream
 from app.ports.store import Outcomes
 from app.store.database import Database
-from app.store.payloads import decode_json
+from app.store.rows import decode_json
 from app.store.tables import groups, tasks
 
 _OUTCOMES = select(

@@ -12,7 +12,7 @@ from app.domain.groups import NO_PASS_RATES, RunActivity
 from app.domain.runs import Pin, Run, ScoringOptions
 from app.ports.store import Runs
 from app.store.database import Database
-from app.store.payloads import decode, decode_json, encode, findable, from_micros, to_micros
+from app.store.rows import decode, decode_json, encode, findable, from_micros, to_micros
 from app.store.tables import groups, leases, pins, runs, streams
 
 _NOTHING = {"handed_out": 0, "outstanding": 0, "groups": 0, "scored": 0, "unscored": 0}

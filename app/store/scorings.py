@@ -13,11 +13,10 @@ from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.values import Frozen
 from app.ports.store import Scorings
-from app.store.bulk import insert_rows
 from app.store.database import Database
 from app.store.group_rows import score_columns
 from app.store.groups import insert_judgements
-from app.store.payloads import decode, encode, findable, from_micros, to_micros
+from app.store.rows import decode, encode, findable, from_micros, insert_rows, to_micros
 from app.store.tables import groups, rescores, scorings
 
 

@@ -9,7 +9,7 @@ from app.domain.digests import digest_of_text
 from app.domain.runs import Stream
 from app.ports.store import Sheets
 from app.store.database import Database
-from app.store.payloads import encode_json, findable
+from app.store.rows import encode_json, findable
 from app.store.sheet_tables import editions, epochs, sheets
 
 _DIGESTS = TypeAdapter(tuple[str, ...])

@@ -12,7 +12,7 @@ from app.domain.tasks import Context, Message, TaskKey
 from app.ports.store import Front, Leased, Locate, Place, Tasks
 from app.store import leases
 from app.store.database import Database
-from app.store.payloads import decode, decode_json, encode, encode_json, findable
+from app.store.rows import decode, decode_json, encode, encode_json, findable
 from app.store.tables import contexts, prompts, tasks
 
 TITLE_LENGTH = 120

@@ -17,10 +17,9 @@ from app.domain.trajectories import (
     TrajectoryRun,
 )
 from app.ports.trajectories import TrajectoryQueue
-from app.store.bulk import Row, insert_rows
 from app.store.database import Database, insert_new
-from app.store.payloads import encode_json, findable, from_micros
 from app.store.prepared import Prepared
+from app.store.rows import Row, encode_json, findable, from_micros, insert_rows
 from app.store.trajectory_hand_out import confirm, give_back, hand_out
 from app.store.trajectory_rows import line_of, load_run, locked_run, look
 from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, RowMapping, delete, exists, func, insert, sel
 
 from app.domain.trajectories import Form, Formed, Handed, NotYet, Part
 from app.store.database import Database
-from app.store.payloads import encode_json
+from app.store.rows import encode_json
 from app.store.trajectory_rows import NOBODY, RunRow, line_of, undelivered
 from app.store.trajectory_tables import batches, bodies, trajectory_groups, trajectory_runs
 

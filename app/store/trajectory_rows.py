@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_colu
 
 from app.domain.trajectories import Feeder, Heap, Joining, Line, Registration, TrajectoryRun, Waiting
 from app.store.database import Database
-from app.store.payloads import from_micros
+from app.store.rows import from_micros
 from app.store.trajectory_tables import batches, feeders, trajectory_groups, trajectory_runs
 
 IN_TRANSIT_SECONDS = 60

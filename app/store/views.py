@@ -11,7 +11,7 @@ from app.domain.judging import Judgement
 from app.ports.store import Views
 from app.store.database import Database
 from app.store.group_rows import Head, load_groups
-from app.store.payloads import decode, decode_json, findable, from_micros
+from app.store.rows import decode, decode_json, findable, from_micros
 from app.store.scorings import load_scorings
 from app.store.tables import groups, judgements, prompts, rollouts, scores, scorings, tasks
 from app.store.tasks import load_tasks

@@ -19,7 +19,6 @@ from app.domain.judging import Judgement
 from app.domain.rewards import group_statistics
 from app.domain.scores import Score
 from app.telemetry.judge_gauges import JudgeGauges, Reports
-from app.telemetry.tallies import Tallies
 
 PREFIX = "atropos_envs"
 
@@ -47,8 +46,8 @@ class PrometheusObserver:
         self._rollouts = self._counter(
             "rollouts", "Completions by what became of scoring them.", "env", "outcome", "reason"
         )
-        self._reward = self._tallies("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
-        self._criterion = self._tallies(
+        self._reward = self._histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
+        self._criterion = self._histogram(
             "criterion", "Criteria of scored completions.", _UNIT_BUCKETS, "env", "criterion"
         )
         self._std = self._histogram(
@@ -142,13 +141,18 @@ class PrometheusObserver:
         outcomes = Counts((score.outcome, score.reason or "") for score in scores)
         for (outcome, reason), count in outcomes.items():
             self._rollouts.labels(env, outcome, reason).inc(count)
-        self._reward.add((env,), [score.reward for score in scores if score.reward is not None])
+        rewards = self._reward.labels(env)
+        for score in scores:
+            if score.reward is not None:
+                rewards.observe(score.reward)
         values: defaultdict[str, list[float]] = defaultdict(list)
         for criterion in (criterion for score in scores for criterion in score.criteria):
             if criterion.value is not None:
                 values[criterion.name].append(criterion.value)
         for name, given in values.items():
-            self._criterion.add((env, self._known_criterion(env, name)), given)
+            histogram = self._criterion.labels(env, self._known_criterion(env, name))
+            for value in given:
+                histogram.observe(value)
 
     def judged(self, judgements: Sequence[Judgement]) -> None:
         for judgement in judgements:
@@ -248,6 +252,3 @@ class PrometheusObserver:
 
     def _histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)
-
-    def _tallies(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Tallies:
-        return Tallies(f"{PREFIX}_{name}", documentation, buckets, labels, self.registry)

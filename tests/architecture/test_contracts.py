@@ -31,7 +31,7 @@ BREACHES = {
     "Nor do those of the community": [
         ("app/envs/community/date_arithmetic/environment.py", "import app.envs.community.other.environment"),
     ],
-    "No cycles": [("app/http/web/limits.py", "import app.http.web.door")],
+    "No cycles": [("app/http/web/bodies.py", "import app.http.web.door")],
     "Algebra is done in workers": [("app/toolkit/math_answers/elsewhere.py", "import sympy")],
     "SQL lives in the store": [("app/http/viewer/pages.py", "import sqlalchemy")],
 }

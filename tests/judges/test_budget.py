@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 from app.domain.budgets import NOTHING, Admission, Amount, BudgetConfig, Hold, Standing
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, Spending
-from app.judges.account import Account
-from app.judges.budget import Budget, new_hold
+from app.judges.budget import Account, Budget, Prices, estimated_tokens, new_hold
 from app.judges.failures import ReadingFailed
 from app.judges.forgetful import Forgetful
-from app.judges.prices import Prices, estimated_tokens
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 

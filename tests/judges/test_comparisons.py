@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.agreement import kendall, normalised_ranks
 from app.judges.comparisons import Shares, pairings, preference, win_rates
+from app.judges.readings import kendall, normalised_ranks
 
 COUNTS = st.integers(min_value=2, max_value=12)
 

@@ -14,10 +14,10 @@ from app.domain.judging import (
     Judgement,
 )
 from app.judges import line
+from app.judges.budget import Prices
 from app.judges.chat import ChatJudge
 from app.judges.connection import LARGEST_REPLY
 from app.judges.offline import OfflineJudge
-from app.judges.prices import Prices
 from app.judges.scripted import ScriptedJudge, by_position, by_text, failing, indifferent, noisy
 from app.ports.judges import Judge
 from tests.support.chat_server import Reply, Script, serving

@@ -12,10 +12,10 @@ import pytest
 from app.domain.budgets import Amount, BudgetConfig, Standing
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
 from app.judges import breaker, limits, line
+from app.judges.budget import Prices
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.forgetful import Forgetful
-from app.judges.prices import Prices
 from app.judges.remembered import RememberingJudge
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first

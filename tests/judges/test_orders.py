@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.agreement import kendall, normalised_ranks, top_is_close
 from app.judges.orders import mirrored_orders, opaque_ids
+from app.judges.readings import kendall, normalised_ranks, top_is_close
 
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
 

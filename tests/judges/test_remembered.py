@@ -12,7 +12,7 @@ from app.domain.digests import digest
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest, Probes, Rubric, Spending
 from app.judges import remembered
-from app.judges.account import Account
+from app.judges.budget import Account
 from app.judges.fallback import JudgeWithFallback
 from app.judges.forgetful import Forgetful
 from app.judges.prompt import Prompt, Question

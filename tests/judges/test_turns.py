@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.judges.turns import Work, turn
+from app.judges.limits import Work, turn
 
 
 def _passes(work: Callable[[Callable[[], int]], Awaitable[None]]) -> None:

@@ -11,7 +11,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import NoParams, Split
 from app.ports.environment import Environment, Tools
-from app.service.making import MOST_SECONDS, made
+from app.service.shelf import MOST_SECONDS, made
 
 
 class Slow(Environment):

@@ -87,7 +87,7 @@ async def _trainer(url: str, world: World) -> AsyncIterator[Trainer]:
         environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
     )
     gateway.catalogue.open(ConfiguredDatasets({}))
-    gathering = gateway.desk.gathering
+    gathering = gateway.gathering
     await gathering.open()
     tasks = {}
     for name in ("toy", "flaky", "slow", "arena"):
@@ -99,7 +99,7 @@ async def _trainer(url: str, world: World) -> AsyncIterator[Trainer]:
     finally:
         keeping.cancel()
         await gathering.close()
-        await gateway.desk.close()
+        await gateway.scoring.close()
         await store.close()
 
 
@@ -279,7 +279,7 @@ def test_samples_that_wait_outlive_a_restart(training: Callable[..., None]) -> N
 
     async def after(trainer: Trainer) -> None:
         trainer.world.going_on.set()
-        await trainer.gateway.desk.resume()
+        await trainer.gateway.scoring.resume()
         samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
         samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
         replies = await asyncio.gather(*await trainer.asks(*samples))

@@ -16,7 +16,8 @@ from app.domain.tasks import Completion
 from app.main.gateway import gateway_of
 from app.ports.sandbox import NoWorkers
 from app.ports.store import Groups, GroupToStore, IdempotencyKey, Runs
-from app.service import scoring
+from app.service import group_scoring
+from app.service.group_scoring import GroupScoring
 from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
 from app.service.scoring import ScoreDesk
 from app.store.store import Store
@@ -88,6 +89,7 @@ class Office:
 
     world: World
     desk: ScoreDesk
+    scoring: GroupScoring
     groups: FaultyGroups
     task_id: str
 
@@ -122,9 +124,9 @@ async def _played(url: str, play: Play) -> None:
     gateway.catalogue.open(ConfiguredDatasets({}))
     (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
     try:
-        await play(Office(world, gateway.desk, groups, task.task_id))
+        await play(Office(world, gateway.desk, gateway.scoring, groups, task.task_id))
     finally:
-        await gateway.desk.close()
+        await gateway.scoring.close()
         await store.close()
 
 
@@ -133,7 +135,7 @@ Stage = Callable[[Play], None]
 
 @pytest.fixture
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scoring, "STORE_RETRY_SECONDS", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(group_scoring, "STORE_RETRY_SECONDS", (0.0, 0.0, 0.0))
 
 
 @pytest.mark.parametrize("wait", [None, 0.0])
@@ -242,7 +244,7 @@ def test_collecting_gives_up_when_its_time_is_over(at_desk: Stage) -> None:
 def test_collecting_sees_what_another_replica_finishes(at_desk: Stage) -> None:
     async def play(office: Office) -> None:
         pending = await office.scored(wait=0.0)
-        await office.desk.close()  # as if the work went on elsewhere
+        await office.scoring.close()  # as if the work went on elsewhere
         waiting = asyncio.ensure_future(office.stored(pending))
         await asyncio.sleep(0.05)
         group = (await office.groups.find([pending.group_id]))[pending.group_id]

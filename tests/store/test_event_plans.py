@@ -8,7 +8,7 @@ from sqlalchemy import insert, text
 from app.domain.lorebooks import Lorebook
 from app.domain.search_terms import terms
 from app.domain.worlds import EventSearch
-from app.store.engine import is_postgres, open_writer
+from app.store.database import is_postgres, open_writer
 from app.store.event_tables import worlds
 from app.store.store import Store
 from tests.store.test_events import NOON

@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from app.domain.runs import HeldLease, Run, Slot, Stream
 from app.ports.store import Front, Leased
-from app.store.engine import open_reader
+from app.store.database import open_reader
 from app.store.leases import MOST_DEFERRED
 from app.store.store import Store
 from app.store.tables import leases

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Integer, LargeBinary, MetaData, String, Table
 
 from app.domain.errors import StoreUnavailable
 from app.store import migration
-from app.store.engine import open_for_migration
+from app.store.database import open_for_migration
 from app.store.migration import migrate, newest_revision
 from app.store.tables import metadata
 from tests.support.databases import MIGRATIONS

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Mapping
 from sqlalchemy import Connection, insert, text
 
 from app.domain.parts import Member
-from app.store.engine import is_postgres, open_writer
+from app.store.database import is_postgres, open_writer
 from app.store.part_tables import part_members, parts
 from app.store.store import Store
 from tests.store.test_parts import WINDOWS, arrive, cohort, said, take

@@ -8,7 +8,7 @@ from hypothesis import strategies as some
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
-from app.store.payloads import decode, decode_json, encode, encode_json, findable, from_micros, to_micros
+from app.store.rows import decode, decode_json, encode, encode_json, findable, from_micros, to_micros
 from app.store.tasks import TITLE_LENGTH, title_of
 
 TEXT = some.text(alphabet=some.characters(exclude_categories=()), max_size=40)

@@ -13,7 +13,7 @@ from app.domain.judging import Judgement
 from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.ports.store import IdempotencyKey
-from app.store.engine import is_postgres, open_writer
+from app.store.database import is_postgres, open_writer
 from app.store.group_rows import group_row, judgement_rows, rollout_row, score_columns
 from app.store.store import Store
 from app.store.tables import groups, judgements, leases, rescores, rollouts, scorings, streams

@@ -4,7 +4,7 @@ import asyncio
 
 from sqlalchemy import func, select
 
-from app.store.engine import open_reader
+from app.store.database import open_reader
 from app.store.sheet_tables import sheets
 from app.store.store import Store
 from tests.support.store_cases import stream, using

@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from app.domain.trajectories import Handed, Heap, Joining, NotYet, Packed, Part, Registration
 from app.http.compat.atropos.forming import form
-from app.store.engine import open_reader
+from app.store.database import open_reader
 from app.store.store import Store
 from app.store.trajectories import KNOWN_SECONDS, MOST_AT_ONCE
 from app.store.trajectory_rows import IN_TRANSIT_SECONDS

@@ -6,7 +6,7 @@ from sqlalchemy import text
 
 from app.domain.trajectories import Joining
 from app.http.compat.atropos.forming import form
-from app.store.engine import is_postgres, open_writer
+from app.store.database import is_postgres, open_writer
 from app.store.store import Store
 from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.store.test_trajectories import TRAINER, packed

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 from fastapi import FastAPI
 
+from app.http.web.bodies import DEFAULT_MAX_BYTES, BodyLimits
+from app.http.web.browser_protection import SameOrigin, SecurityHeaders
 from app.http.web.keys import ALWAYS_OPEN, ApiKeys, KeyRing
-from app.http.web.limits import DEFAULT_MAX_BYTES, BodyLimits
-from app.http.web.measurements import Measurements
 from app.http.web.openapi import install_openapi
-from app.http.web.origins import SameOrigin
 from app.http.web.problems import install_problems
-from app.http.web.request_ids import RequestIds
-from app.http.web.security_headers import SecurityHeaders
+from app.http.web.request_tracking import Measurements, RequestIds
 
 
 def _unobserved(route: str, method: str, status: int, seconds: float) -> None:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.errors import GatewayError, Unavailable
 from app.domain.values import Frozen
-from app.http.web.request_ids import request_id_of
+from app.http.web.request_tracking import request_id_of
 
 MEDIA_TYPE = "application/problem+json"
 MAX_TEXT = 300

@@ -5,9 +5,9 @@ from fastapi import FastAPI, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from app.http.web.browser_protection import LOOPBACK_HOSTS
 from app.http.web.door import Door, install_door
 from app.http.web.keys import KeyRing
-from app.http.web.origins import LOOPBACK_HOSTS
 
 HERE = "http://127.0.0.1:8000"
 

@@ -1,12 +1,17 @@
-"""How values are written into columns: JSON texts, and moments as whole microseconds."""
+"""Rows: payloads as JSON text, and inserting many at the speed of the driver."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from functools import cache
+from operator import itemgetter
+from typing import TypeVar, cast
 
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import PydanticSerializationError
+from sqlalchemy import Connection, Table, insert, make_url
+from sqlalchemy.engine.default import DefaultDialect
 
 from app.domain.values import is_encodable
 
@@ -52,3 +57,29 @@ def from_micros(micros: int) -> datetime:
 def findable(identifiers: Iterable[str]) -> list[str]:
     """Those, once each, that a text column could hold; any other names nothing."""
     return [given for given in dict.fromkeys(identifiers) if "\x00" not in given and is_encodable(given)]
+
+
+Row = Mapping[str, str | int | float | bytes | None]
+
+
+@dataclass(frozen=True)
+class _Statement:
+    sql: str
+    values: Callable[[Row], tuple[str | int | float | bytes | None, ...]]
+
+
+def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
+    """Every row has a value for every column but a generated key."""
+    if rows:
+        dialect = connection.dialect
+        statement = _statement(table, f"{dialect.name}+{dialect.driver}://")
+        connection.exec_driver_sql(statement.sql, [statement.values(row) for row in rows])
+
+
+@cache
+def _statement(table: Table, url: str) -> _Statement:
+    dialect = cast("type[DefaultDialect]", make_url(url).get_dialect())
+    columns = [column.name for column in table.columns if column is not table.autoincrement_column]
+    positional = dialect(paramstyle="qmark" if dialect.name == "sqlite" else "format")
+    compiled = insert(table).inline().compile(dialect=positional, column_keys=columns)
+    return _Statement(str(compiled), itemgetter(*columns))

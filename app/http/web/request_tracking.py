@@ -1,0 +1,81 @@
+"""Every request has an id, on every response and log line, and is counted and timed by its route."""
+
+import random
+import re
+from collections.abc import Callable
+from time import perf_counter
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bound_contextvars
+
+HEADER = "X-Request-ID"
+_ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
+
+
+def request_id_of(scope: Scope) -> str:
+    """The id of the request that `scope` belongs to; empty outside of `RequestIds`."""
+    return str(scope.get("state", {}).get("request_id", ""))
+
+
+class RequestIds:
+    """Takes over `X-Request-ID` where it is 1 to 128 characters of `[A-Za-z0-9._-]`, else makes one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] not in {"http", "websocket"}:
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get(HEADER, "")
+        request_id = given if _ACCEPTED.match(given) else f"{random.getrandbits(64):016x}"
+        scope.setdefault("state", {})["request_id"] = request_id
+        header = (HEADER.lower().encode(), request_id.encode())
+
+        async def echo(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), header]
+            await send(message)
+
+        with bound_contextvars(request_id=request_id):
+            await self._app(scope, receive, echo)
+
+
+ObserveRequest = Callable[[str, str, int, float], None]
+"""(route template, method, status, seconds). Never raises."""
+
+UNMATCHED = "unmatched"
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class Measurements:
+    """Tells `observe` of each request. Paths and methods that a caller made up never become labels."""
+
+    def __init__(self, app: ASGIApp, observe: ObserveRequest) -> None:
+        self._app = app
+        self._observe = observe
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        status = 500
+        started = perf_counter()
+
+        async def watch(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        finally:
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._observe(_template(scope), method, status, perf_counter() - started)
+
+
+def _template(scope: Scope) -> str:
+    path = getattr(scope.get("route"), "path", None)
+    return path if isinstance(path, str) else UNMATCHED

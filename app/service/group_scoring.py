@@ -1,0 +1,203 @@
+"""Scores groups and keeps them: one scoring per group in this process, durable before anybody is told."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import TypeVar
+
+from app.domain.errors import StoreUnavailable
+from app.domain.groups import Group
+from app.ports.runtime import Observer
+from app.ports.store import Groups, GroupToStore, IdempotencyKey
+from app.service.acceptance import Acceptance, Accepted
+from app.service.flights import Flights
+from app.service.judging import Judged, Scorer
+from app.service.shelf import Shelf
+from app.service.standing import owed, scores_of, with_scores
+
+log = logging.getLogger(__name__)
+
+RESUMED_AT_ONCE = 64
+STORE_RETRY_SECONDS = (0.2, 1.0, 5.0)
+
+WorkT = TypeVar("WorkT")
+
+StoredGroups = asyncio.Future[dict[str, Group]]
+"""A scoring under way: its groups as they are stored when it ends."""
+
+
+class GroupScoring:
+    """Single-flight per group: whoever asks for a group that is being scored waits for the same scoring."""
+
+    def __init__(
+        self, *, acceptance: Acceptance, scorer: Scorer, groups: Groups, shelf: Shelf, observer: Observer
+    ) -> None:
+        self._acceptance = acceptance
+        self._scorer = scorer
+        self._groups = groups
+        self._shelf = shelf
+        self._observer = observer
+        self._flights = Flights[dict[str, Group]]("groups could not be stored")
+
+    def find_running(self, group_ids: Iterable[str]) -> dict[str, StoredGroups]:
+        """The scorings under way of these groups."""
+        return self._flights.of(group_ids)
+
+    async def score(
+        self, accepted: Sequence[Accepted], wait_seconds: float | None, key: IdempotencyKey | None = None
+    ) -> dict[str, Group]:
+        """Every accepted group as it is in the store when the reply is due: after `wait_seconds` some are pending, and
+        are scored in the background."""
+        due = None if wait_seconds is None else asyncio.get_running_loop().time() + wait_seconds
+        unique = {one.group.group_id: one for one in accepted}
+        # Looked up before and after the read, which does not see a scoring that ends meanwhile.
+        running = self.find_running(unique)
+        known = await self._groups.find(list(unique))
+        running |= self.find_running(unique)
+        stored = {identity: group for identity, group in known.items() if group.outcome == "scored"}
+        own = [one for identity, one in unique.items() if identity not in stored and identity not in running]
+        if own or key is not None:
+            scoring = self._judge_and_store(own, known, wait_seconds, key)
+            stored |= await asyncio.shield(self._flights.begin([one.group.group_id for one in own], scoring))
+        stored |= await self._await_others(running, due)
+        waiting = [GroupToStore(one.group) for identity, one in unique.items() if identity not in stored]
+        stored |= {group.group_id: group for group in await self._groups.add(waiting)} if waiting else {}
+        return stored
+
+    async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
+        """Scores groups that are stored as pending in the background, except those that are being scored here."""
+        records = await self._shelf.get([group.task_id for group in groups])
+        started = []
+        for group in groups:
+            one = await self._acceptance.resumed(group, records[group.task_id])
+            if not self.find_running([group.group_id]):
+                started.append(self._store_in_background(one, asyncio.ensure_future(self._judge(one))))
+        return started
+
+    async def resume(self) -> None:
+        """Takes up accepted work that a restart interrupted, a few groups at a time."""
+        met: set[str] = set()
+        while True:
+            met.update(self._flights.names)
+            unfinished = await self._groups.unfinished(RESUMED_AT_ONCE + len(met))
+            groups = [group for group in unfinished if group.group_id not in met]
+            if not groups:
+                return
+            met.update(group.group_id for group in groups)
+            if started := await self.start(groups):
+                await asyncio.wait(started)
+
+    async def close(self) -> None:
+        """Lets go of what is still being scored: it is in the store as pending and taken up at the next start."""
+        await self._flights.close()
+
+    async def _await_others(self, running: dict[str, StoredGroups], due: float | None) -> dict[str, Group]:
+        """What other requests' scorings stored until the loop's time is `due`. Whoever began one may have waited for a
+        shorter time, so a group that came back without scores is followed to its scoring in the background."""
+        brought: dict[str, Group] = {}
+        while running:
+            left = None if due is None else max(0.0, due - asyncio.get_running_loop().time())
+            done, _ = await asyncio.wait(set(running.values()), timeout=left)
+            if not done:
+                break
+            ended = {name: scoring.result()[name] for name, scoring in running.items() if scoring in done}
+            brought |= ended
+            running = {name: scoring for name, scoring in running.items() if scoring not in done}
+            running |= self.find_running(name for name, group in ended.items() if group.outcome != "scored")
+        return brought
+
+    async def _judge_and_store(
+        self,
+        own: Sequence[Accepted],
+        known: dict[str, Group],
+        wait_seconds: float | None,
+        key: IdempotencyKey | None,
+    ) -> dict[str, Group]:
+        """Scores what nobody else is scoring and writes it in one transaction; what takes longer goes on behind."""
+        own = [_continue_stored(one, known) for one in own]
+        judging = await start_each(self._judge(one) for one in own)
+        try:
+            if judging:
+                await asyncio.wait(judging, timeout=wait_seconds)
+            # Noted now, since more may be done by the time these are written.
+            in_time = [future.done() for future in judging]
+            results = [
+                future.result() if done else GroupToStore(owed(one.group))
+                for one, future, done in zip(own, judging, in_time, strict=True)
+            ]
+            stored = await self._store_results(results, known, key)
+        except BaseException:
+            for future in judging:
+                future.cancel()
+            raise
+        for one, future, done in zip(own, judging, in_time, strict=True):
+            if not done:
+                self._store_in_background(one, future)
+        return stored
+
+    async def _store_results(
+        self, results: Sequence[GroupToStore], known: dict[str, Group], key: IdempotencyKey | None
+    ) -> dict[str, Group]:
+        """New groups are added. What the store holds otherwise than we now have it is completed: retries, and groups
+        that another request put there as pending meanwhile."""
+        fresh = [result for result in results if result.group.group_id not in known]
+        added = await self._groups.add(fresh, key) if fresh or key is not None else []
+        stored = known | {group.group_id: group for group in added}
+        ahead = [
+            result
+            for result in results
+            if scores_of(stored[result.group.group_id]) != scores_of(result.group)
+            and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
+        ]
+        finished = await self._groups.finish(ahead) if ahead else []
+        return stored | {group.group_id: group for group in finished}
+
+    def _store_in_background(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> StoredGroups:
+        return self._flights.begin([one.group.group_id], self._store_when_judged(one, judging))
+
+    async def _store_when_judged(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> dict[str, Group]:
+        result = await judging
+        for pause in STORE_RETRY_SECONDS:
+            try:
+                return {one.group.group_id: (await self._groups.finish([result]))[0]}
+            except StoreUnavailable:
+                await asyncio.sleep(pause)
+        log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
+        return {one.group.group_id: one.group}
+
+    async def _judge(self, one: Accepted) -> GroupToStore:
+        """Scores the rollouts that have no score yet."""
+        began = asyncio.get_running_loop().time()
+        group = one.group
+        unscored = [rollout.completion for rollout in group.rollouts if rollout.score.outcome != "scored"]
+        if one.refused is not None:
+            judged = Judged((one.refused,) * len(unscored))
+        else:
+            judged = await self._scorer.judged(one.record, unscored, one.options, group.policy)
+        self._observer.judged(judged.judgements)
+        self._observer.scored(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
+        return GroupToStore(with_scores(group, judged.scores), judged.judgements)
+
+
+async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[asyncio.Task[WorkT]]:
+    """Each under way, begun in a pass of the event loop of its own: before its first wait a group may need
+    milliseconds, and hundreds of them in one pass would stop everything else for seconds."""
+    tasks = []
+    try:
+        for one in work:
+            tasks.append(asyncio.ensure_future(one))
+            await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        raise
+    return tasks
+
+
+def _continue_stored(one: Accepted, known: dict[str, Group]) -> Accepted:
+    """A retry goes on with the group as it is stored, under the flags of both."""
+    stored = known.get(one.group.group_id)
+    if stored is None:
+        return one
+    flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
+    return Accepted(stored.model_copy(update={"flags": flags}), one.record, one.options)

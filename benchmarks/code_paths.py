@@ -1,0 +1,162 @@
+"""How much of `app` one score passes through, and how long its files and functions are.
+
+    python -m benchmarks.code_paths
+
+A score is one request over HTTP, from its first byte to the last of its reply, with everything that runs in other
+threads meanwhile. The judge is a chat server on this machine; its answers are never cached.
+"""
+
+import ast
+import contextlib
+import math
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from fastapi.testclient import TestClient
+
+from app.main.application import create_app
+from app.main.discovery import discover
+from app.settings import EnvironmentSettings, JudgeSettings, Settings
+from benchmarks.slow_judge import answer_chat
+from tests.support.chat_server import ChatServer, Received, Reply
+
+ADDRESS: Final = "http://127.0.0.1:8000"
+APP: Final = Path(__file__).resolve().parents[1] / "app"
+ANSWERS: Final = {
+    "gsm8k": ("#### 1", "the answer is 2", "no answer"),
+    "npc_arena": ("Two coppers, and mind the mud.", "Aye. Get in.", "Nay, not today, friend."),
+}
+REPEATS: Final = 5
+QUIET_SECONDS: Final = 2.0
+"""For what the service does once after its start."""
+MOST_FILES: Final = {"gsm8k": 34, "npc_arena": 68}
+MOST_FILE_P95: Final = 260
+MOST_FUNCTION_P95: Final = 20
+
+
+@dataclass
+class Trace:
+    """What runs of `app` while it is `on`: files, and functions by file and name."""
+
+    on: bool = False
+    files: set[str] = field(default_factory=set)
+    functions: set[tuple[str, str]] = field(default_factory=set)
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        code = frame.f_code
+        if self.on and event == "call" and code.co_filename.startswith(str(APP)) and not code.co_name.startswith("<"):
+            file = Path(code.co_filename).relative_to(APP).as_posix()
+            self.files.add(file)
+            self.functions.add((file, code.co_qualname))
+
+    def start(self) -> None:
+        self.files, self.functions, self.on = set(), set(), True
+
+    def stop(self) -> "Trace":
+        self.on = False
+        return Trace(files=self.files, functions=self.functions)
+
+
+@contextlib.contextmanager
+def profile_threads(trace: Trace) -> Iterator[None]:
+    """Every thread that starts meanwhile reports its calls, and this one."""
+    threading.setprofile(trace)
+    sys.setprofile(trace)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+@contextlib.contextmanager
+def serve_judge() -> Iterator[str]:
+    def answer(number: int, received: Received) -> Reply:
+        return Reply(answer_chat(received.body))
+
+    server = ChatServer(answer)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server.url
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def trace_score(environment: str, settings: Settings) -> Trace:
+    """One group's score, of several the one that ran alone: other work of the service comes and goes."""
+    trace = Trace()
+    traced: list[Trace] = []
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(profile_threads(trace))  # before the threads of the store begin
+        app = create_app(settings, environments={environment: discover()[environment]})
+        client = stack.enter_context(TestClient(app, base_url=ADDRESS))
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.1)
+        time.sleep(QUIET_SECONDS)
+        for number in range(REPEATS):
+            batch = client.get(f"/envs/{environment}/next-batch", params={"batch_size": 1, "cursor": number}).json()
+            completions = [{"text": answer} for answer in ANSWERS[environment]]
+            group = {"task_id": batch["tasks"][0]["task_id"], "completions": completions}
+            trace.start()
+            reply = client.post(f"/envs/{environment}/score", json={"groups": [group]})
+            traced.append(trace.stop())
+            if any(reward is None for reward in reply.json()["groups"][0]["rewards"]):
+                raise RuntimeError(f"{environment} was not scored: {reply.text}")
+    return min(traced[1:], key=lambda one: len(one.functions))
+
+
+def measure_lengths() -> tuple[list[int], list[int]]:
+    """Lines of every file of `app`, and of every function."""
+    files, functions = [], []
+    for path in sorted(APP.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        if text.count("\n") > 3:
+            files.append(text.count("\n"))
+        functions += [
+            (node.end_lineno or node.lineno) - node.lineno + 1
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
+    return files, functions
+
+
+def find_percentile(values: Sequence[int], share: float) -> int:
+    """The nearest rank."""
+    return sorted(values)[math.ceil(share * len(values)) - 1]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as folder, serve_judge() as url:
+        judged = Settings(
+            database_url=f"sqlite:///{folder}/judged.db",
+            judges={"chat": JudgeSettings(base_url=url, model="judge")},
+            environments={"npc_arena": EnvironmentSettings(judges=("chat",))},
+        )
+        traces = {
+            "gsm8k": trace_score("gsm8k", Settings(database_url=f"sqlite:///{folder}/verified.db")),
+            "npc_arena": trace_score("npc_arena", judged),
+        }
+    for name, trace in traces.items():
+        most = f"at most {MOST_FILES[name]}"
+        print(f"{name}: one score enters {len(trace.files)} files ({most}), {len(trace.functions)} functions")
+        if "--list" in sys.argv:
+            print("    " + "\n    ".join(sorted(trace.files)))
+    files, functions = measure_lengths()
+    print(f"files: p95 {find_percentile(files, 0.95)} lines (at most {MOST_FILE_P95}), {len(files)} files")
+    most = f"at most {MOST_FUNCTION_P95}"
+    print(f"functions: p95 {find_percentile(functions, 0.95)} lines ({most}), {len(functions)} functions")
+    slivers = len([lines for lines in files if lines <= 60])
+    print(f"modules of at most 60 lines: {slivers}")
+
+
+if __name__ == "__main__":
+    main()
