@@ -17,7 +17,7 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.prompt import TEMPLATES_DIGEST
 from app.judges.verdicts import PARSER_VERSION
 from app.service.catalogue import Hosted
-from app.service.scales import panel_for
+from app.service.judging import panel_for
 from app.toolkit.conformance.checks import CHECKS
 from tests.record.hosting import all_hosted
 from tests.record.rows import Blocks

@@ -13,8 +13,7 @@ from app.judges.panels import ConfiguredPanels
 from app.ports.environment import Environment
 from app.sandbox.pool import ProcessWorkers, usual_size
 from app.sandbox.programs import JailedPrograms
-from app.service.judging import judged_by
-from app.service.scales import panel_for
+from app.service.judging import judged_by, panel_for
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks, NotHere
