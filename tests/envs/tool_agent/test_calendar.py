@@ -3,8 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.calendar.service import Calendar
-from app.envs.tool_agent.services.calendar.state import Diary, Event
+from app.envs.tool_agent.services.calendar_service import Calendar
+from app.envs.tool_agent.services.calendar_state import Diary, Event
 from app.envs.tool_agent.services.service import call
 from app.toolkit.tool_calls.values import Call
 from tests.support.simulated import Case, error, tools, tried, worked

@@ -10,11 +10,11 @@ from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message
 from app.envs.tool_agent.services.episodes import Replayed, answered, next_turn, reached, replay
 from app.envs.tool_agent.services.figures import clock, days_between, euros
-from app.envs.tool_agent.services.orders.making import TODAY
-from app.envs.tool_agent.services.orders.state import Item, Order, Shop
+from app.envs.tool_agent.services.orders_builder import TODAY
+from app.envs.tool_agent.services.orders_state import Item, Order, Shop
 from app.envs.tool_agent.services.registry import SERVICES
 from app.envs.tool_agent.services.service import Scenario, Service, call, carried_out
-from app.envs.tool_agent.services.travel.state import Desk
+from app.envs.tool_agent.services.travel_state import Desk
 from app.toolkit.seeded import Draws
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.registry import FORMATS

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.files.service import Files
-from app.envs.tool_agent.services.files.state import File, Tree
+from app.envs.tool_agent.services.files_service import Files
+from app.envs.tool_agent.services.files_state import File, Tree
 from app.envs.tool_agent.services.service import call
 from tests.support.simulated import Case, error, tools, tried, worked
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.orders.service import Orders
-from app.envs.tool_agent.services.orders.state import Customer, Item, Order, Product, Shop
+from app.envs.tool_agent.services.orders_service import Orders
+from app.envs.tool_agent.services.orders_state import Customer, Item, Order, Product, Shop
 from app.envs.tool_agent.services.service import call
 from app.toolkit.tool_calls.values import Call
 from tests.support.simulated import Case, error, tools, tried, worked

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message
-from app.envs.tool_agent.services.calendar.state import Diary
+from app.envs.tool_agent.services.calendar_state import Diary
 from app.envs.tool_agent.services.episodes import (
     MOST_ALIKE,
     MOST_CALLS,

@@ -4,8 +4,8 @@ import pytest
 from pydantic import JsonValue
 
 from app.envs.tool_agent.services.service import call
-from app.envs.tool_agent.services.travel.service import Travel
-from app.envs.tool_agent.services.travel.state import Desk, Hotel, Ride, Stay, Trip
+from app.envs.tool_agent.services.travel_service import Travel
+from app.envs.tool_agent.services.travel_state import Desk, Hotel, Ride, Stay, Trip
 from app.toolkit.tool_calls.values import Call
 from tests.support.simulated import Case, error, tools, tried, worked
 

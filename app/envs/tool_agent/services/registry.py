@@ -2,10 +2,10 @@
 
 from typing import Any, Final
 
-from app.envs.tool_agent.services.calendar.service import Calendar
-from app.envs.tool_agent.services.files.service import Files
-from app.envs.tool_agent.services.orders.service import Orders
+from app.envs.tool_agent.services.calendar_service import Calendar
+from app.envs.tool_agent.services.files_service import Files
+from app.envs.tool_agent.services.orders_service import Orders
 from app.envs.tool_agent.services.service import Service
-from app.envs.tool_agent.services.travel.service import Travel
+from app.envs.tool_agent.services.travel_service import Travel
 
 SERVICES: Final[tuple[Service[Any], ...]] = (Calendar(), Orders(), Files(), Travel())

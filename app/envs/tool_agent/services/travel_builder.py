@@ -5,7 +5,7 @@ from typing import Final
 
 from app.envs.tool_agent.services.figures import later
 from app.envs.tool_agent.services.service import call
-from app.envs.tool_agent.services.travel.state import Booking, Desk, Hotel, Mode, Ride, Stay, Trip
+from app.envs.tool_agent.services.travel_state import Booking, Desk, Hotel, Mode, Ride, Stay, Trip
 from app.toolkit.seeded import Draws
 from app.toolkit.tool_calls.values import Call
 

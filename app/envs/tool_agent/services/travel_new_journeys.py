@@ -4,7 +4,7 @@ from typing import Final
 
 from app.envs.tool_agent.services.figures import clock, euros, in_words, later
 from app.envs.tool_agent.services.service import Scenario, Wish, call
-from app.envs.tool_agent.services.travel.making import (
+from app.envs.tool_agent.services.travel_builder import (
     CHEAP,
     DEAR,
     FAST,
@@ -15,7 +15,7 @@ from app.envs.tool_agent.services.travel.making import (
     cheapest,
     searched,
 )
-from app.envs.tool_agent.services.travel.state import Desk
+from app.envs.tool_agent.services.travel_state import Desk
 from app.toolkit.seeded import Draws
 
 

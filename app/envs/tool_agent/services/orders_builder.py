@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.envs.tool_agent.services.figures import later
-from app.envs.tool_agent.services.orders.state import Customer, Item, Order, OrderState, Product, Shop
+from app.envs.tool_agent.services.orders_state import Customer, Item, Order, OrderState, Product, Shop
 from app.toolkit.seeded import Draws
 
 TODAY: Final = "2026-09-14"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.envs.tool_agent.services.figures import euros, in_words
-from app.envs.tool_agent.services.orders.making import Making
-from app.envs.tool_agent.services.orders.state import Order, Product, Shop
+from app.envs.tool_agent.services.orders_builder import Making
+from app.envs.tool_agent.services.orders_state import Order, Product, Shop
 from app.envs.tool_agent.services.service import Scenario, Wish, call
 from app.toolkit.seeded import Draws
 from app.toolkit.tool_calls.values import Call

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from app.envs.tool_agent.services.calendar.state import PEOPLE, Diary, Event, email_of
+from app.envs.tool_agent.services.calendar_state import PEOPLE, Diary, Event, email_of
 from app.envs.tool_agent.services.figures import clock, in_words
 from app.envs.tool_agent.services.service import Scenario, Wish, call
 from app.toolkit.seeded import Draws

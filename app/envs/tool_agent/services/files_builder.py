@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.envs.tool_agent.services.files.state import File, Tree
+from app.envs.tool_agent.services.files_state import File, Tree
 
 PEOPLE: Final = (
     *("amara", "bjorn", "cecile", "dmitri", "elena", "farid", "greta", "hugo", "ines", "jonas", "kofi", "lucia"),

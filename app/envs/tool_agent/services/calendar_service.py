@@ -1,13 +1,15 @@
-"""What can be done with a calendar."""
+"""The calendar service: its tools and its rules."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.calendar.state import PEOPLE, Diary, Event, email_of
-from app.envs.tool_agent.services.figures import DATE, TIME, minutes_of, real_day
-from app.envs.tool_agent.services.service import Arguments, Operation, Refused, tool
+from app.envs.tool_agent.services.calendar_scenarios import KINDS
+from app.envs.tool_agent.services.calendar_state import PEOPLE, Diary, Event, email_of
+from app.envs.tool_agent.services.figures import AS_WRITTEN, DATE, TIME, minutes_of, real_day
+from app.envs.tool_agent.services.service import Arguments, Operation, Refused, Scenario, tool
+from app.toolkit.seeded import Draws
 
 MIDNIGHT: Final = 24 * 60
 MINUTES: Final[JsonValue] = {"type": "integer", "minimum": 15, "maximum": 480, "description": "Length in minutes"}
@@ -124,3 +126,22 @@ OPERATIONS: Final = (
     ),
     Operation(tool("cancel_event", "Cancel an event for good.", ("event_id",), event_id=EVENT), _cancel_event),
 )
+
+
+class Calendar:
+    name: Final = "calendar"
+    rules: Final = (
+        "The calendar holds one event at a time. People are invited by their e-mail address. Cancel or move nothing "
+        f"that the user did not name, and invite nobody else. {AS_WRITTEN}"
+    )
+
+    @property
+    def operations(self) -> tuple[Operation[Diary], ...]:
+        return OPERATIONS
+
+    def essence(self, state: Diary) -> JsonValue:
+        events = sorted(state.events, key=lambda one: (one.date, one.start))
+        return [[one.date, one.start, one.minutes, one.title, *sorted(one.guests)] for one in events]
+
+    def scenario(self, draws: Draws) -> Scenario[Diary]:
+        return draws.one(KINDS)(draws)

@@ -3,8 +3,8 @@
 from typing import Final
 
 from app.envs.tool_agent.services.figures import euros
-from app.envs.tool_agent.services.files.making import PEOPLE, PROJECTS, SHOPS, TOPICS, tree_of
-from app.envs.tool_agent.services.files.state import Tree
+from app.envs.tool_agent.services.files_builder import PEOPLE, PROJECTS, SHOPS, TOPICS, tree_of
+from app.envs.tool_agent.services.files_state import Tree
 from app.envs.tool_agent.services.service import Scenario, Wish, call
 from app.toolkit.seeded import Draws
 

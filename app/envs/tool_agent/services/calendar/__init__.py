@@ -1,1 +1,0 @@
-"""A calendar: look up people and events, make, move and cancel them."""

@@ -1,1 +1,0 @@
-"""A shop: its customers, their orders, and what comes back."""

@@ -1,1 +1,0 @@
-"""Journeys: trains, flights and hotels to search, book, change and cancel."""
