@@ -10,7 +10,7 @@ from app.domain.digests import canonical_json
 from app.evaluation.comparison import Comparison
 from app.evaluation.pictures import UNIT, around_zero, columns, curve, whisker
 from app.evaluation.report import Report
-from app.toolkit.display import day_and_time, excerpt, heat, number, signed, visible
+from app.toolkit.display import PALETTE, day_and_time, excerpt, heat, number, signed, visible
 
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 _TASKS_SHOWN: Final = 500
@@ -53,7 +53,7 @@ _jinja.filters.update(
 def html_of(document: Report | Comparison) -> str:
     """A whole page, without surrogates, for a file in UTF-8."""
     values = _of_report(document) if isinstance(document, Report) else _of_comparison(document)
-    style = Markup((_TEMPLATES / "report.css").read_text(encoding="utf-8"))  # noqa: S704  # a file of ours
+    style = Markup(PALETTE + (_TEMPLATES / "report.css").read_text(encoding="utf-8"))  # noqa: S704  # a file of ours
     return _jinja.get_template(f"{document.kind}.html").render(style=style, **values)
 
 

@@ -5,9 +5,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 from pydantic import JsonValue
 
+PALETTE = Path(__file__).with_name("palette.css").read_text(encoding="utf-8")
+"""Colours, light and dark, and the ground of every page: the viewer's and the reports'."""
 SHOWN_AT_ONCE = 1_500
 SHOWN_AT_ALL = 200_000
 """Characters; the JSON of a group has the rest."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from app.evaluation.resampling import Estimate
 from app.toolkit.display import visible
 from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, unscored
 
-APP = Path(__file__).parents[2] / "app"
 VOID = {"meta", "line", "rect", "polygon", "polyline"}
 KNOWN = {
     *(
@@ -103,14 +101,6 @@ def test_without_any_spread_nothing_is_said_of_what_would_be_noticed() -> None:
 def test_a_long_table_of_tasks_is_cut_and_says_so() -> None:
     page = html_of(report_of(rewarded({place: (1.0,) for place in range(503)})))
     assert (page.count("task_"), "3 more are in the JSON" in page) == (500, True)
-
-
-def test_the_palette_is_the_viewers() -> None:
-    palettes = [
-        path.read_text().partition("* { box-sizing")[0]
-        for path in (APP / "viewer" / "static" / "viewer.css", APP / "evaluation" / "templates" / "report.css")
-    ]
-    assert palettes[0] == palettes[1]
 
 
 @pytest.mark.parametrize(

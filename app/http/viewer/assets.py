@@ -7,6 +7,7 @@ from pathlib import Path
 from fastapi import APIRouter, Response
 
 from app.domain.errors import NotFound
+from app.toolkit.display import PALETTE
 
 _TYPES = {".css": "text/css", ".js": "text/javascript"}
 _FOREVER = {"Cache-Control": "public, max-age=31536000, immutable"}
@@ -19,7 +20,7 @@ class Assets:
 
 
 def assets_router(folder: Path) -> Assets:
-    files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
+    files = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
     version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
     router = APIRouter(include_in_schema=False)
 
@@ -30,3 +31,9 @@ def assets_router(folder: Path) -> Assets:
         return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=_FOREVER)
 
     return Assets(router, version)
+
+
+def _read(path: Path) -> bytes:
+    """A style sheet begins with the colours that all pages share."""
+    palette = PALETTE if path.suffix == ".css" else ""
+    return palette.encode() + path.read_bytes()
