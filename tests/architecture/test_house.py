@@ -127,6 +127,55 @@ def test_names_say_what_is_in_a_module() -> None:
     assert [path for path, names in parts.items() if names & FORBIDDEN_NAMES] == []
 
 
+PARTICIPLES = frozenset(
+    "told said asked made written kept given taken found sent held left met seen shown counted drawn named placed "
+    "judged answered stored landed joined finished begun opened checked known spoken heard worked tried moved read "
+    "set put cut built bound chosen done fallen gone grown laid led lost meant paid run shut sold spent split spread "
+    "stood struck taught thought understood won worn wound".split()
+)
+VERBS_ALIKE = frozenset(
+    {"read", "set", "put", "cut", "bound", "run", "shut", "split", "spread", "wound", "seed", "need", "feed"}
+)
+"""Words of the form of a participle that are verbs too."""
+
+
+def named_by_a_participle(module: ast.Module) -> Iterator[int]:
+    """Functions that are named by what was done instead of by what they do. Properties are data."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            decorators = {getattr(one, "id", getattr(one, "attr", "")) for one in node.decorator_list}
+            name = node.name.strip("_")
+            participle = name in PARTICIPLES or (name.endswith("ed") and "_" not in name)
+            if participle and name not in VERBS_ALIKE and not decorators & {"property", "cached_property"}:
+                yield node.lineno
+
+
+def test_functions_are_named_by_what_they_do() -> None:
+    kept = {f"{path}:{line}" for path in app_sources() for line in named_by_a_participle(tree(path))}
+    assert sorted(kept) == []
+
+
+def test_the_rule_about_names_notices() -> None:
+    assert [*named_by_a_participle(ast.parse("def _told(): ...\ndef parse_reply(): ...\ndef read(): ..."))] == [1]
+
+
+def test_no_class_name_occurs_twice_in_the_service() -> None:
+    places: dict[str, list[str]] = {}
+    for path in app_sources():
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(path)
+    assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_no_module_name_occurs_more_than_twice_in_the_service() -> None:
+    places: dict[str, list[str]] = {}
+    for path in app_sources():
+        places.setdefault(Path(path).stem, []).append(path)
+    fixed = {"__init__", "environment"}  # of every environment
+    assert {name: paths for name, paths in places.items() if len(paths) > 2 and name not in fixed} == {}
+
+
 def test_every_module_of_the_service_says_in_a_line_what_is_in_it() -> None:
     said = {path: (ast.get_docstring(tree(path)) or "").split("\n")[0] for path in app_sources()}
     assert [path for path, line in said.items() if not line.endswith((".", ":", "?"))] == []
