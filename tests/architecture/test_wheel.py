@@ -7,10 +7,12 @@ import sysconfig
 import zipfile
 from pathlib import Path
 
+import httpx
 import pytest
 
 from app.main.discovery import discover
 from tests.architecture.test_house import PROJECT, ROOT
+from tests.support.serving import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
@@ -88,3 +90,11 @@ def test_the_installed_environments_open(installed: Path, tmp_path: Path) -> Non
     file, *names = run([str(installed / "python"), "-c", code], tmp_path).split()
     assert Path(file).is_relative_to(installed.parent)
     assert names == sorted(discover())
+
+
+def test_the_installed_service_serves_outside_the_checkout(installed: Path, tmp_path: Path) -> None:
+    with serving(tmp_path, python=installed / "python", settings={"PYTHONPATH": ""}) as gateway:
+        listed = httpx.get(f"{gateway.url}/envs").json()["environments"]
+        batch = httpx.get(f"{gateway.url}/envs/npc_arena/next-batch", params={"batch_size": 1}).json()
+    assert sorted(one["name"] for one in listed) == sorted(discover())
+    assert [task["environment"] for task in batch["tasks"]] == ["npc_arena"]
