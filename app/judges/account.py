@@ -1,4 +1,4 @@
-"""What is known of a judge's spending, in all and today."""
+"""A judge's spending, in total and today."""
 
 from app.domain.budgets import Standing
 from app.domain.judging import Judgement, Spending
@@ -6,11 +6,11 @@ from app.ports.runtime import Clock
 
 
 class Account:
-    """The latest that the memory told, and what could not be written down there. A day is one in UTC."""
+    """The latest budget state from the memory, plus spending that could not be stored. Days are in UTC."""
 
     def __init__(self, now: Clock) -> None:
         self.told = 0
-        """How often the memory told anything: who asked it before the last time knows less."""
+        """Number of updates from the memory. A read that began before the last update is out of date."""
         self._standing = Standing()
         self._unwritten = Spending()
         self._unwritten_today = Spending()

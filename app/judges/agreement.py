@@ -1,4 +1,4 @@
-"""Standings within a group, and how far two readings of it agree."""
+"""Ranks within a group, and the agreement between judgements."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ NEUTRAL: Final = 0.5
 
 
 def normalised_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """1 for the best, 0 for the last, what is tied shares the mean of its places; 0.5 for a single one."""
+    """1 for the best, 0 for the last; ties share the mean of their places; 0.5 for a single item."""
     count = sum(map(len, tiers))
     standings: dict[str, float] = {}
     above = 0
@@ -21,19 +21,19 @@ def normalised_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float:
-    """Kendall's tau of two lists of standings of the same things: 1 when all pairs are in the same order, -1 when all
-    are reversed. A pair tied in both agrees; tied in one counts nothing."""
+    """Kendall's tau of two lists of ranks of the same items: 1 when all pairs are in the same order, -1 when all are
+    reversed. A pair tied in both lists agrees; tied in one it counts 0."""
     agreements = [_agree(one[i] - one[j], other[i] - other[j]) for i, j in combinations(range(len(one)), 2)]
     return math.fsum(agreements) / len(agreements) if agreements else 1.0
 
 
 def mean_kendall(readings: Sequence[Sequence[float]]) -> float:
-    """Over all pairs of readings."""
+    """The mean over all pairs of lists."""
     return mean(kendall(one, other) for one, other in combinations(readings, 2))
 
 
 def top_is_close(readings: Sequence[Sequence[float]]) -> bool:
-    """Whether readings order the two that stand best on the whole differently."""
+    """Whether the lists disagree about the order of the two items with the best means."""
     means = [mean(column) for column in zip(*readings, strict=True)]
     first, second = sorted(range(len(means)), key=lambda place: (-means[place], place))[:2]
     signs = [_sign(reading[first] - reading[second]) for reading in readings]

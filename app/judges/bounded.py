@@ -1,4 +1,4 @@
-"""One deadline for all that a panel asks about one group: every reading, doubt, fallback and wait."""
+"""One deadline for everything a panel asks about a group: all orders, votes, retries, fallbacks and waits."""
 
 import asyncio
 from typing import Final
@@ -10,8 +10,8 @@ JUDGING_SECONDS: Final = 900.0
 
 
 class BoundedJudge:
-    """A judge for the length of one group. Whatever it has not said when the time is up is a failed judgement; nothing
-    is asked after that. What a judge goes on with behind that is for its memory alone."""
+    """Wraps a judge for one group. After the deadline every open judgement has failed and nothing more is asked. A
+    judgement that arrives later only fills the cache."""
 
     def __init__(self, judge: Judge, seconds: float) -> None:
         self.name = judge.name
@@ -38,6 +38,6 @@ class BoundedJudge:
             judge=self.name,
             model=self.model,
             order=tuple(candidate.id for candidate in request.candidates),
-            error=f"no verdict within the {self._seconds:g} s that there are for one group",
+            error=f"no verdict within the limit of {self._seconds:g} s per group",
             failure="unavailable",
         )

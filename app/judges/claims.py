@@ -1,4 +1,4 @@
-"""What a reply says of events, matched to those that its character knows of."""
+"""Claims of a reply about events, matched to the events that its character knows."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -13,15 +13,15 @@ _TOLD: Final = 5
 
 
 def known_sources(request: JudgeRequest) -> Mapping[str, str]:
-    """Texts by id, made plain."""
+    """Normalised source texts by id."""
     return {source.id: plain(source.text) for source in request.sources}
 
 
 def read_claims(
     name: str, value: object, said: str, sources: Mapping[str, str], problems: list[str]
 ) -> tuple[Claim, ...]:
-    """Every claim of one candidate, both quotes verified. Whatever does not hold is a problem: a claim that was left
-    out would make a reply look better or worse than it is."""
+    """Parses all claims of a candidate and verifies both quotes. Invalid claims become problems: dropping them would
+    change the reply's score."""
     if not isinstance(value, list):
         problems.append(f'candidate {name} has no list "claims"')
         return ()
@@ -53,14 +53,14 @@ def _claim(where: str, item: object, said: str, sources: Mapping[str, str], prob
 
 
 def unsupported(rubric: Rubric, claims: Sequence[Claim]) -> tuple[Defect, ...]:
-    """The defects that claims without a source are."""
+    """One defect per claim without a source."""
     if rubric.claims is None:
         return ()
     return tuple(Defect(code=rubric.claims.unsupported, quote=claim.quote) for claim in claims if claim.source is None)
 
 
 def claimed_nowhere(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
-    """A problem where candidates claim something and the criterion of claims is said not to apply."""
+    """A problem when candidates have claims although the criterion of claims is null."""
     if rubric.claims is None:
         return None
     criterion = rubric.claims.criterion
@@ -71,8 +71,7 @@ def claimed_nowhere(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
 
 
 def account(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
-    """How the criterion of claims came about, over one candidate's readings: claims with their sources, and the bounds
-    that applied."""
+    """Explains a candidate's score for claims: the claims with their sources, and the bounds that applied."""
     if rubric.claims is None:
         return ""
     claims = tuple(dict.fromkeys(claim for verdict in verdicts for claim in verdict.claims))

@@ -1,4 +1,4 @@
-"""The time that a reading has, and the time that it may wait for our own limits before that."""
+"""The deadline of one judgement, and how long it may wait for the judge's limits in addition."""
 
 import asyncio
 from collections.abc import Iterator
@@ -7,9 +7,8 @@ from types import TracebackType
 
 
 class Deadline:
-    """`seconds` for asking, and beside them `queue_seconds` for waiting until the limits of the judge let a call
-    through: a burst of groups must not fail because it is large, nor wait for ever. TimeoutError when either is up;
-    `queueing` tells which."""
+    """`seconds` for the calls, plus up to `queue_seconds` of waiting for the judge's limits: a large burst of groups
+    must neither fail nor wait for ever. TimeoutError when either runs out; `queueing` tells which."""
 
     def __init__(self, seconds: float, queue_seconds: float) -> None:
         self._clock = asyncio.get_running_loop().time
@@ -37,7 +36,7 @@ class Deadline:
 
     @contextmanager
     def queue(self) -> Iterator[None]:
-        """Around waiting for our own limits."""
+        """Wrap waiting for the judge's limits in this: the wait does not count against `seconds`."""
         began = self._clock()
         self._timeout.reschedule(began + self._queue_left)
         self.queueing = True

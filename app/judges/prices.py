@@ -1,4 +1,4 @@
-"""What a call to a judge costs, and what it may cost before it is made."""
+"""Prices of judge calls, and upper estimates before a call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final
 from app.domain.budgets import Amount
 
 _BYTES_PER_TOKEN: Final = 2
-"""Fewer than in any language's tokens as models cut them, so that an estimate errs on the safe side."""
+"""Fewer than in any language's tokens, so estimates err on the safe side."""
 _TOKENS_PER_MESSAGE: Final = 16
 
 
@@ -33,6 +33,6 @@ NO_PRICES: Final = Prices()
 
 
 def estimated_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_TOKEN) -> int:
-    """With the default at least as many as a model will count."""
+    """With the default, at least as many tokens as a model counts."""
     size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
     return -(-size // bytes_per_token) + _TOKENS_PER_MESSAGE * len(texts)

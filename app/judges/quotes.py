@@ -1,4 +1,4 @@
-"""Whether a quote is one: models copy no better than to the letter, and not always that."""
+"""Quote matching that tolerates the small deviations with which models copy text."""
 
 import json
 import unicodedata
@@ -7,16 +7,16 @@ from typing import Final
 from app.judges.reading import fold
 
 _LEAST: Final = 3
-"""Letters or digits that a quote must have to prove anything; wide ones, such as those of Chinese, count twice."""
+"""Least letters or digits of a quote. Wide characters, such as Chinese, count twice."""
 
 
 def plain(text: str) -> str:
-    """Blank space, quotation marks and case made alike."""
+    """Normalises white space, quotation marks and case."""
     return " ".join(fold(text).split())
 
 
 def occurs(quote: str, said: str) -> bool:
-    """Whether `said`, which is plain, holds the quote."""
+    """Whether the normalised text `said` contains the quote."""
     sought = plain(quote).strip("\"' …") if quote else ""
     sought = sought.removesuffix("...").removeprefix("...").strip()
     weight = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in sought if letter.isalnum())
@@ -24,6 +24,6 @@ def occurs(quote: str, said: str) -> bool:
 
 
 def short(value: object) -> str:
-    """To be told in a problem."""
+    """A short form for error messages."""
     text = value if isinstance(value, str) else type(value).__name__
     return json.dumps(text[:60])

@@ -1,4 +1,4 @@
-"""Taking turns on the event loop, so that a thousand small tasks at once do not stop everything else."""
+"""Fair use of the event loop: a thousand small tasks at once do not block everything else."""
 
 import asyncio
 from collections import defaultdict
@@ -14,9 +14,9 @@ _turns: "WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[Work, asyncio.
 
 @asynccontextmanager
 async def turn(work: Work = "judges") -> AsyncIterator[None]:
-    """Around a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. Whoever else wants a turn
-    for such work gets one in a later pass of the loop, after everything that became ready meanwhile. A turn at the
-    gates holds up no judge: groups already under way are finished before many others are begun."""
+    """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
+    later pass of the loop, after everything else that is ready. Gates and judges take turns separately, so started
+    groups finish before many others begin."""
     locks = _turns.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))
     async with locks[work]:
         yield
