@@ -1,4 +1,4 @@
-"""Histograms of many values at once: one look-up for a whole group, no lock for each of its values."""
+"""Histograms that take many values at once: one look-up per group instead of a lock per value."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,13 +15,13 @@ Labels = tuple[str, ...]
 @dataclass
 class _Tally:
     counts: list[int]
-    """One more than there are bounds: the last one is for what is above them all."""
+    """One more than there are bounds: the last count is for values above all bounds."""
     total: float = 0.0
 
 
 @dataclass(eq=False)
 class Tallies(Collector):
-    """Filled and read on the event loop. What it shows is a Prometheus histogram like any other."""
+    """Filled and read on the event loop. Exposed as an ordinary Prometheus histogram."""
 
     name: str
     documentation: str
