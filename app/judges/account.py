@@ -9,7 +9,7 @@ class Account:
     """The latest budget state from the memory, plus spending that could not be stored. Days are in UTC."""
 
     def __init__(self, now: Clock) -> None:
-        self.told = 0
+        self.updates = 0
         """Number of updates from the memory. A read that began before the last update is out of date."""
         self._standing = Standing()
         self._unwritten = Spending()
@@ -32,7 +32,7 @@ class Account:
 
     def learn(self, standing: Standing) -> None:
         self._turn()
-        self.told += 1
+        self.updates += 1
         self._standing = standing
 
     def add_unwritten(self, judgement: Judgement) -> None:

@@ -108,9 +108,9 @@ class ChatJudge:
 
     async def refresh(self) -> None:
         """Loads the spending and reservations of all processes. StoreUnavailable when they cannot be read."""
-        told = self.account.told
+        updates = self.account.updates
         standing = await self._memory.standing(self.name)
-        if told == self.account.told:  # else something newer came meanwhile
+        if updates == self.account.updates:  # else a newer state arrived meanwhile
             self.account.learn(standing)
 
     async def account_for(self, judgement: Judgement, hold: str) -> None:
