@@ -1,1 +1,1 @@
-"""Where data sets come from: a hub id or a folder."""
+"""Sources of data sets: a hub id or a folder."""

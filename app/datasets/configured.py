@@ -1,4 +1,4 @@
-"""Data sets where the operator says they are: a folder, or an id on the hub."""
+"""Data sets at configured locations: a folder, or an id on the hub."""
 
 import re
 from collections.abc import Mapping
@@ -21,8 +21,8 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(?:/[\w.-]+)?")
 
 
 class ConfiguredDatasets:
-    """`locations`: by environment name, a folder with `train.jsonl` and `test.jsonl` or a hub id. A folder wins over a
-    hub id of the same spelling. A blank location is none."""
+    """`locations`: by environment name, a folder with `train.jsonl` and `test.jsonl`, or a hub id. An existing folder
+    takes precedence over a hub id. Blank locations are ignored."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class ConfiguredDatasets:
         hub_cache: Path | None = None,
         probe_seconds: float = 5.0,
     ) -> None:
-        """`folders`: of what is no data set, by name.
-        `hub_cache`: where prepared hub data sets are kept; None is the library's own place (`HF_HOME`).
-        `probe_seconds`: how long the hub may take to show that it is there."""
+        """`folders`: other folders by name.
+        `hub_cache`: cache of prepared hub data sets; None for the library's default (`HF_HOME`).
+        `probe_seconds`: timeout of the test whether the hub is reachable."""
         self._locations = {name: location.strip() for name, location in locations.items() if location.strip()}
         self._folders = folders or {}
         self._hub_cache = hub_cache
         self._probe_seconds = probe_seconds
 
     def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
-        """`row` decides which columns are read; others are ignored, and nulls count as absent. The digest is of all
-        rows in their order, of both splits, and of nothing else."""
+        """`row` defines the columns; others are ignored, and nulls count as absent. The digest covers all rows of both
+        splits, in order, and nothing else."""
         location = self._locations.get(name)
         if location is None:
             return None

@@ -11,9 +11,9 @@ from app.domain.values import Split
 
 
 def read_folder(folder: Path) -> dict[Split, Table]:
-    """Nothing is written into the folder, and nothing is kept of it. EnvironmentUnavailable names file and row."""
+    """Writes and caches nothing. EnvironmentUnavailable names file and row."""
     if not folder.is_dir():
-        raise EnvironmentUnavailable(f"{folder.name}: there is no such folder")
+        raise EnvironmentUnavailable(f"{folder.name}: folder not found")
     tables: dict[Split, Table] = {}
     for split in get_args(Split):
         file = folder / f"{split}.jsonl"
@@ -24,8 +24,8 @@ def read_folder(folder: Path) -> dict[Split, Table]:
 
 
 def _read(file: Path) -> Sequence[Mapping[str, object]]:
-    """Each value as it is written. A library that reads tables would give all numbers of a column one type, and take
-    texts that look like dates for dates."""
+    """Keeps each value as it is written. Table libraries would give a column one number type and parse texts that look
+    like dates."""
     rows: list[Mapping[str, object]] = []
     try:
         with file.open("rb") as lines:

@@ -1,4 +1,4 @@
-"""A data set on the hub, from the cache when it was prepared before."""
+"""A data set on the hub, read from the cache when it was prepared before."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,14 +12,14 @@ from app.domain.values import Split
 
 
 class _Loaded(Protocol):
-    """What is used of the library's data set of one split."""
+    """The part of the library's data set of one split that is used here."""
 
     def to_list(self) -> Sequence[Mapping[str, object]]: ...
 
 
 def read_hub(repository: str, config: str | None, cache: Path | None, probe_seconds: float) -> dict[Split, Table]:
-    """Blocking. A prepared copy in the cache is used without asking for a newer one. Without one, a probe comes first,
-    because the library needs about 23 seconds to notice an absent hub."""
+    """Blocking. Uses a prepared copy in the cache without looking for a newer one. Otherwise probes the hub first,
+    because the library takes about 23 seconds to notice that the hub is unreachable."""
     loaded = _from_cache(repository, config, cache)
     if loaded is None:
         _require_reachable(repository, probe_seconds)
@@ -29,7 +29,7 @@ def read_hub(repository: str, config: str | None, cache: Path | None, probe_seco
 
 def _table(loaded: Mapping[str, _Loaded], repository: str, split: Split) -> Table:
     if split not in loaded:
-        raise EnvironmentUnavailable(f"{repository}: there is no {split} split")
+        raise EnvironmentUnavailable(f"{repository}: no {split} split")
     rows = loaded[split].to_list()
     if not rows:
         raise EnvironmentUnavailable(f"{repository}: the {split} split has no rows")
@@ -70,7 +70,7 @@ def _download(repository: str, config: str | None, cache: Path | None) -> Mappin
 
 
 def _require_reachable(repository: str, seconds: float) -> None:
-    """In a thread of its own: a name server that does not answer heeds no time-out."""
+    """Probes in a thread: DNS look-ups ignore timeouts."""
     outcomes: SimpleQueue[Exception | None] = SimpleQueue()
     Thread(target=_probe, args=(repository, seconds, outcomes), daemon=True, name="hub-probe").start()
     try:
@@ -97,9 +97,9 @@ def _reason(error: Exception) -> str:
     from huggingface_hub.errors import GatedRepoError, OfflineModeIsEnabled, RepositoryNotFoundError
 
     if isinstance(error, GatedRepoError):
-        return "access to it has to be granted on the hub first"
+        return "access must first be granted on the hub"
     if isinstance(error, RepositoryNotFoundError):
-        return "there is no such folder here, and no such data set on the hub that may be read"
+        return "no such local folder, and no readable data set of this name on the hub"
     if isinstance(error, OfflineModeIsEnabled):
-        return "it is not in the cache, and the process is told to stay offline"
-    return "it is not in the cache, and the hub cannot be reached"
+        return "not in the cache, and offline mode is on"
+    return "not in the cache, and the hub cannot be reached"

@@ -1,4 +1,4 @@
-"""What a source reads before anything is known about its rows."""
+"""Raw rows of a data set, before validation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one split; `name` is the file or split that a person would look into."""
+    """The rows of one split. `name` is the file or split, for error messages."""
 
     name: str
     rows: Sequence[Mapping[str, object]]

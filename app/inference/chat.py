@@ -1,4 +1,4 @@
-"""A model behind an OpenAI-compatible URL that answers tasks of an environment in this process, episodes included."""
+"""A policy behind an OpenAI-compatible URL that answers tasks of an in-process environment, episodes included."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from app.ports.environment import Environment
 
 @dataclass(frozen=True)
 class ChatPolicy:
-    """`base_url` ends where `/chat/completions` begins."""
+    """`base_url` excludes `/chat/completions`."""
 
     base_url: str
     model: str
@@ -26,7 +26,7 @@ class ChatPolicy:
     timeout_seconds: float = 120.0
 
     async def answer(self, environment: Environment, task: Task, count: int) -> list[Completion]:
-        """`count` completions at once. Unavailable, with what the server said, when it does not answer."""
+        """Samples `count` completions concurrently. Unavailable, with the server's message, when it does not answer."""
 
         async def step(messages: tuple[Message, ...]) -> Turn:
             return environment.step(task, messages)

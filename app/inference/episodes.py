@@ -1,4 +1,4 @@
-"""Episodes: the model speaks, the environment answers, until it is over."""
+"""Plays episodes: model and environment take turns until the environment ends the episode."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
@@ -8,13 +8,13 @@ from app.inference.wire import Said
 
 Ask = Callable[[Sequence[Message], Sequence[ToolSpec]], Awaitable[Said]]
 Step = Callable[[tuple[Message, ...]], Awaitable[Turn]]
-"""Gets everything after the prompt."""
+"""Gets all messages after the prompt."""
 
 
 @dataclass(frozen=True)
 class Episode:
-    """`messages` is everything after the prompt; `said` are the model's of them, in their order, and `places` where
-    they stand in it."""
+    """`messages` is everything after the prompt; `said` holds the model's messages in order, and `places` their
+    indices."""
 
     messages: tuple[Message, ...]
     said: tuple[Said, ...]
@@ -27,7 +27,7 @@ class Episode:
 
     @property
     def completion(self) -> Completion:
-        """As text where that says it all."""
+        """As plain text where that is enough."""
         last = self.said[-1]
         if self.multi_turn or last.message.tool_calls:
             return Completion(messages=self.messages, finish_reason=last.finish_reason)
@@ -41,7 +41,7 @@ def single(said: Said) -> Episode:
 async def played(
     opening: Sequence[Message], tools: Sequence[ToolSpec], max_turns: int, ask: Ask, step: Step
 ) -> Episode:
-    """Ends when the environment says so, after `max_turns` messages of the model, or with one that was cut off."""
+    """Ends when the environment is done, after `max_turns` model messages, or with a truncated message."""
     now = Episode((), (), (), multi_turn=True)
     while True:
         said = await ask((*opening, *now.messages), tools)

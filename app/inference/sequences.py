@@ -1,23 +1,21 @@
-"""Tokens of an episode as a trainer needs them: which were sampled, and how likely they were when they were.
+"""Token sequences of episodes for training: which tokens were sampled, with their log probabilities.
 
-Every token of a sequence is a token that the model saw or said. A mask is the token itself where the model said it
-right after exactly the tokens before it, and IGNORED elsewhere.
-"""
+Every token of a sequence was in a prompt or sampled. A mask is the token itself where the model sampled it after
+exactly the tokens before it, and IGNORED elsewhere."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 IGNORED: Final = -100
-"""The mask of a token that is not trained on, as cross-entropy losses leave it out."""
+"""The mask of a token that is not trained on, the ignore index of cross-entropy losses."""
 NO_LOGPROB: Final = 1.0
-"""Stands for the log probability of such a token: a value that no log probability has."""
+"""Placeholder for the log probability of such a token; no log probability is above 0."""
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """The exact prompt of one message of the model, and that message. `logprobs` are in nats, one per token of `said`;
-    None where they are not known."""
+    """One model message and its exact prompt. `logprobs` are in nats, one per token of `said`; None when unknown."""
 
     prompt: tuple[int, ...]
     said: tuple[int, ...]
@@ -26,7 +24,7 @@ class Exchange:
 
 @dataclass(frozen=True)
 class TokenSequence:
-    """Three lists of one length; `logprobs` is None where any of a trained token is not known."""
+    """Three lists of equal length. `logprobs` is None when one of a trained token is unknown."""
 
     tokens: tuple[int, ...] = ()
     masks: tuple[int, ...] = ()
@@ -38,8 +36,8 @@ class TokenSequence:
 
 
 def sequence_of(exchanges: Iterable[Exchange]) -> TokenSequence:
-    """The last exact prompt and what followed it. Where a prompt does not go on as the messages before it were sampled
-    (templates that drop thoughts, other cuts between tokens), what comes after the first difference is context."""
+    """The last exact prompt and its message. Where a prompt differs from the sampled tokens before it (templates that
+    drop thoughts, different tokenization), everything after the first difference is untrained context."""
     sequence = TokenSequence()
     for exchange in exchanges:
         sequence = _extended(sequence, exchange)
@@ -60,7 +58,7 @@ def _extended(before: TokenSequence, exchange: Exchange) -> TokenSequence:
 
 
 def shared(one: Sequence[int], other: Sequence[int]) -> int:
-    """How many tokens two sequences begin with in common."""
+    """Length of the common prefix of two sequences."""
     length = min(len(one), len(other))
     if one[:length] == other[:length]:
         return length

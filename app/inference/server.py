@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat completions."""
+"""A client of servers with OpenAI-compatible chat completions."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from app.domain.tasks import Message, ToolSpec
 from app.inference.wire import ASKED_BY, Answer, Extension, read_answer, read_models
 
 _TOLD = 300
-"""Characters of a server's refusal that are passed on."""
+"""Characters of a server's error message that are passed on."""
 _PASSING = frozenset({408, 409, 425, 429})
 _REFUSALS: dict[int, type[RequestRefused]] = {401: Unauthorized, 403: Unauthorized, 404: NotFound}
 
@@ -25,7 +25,7 @@ class Sampling:
     max_tokens: int = 512
     top_p: float | None = None
     extra: Mapping[str, JsonValue] = field(default_factory=dict)
-    """Sent with every request; null takes away what would be sent otherwise."""
+    """Added to every request. Null removes a parameter."""
 
     @property
     def shortest(self) -> "Sampling":
@@ -33,7 +33,7 @@ class Sampling:
 
     @property
     def limit(self) -> int:
-        """Of an answer's tokens, under whichever name the server is told."""
+        """Most tokens of an answer, under either parameter name."""
         told = [self.parameters.get(name) for name in ("max_completion_tokens", "max_tokens")]
         return next((most for most in told if isinstance(most, int)), self.max_tokens)
 
@@ -49,7 +49,7 @@ DEFAULT_SAMPLING: Final = Sampling()
 
 @dataclass(frozen=True)
 class InferenceServer:
-    """`base_url` ends where `/chat/completions` begins. Not more than the places in `line` are asked at once."""
+    """`base_url` excludes `/chat/completions`. `line` limits concurrent requests."""
 
     client: httpx.AsyncClient
     base_url: str
@@ -65,8 +65,8 @@ class InferenceServer:
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
     ) -> Answer:
-        """At least one message of the model, `count` where the server can do that. Unavailable when it does not answer
-        or passes; RequestRefused, of the kind of its status, when it will never answer this."""
+        """Returns at least one message, `count` where the server supports it. Unavailable for errors that may pass;
+        RequestRefused, by status, for permanent ones."""
         body: dict[str, JsonValue] = {
             "model": self.model,
             "messages": [message.model_dump(mode="json") for message in messages],
@@ -90,10 +90,10 @@ class InferenceServer:
         try:
             return await asyncio.to_thread(read_answer, reply.content)
         except ValidationError as error:
-            raise Unavailable(f"{self.base} does not answer as a chat completions server does") from error
+            raise Unavailable(f"{self.base} did not return a chat completion") from error
 
     async def models(self) -> tuple[str, ...] | None:
-        """None where the server does not list them. Unavailable when it does not answer."""
+        """None when the server does not list its models. Unavailable when it does not answer."""
         try:
             reply = await self.client.get(f"{self.base}/models")
         except (httpx.HTTPError, httpx.InvalidURL) as error:

@@ -1,4 +1,4 @@
-"""A tokenizer and its chat template from files, for servers that tell no token ids."""
+"""A local tokenizer and chat template, for servers that return no token ids."""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class _Config(BaseModel):
 
 @dataclass(frozen=True)
 class LocalTokenizer:
-    """What `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` of one folder hold."""
+    """Reads `tokenizer.json`, `tokenizer_config.json` and `chat_template.jinja` of a folder."""
 
     tokenizer: Tokenizer
     template: Template
@@ -42,10 +42,10 @@ class LocalTokenizer:
 
     @classmethod
     def read(cls, path: Path) -> "LocalTokenizer":
-        """From the file `tokenizer.json` or its folder. ValueError that says what is missing or cannot be read."""
+        """Reads the file `tokenizer.json` or its folder. ValueError when something is missing or cannot be read."""
         file = path / "tokenizer.json" if path.is_dir() else path
         if not file.is_file():
-            raise ValueError(f"{file}: there is no such file; it comes with the model")
+            raise ValueError(f"{file}: file not found; it is part of the model's files")
         try:
             tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the package raises nothing narrower
@@ -59,19 +59,19 @@ class LocalTokenizer:
         return cls(tokenizer, template, _text(config.bos_token), _text(config.eos_token))
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
-        """Up to where the model begins to speak. ValueError where the template refuses the messages."""
+        """Token ids up to the model's turn. ValueError when the template rejects the messages."""
         return self._encoded(self._rendered(messages, tools, opened=True))
 
     def said(self, before: Sequence[Message], tools: Sequence[ToolSpec], said: Said) -> Ids:
-        """The tokens of the model's message, its end included unless it was cut off. ValueError where the template does
-        not show how a message with tool calls was said."""
+        """Token ids of the model's message, with the end token unless it was truncated. ValueError when the template
+        cannot render a message with tool calls as a continuation of its prompt."""
         if not said.message.tool_calls:
             ended = said.finish_reason != "length"
             return self._encoded((said.message.content or "") + (self.eos if ended else ""))
         opened = self._rendered(before, tools, opened=True)
         whole = self._rendered((*before, said.message), tools, opened=False)
         if not whole.startswith(opened):
-            raise ValueError("the chat template shows a message with tool calls otherwise than its prompt begins it")
+            raise ValueError("the chat template does not render tool calls as a continuation of the prompt")
         text = whole.removeprefix(opened)
         end = text.rfind(self.eos) + len(self.eos) if self.eos and self.eos in text else len(text)
         return self._encoded(text[:end])
@@ -86,7 +86,7 @@ class LocalTokenizer:
                 eos_token=self.eos,
             )
         except (TemplateError, TypeError, ValueError) as error:
-            raise ValueError(f"the chat template refuses these messages: {error}") from error
+            raise ValueError(f"the chat template rejects these messages: {error}") from error
 
     def _encoded(self, text: str) -> Ids:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
@@ -113,7 +113,8 @@ def _source(beside: Path, config: _Config) -> str:
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """As chat templates are written for: undefined names are empty, and JSON keeps its order and its letters."""
+    """Like the reference implementation of chat templates: undefined names are empty, and JSON is neither sorted nor
+    escaped."""
     jinja = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, autoescape=False, extensions=["jinja2.ext.loopcontrols"]
     )
@@ -132,7 +133,7 @@ def _raise(words: str) -> NoReturn:
 
 
 def _for_template(message: Message) -> dict[str, JsonValue]:
-    """Arguments as objects, which templates write as JSON themselves; a text where there is none."""
+    """Arguments become objects, which templates render as JSON; missing content becomes an empty text."""
     plain: dict[str, JsonValue] = message.model_dump(mode="json")
     plain["content"] = plain["content"] or ""
     calls = plain.get("tool_calls")

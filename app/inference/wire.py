@@ -1,8 +1,8 @@
-"""What an inference server says to a chat completions request, with the token ids and log probabilities it may send.
+"""Parses chat completions, with the token ids and log probabilities that inference servers may add.
 
-Where they stand, as of vLLM 0.20 and SGLang 0.5:
+Where these are, as of vLLM 0.20 and SGLang 0.5:
 
-    asked for by             prompt                          completion
+    requested by             prompt                          completion
     return_token_ids         prompt_token_ids (vLLM: of the  choices[].token_ids
                              answer, SGLang: of the choice)
     return_tokens_as_token_ids with logprobs (older vLLM)    choices[].logprobs.content[].token = "token_id:<id>"
@@ -23,7 +23,7 @@ from app.domain.tasks import FunctionCall, Message, ToolCall
 Extension = Literal["token_ids", "logprobs"]
 
 EXTENSIONS: Final[tuple[tuple[Extension, ...], ...]] = (("token_ids", "logprobs"), ("logprobs",), ())
-"""What is asked for beyond the standard, in this order, until the server does not refuse it."""
+"""Extensions of the standard to request, tried in this order until the server accepts one."""
 
 ASKED_BY: Final[dict[Extension, dict[str, JsonValue]]] = {
     "token_ids": {
@@ -107,8 +107,8 @@ _MODELS = TypeAdapter(_Models)
 
 @dataclass(frozen=True)
 class Said:
-    """One message of the model. Ids are None where the server sent none, `logprobs` also where they do not fit the
-    ids one to one."""
+    """One model message. Ids are None when the server sent none, `logprobs` also when they do not match the ids one to
+    one."""
 
     message: Message
     finish_reason: str | None
@@ -128,14 +128,14 @@ class Answer:
 
 
 def read_answer(body: bytes) -> Answer:
-    """ValueError for what no chat completions server says."""
+    """ValueError when `body` is not a chat completion."""
     answer = _Answer.model_validate_json(body)
     said = tuple(_said(choice, answer.prompt_token_ids) for choice in answer.choices)
     return Answer(said, answer.usage or Usage())
 
 
 def read_models(body: bytes) -> tuple[str, ...] | None:
-    """The names in an answer to `GET /models`; None where it is something else."""
+    """The names in a response of `GET /models`; None for anything else."""
     try:
         return tuple(model.id for model in _MODELS.validate_json(body).data)
     except ValidationError:
@@ -168,7 +168,7 @@ def _tokens(choice: _Choice) -> tuple[Ids | None, tuple[float, ...] | None]:
 
 
 def _named(content: Sequence[_Token]) -> Ids | None:
-    """Ids written as tokens; None unless all of them are."""
+    """Ids from tokens of the form `token_id:<id>`; None unless all have it."""
     names = [token.token.removeprefix(_ID) for token in content if token.token.startswith(_ID)]
     if len(names) != len(content) or not all(name.isascii() and name.isdigit() for name in names):
         return None

@@ -1,4 +1,4 @@
-"""A breaker: a judge that fails again and again is left alone for a while, then asked one question."""
+"""A circuit breaker: after repeated failures a judge gets no calls for a while, then one probe."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,22 +10,22 @@ from app.judges.failures import ReadingFailed
 from app.ports.runtime import Clock
 
 BURST_SECONDS: Final = 5.0
-"""Failures that all happen within this time are a burst, which retries survive; the breaker opens for what lasts."""
+"""Failures within this time are a burst, which retries survive. The breaker opens only for longer outages."""
 
 State = Literal["closed", "open", "half_open"]
 
 
 @dataclass
 class Outcome:
-    """What became of a call; without a word it counts as one that was given up."""
+    """The result of a call. `good` is null for a call that was given up."""
 
     good: bool | None = None
     trouble: str = ""
 
 
 class Breaker:
-    """Opens after `failures` calls in a row failed over a time longer than a burst, for `seconds`. Then one call goes
-    through as a probe: it closes the breaker or opens it again."""
+    """Opens for `seconds` after `failures` consecutive failures that span more than a burst. Then one call goes through
+    as a probe, which closes the breaker or opens it again."""
 
     def __init__(self, failures: int, seconds: float, clock: Callable[[], float], now: Clock) -> None:
         self._most = failures
@@ -45,22 +45,19 @@ class Breaker:
         return "half_open" if self._probing or self._clock() >= self._opened_until else "open"
 
     def check(self) -> None:
-        """ReadingFailed, naming when it is tried again, while nothing may be asked."""
+        """Raises ReadingFailed with the time of the next attempt while the breaker is open."""
         if self._opened_until is None or (self._clock() >= self._opened_until and not self._probing):
             return
-        if self._probing:
-            when = "as soon as the question under way is answered"
-        else:
-            when = f"at {self._moment():%Y-%m-%dT%H:%M:%SZ}"
+        when = "after the probe in flight" if self._probing else f"at {self._moment():%Y-%m-%dT%H:%M:%SZ}"
         raise ReadingFailed(
-            f"the judge is left alone after {self._failures} failures in a row and tried again {when}; "
-            f"the last failure: {self._trouble}",
+            f"circuit breaker open after {self._failures} consecutive failures; next attempt {when}; "
+            f"last failure: {self._trouble}",
             "unavailable",
         )
 
     @contextmanager
     def call(self) -> Iterator[Outcome]:
-        """Around one call, which notes in the outcome what became of it."""
+        """Wraps one call. The caller records the result in the outcome."""
         self.check()
         probe = self._opened_until is not None
         self._probing = self._probing or probe

@@ -1,4 +1,4 @@
-"""What a judge may spend: put aside before a call, never exceeded by calls that run at once, here or elsewhere."""
+"""Judge budgets: reserved before each call, never exceeded by concurrent calls of any process."""
 
 import asyncio
 import contextlib
@@ -16,11 +16,11 @@ from app.ports.runtime import Clock
 
 
 class Account:
-    """The latest that the memory told, and what could not be written down there. A day is one in UTC."""
+    """The latest budget state from the memory, plus spending that could not be stored. Days are in UTC."""
 
     def __init__(self, now: Clock) -> None:
-        self.told = 0
-        """How often the memory told anything: who asked it before the last time knows less."""
+        self.updates = 0
+        """Number of updates from the memory. A read that began before the last update is out of date."""
         self._standing = Standing()
         self._unwritten = Spending()
         self._unwritten_today = Spending()
@@ -42,7 +42,7 @@ class Account:
 
     def learn(self, standing: Standing) -> None:
         self._turn()
-        self.told += 1
+        self.updates += 1
         self._standing = standing
 
     def add_unwritten(self, judgement: Judgement) -> None:
@@ -59,7 +59,7 @@ class Account:
 
 
 _BYTES_PER_TOKEN: Final = 2
-"""Fewer than in any language's tokens as models cut them, so that an estimate errs on the safe side."""
+"""Fewer than in any language's tokens, so estimates err on the safe side."""
 _TOKENS_PER_MESSAGE: Final = 16
 
 
@@ -85,19 +85,19 @@ NO_PRICES: Final = Prices()
 
 
 def estimated_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_TOKEN) -> int:
-    """With the default at least as many as a model will count."""
+    """With the default, at least as many tokens as a model counts."""
     size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
     return -(-size // bytes_per_token) + _TOKENS_PER_MESSAGE * len(texts)
 
 
 POLL_SECONDS: Final = 0.5
-"""What others put aside is looked at so often by who waits for it."""
+"""How often a waiting call looks at the reservations of other processes."""
 WRITING_SECONDS: Final = 60.0
-"""After its deadline a reading has so long to be written down before it is taken to be lost."""
+"""How long a judgement may take to be stored after its deadline. Then its reservation counts as lost."""
 
 
 def new_hold() -> str:
-    """A name under which money is put aside for one reading."""
+    """An id for the reservation of one judgement."""
     return uuid.uuid4().hex
 
 
@@ -123,13 +123,13 @@ class Budget:
         return self._account.standing.left(self._config).tokens
 
     def check(self, amount: Amount) -> None:
-        """ReadingFailed when `amount` does not fit into what is left, whatever becomes of the calls under way."""
+        """Raises ReadingFailed when `amount` exceeds the remaining budget, whatever the calls in flight will cost."""
         if not self._account.standing.left(self._config).holds(amount):
             raise self._used_up(amount)
 
     async def reserve(self, hold: str, used: Amount, amount: Amount) -> None:
-        """Puts `amount` aside for the next call of a reading that has `used` something before. Waits while only calls
-        under way stand against it, of whichever process: they may turn out cheaper."""
+        """Reserves `amount` for the next call of a judgement that has `used` something before. Waits while only calls
+        in flight, of any process, stand against it: they may turn out cheaper."""
         if self._config == NO_BUDGET:
             return
         self._asked_for.add(hold)
@@ -146,21 +146,21 @@ class Budget:
                         await self._settled.wait()
 
     async def make_way(self, hold: str, used: Amount) -> None:
-        """Between two calls of a reading nothing is put aside: who waits for it may hold what the next call needs."""
+        """Releases the reservation between two calls of a judgement, so that waiting judgements can proceed."""
         if hold not in self._asked_for:
             return
         await self._put_aside(Hold(id=hold, judge=self._judge, used=used, open=NOTHING, seconds=self._seconds))
         self._settled.set()
 
     async def forget(self, hold: str) -> None:
-        """Of a reading that is over without a call."""
+        """Releases the reservation of a judgement that made no call."""
         if hold not in self._asked_for:
             return
         self._account.learn(await self._memory.give_back(self._judge, hold))
         self.settled(hold)
 
     def settled(self, hold: str) -> None:
-        """The reading is over and accounted for."""
+        """Call when the judgement is finished and its cost is stored."""
         self._asked_for.discard(hold)
         self._settled.set()
 
@@ -174,14 +174,14 @@ class Budget:
         try:
             admission = await self._memory.put_aside(wanted, self._config)
         except StoreUnavailable as error:
-            words = f"what this judge may spend cannot be found out: {error.detail}"
+            words = f"could not read this judge's budget: {error.detail}"
             raise ReadingFailed(words, "unavailable") from None
         self._account.learn(admission.standing)
         return admission
 
     def _used_up(self, amount: Amount) -> ReadingFailed:
         left = self._account.standing.left(self._config)
-        words = f"a call may take {amount.tokens} tokens and {left.tokens} are left"
+        words = f"the next call may use {amount.tokens} tokens, {left.tokens} are left"
         if left.usd is not None and not left.holds(Amount(usd=amount.usd)):
-            words = f"a call may cost {amount.usd:.6f} US dollars and {left.usd:.6f} are left"
-        return ReadingFailed(f"the budget of this judge is used up: {words}", "budget")
+            words = f"the next call may cost {amount.usd:.6f} US dollars, {left.usd:.6f} are left"
+        return ReadingFailed(f"this judge's budget is exhausted: {words}", "budget")

@@ -1,4 +1,4 @@
-"""A judge behind any OpenAI-compatible URL: one reading, one deadline, one corrective question."""
+"""A judge behind any OpenAI-compatible URL: one judgement, one deadline, one corrective retry."""
 
 import asyncio
 import json
@@ -27,9 +27,9 @@ from app.judges.verdicts import PARSER_VERSION, Answer, Unusable, read_answer
 from app.ports.judges import JudgementMemory
 
 _LONGEST_QUOTED: Final = 8_000
-"""Characters of an unusable answer that are shown to the judge again."""
+"""Characters of an invalid answer that the corrective retry quotes."""
 _AT_ONCE: Final = 20_000
-"""Characters of an answer that are read without leaving the event loop."""
+"""Longest answer, in characters, that is parsed on the event loop."""
 _HEALTH: Final = {"closed": "ok", "half_open": "probing", "open": "out"}
 
 
@@ -43,8 +43,8 @@ class ChatJudge:
         chance: Callable[[], float] = random.random,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        """Its spending counts in `memory`, together with that of others who ask the same judge; alone without one. With
-        a fallback behind it a plain refusal is not argued with."""
+        """`memory` holds the spending of every process that uses this judge; without one only this process counts. With
+        `has_fallback` a refusal gets no corrective retry."""
         self.name = config.name
         self.model = config.model
         self.digest = digest(
@@ -69,7 +69,7 @@ class ChatJudge:
         await self._line.close()
 
     def question(self, request: JudgeRequest) -> Question:
-        """Takes milliseconds for a large prompt: once per reading."""
+        """Takes milliseconds for a large prompt, so call it once per judgement."""
         told = prompt_for(request)
         kept = json.dumps(_messages(told), ensure_ascii=False)
         prompt_digest = digest_of_text(f"{self.digest} {kept}")
@@ -94,7 +94,7 @@ class ChatJudge:
         )
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        """A reading that is accounted for at once and kept by nobody."""
+        """Records the cost at once and caches nothing."""
         hold = new_hold()
         async with turn():
             question = self.question(request)
@@ -103,14 +103,14 @@ class ChatJudge:
         return judgement
 
     async def refresh(self) -> None:
-        """Learns what everybody spent and holds. StoreUnavailable when that cannot be read."""
-        told = self.account.told
+        """Loads the spending and reservations of all processes. StoreUnavailable when they cannot be read."""
+        updates = self.account.updates
         standing = await self._memory.standing(self.name)
-        if told == self.account.told:  # else something newer came meanwhile
+        if updates == self.account.updates:  # else a newer state arrived meanwhile
             self.account.learn(standing)
 
     async def account_for(self, judgement: Judgement, hold: str) -> None:
-        """Durable on return. StoreUnavailable when it cannot be written; it still counts for this process."""
+        """Durable on return. StoreUnavailable when it cannot be stored; this process still counts it."""
         if judgement.calls == 0:
             await self._line.budget.forget(hold)
             return
@@ -123,7 +123,7 @@ class ChatJudge:
             self._line.budget.settled(hold)
 
     async def read(self, question: Question, hold: str) -> Judgement:
-        """`hold` is under which name money is put aside meanwhile: to be given to `account_for`."""
+        """`hold` is the id of the budget reservation. Pass it to `account_for` afterwards."""
         clock = asyncio.get_running_loop().time
         began = clock()
         spent = Spent(hold)
@@ -150,21 +150,21 @@ class ChatJudge:
             async with deadline:
                 return await self._answer(request, messages, deadline, spent), None, None
         except TimeoutError:
-            before = f"; before that: {spent.trouble}" if spent.trouble else ""
+            before = f"; last error: {spent.trouble}" if spent.trouble else ""
             words = f"no usable answer within {self._config.deadline_seconds:g} s"
             if deadline.queueing:
-                words = f"the limits of this judge let no call through within {self._config.queue_seconds:g} s"
+                words = f"no call got through this judge's limits within {self._config.queue_seconds:g} s"
             return None, self._without_key(words + before), "unavailable"
         except ReadingFailed as error:
             return None, self._without_key(error.detail), error.failure
 
     async def _answer(self, request: JudgeRequest, messages: list[Said], deadline: Deadline, spent: Spent) -> Answer:
-        """Asks once more, with what was wrong, when the first answer cannot be used."""
+        """Retries once, with a list of the problems, when the first answer is invalid."""
         found = await self._read(await self._line.ask(messages, request, deadline, spent), request)
         if isinstance(found, Unusable) and self._has_fallback and declines(spent.raw):
             raise refusal(spent.raw)
         if isinstance(found, Unusable):
-            spent.trouble = f"the answer cannot be used: {'; '.join(found.problems)}"
+            spent.trouble = f"invalid answer: {'; '.join(found.problems)}"
             messages += [
                 {"role": "assistant", "content": spent.raw[-_LONGEST_QUOTED:] or "(nothing)"},
                 {"role": "user", "content": correction_for(found.problems)},
@@ -174,7 +174,7 @@ class ChatJudge:
             raise refusal(spent.raw)
         if isinstance(found, Unusable):
             problems = "; ".join(found.problems)
-            raise ReadingFailed(f"the answer cannot be used, nor the corrected one: {problems}", "unusable")
+            raise ReadingFailed(f"invalid answer, also after the corrective retry: {problems}", "unusable")
         return found
 
     async def _read(self, reply: ChatReply, request: JudgeRequest) -> Answer | Unusable:

@@ -1,4 +1,4 @@
-"""What a reply says of events, matched to those that its character knows of."""
+"""Claims of a reply about events, matched to the events that its character knows."""
 
 import json
 import unicodedata
@@ -9,16 +9,16 @@ from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
 from app.judges.reading import encodable, fold
 
 _LEAST: Final = 3
-"""Letters or digits that a quote must have to prove anything; wide ones, such as those of Chinese, count twice."""
+"""Least letters or digits of a quote. Wide characters, such as Chinese, count twice."""
 
 
 def plain(text: str) -> str:
-    """Blank space, quotation marks and case made alike."""
+    """Normalises white space, quotation marks and case."""
     return " ".join(fold(text).split())
 
 
 def occurs(quote: str, said: str) -> bool:
-    """Whether `said`, which is plain, holds the quote."""
+    """Whether the normalised text `said` contains the quote."""
     sought = plain(quote).strip("\"' …") if quote else ""
     sought = sought.removesuffix("...").removeprefix("...").strip()
     weight = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in sought if letter.isalnum())
@@ -26,7 +26,7 @@ def occurs(quote: str, said: str) -> bool:
 
 
 def short(value: object) -> str:
-    """To be told in a problem."""
+    """A short form for error messages."""
     text = value if isinstance(value, str) else type(value).__name__
     return json.dumps(text[:60])
 
@@ -37,15 +37,15 @@ _TOLD: Final = 5
 
 
 def known_sources(request: JudgeRequest) -> Mapping[str, str]:
-    """Texts by id, made plain."""
+    """Normalised source texts by id."""
     return {source.id: plain(source.text) for source in request.sources}
 
 
 def read_claims(
     name: str, value: object, said: str, sources: Mapping[str, str], problems: list[str]
 ) -> tuple[Claim, ...]:
-    """Every claim of one candidate, both quotes verified. Whatever does not hold is a problem: a claim that was left
-    out would make a reply look better or worse than it is."""
+    """Parses all claims of a candidate and verifies both quotes. Invalid claims become problems: dropping them would
+    change the reply's score."""
     if not isinstance(value, list):
         problems.append(f'candidate {name} has no list "claims"')
         return ()
@@ -77,14 +77,14 @@ def _claim(where: str, item: object, said: str, sources: Mapping[str, str], prob
 
 
 def unsupported(rubric: Rubric, claims: Sequence[Claim]) -> tuple[Defect, ...]:
-    """The defects that claims without a source are."""
+    """One defect per claim without a source."""
     if rubric.claims is None:
         return ()
     return tuple(Defect(code=rubric.claims.unsupported, quote=claim.quote) for claim in claims if claim.source is None)
 
 
 def claimed_nowhere(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
-    """A problem where candidates claim something and the criterion of claims is said not to apply."""
+    """A problem when candidates have claims although the criterion of claims is null."""
     if rubric.claims is None:
         return None
     criterion = rubric.claims.criterion
@@ -95,8 +95,7 @@ def claimed_nowhere(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
 
 
 def account(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
-    """How the criterion of claims came about, over one candidate's readings: claims with their sources, and the bounds
-    that applied."""
+    """Explains a candidate's score for claims: the claims with their sources, and the bounds that applied."""
     if rubric.claims is None:
         return ""
     claims = tuple(dict.fromkeys(claim for verdict in verdicts for claim in verdict.claims))

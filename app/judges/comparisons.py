@@ -1,4 +1,4 @@
-"""Who stood above whom, pair by pair, and the standings that follow, pairs that were never compared included."""
+"""Pairwise comparisons and the win rates that follow, with estimates for pairs that were not compared."""
 
 import math
 from collections import defaultdict
@@ -9,23 +9,23 @@ from typing import Final
 from app.judges.readings import mean
 
 Shares = Mapping[tuple[int, int], float]
-"""By two places, the lower first: how often the first was preferred, a tie being half. What is missing was not
+"""By two indices, the lower first: how often the first was preferred; a tie counts half. Missing pairs were not
 compared."""
 
 ROUND_ROBIN: Final = 4
-"""Up to so many, each meets every other."""
+"""Up to this many items every pair is compared."""
 NEIGHBOURS: Final = 2
-"""Above that each meets so many that follow it in a circle."""
+"""Above that each item is compared with this many successors in a circle."""
 
 _PRIOR: Final = 0.5
-"""Wins, and as many losses, that everyone has against an average opponent before anything was compared. Without them
-whoever won everything would be infinitely strong."""
+"""Prior wins and losses of every item against an average opponent. Without them an item that won everything would be
+infinitely strong."""
 _ROUNDS: Final = 200
 _CLOSE: Final = 1e-4
 
 
 def pairings(count: int) -> tuple[tuple[int, int], ...]:
-    """Which of `count` things in a circle meet, the lower place first."""
+    """The pairs of `count` items to compare, the lower index first."""
     if count <= ROUND_ROBIN:
         return tuple(combinations(range(count), 2))
     met = {
@@ -40,8 +40,8 @@ def preference(one: float, other: float) -> float:
 
 
 def win_rates(count: int, shares: Shares) -> tuple[float, ...]:
-    """Each one's mean share over all others. A pair that was not compared counts as Bradley and Terry's model of
-    those that were would have it."""
+    """Each item's mean share over all others. Pairs that were not compared are estimated with the Bradley-Terry
+    model."""
     if count == 1:
         return (0.5,)
     strengths = () if len(shares) == count * (count - 1) // 2 else _strengths(count, shares)
@@ -56,7 +56,7 @@ def win_rates(count: int, shares: Shares) -> tuple[float, ...]:
 
 
 def _strengths(count: int, shares: Shares) -> Sequence[float]:
-    """By Hunter's MM algorithm (Annals of Statistics 32, 2004, 384-406), a tie being half a win for each."""
+    """Hunter's MM algorithm (Annals of Statistics 32, 2004, 384-406). A tie counts as half a win for each."""
     opponents: defaultdict[int, list[int]] = defaultdict(list)
     wins = [_PRIOR] * count
     for (low, high), share in shares.items():

@@ -1,4 +1,4 @@
-"""What there is to say of a judge behind an OpenAI-compatible URL."""
+"""Configuration of a judge behind an OpenAI-compatible URL."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,9 +9,9 @@ from app.domain.budgets import NO_BUDGET, BudgetConfig
 from app.judges.budget import NO_PRICES, Prices
 
 JsonMode = Literal["schema", "object", "off"]
-"""How the server is asked for JSON: by the schema of the answer, as any object, or in words alone."""
+"""How the server is asked for JSON: with a schema, as any object, or by the prompt alone."""
 TokenParameter = Literal["max_tokens", "max_completion_tokens"]
-"""What the server calls the bound on an answer's length."""
+"""The server's parameter for the longest answer."""
 
 
 @dataclass(frozen=True)
@@ -21,17 +21,17 @@ class ChatJudgeConfig:
     model: str
     api_key: SecretStr | None = None
     deadline_seconds: float = 60.0
-    """For one reading of a group: every retry, pause and correction included, waiting for the limits below not."""
+    """For one judgement of a group, including retries, pauses and the corrective retry, without time in the queue."""
     queue_seconds: float = 600.0
-    """For waiting for those."""
+    """Longest wait for the limits below."""
     max_output_tokens: int = 4096
     token_parameter: TokenParameter = "max_tokens"  # noqa: S105
     temperature: float | None = 0.0
-    """None leaves it to the server: some models refuse the parameter."""
+    """None omits the parameter, which some models reject."""
     prices: Prices = NO_PRICES
     json_mode: JsonMode = "object"
     expected_scores: bool = False
-    """Ask for token probabilities and take each score's mean over the numbers that the judge might have said."""
+    """Request token probabilities and use each score's expected value over the likely numbers."""
     max_concurrency: int = 64
     requests_per_minute: float | None = None
     tokens_per_minute: float | None = None

@@ -1,4 +1,4 @@
-"""Chat judges from their configurations: each remembers what it said, some have another behind them."""
+"""Builds chat judges from their configurations, with cache and fallback."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,8 +14,8 @@ from app.ports.judges import Judge, JudgementMemory
 def chat_judges(
     configs: Sequence[ChatJudgeConfig], fallbacks: Mapping[str, str], memory: JudgementMemory | None
 ) -> dict[str, Judge]:
-    """By name. `fallbacks` names, for some, the judge that is asked where they refuse or give nothing of use; its own
-    fallback is not asked then. ValueError for one that is no other judge. Without a `memory` all is asked anew."""
+    """By name. `fallbacks` maps a judge to the one that is asked when it refuses or gives no valid answer; fallbacks do
+    not chain. ValueError for a fallback that is not another judge. Without a `memory` nothing is cached."""
     memory = Forgetful(utc_now) if memory is None else memory
     remembering = {
         config.name: RememberingJudge(ChatJudge(config, memory, has_fallback=config.name in fallbacks), memory)
@@ -24,6 +24,6 @@ def chat_judges(
     judges: dict[str, Judge] = dict(remembering)
     for name, fallback in fallbacks.items():
         if fallback not in remembering or fallback == name:
-            raise ValueError(f"judges.{name}.fallback names {fallback}, which is no other judge")
+            raise ValueError(f"judges.{name}.fallback: {fallback!r} is not another configured judge")
         judges[name] = JudgeWithFallback(remembering[name], remembering[fallback])
     return judges

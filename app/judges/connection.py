@@ -1,7 +1,7 @@
-"""One HTTP exchange with a judge's server, and nothing that a second one would need.
+"""One HTTP request to a judge's server.
 
-Retries, deadlines and parsing are ours, so that a larger client would have nothing to do. Decision 0010 has the
-figures.
+Retries, deadlines and parsing happen elsewhere in this package, so a larger client would add nothing. Decision 0010 has
+the measurements.
 """
 
 import json
@@ -16,11 +16,11 @@ from app.judges.replies import error_code, retry_after, told_by_server
 
 CONNECT_SECONDS: Final = 10.0
 LARGEST_REPLY: Final = 4 * 1024 * 1024
-"""Bytes; a server that sends more is not waited for."""
+"""Bytes. Larger responses are aborted."""
 
 
 class Connection:
-    """Opened by the first call; the caller bounds the time."""
+    """Opened by the first call. The caller sets the timeout."""
 
     def __init__(self, base_url: str, api_key: SecretStr | None) -> None:
         self._url = base_url.rstrip("/") + "/chat/completions"
@@ -34,7 +34,7 @@ class Connection:
             await self._session.close()
 
     async def send(self, body: Mapping[str, JsonValue]) -> bytes:
-        """The body of a reply with a status below 300. CallFailed for everything else."""
+        """Returns the body of a response with a status below 300. CallFailed for everything else."""
         content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         try:
             return await self._exchanged(content)
@@ -43,7 +43,7 @@ class Connection:
         except aiohttp.ClientConnectorError:
             raise CallFailed("the judge's server could not be reached", reached=False) from None
         except Exception as error:
-            raise CallFailed(f"the connection to the judge's server broke: {type(error).__name__}") from None
+            raise CallFailed(f"the connection to the judge's server failed: {type(error).__name__}") from None
 
     async def _exchanged(self, content: bytes) -> bytes:
         async with self._open().post(self._url, data=content, headers=self._headers, allow_redirects=False) as response:

@@ -1,4 +1,4 @@
-"""Good replies and what spoils them: pairs of which a judge that can be trusted knows the better one."""
+"""Perturbations: pairs of a good reply and a spoilt one, of which a reliable judge prefers the good one."""
 
 import random
 import re
@@ -18,10 +18,10 @@ from app.judges.orders import opaque_ids
 from app.judges.reading import Reply, says, spoken_form
 
 Grade = Literal["hard", "subtle"]
-"""`hard`: nobody who reads the reply can miss it. `subtle`: the sheet and the scene must be read as well."""
+"""`hard`: visible in the reply alone. `subtle`: visible only with the sheet and the scene."""
 
 Templates = Mapping[str, Mapping[str, tuple[str, ...]]]
-"""By language and mutation, texts that are added to a reply or stand in its place."""
+"""Texts by language and mutation, which are added to a reply or replace it."""
 
 _Templates: Final = TypeAdapter(dict[str, dict[str, tuple[str, ...]]])
 
@@ -37,15 +37,15 @@ def packaged_templates() -> Templates:
 
 @dataclass(frozen=True)
 class Specimen:
-    """One character in one scene with a reply that is known to be good."""
+    """One character in one scene, with a reply that is known to be good."""
 
     cast: Cast
     clean: str
     rivals: tuple[str, ...]
-    """What other characters say, in the same language."""
+    """Replies of other characters in the same language."""
     prompt: str = ""
     otherwise: str | None = None
-    """What is good in the counterfactual of the scene, or in the scene of which this is one."""
+    """The good reply in the counterfactual of this scene, or in the scene whose counterfactual this is."""
 
     @cached_property
     def gates(self) -> GateFacts:
@@ -68,7 +68,7 @@ class Specimen:
         return self.cast.sheet.voice.language
 
     def candidate(self, name: str, text: str) -> Candidate:
-        """With the hints that judges are given."""
+        """A candidate with the hints that judges are given."""
         return Candidate(id=name, text=text, hints=tuple(hint.notices for hint in hints(Reply(text), self.gates)))
 
 
@@ -83,7 +83,7 @@ class Pair:
         return self.specimen.clean
 
     def request(self, rubric: Rubric, *, clean_first: bool, vote: int = 0) -> JudgeRequest:
-        """The clean reply's id is the same in both orders and tells nothing."""
+        """The ids are opaque and the same in both orders."""
         ids = opaque_ids(f"check {self.mutation} {self.specimen.cast.scene.id}", (self.clean, self.spoilt))
         texts = (self.clean, self.spoilt) if clean_first else (self.spoilt, self.clean)
         candidates = tuple(self.specimen.candidate(ids[text], text) for text in texts)
@@ -91,7 +91,7 @@ class Pair:
 
 
 def identical_request(specimen: Specimen, text: str, rubric: Rubric) -> JudgeRequest:
-    """The same reply twice: whoever prefers one of them prefers a place."""
+    """The same reply twice: a preference shows position bias."""
     first, second = sorted(opaque_ids(f"twice {specimen.cast.scene.id}", (text, f"{text} ")).values())
     return request_of(specimen, rubric, (specimen.candidate(first, text), specimen.candidate(second, text)), 0)
 
@@ -110,7 +110,7 @@ def request_of(specimen: Specimen, rubric: Rubric, candidates: tuple[Candidate, 
 
 @dataclass(frozen=True)
 class Spoiling:
-    """What one mutation has to work with. `texts`: its templates in the character's language, if there are any."""
+    """Input of a mutation. `texts`: its templates in the character's language, if there are any."""
 
     specimen: Specimen
     texts: tuple[str, ...]
@@ -121,7 +121,7 @@ class Spoiling:
 
 
 Make = Callable[[Spoiling], str | None]
-"""The spoilt reply, or None where the sheet, the scene or the language offers nothing to spoil it with."""
+"""Returns the spoilt reply, or None when the mutation does not apply to the sheet, scene or language."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +131,11 @@ class Mutation:
     grade: Grade
     make: Make
     decidable: bool = False
-    """Words alone decide; no model is needed."""
+    """Decidable by words alone, without a model."""
     adds: bool = False
-    """The reply stays, and something is added to it: it can be spoilt again."""
+    """Adds to the reply and keeps the rest, so further mutations can follow."""
     seldom: bool = False
-    """Few scenes have what it takes."""
+    """Applies to few scenes only."""
 
 
 def _appended(spoiling: Spoiling) -> str | None:
@@ -158,7 +158,7 @@ def _other_npc(spoiling: Spoiling) -> str | None:
 
 
 def _injection(spoiling: Spoiling) -> str | None:
-    """A reply that would lose, with orders to the judge: it must not win by them."""
+    """A bad reply with instructions to the judge, which must not make it win."""
     text, other = spoiling.template(), _other_npc(spoiling)
     return None if text is None or other is None else _joined(other, text)
 
@@ -184,7 +184,7 @@ _NUMBER: Final = re.compile(rf"\b(?:{'|'.join(_INSTEAD)}|\d+)\b", re.IGNORECASE)
 
 
 def _wrong_fact(spoiling: Spoiling) -> str | None:
-    """A number that the sheet gives, replaced by another and told as true."""
+    """Adds a fact of the sheet with a changed number."""
     sheet = spoiling.specimen.cast.sheet
     told = [*sheet.probes.gold_facts, *(fact.text for fact in sheet.lore_facts if fact.known)]
     wrong = [changed for fact in told if (changed := _NUMBER.sub(_another_number, fact)) != fact]
@@ -198,7 +198,7 @@ def _another_number(match: re.Match[str]) -> str:
 
 
 def _future_knowledge(spoiling: Spoiling) -> str | None:
-    """What is true and the character does not know."""
+    """Adds a true fact that the character does not know."""
     sheet = spoiling.specimen.cast.sheet
     unknown = [fact.text for fact in sheet.lore_facts if not fact.known]
     told = unknown or [item.truth for item in sheet.knowledge.misconceptions]
@@ -211,7 +211,7 @@ def _future_event(spoiling: Spoiling) -> str | None:
 
 
 def _ignored_event(spoiling: Spoiling) -> str | None:
-    """The reply that is good where the event has not happened, or else the character's own to something else."""
+    """The good reply without the event, or else the character's reply to another line."""
     cast = spoiling.specimen.cast
     if not cast.scene.visible:
         return None
@@ -222,7 +222,7 @@ def _ignored_event(spoiling: Spoiling) -> str | None:
 
 
 def _absent_event(spoiling: Spoiling) -> str | None:
-    """The reply that is good where the event has happened."""
+    """The good reply for the case that the event has happened."""
     return spoiling.specimen.otherwise if spoiling.specimen.cast.scene.counterfactual_of is not None else None
 
 
@@ -264,7 +264,7 @@ MUTATIONS: Final = (
 
 
 def specimens(prompts: Sequence[tuple[Cast, str]]) -> tuple[Specimen, ...]:
-    """Of characters in scenes with their system prompts: those that have an exemplary reply, in the order given."""
+    """Builds a case for each character in a scene that has an exemplary reply, in the given order."""
     good = [(cast, cast.exemplar, prompt) for cast, prompt in prompts if cast.exemplar is not None]
     clean_in = {cast.scene.id: clean for cast, clean, _ in good}
     facing = {cast.scene.id: cast.scene.counterfactual_of for cast, _, _ in good if cast.scene.counterfactual_of}
@@ -289,7 +289,7 @@ def specimens(prompts: Sequence[tuple[Cast, str]]) -> tuple[Specimen, ...]:
 
 
 def one_each(found: Sequence[Specimen], sheets: int, seed: int) -> tuple[Specimen, ...]:
-    """One specimen of each of `sheets` characters, drawn by `seed`."""
+    """Samples one case for each of `sheets` characters, with `seed`."""
     chance = random.Random(f"{seed} characters")  # noqa: S311
     by_sheet: dict[str, list[Specimen]] = {}
     for specimen in sorted(found, key=lambda each: (each.cast.sheet.id, each.cast.scene.id)):
@@ -301,14 +301,14 @@ def one_each(found: Sequence[Specimen], sheets: int, seed: int) -> tuple[Specime
 def pairs(
     found: Sequence[Specimen], templates: Templates, seed: int = 0, mutations: Sequence[Mutation] = MUTATIONS
 ) -> tuple[Pair, ...]:
-    """Every mutation of every specimen that it can be made of; the same seed gives the same pairs."""
+    """Applies every mutation to every case it fits. The same seed gives the same pairs."""
     return tuple(_pairs(found, templates, seed, mutations))
 
 
 def seldom_pairs(
     found: Sequence[Specimen], but: Sequence[Specimen], templates: Templates, most: int, seed: int = 0
 ) -> tuple[Pair, ...]:
-    """Of each kind that few scenes allow up to so many pairs, drawn by `seed`, of specimens that are not in `but`."""
+    """Samples up to `most` pairs of each seldom mutation with `seed`, from cases whose scenes are not in `but`."""
     scenes = {specimen.cast.scene.id for specimen in but}
     rest = [specimen for specimen in found if specimen.cast.scene.id not in scenes]
     drawn: list[Pair] = []

@@ -13,8 +13,8 @@ JUDGING_SECONDS: Final = 900.0
 
 
 class BoundedJudge:
-    """A judge for the length of one group. Whatever it has not said when the time is up is a failed judgement; nothing
-    is asked after that. What a judge goes on with behind that is for its memory alone."""
+    """Wraps a judge for one group. After the deadline every open judgement has failed and nothing more is asked. A
+    judgement that arrives later only fills the cache."""
 
     def __init__(self, judge: Judge, seconds: float) -> None:
         self.name = judge.name
@@ -41,15 +41,14 @@ class BoundedJudge:
             judge=self.name,
             model=self.model,
             order=tuple(candidate.id for candidate in request.candidates),
-            error=f"no verdict within the {self._seconds:g} s that there are for one group",
+            error=f"no verdict within the limit of {self._seconds:g} s per group",
             failure="unavailable",
         )
 
 
 class Deadline:
-    """`seconds` for asking, and beside them `queue_seconds` for waiting until the limits of the judge let a call
-    through: a burst of groups must not fail because it is large, nor wait for ever. TimeoutError when either is up;
-    `queueing` tells which."""
+    """`seconds` for the calls, plus up to `queue_seconds` of waiting for the judge's limits: a large burst of groups
+    must neither fail nor wait for ever. TimeoutError when either runs out; `queueing` tells which."""
 
     def __init__(self, seconds: float, queue_seconds: float) -> None:
         self._clock = asyncio.get_running_loop().time
@@ -77,7 +76,7 @@ class Deadline:
 
     @contextmanager
     def queue(self) -> Iterator[None]:
-        """Around waiting for our own limits."""
+        """Wrap waiting for the judge's limits in this: the wait does not count against `seconds`."""
         began = self._clock()
         self._timeout.reschedule(began + self._queue_left)
         self.queueing = True

@@ -1,4 +1,4 @@
-"""Telling a judge that refuses in words from one whose answer went wrong."""
+"""Detects refusals in a judge's answer, as opposed to malformed answers."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ from app.judges.gates.tone import may_refuse, refuses
 from app.judges.reading import Reply
 
 _LONGEST: Final = 1500
-"""Characters of a refusal; what is longer is an answer in the wrong form."""
+"""Longest refusal in characters. Longer text is a malformed answer."""
 _NOBODY: Final = GateFacts(speaker="", others=(), language="")
 _OPENING: Final = re.compile(
     r" (?:(?:(?:i m|i am|we re|we are) (?:very |so |truly )?sorry|sorry|(?:i|we) apologi[sz]e|my apologies"
@@ -23,8 +23,8 @@ _OPENING: Final = re.compile(
 
 
 def declines(answer: str) -> bool:
-    """Whether an answer plainly refuses: few words, none of them JSON, that open with it in English or say it as
-    services do in five languages. What only looks like it is left to the corrective question."""
+    """Whether an answer is clearly a refusal: short, without JSON, and opening with a refusal in English or using a
+    service's phrase in one of five languages. Anything less clear gets the corrective retry."""
     reply = Reply(answer)
     if not reply.visible or len(reply.visible) > _LONGEST or "{" in reply.visible:
         return False

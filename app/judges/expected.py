@@ -1,4 +1,4 @@
-"""Scores with the judge's doubt in them: the mean over the numbers that it might have said, by their probability."""
+"""Expected scores: each score's mean over the numbers the judge might have given, weighted by token probability."""
 
 import math
 import re
@@ -11,9 +11,9 @@ from typing import Final
 from app.judges.verdicts import HIGHEST
 
 ALTERNATIVES_ASKED: Final = 8
-"""`top_logprobs` to ask for: five scores, and what is written beside them."""
+"""`top_logprobs` to request: five scores and some other tokens."""
 LEAST_KNOWN: Final = 0.5
-"""Probability that the scores among the alternatives must have together."""
+"""Least total probability of the alternatives that are scores."""
 
 _SCORES: Final = re.compile(rb'"scores"[ \t\r\n]*:[ \t\r\n]*\{([^{}"]*(?:"[^"\\{}]*"[^{}"]*)*)\}')
 _SCORE: Final = re.compile(rb'"[^"\\{}]*"[ \t\r\n]*:[ \t\r\n]*([0-9])(?=[ \t\r\n]*(?:,|$))')
@@ -23,7 +23,7 @@ _AROUND: Final = b' \t\r\n:,}"'
 
 @dataclass(frozen=True)
 class Token:
-    """A piece of an answer, and with their probabilities the pieces that might have stood there, it among them."""
+    """A token of an answer, and its alternatives with their probabilities, itself included."""
 
     piece: bytes
     alternatives: tuple[tuple[bytes, float], ...]

@@ -1,4 +1,4 @@
-"""Why a judge's answer is not there."""
+"""Errors of judge calls and judgements."""
 
 from typing import Final
 
@@ -6,11 +6,11 @@ from app.domain.errors import JudgeFailed
 from app.domain.judging import JudgeFailure
 
 _GAVE_UP_WAITING: Final = frozenset((504, 524))
-"""Statuses of a proxy that left a model alone with its answer."""
+"""Statuses of a proxy that stopped waiting for the model."""
 
 
 class ReadingFailed(JudgeFailed):
-    """A reading that comes to nothing, and in which way."""
+    """A judgement that failed. `failure` is the kind."""
 
     def __init__(self, detail: str, failure: JudgeFailure) -> None:
         super().__init__(detail)
@@ -18,13 +18,13 @@ class ReadingFailed(JudgeFailed):
 
 
 def refusal(said: str) -> ReadingFailed:
-    """For a judge that declines in these words."""
+    """For a judge whose answer is a refusal."""
     return ReadingFailed(f"the judge refuses: {' '.join(said.split())[:200]}", "refused")
 
 
 class CallFailed(Exception):
-    """One call to a judge's server that brought no answer. `code` and `told` are what the server says of it,
-    `retry_after` is in seconds, and without `reached` nothing was sent."""
+    """One call to a judge's server that failed. `code` and `told` are the server's error code and message,
+    `retry_after` is in seconds, and `reached` is false when nothing was sent."""
 
     def __init__(
         self,
@@ -46,5 +46,5 @@ class CallFailed(Exception):
 
     @property
     def perhaps_charged(self) -> bool:
-        """The model may have answered, and the answer not have come: a server that says no has asked no model."""
+        """Whether the model may have run although no answer arrived. A server that rejects a call runs no model."""
         return self.reached and (self.status is None or self.status < 300 or self.status in _GAVE_UP_WAITING)

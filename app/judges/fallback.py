@@ -1,4 +1,4 @@
-"""A judge with another behind it, which is asked where the first one gives no answer of use."""
+"""A judge with a fallback, which is asked when the first one refuses or gives no valid answer."""
 
 from typing import Final
 
@@ -8,12 +8,12 @@ from app.judges.remembered import RememberingJudge
 from app.ports.judges import Judge
 
 PASSED_ON: Final[frozenset[JudgeFailure | None]] = frozenset(("refused", "unusable"))
-"""Failures of the model itself: of a server that is away, a budget or a language another judge is no remedy."""
+"""Failures of the model itself. A fallback does not help with an unavailable server, a budget or a language."""
 
 
 class JudgeWithFallback:
-    """A judgement of the second names it as its judge and holds what the first one said. Any failure but those of
-    PASSED_ON stands as it is."""
+    """A judgement of the fallback names the fallback as its judge and keeps the first judgement. Failures other than
+    PASSED_ON do not use the fallback."""
 
     def __init__(self, first: RememberingJudge, second: Judge) -> None:
         self.name = first.name

@@ -1,4 +1,4 @@
-"""What a check of a judge found, as shares with their intervals, and whether that is good enough."""
+"""The report of a judge's meta-evaluation: shares with confidence intervals, and whether they meet their targets."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -20,25 +20,25 @@ TIES_AT_MOST: Final = 0.20
 ANSWERED_AT_LEAST: Final = 0.95
 
 _APART: Final = ("padding", "injection")
-"""Mutations with a figure of their own."""
+"""Mutations that have their own figure."""
 _GRADES: Final = {mutation.name: mutation.grade for mutation in MUTATIONS}
 
 
 class Figure(Frozen):
-    """One number of a check. `passed` is null where it has no target."""
+    """One number of a check. `passed` is null without a target."""
 
     name: str
     value: FiniteNumber | None
     low: FiniteNumber | None = None
     high: FiniteNumber | None = None
-    """Wilson's interval of 95 %; null for what is no share."""
+    """The 95 % Wilson interval; null for values that are not shares."""
     trials: int
     target: str = ""
     passed: bool | None = None
 
 
 class MutationFigure(Frozen):
-    """How often the clean reply was preferred to one kind of spoilt reply; a tie counts half."""
+    """How often the clean reply was preferred over one kind of spoilt reply; a tie counts half."""
 
     mutation: str
     does: str
@@ -46,9 +46,9 @@ class MutationFigure(Frozen):
     decidable: bool
     """Words alone decide; no model is needed."""
     judge: Figure
-    """The judge alone, as if there were no gates."""
+    """The judge alone, without gates."""
     behind_gates: Figure
-    """As groups are scored: gates first."""
+    """With gates first, as groups are scored."""
 
 
 class CheckReport(Frozen):
@@ -62,9 +62,9 @@ class CheckReport(Frozen):
     figures: tuple[Figure, ...]
     mutations: tuple[MutationFigure, ...]
     failures: tuple[str, ...]
-    """What the judge failed of, each kind once."""
+    """The judge's errors, each kind once."""
     stopped: str | None = None
-    """Why not everything was asked; what was answered before is measured all the same."""
+    """Why the check stopped early. Earlier answers are measured nevertheless."""
 
     @property
     def passed(self) -> bool:
@@ -88,7 +88,7 @@ def report(judge: str, model: str, evidence: Evidence) -> CheckReport:
 
 
 def figures(evidence: Evidence) -> tuple[Figure, ...]:
-    """The figures that have a target. Where nothing was measured nothing has passed."""
+    """The figures with a target. A figure without measurements has not passed."""
     heard = [measured for measured in evidence.pairs if measured.both is not None]
     judged = [measured for measured in heard if measured.pair.mutation not in _APART]
     hard = [measured for measured in judged if _GRADES[measured.pair.mutation] == "hard"]
@@ -111,7 +111,7 @@ def figures(evidence: Evidence) -> tuple[Figure, ...]:
 
 
 def mutation_figures(pairs: Sequence[Measured]) -> tuple[MutationFigure, ...]:
-    """In the order of the suite, without those that nothing could be made of."""
+    """One figure per mutation that has pairs, in the order of the suite."""
     found = []
     for mutation in MUTATIONS:
         of = [measured for measured in pairs if measured.pair.mutation == mutation.name]
@@ -130,7 +130,7 @@ def mutation_figures(pairs: Sequence[Measured]) -> tuple[MutationFigure, ...]:
 
 
 def accuracy(pairs: Iterable[Measured], *, behind_gates: bool = False) -> Share:
-    """How often the clean reply is preferred; what could not be measured is left out, and a tie counts half."""
+    """How often the clean reply is preferred. Pairs without a result are left out; a tie counts half."""
     sides = [measured.side_behind_gates if behind_gates else measured.side for measured in pairs]
     known = [side for side in sides if side is not None]
     return Share(sum((side + 1) / 2 for side in known), len(known))
@@ -141,8 +141,8 @@ def _swap_consistent(measured: Measured) -> bool:
 
 
 def _retest(heard: Sequence[Measured]) -> Figure:
-    """By the scores of both replies in the same order, asked twice. Where no score differs from any other nothing can
-    be told from repeating."""
+    """Test-retest reliability of the scores of both replies, asked twice in the same order. Undefined when all scores
+    are equal."""
     repeats = [
         pair
         for measured in heard
@@ -163,7 +163,7 @@ def _retest(heard: Sequence[Measured]) -> Figure:
 
 
 def _first_slot(firsts: Sequence[float]) -> Figure:
-    """Passes while the interval meets the target: with few pairs a fair judge is often off it by chance."""
+    """Passes when the interval overlaps the target range: with few pairs a fair judge often misses it by chance."""
     share = Share(sum(firsts), len(firsts))
     low, high = share.interval or (1.0, 0.0)
     return _figure(

@@ -1,4 +1,4 @@
-"""A memory that lasts as long as its process, for judging without a store."""
+"""An in-process judgement memory, for judging without a store."""
 
 from collections import defaultdict
 
@@ -9,8 +9,8 @@ from app.ports.runtime import Clock
 
 
 class Forgetful(JudgementMemory):
-    """Everything is asked. Spending is known from the first call on; a hold never runs out, since whoever has it lives
-    as long as this does."""
+    """Tracks spending but caches no judgements. Reservations never expire, since their owner lives as long as this
+    process."""
 
     def __init__(self, now: Clock) -> None:
         self._now = now

@@ -1,4 +1,4 @@
-"""In which form a judge's server is asked to answer, and what to do with one that does not know it."""
+"""The response format requested from a judge's server, with weaker formats for servers that reject it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -16,8 +16,8 @@ _ABOUT_THE_FORMAT: Final = ("response_format", "json_schema", "json_object", "js
 
 
 class AnswerFormat:
-    """Starts with the form that is configured, and falls back to a weaker one once the server refused the form and
-    answered without it."""
+    """Starts with the configured format and switches to a weaker one once the server rejected the format and answered
+    without it."""
 
     def __init__(self, mode: JsonMode) -> None:
         self.mode = mode
@@ -27,7 +27,7 @@ class AnswerFormat:
         self.mode, self._known = mode, True
 
     def weaker(self, used: JsonMode, failed: CallFailed) -> JsonMode | None:
-        """In which form to ask again at once, where the server may have refused nothing but the form."""
+        """The format for an immediate retry, when the server may have rejected only the format."""
         named = any(word in failed.told.casefold() for word in _ABOUT_THE_FORMAT)
         if failed.status not in _REFUSED or (self._known and self.mode == used and not named):
             return None
@@ -35,7 +35,7 @@ class AnswerFormat:
 
 
 def response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonValue:
-    """The parameter of that name; None for none."""
+    """The `response_format` parameter; None to omit it."""
     if mode == "off":
         return None
     if mode == "object" or request is None:

@@ -1,4 +1,4 @@
-"""A good reply and what becomes of it when it is spoilt once, twice, three times: nothing on the way may pay."""
+"""Degradation series: a good reply with one, two and three faults. No additional fault may raise its reward."""
 
 import random
 from collections.abc import Sequence
@@ -14,20 +14,20 @@ STEPS: Final = 3
 
 @dataclass(frozen=True)
 class Ladder:
-    """`rungs`: the good reply first, each of the others with one fault more than the one before."""
+    """`rungs`: the good reply first, then each with one more fault."""
 
     specimen: Specimen
     rungs: tuple[str, ...]
 
     def request(self, rubric: Rubric, *, downwards: bool) -> JudgeRequest:
-        """All rungs at once; their ids are the same in both orders and tell nothing."""
+        """All rungs at once. The ids are opaque and the same in both orders."""
         ids = opaque_ids(f"ladder {self.specimen.cast.scene.id}", self.rungs)
         texts = self.rungs if downwards else self.rungs[::-1]
         return request_of(self.specimen, rubric, tuple(self.specimen.candidate(ids[text], text) for text in texts))
 
 
 def ladders(found: Sequence[Specimen], templates: Templates, seed: int = 0) -> tuple[Ladder, ...]:
-    """One for each specimen that enough faults can be added to; the same seed gives the same ladders."""
+    """One for each case that admits enough faults. The same seed gives the same ladders."""
     built = (_ladder(specimen, templates, seed) for specimen in found)
     return tuple(ladder for ladder in built if len(ladder.rungs) == STEPS + 1)
 

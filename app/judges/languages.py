@@ -1,4 +1,4 @@
-"""What the offline judge knows of languages, and how to tell which one a text is in."""
+"""Word lists per language for the offline judge, and language detection."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,24 +14,24 @@ from app.domain.values import Frozen
 from app.judges.reading import fold, words_of
 
 LANGUAGES: Final = ("en", "de", "es", "fr", "it")
-"""ISO 639-1 codes of what it knows."""
+"""ISO 639-1 codes of the supported languages."""
 
 _FOLDER: Final = Path(__file__).with_suffix("")
 _LONGEST_STEMMED: Final = 40
 _LONGEST_READ: Final = 20_000
-"""Characters of a text by which its language is told."""
+"""Characters of a text that language detection reads."""
 _LEAST_SHARE: Final = 0.2
-"""Of a text's words, that must be function words of its language."""
+"""Least share of stop words of the detected language."""
 _FEW_WORDS: Final = 4
-"""In a text as short as this one function word is enough, if no other language has it."""
+"""In texts up to this many words one stop word is enough, if no other language has it."""
 _AHEAD: Final = 1.25
-"""Times as many function words as in any other language."""
+"""Required ratio of stop words to those of any other language."""
 _LATIN: Final = re.compile("[A-Za-z\u00aa\u00ba\u00c0-\u024f\u1e00-\u1eff]")
 _LATIN_SHARE: Final = 0.9
 
 
 class _Lists(Frozen):
-    """A language's file: words separated by blank space, phrases by lines, endings with what stands in their place."""
+    """A language's file: words separated by white space, one phrase per line, endings with replacements."""
 
     name: str
     stop_words: str
@@ -52,15 +52,15 @@ class Language:
     code: str
     name: str
     stop_words: frozenset[str]
-    """Function words."""
+    """Stop words."""
     common_words: frozenset[str]
-    """Words of every day that say little about the subject."""
+    """Everyday words that say little about the subject."""
     you: frozenset[str]
     negations: frozenset[str]
     lately: tuple[str, ...]
-    """What says that something was not long ago, over words with one space around each."""
+    """Phrases for the recent past, as words separated by single spaces."""
     assistant: tuple[str, ...]
-    """What assistants say, in the same form."""
+    """Typical phrases of assistants, in the same form."""
     endings: tuple[tuple[str, str], ...]
     shortest_stem: int
 
@@ -70,11 +70,11 @@ class Language:
         return words | frozenset(self.stem(word) for word in words)
 
     def stem(self, word: str) -> str:
-        """Without its ending, roughly: enough to see that "coppers" and "copper" are one."""
+        """A rough stem without the ending: enough to match "coppers" and "copper"."""
         return _stem(self.endings, self.shortest_stem, word) if len(word) <= _LONGEST_STEMMED else word
 
     def stems(self, text: str) -> Iterator[str]:
-        """The words that carry a subject, without their endings."""
+        """Stems of the content words."""
         for word in words_of(fold(text)):
             if len(word) > 1 and word not in self._silent:
                 stem = self.stem(word)
@@ -84,7 +84,7 @@ class Language:
 
 @cache
 def language(code: str) -> Language | None:
-    """None for a language that is not known. The region of `de-AT` does not matter."""
+    """None for an unsupported language. Regions as in `de-AT` are ignored."""
     short = code.casefold().replace("_", "-").split("-")[0]
     if short not in LANGUAGES:
         return None
@@ -105,14 +105,14 @@ def language(code: str) -> Language | None:
 
 @cache
 def assistant_phrases() -> tuple[str, ...]:
-    """Of every language: an assistant shows through in any of them."""
+    """Assistant phrases of all languages."""
     known = [found for code in LANGUAGES if (found := language(code)) is not None]
     return tuple(dict.fromkeys(phrase for each in known for phrase in each.assistant))
 
 
 def told_language(text: str) -> Language | None:
-    """The language that `text` is in; None where it is another, or where the text does not tell. Its function words
-    decide, and those of languages that are not known count against it."""
+    """Detects the language of `text` by its stop words, including those of unsupported languages; None when it is
+    unsupported or unclear."""
     text = text[:_LONGEST_READ]
     letters = [character for character in text if character.isalpha()]
     if sum(_LATIN.match(letter) is not None for letter in letters) < _LATIN_SHARE * len(letters):
@@ -128,7 +128,7 @@ def told_language(text: str) -> Language | None:
 
 @cache
 def _marks() -> Mapping[str, frozenset[str]]:
-    """Function words by language, those of languages included that are not known."""
+    """Stop words by language, including unsupported languages."""
     others = _Others.validate_python(yaml.safe_load((_FOLDER / "others.yaml").read_text(encoding="utf-8")))
     known = [found for code in LANGUAGES if (found := language(code)) is not None]
     return {**{each.code: each.stop_words for each in known}, **{code: _folded(text) for code, text in others.items()}}

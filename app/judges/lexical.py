@@ -1,4 +1,4 @@
-"""Lexical measures of one reply against what a judge knows. None of them grows by words that say nothing new."""
+"""Lexical measures of one reply against the judge's context. Padding with empty words never raises them."""
 
 import re
 from collections import Counter
@@ -17,37 +17,37 @@ _LIST_ITEM: Final = re.compile(r"^ {0,4}(?:[-*•] |\d{1,2}[.)] |#{1,4} )", re.M
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+[.!?。！？\"'”’)*]*")
 _SENTENCES_READ: Final = 200
 _ENOUGH_FOCUS: Final = 0.35
-"""Share of words from the character's world beyond which more of them earn nothing."""
+"""Share of words from the character's world that gives full focus."""
 _CHANCE: Final = 0.7
-"""Words in common that mean nothing."""
+"""Words in common by chance."""
 _ECHO_RUN: Final = 8
 _MARKERS_AT_MOST: Final = 6
 _SHORT: Final = 4
-"""Words from which on a sentence is expected to say something."""
+"""From this number of words a sentence is expected to say something."""
 
 
 @dataclass(frozen=True)
 class Measures:
-    """Each in [0, 1]; all from `idle` on are faults."""
+    """Each in [0, 1]. `idle` and all fields after it are faults."""
 
     voice: float
     facts: float
     focus: float
-    """How much of what is said belongs to the world that sheet, scene and probes speak of."""
+    """How much of the reply is about the world of sheet, scene and probes."""
     answers: float
-    """How much of the line that is answered is taken up."""
+    """How much the reply takes up the answered line."""
     hook: float
     idle: float
-    """Of the sentences, those that say nothing about this world which no other sentence says."""
+    """Share of sentences that say nothing of their own about this world."""
     assistant: float
     repetition: float
     banned: tuple[str, ...]
-    """Probes that must not be mentioned, and are."""
+    """Forbidden probes that are mentioned."""
 
 
 @dataclass(frozen=True)
 class Lexicon:
-    """What a reading knows, as words. Made once for all candidates."""
+    """The judge's context as words, built once for all candidates."""
 
     language: Language
     probes: Probes
@@ -88,7 +88,7 @@ class Lexicon:
         )
 
     def quotes(self, text: str, count: int = 2) -> tuple[str, ...]:
-        """The sentences that say most, verbatim, in their order."""
+        """The sentences with most world words, verbatim and in order."""
         sentences = [sentence[:200] for sentence in sentences_of(text)]
         weighed = sorted(((-self._weight(sentence), place) for place, sentence in enumerate(sentences)))
         return tuple(sentences[place] for place in sorted(place for weight, place in weighed[:count] if weight < 0))
@@ -138,7 +138,7 @@ class Lexicon:
         )
 
     def _hook(self, sentences: Sequence["_Sentence"]) -> float:
-        """A question, or words to the player, about something of this world."""
+        """A question or an address to the player about this world."""
         telling = [sentence for sentence in sentences if sentence.says_something]
         if any(sentence.asks for sentence in telling):
             return 1.0
@@ -154,24 +154,24 @@ class _Sentence:
     asks: bool
     to_you: bool
     says_something: bool
-    """Has a word of this world that no other sentence of the reply has: what is said twice is said by neither."""
+    """Has a word of this world that no other sentence of the reply has."""
 
 
 def _idle(sentences: Sequence[_Sentence]) -> float:
-    """A short sentence need not say anything. Words added to a sentence never lower this."""
+    """Short sentences do not count. Words added to a sentence never lower the share."""
     telling = sum(sentence.says_something for sentence in sentences)
     idle = sum(not sentence.says_something and len(sentence.words) >= _SHORT for sentence in sentences)
     return idle / (telling + idle) if idle else 0.0
 
 
 def sentences_of(text: str) -> tuple[str, ...]:
-    """Verbatim; of very long texts the first ones."""
+    """Sentences verbatim; only the first ones of very long texts."""
     found = (match.group().strip() for match in islice(_SENTENCE.finditer(text), _SENTENCES_READ))
     return tuple(sentence for sentence in found if sentence)
 
 
 def line_of(document: Mapping[str, JsonValue]) -> str:
-    """The line that is answered: the last of `conversation` or `messages`, or what `prompt` or `question` holds."""
+    """The answered line: the last of `conversation` or `messages`, or the text of `prompt` or `question`."""
     for key in ("conversation", "messages", "prompt", "question"):
         value = document.get(key)
         if isinstance(value, str):
@@ -185,7 +185,7 @@ def line_of(document: Mapping[str, JsonValue]) -> str:
 
 
 def said(document: Mapping[str, JsonValue]) -> str:
-    """All lines of the conversation, without what a system prompt says."""
+    """All lines of the conversation, without system prompts."""
     told = document.get("conversation", document.get("messages"))
     lines = [line for line in told if isinstance(line, dict)] if isinstance(told, list) else []
     spoken = [line.get("text", line.get("content")) for line in lines if line.get("role") != "system"]
@@ -193,7 +193,7 @@ def said(document: Mapping[str, JsonValue]) -> str:
 
 
 def texts(value: JsonValue) -> Iterator[str]:
-    """Every string in a document, but for what was withheld from the speaker."""
+    """Every string in a document, except those withheld from the speaker."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):

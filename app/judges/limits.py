@@ -1,4 +1,4 @@
-"""How much a judge is asked at once and per minute: a limit that adapts to its server, and rates that are kept."""
+"""Limits of judge calls: an adaptive concurrency limit, and rates per minute."""
 
 import asyncio
 from collections import defaultdict, deque
@@ -14,9 +14,9 @@ _turns: "WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[Work, asyncio.
 
 @asynccontextmanager
 async def turn(work: Work = "judges") -> AsyncIterator[None]:
-    """Around a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. Whoever else wants a turn
-    for such work gets one in a later pass of the loop, after everything that became ready meanwhile. A turn at the
-    gates holds up no judge: groups already under way are finished before many others are begun."""
+    """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
+    later pass of the loop, after everything else that is ready. Gates and judges take turns separately, so started
+    groups finish before many others begin."""
     locks = _turns.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))
     async with locks[work]:
         yield
@@ -25,15 +25,15 @@ async def turn(work: Work = "judges") -> AsyncIterator[None]:
 
 SHRINK: Final = 0.8
 COOLDOWN_SECONDS: Final = 15.0
-"""After an episode of 429 the next one within this time, longer where the server says so, is the same episode."""
+"""Responses with 429 within this time, or within the server's `retry-after`, count as one episode."""
 BURST_SECONDS: Final = 15.0
-"""A rate that was not used adds up to this many seconds' worth."""
+"""Unused rate accumulates for at most this many seconds."""
 
 
 class AdaptiveLimit:
-    """At most `limit` holders, first come, first served. The limit starts at its ceiling, falls to 0.8 of itself once
-    per episode of 429, and grows by one after as many clean calls as it allows at once. Other faults stop growth for
-    a cooldown and shrink nothing."""
+    """At most `limit` calls at once, first come, first served. The limit starts at its ceiling, shrinks to 0.8 of
+    itself once per episode of 429, and grows by one after `limit` successful calls. Other failures stop growth for a
+    cooldown and shrink nothing."""
 
     def __init__(self, ceiling: int, clock: Callable[[], float]) -> None:
         self.limit = ceiling
@@ -49,7 +49,7 @@ class AdaptiveLimit:
         return sum(not waiter.done() for waiter in self._waiting)
 
     async def acquire(self) -> None:
-        if self.in_flight < self.limit:  # whoever waits was let in when this came true
+        if self.in_flight < self.limit:  # waiting calls were admitted when this became true
             self.in_flight += 1
             return
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,7 +58,7 @@ class AdaptiveLimit:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                self.release()  # the place was given in the moment in which nobody wanted it any more
+                self.release()  # the slot was granted just as its call was cancelled
             raise
 
     def release(self) -> None:
@@ -66,7 +66,7 @@ class AdaptiveLimit:
         self._admit()
 
     def clean(self) -> None:
-        """A call was answered."""
+        """Call after a successful call."""
         if self.limit == self._ceiling or self._clock() < self._no_growth_until:
             return
         self._clean += 1
@@ -76,7 +76,7 @@ class AdaptiveLimit:
             self._admit()
 
     def too_many(self, retry_after: float = 0.0) -> None:
-        """The server answered 429; `retry_after` is in seconds."""
+        """Call after a 429. `retry_after` is in seconds."""
         now = self._clock()
         if now >= self._episode_until:
             self.limit = max(1, int(self.limit * SHRINK))
@@ -84,7 +84,7 @@ class AdaptiveLimit:
         self._stop_growth(self._episode_until)
 
     def troubled(self) -> None:
-        """The server failed in another way, which says nothing of how much it can take."""
+        """Call after another server failure, which says nothing about the server's capacity."""
         self._stop_growth(self._clock() + COOLDOWN_SECONDS)
 
     def _stop_growth(self, until: float) -> None:
@@ -100,8 +100,8 @@ class AdaptiveLimit:
 
 
 class Rate:
-    """So many units a minute. Whoever asks is given a moment in the order of asking; asking for more than the burst
-    counts as asking for the whole of it, and `settle` makes up for the difference."""
+    """A token bucket of `per_minute` units, first come, first served. A request larger than the burst takes the whole
+    burst; `settle` corrects the difference."""
 
     def __init__(self, per_minute: float, clock: Callable[[], float]) -> None:
         self._per_second = per_minute / 60
@@ -111,19 +111,19 @@ class Rate:
         self._seen = clock()
 
     def reserve(self, units: float) -> tuple[float, float]:
-        """The units that are taken, and the seconds until they may be used."""
+        """Returns the units taken and the seconds to wait before using them."""
         self._refill()
         taken = min(units, self._burst)
         self._level -= taken
         return taken, max(0.0, -self._level / self._per_second)
 
     def settle(self, units: float) -> None:
-        """Gives back what was taken and not used; a negative number takes what was used beyond it."""
+        """Returns unused units; a negative number takes further units that were used."""
         self._refill()
         self._level = min(self._burst, self._level + units)
 
     async def take(self, units: float) -> float:
-        """Waits for the moment and returns what was taken."""
+        """Waits until the units may be used and returns the units taken."""
         taken, seconds = self.reserve(units)
         if seconds > 0:
             try:

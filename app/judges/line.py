@@ -1,4 +1,4 @@
-"""The way to a judge's server: one retry loop, through which every call of every reading passes its limits."""
+"""The client of a judge's server: one retry loop that applies limits, budget and circuit breaker to every call."""
 
 import asyncio
 import random
@@ -28,14 +28,14 @@ from app.ports.judges import JudgementMemory
 FIRST_PAUSE_SECONDS: Final = 0.5
 LONGEST_PAUSE_SECONDS: Final = 8.0
 STRANGE_REPLIES: Final = 3
-"""As many replies with status 200 that are no chat completions, and the URL is taken to be wrong."""
+"""After this many responses with status 200 that are not chat completions the URL is considered wrong."""
 
 _PASSING: Final = frozenset((408, 409, 425, 429))
-"""Statuses below 500 after which the same request may succeed."""
+"""Statuses below 500 that are worth a retry."""
 _OF_THE_SERVER: Final = frozenset((401, 403, 404, 408))
-"""Statuses below 500 that would meet any request."""
+"""Statuses below 500 that every request would get."""
 _FILTERED: Final = frozenset(("content_filter", "content_policy_violation"))
-"""Codes of a request that the server's filter stopped."""
+"""Error codes of requests that the server's content filter blocked."""
 
 
 class Said(TypedDict):
@@ -45,8 +45,8 @@ class Said(TypedDict):
 
 @dataclass
 class Spent:
-    """What a reading has cost so far, and what went wrong last. `hold` is under which name money is put aside for it,
-    `unanswered` what calls without an answer cost at most."""
+    """The cost of a judgement so far, and its last error. `hold` is the id of its budget reservation, `unanswered` the
+    highest possible cost of calls without an answer."""
 
     hold: str
     calls: int = 0
@@ -88,8 +88,8 @@ class Line:
     async def ask(
         self, messages: Sequence[Said], request: JudgeRequest | None, deadline: Deadline, spent: Spent
     ) -> ChatReply:
-        """The server's answer, after as many attempts as the deadline allows. ReadingFailed for a fault that will not
-        pass, for a refusal, and when nothing may be asked. Without a request the answer may be any JSON object."""
+        """Returns the server's answer, with retries until the deadline. ReadingFailed for a permanent error, a refusal,
+        or an open breaker or exhausted budget. Without a request the answer may be any JSON object."""
         attempt = strange = 0
         mode = self._format.mode
         while True:
@@ -111,7 +111,7 @@ class Line:
                 return reply
             attempt += 1
             if deadline.left <= pause:
-                raise ReadingFailed(f"{spent.trouble}, {spent.calls} attempts, no time for another", "unavailable")
+                raise ReadingFailed(f"{spent.trouble}; gave up after {spent.calls} attempts", "unavailable")
             await asyncio.sleep(pause)
 
     def _body(self, messages: Sequence[Said], request: JudgeRequest | None, mode: JsonMode) -> dict[str, JsonValue]:
@@ -132,7 +132,7 @@ class Line:
     async def _called(
         self, body: dict[str, JsonValue], messages: Sequence[Said], deadline: Deadline, spent: Spent
     ) -> ChatReply:
-        """One call, once all limits let it through."""
+        """One call, after waiting for all limits."""
         texts = [said["content"] for said in messages]
         expected = self._config.prices.amount(estimated_tokens(texts), self._config.max_output_tokens)
         self.breaker.check()
@@ -143,7 +143,7 @@ class Line:
         with deadline.queue():
             await self.limit.acquire()
         try:
-            await self._quiet(deadline)  # of which the server may have spoken meanwhile
+            await self._quiet(deadline)  # the server may have sent a retry-after meanwhile
             with deadline.queue():
                 if self._requests is not None:
                     await self._requests.take(1)
@@ -183,7 +183,7 @@ class Line:
         return reply
 
     def _learn(self, failed: CallFailed, outcome: Outcome) -> None:
-        """What a failed call says of the server."""
+        """Updates limits and breaker after a failed call."""
         if failed.status == 429:
             self.limit.too_many(failed.retry_after)
             self._quiet_until = max(self._quiet_until, self._clock() + failed.retry_after)
@@ -194,7 +194,7 @@ class Line:
             outcome.good = True
 
     def billed(self, judgement: Judgement, spent: Spent) -> Judgement:
-        """With what was said last and what it all cost."""
+        """Adds the last raw answer and the total cost."""
         prices = self._config.prices
         return judgement.model_copy(
             update={
@@ -213,16 +213,16 @@ class Line:
         return self._config.prices.amount(spent.input_tokens, spent.output_tokens) + spent.unanswered
 
     async def _quiet(self, deadline: Deadline) -> None:
-        """Nobody asks before the time that the server named."""
+        """Waits until the time that the server named in `retry-after`."""
         wait = self._quiet_until - self._clock()
         if wait >= deadline.left:
-            raise ReadingFailed(f"the judge's server asked to be left alone for another {wait:.0f} s", "unavailable")
+            raise ReadingFailed(f"the judge's server asked to wait another {wait:.0f} s", "unavailable")
         if wait > 0:
             await asyncio.sleep(wait)
 
 
 def _count(reply: ChatReply, texts: Sequence[str], spent: Spent) -> int:
-    """Tokens of one call. Where the server does not count, the usual length of a token stands in."""
+    """Counts the tokens of one call. Estimates them where the server sends no counts."""
     read, wrote = reply.input_tokens, reply.output_tokens
     read = estimated_tokens(texts, bytes_per_token=4) if read is None else read
     wrote = estimated_tokens([reply.text], bytes_per_token=4) if wrote is None else wrote
@@ -233,7 +233,7 @@ def _count(reply: ChatReply, texts: Sequence[str], spent: Spent) -> int:
 
 
 def _require_passing(failed: CallFailed, strange: int) -> None:
-    """ReadingFailed when the same call would fail again."""
+    """Raises ReadingFailed when a retry would fail again."""
     status = failed.status
     if failed.code in _FILTERED:
         raise ReadingFailed(f"the judge's server refuses{failed.told}", "refused") from None

@@ -1,4 +1,4 @@
-"""Listwise: one judge reads the whole group at once, in mirrored orders; a large group in overlapping chunks."""
+"""Listwise mode: one judge reads the whole group at once, in mirrored orders; large groups in overlapping chunks."""
 
 import asyncio
 from collections import defaultdict
@@ -31,12 +31,12 @@ from app.judges.readings import (
 from app.ports.judges import Judge
 
 CHUNK: Final = 8
-"""Distinct texts that are put before a judge at once."""
+"""Most distinct texts per question."""
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """`readings` is null when one that counts could not be used."""
+    """`readings` is null when a required judgement was invalid."""
 
     group: Group
     judgements: tuple[Judgement, ...]
@@ -44,7 +44,7 @@ class _Chunk:
 
 
 async def read_listwise(judge: Judge, group: Group, votes: int = 1) -> Report:
-    """`votes` has no use here: what is in doubt is read again in another order, not in the same."""
+    """`votes` is unused: doubtful groups are read again in another order, not in the same."""
     if len(group.texts) == 1:
         return await read_alone(judge, group, "listwise")
     chunks = await asyncio.gather(*(_read(judge, chunk) for chunk in chunks_of(group)))
@@ -56,8 +56,8 @@ async def read_listwise(judge: Judge, group: Group, votes: int = 1) -> Report:
 
 
 def chunks_of(group: Group) -> tuple[Group, ...]:
-    """The group itself up to CHUNK texts. A larger one is cut into parts of at most half a chunk, of which each chunk
-    holds two: each part is read beside several others, and anchors what they say of one another."""
+    """The group itself up to CHUNK texts. A larger group is split into parts of at most half a chunk, and each chunk
+    combines two parts, so that every part links several chunks."""
     if len(group.texts) <= CHUNK:
         return (group,)
     texts = circle(group.case.key, group.texts)
@@ -67,8 +67,8 @@ def chunks_of(group: Group) -> tuple[Group, ...]:
 
 
 async def _read(judge: Judge, chunk: Group) -> _Chunk:
-    """In a shuffled order and its reverse; where those two leave doubt, and another order exists, in a second such
-    pair. A reading without its mirror counts for nothing."""
+    """Reads a shuffled order and its reverse, and a second such pair when the first leaves doubt. A judgement without
+    its mirror does not count."""
     first = await _pair(judge, chunk, 0)
     readings = _readings(chunk, first)
     if readings is None or len(chunk.texts) == 2 or not _in_doubt(readings):
@@ -103,7 +103,7 @@ def _view(judge: str, group: Group, chunks: Sequence[tuple[Group, tuple[Reading,
         win_rates(len(group.texts), _shares(group, chunks)),
         follows_position=follows,
         agrees=not follows and mean(_agreement(readings) for _, readings in chunks) >= DISAGREEMENT,
-        # its scores are the slots' as well: what is left of them is the level of the whole group
+        # its scores follow the slots as well, so only the group's mean is kept
         levelled=follows and _follow_position(scored),
     )
 
@@ -120,7 +120,7 @@ def _shares(group: Group, chunks: Sequence[tuple[Group, tuple[Reading, ...]]]) -
 
 
 def _follow_position(chunks: Sequence[tuple[Sequence[Sequence[float]], Sequence[Reading]]]) -> bool:
-    """Whether the values of the readings, chunk by chunk, agree about slots rather than about texts."""
+    """Whether the values agree by slot rather than by text."""
     by_slot = mean(mean_kendall(list(_by_slot(values, readings))) for values, readings in chunks)
     by_text = mean(mean_kendall(values) for values, _ in chunks)
     return by_slot >= BY_POSITION and by_slot > by_text
@@ -131,7 +131,7 @@ def _by_slot(values: Sequence[Sequence[float]], readings: Sequence[Reading]) -> 
 
 
 def _agreement(readings: Sequence[Reading]) -> float:
-    """Of the two readings of a pair; with two pairs of the pairs' means, in which a slope over slots cancels."""
+    """Agreement of the two judgements of a pair, or of the means of two pairs, where position bias cancels."""
     standings = [reading.standings for reading in readings]
     if len(standings) == 2:
         return kendall(*standings)

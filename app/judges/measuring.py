@@ -1,4 +1,4 @@
-"""How well a judge judges: pairs of a good and a spoilt reply put before it, and the figures that come of it."""
+"""Meta-evaluation of a judge: asks it about pairs of a good and a spoilt reply and records its preferences."""
 
 import asyncio
 import math
@@ -17,17 +17,17 @@ from app.judges.readings import mean, normalised_ranks
 from app.ports.judges import Judge
 
 AT_ONCE: Final = 32
-"""Questions under way; the judge's own limits may be tighter."""
+"""Most questions in flight; the judge's own limits may be tighter."""
 RETEST_EVERY: Final = 3
-"""One pair in so many is asked a second time in the same words."""
+"""One pair in this many is asked again with the same prompt, for test-retest reliability."""
 _SAME: Final = 1e-6
 _RELATIVE_WEIGHT: Final = 0.5
-"""As a run has it that does not choose."""
+"""The default of a run."""
 
 
 @dataclass(frozen=True)
 class Heard:
-    """One reading of a pair: what each reply would earn by it, and by its scores alone."""
+    """One judgement of a pair: each reply's reward, and its absolute score."""
 
     clean: float
     spoilt: float
@@ -41,7 +41,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Measured:
-    """All that is known of one pair. `both` is None when a reading of it failed."""
+    """The results of one pair. `both` holds one per order; None when a judgement failed."""
 
     pair: Pair
     clean_gated: bool
@@ -65,23 +65,23 @@ class Measured:
 
 @dataclass(frozen=True)
 class Evidence:
-    """`firsts`: of pairs of equal replies, by how much the one in the first place was preferred: 1, 0.5 or 0."""
+    """`firsts`: for pairs of equal replies, the preference for the first one: 1, 0.5 or 0."""
 
     pairs: tuple[Measured, ...]
     firsts: tuple[float, ...]
     steps: tuple[bool, ...]
-    """Of replies with one fault more than others: whether they earned no more than these, over both orders."""
+    """Per degradation step, over both orders: whether the reply with one more fault earned no more."""
     failures: tuple[str, ...]
     questions: int
     calls: int
     cost_usd: float | None
     stopped: str | None = None
-    """Why not everything was asked. Then there are only the pairs that were asked in both orders."""
+    """Why the check stopped early. Then `pairs` holds only those that were asked in both orders."""
 
 
 @dataclass(frozen=True)
 class Questions:
-    """What a check asks, so that it can be counted before it starts."""
+    """The questions of a check, so that they can be counted before it starts."""
 
     pairs: tuple[Pair, ...]
     twice: tuple[Specimen, ...]
@@ -110,8 +110,8 @@ class Questions:
 
 
 async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] = lambda: None) -> Evidence:
-    """Asks everything once, until a budget is used up; `asked` is called after each question. A question that fails is
-    counted, never guessed."""
+    """Asks every question, until a budget is exhausted. `asked` is called after each question. Failed questions are
+    counted as failures."""
     gate = asyncio.Semaphore(AT_ONCE)
     stopped: list[str] = []
 
@@ -119,7 +119,7 @@ async def measure(judge: Judge, questions: Questions, asked: Callable[[], None] 
         async with gate:
             judgement = None if stopped else await judge.judge(request)
         if judgement is not None and judgement.failure == "budget":
-            stopped.append(judgement.error or "a budget is used up")
+            stopped.append(judgement.error or "a budget is exhausted")
         asked()
         return judgement
 
@@ -166,7 +166,7 @@ def preference(difference: float) -> int:
 
 
 def _both(forth: Sequence[Heard | None], back: Sequence[Heard | None]) -> tuple[Heard, Heard] | None:
-    """The votes of each order as one; None unless every vote was heard."""
+    """The mean of the votes of each order; None unless every vote is usable."""
     heard = ([each for each in forth if each is not None], [each for each in back if each is not None])
     if any(len(votes) < len(forth) for votes in heard):
         return None
@@ -210,8 +210,7 @@ def _steps(ladder: Ladder, *answers: tuple[JudgeRequest, Judgement | None]) -> t
 
 
 def _rewards(request: JudgeRequest, judgement: Judgement | None) -> dict[str, tuple[float, float]] | None:
-    """Per candidate what this reading alone would make of it: reward and absolute, with caps, bounds and confirmed
-    hints."""
+    """Per candidate the reward and absolute score from this judgement alone, with caps, bounds and confirmed hints."""
     if judgement is None or judgement.error is not None:
         return None
     ranks = normalised_ranks(judgement.ranking)

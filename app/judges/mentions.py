@@ -1,4 +1,4 @@
-"""What a reply says of events, by its words alone: which words of events it has, and when it says that things were."""
+"""Mentions of events in a reply, found by words alone: shared words with events, and phrases of recent time."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,32 +13,32 @@ from app.judges.lexical import line_of, sentences_of, texts
 from app.judges.reading import says, spoken_form
 
 _LONGEST: Final = 300
-"""Characters of a sentence that are quoted."""
+"""Most quoted characters of a sentence."""
 
 
 @dataclass(frozen=True)
 class Mentions:
     claims: tuple[Claim, ...]
-    """Sentences with words of an event; and without a source those that say when something was, and have few words
-    that anybody here would know."""
+    """Sentences with words of an event; without a source, sentences about the recent past with few words of this
+    world."""
     takes_up: bool
     gives_away: str
-    """A sentence that states a term of something withheld; empty without one."""
+    """A sentence that states a withheld term; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class EventWords:
-    """What there is to mention. Made once for all candidates."""
+    """Words of the events, built once for all candidates."""
 
     language: Language
     events: tuple[tuple[Source, frozenset[str]], ...]
-    """With the words that only this event brings into the scene."""
+    """Each event with the words that only it adds to the scene."""
     world: frozenset[str]
     withheld: tuple[str, ...]
     line: str
     called: bool
-    """The line, or what a reply should mention, has words of an event. What the scene opens with is the line itself:
-    whether that is taken up is another measure."""
+    """Whether the line, or a required mention, has words of an event. An event that is the line itself does not count:
+    the measure of answers covers it."""
 
     @classmethod
     def of(cls, request: JudgeRequest, language: Language, world: frozenset[str]) -> "EventWords":
@@ -66,7 +66,7 @@ class EventWords:
         )
 
     def read(self, text: str, *, hinted: bool) -> Mentions:
-        """`hinted`: a check of words noticed a term of something withheld that was not said before."""
+        """`hinted`: a word check found a withheld term that was not said before."""
         claims: list[Claim] = []
         gives_away = ""
         for sentence in sentences_of(text):

@@ -1,4 +1,4 @@
-"""The judge that serves when none is configured: deterministic, without a model, good enough to try the system."""
+"""The offline judge, used when none is configured: deterministic and without a model, for trying the system."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -19,17 +19,16 @@ NAME: Final = "offline"
 MODEL: Final = "offline-lexical-3"
 
 _BANNED_CODES: Final = ("future_knowledge", "secret_leak", "lore_contradiction")
-"""What a forbidden mention counts as: the first of these that the rubric knows."""
+"""A forbidden mention is reported as the first of these codes that the rubric has."""
 _AT_ONCE: Final = 50_000
-"""Characters that are read without leaving the event loop."""
+"""Largest group, in characters, that is judged on the event loop."""
 _TIE: Final = 3
-"""Decimal places to which two standings must be equal for a tie."""
+"""Decimal places to which two values must be equal for a tie."""
 
 
 class OfflineJudge:
-    """Knows words, not meaning: it prefers replies that use the voice, the facts and the line that sheet and scene
-    hold, and marks down what assistants say and what says nothing. Of a language that it does not know it says
-    nothing at all. Not to be trained on."""
+    """Judges by words, not meaning. Prefers replies that use the voice and facts of sheet and scene and answer the
+    line; penalises assistant phrases and empty sentences. Fails for languages it does not support. Not for training."""
 
     name = NAME
     model = MODEL
@@ -45,7 +44,7 @@ class OfflineJudge:
         order = tuple(candidate.id for candidate in request.candidates)
         known = _language_of(request)
         if known is None:
-            words = f"knows {', '.join(LANGUAGES)} and no other language: {_stated(request)}"
+            words = f"supports only the languages {', '.join(LANGUAGES)}: {_stated(request)}"
             return Judgement(judge=self.name, model=self.model, order=order, error=words, failure="language")
         verdicts = _verdicts(request, known)
         return Judgement(
@@ -58,17 +57,15 @@ class OfflineJudge:
 
 
 def _language_of(request: JudgeRequest) -> Language | None:
-    """As the request states it. Otherwise as the line that is answered tells, or all that was said; never by what the
-    candidates are written in, for then a model could choose not to be scored."""
+    """The stated language, else detected from the answered line, else from the conversation. Never from the candidates:
+    a model could then choose not to be scored."""
     if request.language:
         return language(request.language)
     return told_language(line_of(request.document)) or told_language(said(request.document))
 
 
 def _stated(request: JudgeRequest) -> str:
-    return (
-        f"this is {request.language!r}" if request.language else "what is answered is in another, or too short to tell"
-    )
+    return f"the language is {request.language!r}" if request.language else "the language could not be detected"
 
 
 def standing(rubric: Rubric, scores: Mapping[str, float | None]) -> float:
@@ -80,7 +77,7 @@ def _worth(rubric: Rubric, verdict: Verdict) -> float:
 
 
 def ranked(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
-    """Best first; what is equal after rounding is tied."""
+    """Best first. Values that are equal after rounding are tied."""
     rounded = sorted((-round(value, _TIE), candidate) for candidate, value in standings.items())
     return tuple(tuple(candidate for _, candidate in tier) for _, tier in groupby(rounded, key=lambda pair: pair[0]))
 
@@ -188,7 +185,7 @@ def _on_the_matter(measures: Measures) -> float:
 
 
 def _boundary(measures: Measures, mentions: Mentions) -> float:
-    """Who says nothing of the matter keeps to no limit."""
+    """A reply that is off topic earns nothing for keeping to limits."""
     if mentions.gives_away:
         return 0.0
     return (0.2 if measures.banned else 1.0) * _on_the_matter(measures)
@@ -203,8 +200,8 @@ def _grounding(measures: Measures, mentions: Mentions, called: bool) -> float:
 
 
 def _relevance(measures: Measures) -> float:
-    """For a criterion that words cannot measure: is the reply about what it answers at all? Words of the conversation
-    count as far as the line is taken up, so that repeating it earns nothing."""
+    """For criteria that words cannot measure: whether the reply is on topic. Words of the conversation count only as
+    far as the line is answered, so repeating the conversation earns nothing."""
     focus = min(measures.focus, measures.answers)
     return _mean((0.6, measures.answers), (0.4, focus)) * (1.0 - 0.5 * measures.repetition)
 

@@ -1,4 +1,4 @@
-"""How a group is put before a judge: ids that mean nothing, and orders that depend on nothing but the texts."""
+"""How a group is presented to a judge: opaque ids, and orders that depend only on the texts."""
 
 import base64
 import hashlib
@@ -9,8 +9,8 @@ _ID_LENGTH: Final = 5
 
 
 def opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
-    """One id per text, the same in every reading of the group. `texts` are distinct; without `key` nobody can tell
-    the id that a text will get."""
+    """One id per text, the same in every judgement of the group. `texts` are distinct. Ids are unpredictable without
+    `key`."""
     ids: dict[str, str] = {}
     for text in sorted(texts):
         attempt = 0
@@ -21,14 +21,14 @@ def opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
 
 
 def mirrored_orders(key: str, texts: Sequence[str], pair: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A shuffle of distinct texts and its reverse; another shuffle for each `pair`. The order in which `texts` came
-    makes no difference."""
+    """A shuffle of distinct texts and its reverse, with another shuffle for each `pair`. Independent of the order of
+    `texts`."""
     shuffled = _shuffled(key, texts, "order", str(pair))
     return shuffled, shuffled[::-1]
 
 
 def circle(key: str, texts: Sequence[str]) -> tuple[str, ...]:
-    """Who sits beside whom where not everyone meets everyone; as blind to the order of `texts` as the orders are."""
+    """The circle of neighbours for groups where not every pair is compared. Independent of the order of `texts`."""
     return _shuffled(key, texts, "circle", "")
 
 
@@ -38,7 +38,7 @@ def _shuffled(key: str, texts: Sequence[str], purpose: str, number: str) -> tupl
 
 
 def _keyed(key: str, *parts: str) -> bytes:
-    """Each part is preceded by its length, so that no two lists of parts are the same bytes."""
+    """Each part is preceded by its length, so that different lists of parts never give the same bytes."""
     hashed = hashlib.blake2b(
         digest_size=16, key=hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=32).digest()
     )

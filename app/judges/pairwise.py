@@ -1,4 +1,4 @@
-"""Pairwise: one judge compares two texts at a time, each pair in both orders and as often as it has votes."""
+"""Pairwise mode: one judge compares two texts at a time, each pair in both orders, once per vote."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,26 +30,27 @@ from app.ports.judges import Judge
 
 @dataclass(frozen=True)
 class Duel:
-    """Two texts, read in both orders in each of `votes`. A vote whose other order is missing counts for nothing."""
+    """Two texts, read in both orders in each of `votes`. A vote with only one order does not count."""
 
     pair: Group
     votes: tuple[tuple[Reading, Reading], ...]
 
     @property
     def share(self) -> float:
-        """Of the first text: the mean over all readings, or a tie when the two orders contradict one another."""
+        """Win share of the first text: the mean over all judgements, or a tie when the two orders contradict each
+        other."""
         one, other = self._standings()
         return NEUTRAL if (one - NEUTRAL) * (other - NEUTRAL) < 0 else mean((one, other))
 
     @property
     def by_text(self) -> float:
-        """How far the orders agree about the texts, from -1 to 1."""
+        """Agreement of the orders by text, from -1 to 1."""
         one, other = self._standings()
         return kendall((one, 1.0 - one), (other, 1.0 - other))
 
     @property
     def by_slot(self) -> float:
-        """How far the orders agree about the slots, from -1 to 1."""
+        """Agreement of the orders by slot, from -1 to 1."""
         one, other = (
             mean(reading.by_slot(reading.standings)[0] for reading in readings)
             for readings in zip(*self.votes, strict=True)
@@ -62,8 +63,8 @@ class Duel:
 
 
 async def read_pairwise(judge: Judge, group: Group, votes: int = 1) -> Report:
-    """Up to ROUND_ROBIN texts every pair, above that each with its next NEIGHBOURS in a circle. A lone text is read
-    once."""
+    """Compares every pair up to ROUND_ROBIN texts, above that each text with its next NEIGHBOURS in a circle. A single
+    text is read once."""
     if len(group.texts) == 1:
         return await read_alone(judge, group, "pointwise")
     texts = circle(group.case.key, group.texts)

@@ -1,4 +1,4 @@
-"""A group before a panel: gates, then judges, then one score per candidate."""
+"""Judges a group: gates first, then the judges, then one score per candidate."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -22,9 +22,9 @@ from app.judges.readings import NEUTRAL, Group, Report, View, mean, mean_values
 from app.ports.judges import Judge
 
 FAR_APART: Final = 0.35
-"""Difference between two judges' rewards of one candidate from which they are said to disagree."""
+"""From this difference between two judges' rewards for a candidate they count as disagreeing."""
 VERSION: Final = 3
-"""Bumped when the same judgements would become other scores."""
+"""Increase this when the same judgements would give different scores."""
 
 READERS: Final[Mapping[Mode, Callable[[Judge, Group, int], Awaitable[Report]]]] = {
     "listwise": read_listwise,
@@ -34,13 +34,13 @@ READERS: Final[Mapping[Mode, Callable[[Judge, Group, int], Awaitable[Report]]]] 
 
 _REASONS: Final[Mapping[JudgeFailure | None, Reason]] = {"budget": "budget", "language": "language_unknown"}
 _AT_ONCE: Final = 50_000
-"""Characters of a group that the gates read without leaving the event loop."""
+"""Largest group, in characters, that the gates check on the event loop."""
 _LONGEST_RATIONALE: Final = 600
 
 
 class JudgePanel:
-    """One or more judges who read a group in one of the modes; `votes` is how often each asks the same, `seconds` how
-    long all of them may take over one group."""
+    """One or more judges in one mode. `votes` is how often each judge is asked the same, `seconds` the time limit for a
+    group."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class JudgePanel:
 
 @dataclass(frozen=True)
 class _Noticed:
-    """Of one candidate, or of all that read the same; `own` is what the models wrote of a transcript."""
+    """Gate results of one candidate, or of all with the same text. `own` is the model's own part of a transcript."""
 
     failed: tuple[Gate, ...]
     hints: tuple[Gate, ...]
@@ -174,8 +174,8 @@ class _Noticed:
 
 
 def _passed(seen: Sequence[str], noticed: Sequence[_Noticed]) -> Mapping[str, _Noticed]:
-    """By text, those that no gate stopped. Transcripts that read the same may be of lines that differ: what was noticed
-    or written in any of them counts, whichever comes first."""
+    """By text, the candidates that passed all gates. Equal transcripts may consist of different lines: their hints and
+    own texts are merged."""
     alike: defaultdict[str, list[_Noticed]] = defaultdict(list)
     for text, each in zip(seen, noticed, strict=True):
         if not each.failed:
@@ -191,7 +191,7 @@ def _passed(seen: Sequence[str], noticed: Sequence[_Noticed]) -> Mapping[str, _N
 
 
 async def _noticed(case: Case) -> Sequence[_Noticed]:
-    """One candidate in a pass of the event loop, or the whole of a large group away from it."""
+    """Checks one candidate per pass of the event loop, or a large group in a thread."""
     if sum(map(len, case.candidates)) + sum(len(line.text) for lines in case.lines for line in lines) > _AT_ONCE:
         return await asyncio.to_thread(lambda: [_noticed_in(lines, case) for lines in _checked(case)])
     noticed = []
@@ -203,8 +203,8 @@ async def _noticed(case: Case) -> Sequence[_Noticed]:
 
 
 def _checked(case: Case) -> Iterator[Sequence[tuple[str, GateFacts]]]:
-    """Per candidate what the gates read, and with which facts: what fails in one line of an episode fails the episode,
-    and what is noticed in one is noticed in it."""
+    """Per candidate the texts for the gates, with their facts. A failure or hint in one line of an episode counts for
+    the whole episode."""
     if case.lines:
         for lines in case.lines:
             yield [(line.text, told_rubric(line.gates, case.rubric)) for line in lines]
@@ -223,7 +223,7 @@ def _noticed_in(lines: Sequence[tuple[str, GateFacts]], case: Case) -> _Noticed:
 
 
 def _answered(reports: Sequence[Report]) -> tuple[str, ...]:
-    """Who said what counts: where a judge refused, the one behind it."""
+    """The judges whose judgements count: for a refusal, the fallback."""
     made = (judgement for report in reports if report.view is not None for judgement in report.judgements)
     return tuple(dict.fromkeys(judgement.judge for judgement in made if judgement.error is None))
 
@@ -234,7 +234,7 @@ def _gated(gates: Sequence[Gate]) -> Score:
 
 
 def _reason(reports: Sequence[Report]) -> Reason:
-    """That of all failures, where they have one in common that is more than a failure."""
+    """The reason that all failures share, otherwise `judge_failed`."""
     failures = {made.failure for report in reports for made in report.judgements if made.error is not None}
     return _REASONS.get(failures.pop(), "judge_failed") if len(failures) == 1 else "judge_failed"
 
@@ -251,7 +251,7 @@ def _group_flags(views: Sequence[View], missing: bool) -> tuple[str, ...]:
 
 
 def _defects(views: Sequence[View], place: int) -> Mapping[str, Defect]:
-    """By code, with the first quote, those that at least half of all readings report."""
+    """By code, with the first quote, the defects that at least half of all judgements report."""
     readings = [verdict.defects for view in views for verdict in view.verdicts[place]]
     counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
     found: dict[str, Defect] = {}
@@ -262,7 +262,7 @@ def _defects(views: Sequence[View], place: int) -> Mapping[str, Defect]:
 
 
 def _explained(rubric: Rubric, criteria: Sequence[Criterion], verdicts: Sequence[Verdict]) -> tuple[Criterion, ...]:
-    """With the claims that the judges found beside the criterion that is about them."""
+    """Adds the judges' claims as a note to the criterion about claims."""
     about = "" if rubric.claims is None else rubric.claims.criterion
     note = account(rubric, verdicts)[:_LONGEST_RATIONALE]
     return tuple(each.model_copy(update={"note": note}) if note and each.name == about else each for each in criteria)

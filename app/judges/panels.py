@@ -1,4 +1,4 @@
-"""Which judges score which environment, and how, as configured."""
+"""The configured panels: which judges score which environment, with which options."""
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
@@ -14,14 +14,14 @@ from app.judges.panel import JudgePanel
 from app.ports.judges import Judge, Panel, Panels, SelfReporting
 
 DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
-"""Where neither a run nor the settings say anything."""
+"""Used where neither the run nor the settings set an option."""
 
 PANELS_KEPT: Final = 1000
 
 
 class ConfiguredPanels:
-    """`defaults` holds options by environment; where they name no judge, `fallback` serves. The offline judge is
-    always there under its name. ValueError for a name that no judge has."""
+    """`defaults` holds options by environment; `fallback` names the judges where they name none. The offline judge is
+    always available. ValueError for an unknown judge."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class ConfiguredPanels:
         self._judging_seconds = judging_seconds
         self._made = lru_cache(maxsize=PANELS_KEPT)(self._make)
         if not isinstance(self._judges[OFFLINE], OfflineJudge):
-            raise ValueError(f"{OFFLINE!r} is the name of the judge without a model; call yours something else")
+            raise ValueError(f"{OFFLINE!r} is the name of the built-in offline judge; choose another name")
         named = {"fallback": self._fallback.judges, **{name: said.judges for name, said in self._defaults.items()}}
         for where, names in named.items():
             unknown = sorted(set(names) - set(self._judges))
@@ -86,5 +86,5 @@ class ConfiguredPanels:
 
 
 def reports_of(panels: Panels) -> dict[str, JudgeReport]:
-    """By name, of the judges that give one."""
+    """By judge name, for the judges that report."""
     return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, SelfReporting)}

@@ -1,4 +1,4 @@
-"""Pointwise: one judge reads each text by itself, as often as it has votes, and never sees another."""
+"""Pointwise mode: one judge reads each text by itself, once per vote."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,7 +26,7 @@ from app.ports.judges import Judge
 
 
 async def read_pointwise(judge: Judge, group: Group, votes: int = 1) -> Report:
-    """Standings are those of the texts' mean scores. Each text needs one usable reading at least."""
+    """Ranks follow the texts' mean scores. Each text needs at least one usable judgement."""
     if len(group.texts) == 1:
         return await read_alone(judge, group, "pointwise", votes)
     parts = [group.part((text,)) for text in group.texts]
@@ -66,7 +66,7 @@ def _view(
 
 
 def _votes_agree(group: Group, readings: Sequence[Sequence[Reading | None]]) -> bool:
-    """Over those votes that every text has; a single one has nothing to contradict it."""
+    """Agreement of the votes that are complete for every text. A single vote always agrees."""
     rubric = group.case.rubric
     complete = [
         group.absolutes(comparable([bounded(rubric, reading.verdicts[0]) for reading in vote if reading is not None]))

@@ -1,4 +1,4 @@
-"""What a chat judge is told: fixed rules first, then the group as one JSON document with the candidates last."""
+"""Prompts of chat judges: fixed rules first, then the group as one JSON document with the candidates last."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -49,21 +49,21 @@ class Prompt:
 
 @dataclass(frozen=True)
 class Question:
-    """A request as one judge is asked it: put into words once, to be recognised, asked and kept."""
+    """A request with its rendered prompt and its cache key."""
 
     request: JudgeRequest
     told: Prompt
     kept: str
-    """What the judge is first told, as it is stored."""
+    """The first prompt as it is stored."""
     prompt_digest: str
-    """Of that and of the judge."""
+    """Digest of the prompt and the judge."""
     reading: str
-    """Equal for two questions that any answer would answer alike."""
+    """Cache key, equal for interchangeable questions."""
 
 
 def prompt_for(request: JudgeRequest) -> Prompt:
-    """The same bytes for the same request. What all groups of a rubric share comes first, then what all groups of a
-    situation share, so that a server can reuse the prefix."""
+    """Deterministic. Parts shared by all groups of a rubric come first, then parts shared by a situation, so that
+    servers can cache the prefix."""
     candidates = json.dumps([_shown(candidate) for candidate in request.candidates], ensure_ascii=False)
     prefix = _prefix_of(_Situation(request.rubric, request.document, request.probes))
     claims = request.rubric.claims
@@ -73,7 +73,7 @@ def prompt_for(request: JudgeRequest) -> Prompt:
 
 @dataclass(frozen=True, eq=False)
 class _Situation:
-    """Equal to another with the very same parts: the readings of one group share them, and encoding them once saves
+    """A cache key that compares parts by identity: the judgements of a group share them, and encoding them once saves
     most of the work of a prompt."""
 
     rubric: Rubric
@@ -94,7 +94,7 @@ class _Situation:
 
 @lru_cache(maxsize=256)
 def _prefix_of(situation: _Situation) -> str:
-    """The JSON document as far as the candidates."""
+    """The JSON document up to the candidates."""
     document: dict[str, JsonValue] = {
         "rubric": _rubric(situation.rubric),
         "context": situation.document,
@@ -110,7 +110,7 @@ def _shown(candidate: Candidate) -> dict[str, JsonValue]:
 
 @lru_cache(maxsize=64)
 def _rules_for(mode: Mode, grounded: str) -> str:
-    """`grounded`: the criterion that claims bear on; empty where the rubric asks for no claims."""
+    """`grounded`: the criterion about claims; empty when the rubric asks for none."""
     for_all = "" if mode == "pointwise" else " for every candidate"
     return _ASKED[mode].render(
         rules=_RULES.render(scale=_SCALE[mode], for_all=for_all, grounded=grounded),
@@ -123,7 +123,7 @@ def correction_for(problems: Sequence[str]) -> str:
 
 
 def _rubric(rubric: Rubric) -> dict[str, JsonValue]:
-    """Without weights and caps, which are no business of whoever scores single criteria."""
+    """Without weights and caps, which must not influence the scores of single criteria."""
     return {
         "instructions": rubric.instructions,
         "criteria": [

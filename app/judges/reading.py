@@ -1,4 +1,4 @@
-"""How text that a model wrote is read: what a player would see of it, folded for comparison, cut into words."""
+"""Text normalisation of model output: visible text, folding for comparison, words."""
 
 import re
 import unicodedata
@@ -16,10 +16,10 @@ _WORD: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+")
 _WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\n。！？]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MARKS_KEPT: Final = 4
-"""Combining marks kept in a row: normalising longer runs takes quadratic time."""
+"""Most combining marks kept in a row, since normalising longer runs takes quadratic time."""
 
 _LONGEST_REMEMBERED: Final = 20_000
-"""Characters of a text whose words are kept for the next time."""
+"""Longest text whose words are cached."""
 
 _PLAIN: Final = {ord(fancy): plain for fancy, plain in zip("’‘ʼ‛“”„‟«»", '\'\'\'\'""""""', strict=True)}
 
@@ -37,13 +37,13 @@ _INVISIBLE: Final = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, 
 
 
 def encodable(text: str) -> str:
-    """`text` with lone surrogates replaced, so that a database and a socket can hold it."""
+    """Replaces lone surrogates, so that the text can be encoded as UTF-8."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def visible_text(text: str) -> str:
-    """What a player would see: `text` without the thought that leads it and without blank space around it. A thought
-    that never ends leaves nothing."""
+    """The text that a player sees: without leading thoughts and surrounding white space. Empty when a thought never
+    ends."""
     rest = text.strip()
     for tag in THOUGHT_TAGS:
         opening, closing = f"<{tag}>", f"</{tag}>"
@@ -58,7 +58,7 @@ def visible_text(text: str) -> str:
 
 
 def fold(text: str) -> str:
-    """For comparison: NFKC, case folded, straight quotation marks, nothing invisible. Linear time."""
+    """Folds text for comparison: NFKC, case folded, straight quotation marks, no invisible characters. Linear time."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _without_long_marks(_INVISIBLE.sub("", text))).translate(_PLAIN)
     return text.casefold()
@@ -88,7 +88,7 @@ def _without_long_marks(text: str) -> str:
 
 @dataclass(frozen=True)
 class Reply:
-    """One completion, read once for all gates."""
+    """One completion, normalised once for all gates."""
 
     raw: str
 
@@ -115,12 +115,12 @@ class Reply:
         return f" {' '.join(_WORD_OR_END.findall(self.folded))} "
 
     def mentions(self, term: str) -> bool:
-        """Whether the words of `term` occur in a row, however they are written."""
+        """Whether the words of `term` occur in a row, in any spelling that folds alike."""
         return says(self.spoken, term)
 
 
 def says(spoken: str, term: str) -> bool:
-    """Whether `term` occurs in words with one space around each; a term without words occurs nowhere."""
+    """Whether `term` occurs in `spoken`. A term without words never occurs."""
     words = spoken_form(term)
     return not words.isspace() and words in spoken
 
@@ -135,4 +135,4 @@ def _spoken_form(text: str) -> str:
 
 
 _remembered: Final = lru_cache(maxsize=4096)(_spoken_form)
-"""Prompts, what players said and the terms of sheets are asked for with every reply."""
+"""Cached, since prompts, player lines and sheet terms recur with every reply."""

@@ -1,4 +1,4 @@
-"""What the modes share: a group of distinct texts, usable judgements of it, and what one judge makes of it all."""
+"""Shared by the modes: a group of distinct texts, its usable judgements, and their aggregation per judge."""
 
 import asyncio
 import logging
@@ -17,7 +17,7 @@ NEUTRAL: Final = 0.5
 
 
 def normalised_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
-    """1 for the best, 0 for the last, what is tied shares the mean of its places; 0.5 for a single one."""
+    """1 for the best, 0 for the last; ties share the mean of their places; 0.5 for a single item."""
     count = sum(map(len, tiers))
     standings: dict[str, float] = {}
     above = 0
@@ -29,19 +29,19 @@ def normalised_ranks(tiers: Sequence[Sequence[str]]) -> dict[str, float]:
 
 
 def kendall(one: Sequence[float], other: Sequence[float]) -> float:
-    """Kendall's tau of two lists of standings of the same things: 1 when all pairs are in the same order, -1 when all
-    are reversed. A pair tied in both agrees; tied in one counts nothing."""
+    """Kendall's tau of two lists of ranks of the same items: 1 when all pairs are in the same order, -1 when all are
+    reversed. A pair tied in both lists agrees; tied in one it counts 0."""
     agreements = [_agree(one[i] - one[j], other[i] - other[j]) for i, j in combinations(range(len(one)), 2)]
     return math.fsum(agreements) / len(agreements) if agreements else 1.0
 
 
 def mean_kendall(readings: Sequence[Sequence[float]]) -> float:
-    """Over all pairs of readings."""
+    """The mean over all pairs of lists."""
     return mean(kendall(one, other) for one, other in combinations(readings, 2))
 
 
 def top_is_close(readings: Sequence[Sequence[float]]) -> bool:
-    """Whether readings order the two that stand best on the whole differently."""
+    """Whether the lists disagree about the order of the two items with the best means."""
     means = [mean(column) for column in zip(*readings, strict=True)]
     first, second = sorted(range(len(means)), key=lambda place: (-means[place], place))[:2]
     signs = [_sign(reading[first] - reading[second]) for reading in readings]
@@ -66,26 +66,26 @@ def _sign(difference: float) -> int:
 log = logging.getLogger(__name__)
 
 DISAGREEMENT: Final = 0.3
-"""Kendall's tau below which readings contradict one another."""
+"""Kendall's tau below which judgements contradict each other."""
 BY_POSITION: Final = 0.5
-"""Kendall's tau by slot from which a judge is taken to follow position, if it is above tau by candidate."""
+"""From this Kendall's tau by slot a judge counts as following position, if it also exceeds the tau by candidate."""
 
 Values = Mapping[str, float | None]
 Asked = tuple["Group", Judgement]
-"""A group, or a part of one, and what was said of it."""
+"""A group, or part of one, with a judgement of it."""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Distinct texts that are judged together, in an order that does not depend on the request's."""
+    """Distinct texts that are judged together, in an order that is independent of the request's."""
 
     case: Case
     texts: tuple[str, ...]
     ids: Mapping[str, str]
     own: Mapping[str, str]
-    """What the models themselves wrote, where texts are transcripts of episodes."""
+    """The models' own words, where texts are transcripts of episodes."""
     hints: Mapping[str, tuple[str, ...]]
-    """What word checks noticed in single texts and judges are told."""
+    """Findings of word checks in single texts, which judges are given."""
 
     @classmethod
     def of(
@@ -99,12 +99,12 @@ class Group:
         return cls(case, distinct, opaque_ids(case.key, distinct), own or {}, hints or {})
 
     def part(self, texts: Iterable[str]) -> "Group":
-        """Some of its texts, under the ids that they have in the whole."""
+        """A part of the group with some of its texts, under the same ids."""
         chosen = tuple(sorted(texts))
         return Group(self.case, chosen, {text: self.ids[text] for text in chosen}, self.own, self.hints)
 
     def places(self, part: "Group") -> tuple[int, ...]:
-        """Where the texts of `part` stand in this group."""
+        """The positions of the texts of `part` in this group."""
         where = {text: place for place, text in enumerate(self.texts)}
         return tuple(where[text] for text in part.texts)
 
@@ -129,13 +129,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Reading:
-    """A usable judgement of a group or of a part. Lists are over the texts of that."""
+    """A usable judgement of a group or part. Lists follow its texts."""
 
     verdicts: tuple[Verdict, ...]
     standings: tuple[float, ...]
     absolutes: tuple[float, ...]
     slots: tuple[int, ...]
-    """Where each text stood in the presentation."""
+    """Each text's position in the presentation."""
 
     def by_slot(self, values: Sequence[float]) -> tuple[float, ...]:
         return tuple(value for _, value in sorted(zip(self.slots, values, strict=True)))
@@ -143,23 +143,23 @@ class Reading:
 
 @dataclass(frozen=True)
 class View:
-    """What one judge makes of a group, all its readings taken together. Lists are over the group's texts; `relative`
-    is null for a lone text."""
+    """One judge's aggregated result for a group. Lists follow the group's texts; `relative` is null for a single
+    text."""
 
     judge: str
     verdicts: tuple[tuple[Verdict, ...], ...]
-    """Of each text, from every reading that held it."""
+    """Per text, one verdict from each judgement that included it."""
     values: tuple[Values, ...]
     absolutes: tuple[float, ...]
     relative: tuple[float, ...] | None
     follows_position: bool = False
     agrees: bool = True
-    """False when its readings contradict one another: `relative` is then the same for all."""
+    """False when its judgements contradict each other. Then `relative` is the same for all."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """`view` is null when the judge failed; `error` then says how."""
+    """`view` is null when the judge failed; `error` then says why."""
 
     judge: str
     judgements: tuple[Judgement, ...]
@@ -168,22 +168,22 @@ class Report:
 
 
 async def asked(judge: Judge, request: JudgeRequest) -> Judgement:
-    """What `judge` says. One that raises has failed, like one that says so."""
+    """Asks `judge`. An exception becomes a failed judgement."""
     try:
         return await judge.judge(request)
     except Exception:
-        log.exception("a judge broke: judge=%s", judge.name)
+        log.exception("judge raised an exception: judge=%s", judge.name)
         return Judgement(
             judge=judge.name,
             model=judge.model,
             order=tuple(candidate.id for candidate in request.candidates),
-            error="the judge broke; see the log",
+            error="the judge raised an exception; see the log",
             failure="unavailable",
         )
 
 
 async def read_alone(judge: Judge, group: Group, mode: Mode, votes: int = 1) -> Report:
-    """A lone text: nothing is compared."""
+    """For a single text, without comparison."""
     requests = [group.request(group.texts, mode, vote) for vote in range(votes)]
     judgements = tuple(await asyncio.gather(*(asked(judge, request) for request in requests)))
     readings = [reading for judgement in judgements if (reading := usable(group, judgement)) is not None]
@@ -202,8 +202,8 @@ def view_of(
     agrees: bool = True,
     levelled: bool = False,
 ) -> View | None:
-    """`parts` hold every text at least once. `standings` of a judge that does not agree with itself are set aside;
-    `levelled` leaves of its scores the level of the whole group. None where no criterion has a value for every text."""
+    """`parts` include every text at least once. `standings` are ignored unless the judge `agrees` with itself;
+    `levelled` gives every text the group's mean scores. None when no criterion has a value for every text."""
     verdicts: list[list[Verdict]] = [[] for _ in group.texts]
     for part, readings in parts:
         places = group.places(part)
@@ -229,7 +229,7 @@ def view_of(
 
 
 def usable(group: Group, judgement: Judgement) -> Reading | None:
-    """The judgement as a reading of `group`; None when it cannot be one."""
+    """Converts a judgement of `group`; None when it is invalid."""
     if fault(group, judgement):
         return None
     verdicts = {verdict.candidate: verdict for verdict in judgement.verdicts}
@@ -244,40 +244,40 @@ def usable(group: Group, judgement: Judgement) -> Reading | None:
 
 
 def viewed(judge: Judge, judgements: Sequence[Judgement], view: View | None) -> Report:
-    """What a judge makes of a group by readings that can all be used."""
-    error = "" if view is not None else "scored no criterion for every reply"
+    """The result of judgements that are all usable."""
+    error = "" if view is not None else "no criterion has a score for every reply"
     return Report(judge.name, tuple(judgements), view, error)
 
 
 def failed(judge: Judge, asked: Sequence[Asked]) -> Report:
-    """A report without a view; each fault is told once."""
+    """A result without a view. Each error is listed once."""
     errors = dict.fromkeys(filter(None, (fault(group, judgement) for group, judgement in asked)))
     return Report(judge.name, tuple(judgement for _, judgement in asked), None, "; ".join(errors))
 
 
 def fault(group: Group, judgement: Judgement) -> str:
-    """Why a judgement cannot be used; empty when it can. Judges check their answers, but not all judges are ours."""
+    """Why a judgement is invalid; empty when it is valid. Judges of plug-ins may not check their own answers."""
     if judgement.error is not None:
-        return judgement.error or "failed without a word"
+        return judgement.error or "failed without an error message"
     expected = sorted(group.ids.values())
     if sorted(verdict.candidate for verdict in judgement.verdicts) != expected:
         return "did not judge every candidate exactly once"
     if sorted(chain.from_iterable(judgement.ranking)) != expected:
         return "did not rank every candidate exactly once"
     if sorted(judgement.order) != expected:
-        return "does not say in which order it read"
+        return "did not report its presentation order"
     criteria = {criterion.name for criterion in group.case.rubric.criteria}
     for scores in (verdict.scores for verdict in judgement.verdicts):
         if set(scores) != criteria or all(value is None for value in scores.values()):
             return "did not score every candidate by the criteria of the rubric"
         if any((scores[name] is None) != (judgement.verdicts[0].scores[name] is None) for name in criteria):
-            return "left out a criterion for some candidates and not for others"
+            return "scored a criterion for some candidates only"
     return ""
 
 
 def comparable(values: Sequence[Values]) -> tuple[Values, ...]:
-    """By the criteria that have a value for every text. Whether a criterion applies depends on the situation, which all
-    share: one that readings leave out for a single text counts for none, or rewards would be of different things."""
+    """Keeps only criteria that have a value for every text. Whether a criterion applies depends on the situation, which
+    all texts share; with different criteria per text rewards would not be comparable."""
     return tuple(
         {name: value if all(other.get(name) is not None for other in values) else None for name, value in each.items()}
         for each in values
@@ -285,7 +285,7 @@ def comparable(values: Sequence[Values]) -> tuple[Values, ...]:
 
 
 def mean_values(values: Sequence[Values]) -> Values:
-    """Per criterion the mean of what is known; null only where nothing is."""
+    """Per criterion the mean of the known values; null when there are none."""
     names = dict.fromkeys(chain.from_iterable(values))
     known = {name: [value for each in values if (value := each.get(name)) is not None] for name in names}
     return {name: mean(listed) if listed else None for name, listed in known.items()}

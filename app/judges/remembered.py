@@ -1,4 +1,4 @@
-"""A judge that is never asked the same twice: one call for equal readings, and answers kept before they are used."""
+"""A caching judge: single-flight for equal questions, and judgements stored before they are used."""
 
 import asyncio
 import contextlib
@@ -14,13 +14,13 @@ from app.judges.prompt import Question
 from app.ports.judges import Judge, JudgementMemory, Recalled, SelfReporting
 
 CLOSING_SECONDS: Final = 5.0
-"""Readings under way at the end have so long to be finished and written down; they are paid for."""
+"""How long judgements in flight may take to finish and be stored at shutdown. They are paid for."""
 REFRESH_SECONDS: Final = 5.0
-"""What others spend is looked at so often."""
+"""How often the spending of other processes is loaded."""
 
 
 class AskedJudge(Judge, SelfReporting, Protocol):
-    """A judge whose questions have an identity, and whose spending is accounted for apart from asking."""
+    """A judge whose questions have a cache key, and whose cost is recorded separately from asking."""
 
     def question(self, request: JudgeRequest) -> Question: ...
 
@@ -34,7 +34,7 @@ class AskedJudge(Judge, SelfReporting, Protocol):
 
 
 class AskingAnew(JudgementMemory):
-    """Everything is written down and counts, and nothing is answered from memory: for measuring a judge as it is."""
+    """Stores judgements and costs but never returns a cached one: for measuring a judge as it is."""
 
     def __init__(self, memory: JudgementMemory) -> None:
         self._memory = memory
@@ -57,16 +57,15 @@ class AskingAnew(JudgementMemory):
 
 @dataclass
 class _Flight:
-    """A reading under way. Its cost is told to the first who hears of it."""
+    """A judgement in flight. Only the first caller gets its cost."""
 
     task: asyncio.Task[Judgement]
     told: bool = False
 
 
 class RememberingJudge:
-    """Failures are never kept. A judgement that was kept by a process which died before any group held it comes back as
-    if it had just been made, cost and all: nobody else has accounted for it. So does one that nobody waited for when it
-    came."""
+    """Failures are never cached. A cached judgement that no stored group holds yet is returned with its full cost,
+    since nobody has accounted for it: its process died, or its caller left before it arrived."""
 
     def __init__(self, judge: AskedJudge, memory: JudgementMemory) -> None:
         self.name = judge.name
@@ -80,7 +79,7 @@ class RememberingJudge:
         self._hits = 0
 
     async def open(self) -> None:
-        """Budgets go on where they are. StoreUnavailable when that cannot be read."""
+        """Loads the budget state. StoreUnavailable when it cannot be read."""
         await self._judge.refresh()
         self._refreshing = asyncio.create_task(self._refresh())
 
@@ -130,12 +129,12 @@ class RememberingJudge:
                 judge=self.name,
                 model=self.model,
                 order=tuple(candidate.id for candidate in question.request.candidates),
-                error=f"what the judge says cannot be written down: {error.detail}",
+                error=f"could not store the judgement: {error.detail}",
                 failure="unavailable",
             )
 
     async def _refresh(self) -> None:
-        """What others spend, as a replica or from a terminal, shows here soon."""
+        """Picks up the spending of other replicas and of commands."""
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             with contextlib.suppress(StoreUnavailable):
@@ -148,7 +147,7 @@ class RememberingJudge:
 
 
 def _again(judgement: Judgement) -> Judgement:
-    """The same without a cost: whoever had it first has paid."""
+    """The same judgement without cost: the first caller has accounted for it."""
     free = None if judgement.cost_usd is None else 0.0
     return judgement.model_copy(
         update={"calls": 0, "input_tokens": 0, "output_tokens": 0, "cost_usd": free, "latency_seconds": 0.0}

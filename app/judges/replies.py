@@ -1,4 +1,4 @@
-"""What a chat server sends back, read without trust in its form."""
+"""Parses chat completion responses without trusting their form."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from app.judges.failures import CallFailed
 from app.judges.reading import encodable
 
 LONGEST_WAIT_SECONDS: Final = 3600.0
-"""Of a server that asks to be left alone for longer it is found out after this time whether it still means it."""
+"""Longest `retry-after` that is honoured. After this time the server is tried again."""
 
 _LONGEST_WORDS: Final = 200
 _MOST_TOKENS: Final = 10**9
@@ -26,15 +26,15 @@ class ChatReply:
     text: str
     cut_off: bool
     refused: bool
-    """By the API's own fields: what a text says is for the parser."""
+    """According to the API's fields. Refusals in the text are detected elsewhere."""
     input_tokens: int | None
     output_tokens: int | None
     tokens: tuple[Token, ...] = ()
-    """With their probabilities, where these were asked for and the server knows them."""
+    """Tokens with their probabilities, where requested and supported."""
 
 
 def read_reply(body: bytes) -> ChatReply:
-    """CallFailed when there is no message in `body`."""
+    """CallFailed when `body` holds no message."""
     try:
         value: object = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -42,7 +42,7 @@ def read_reply(body: bytes) -> ChatReply:
     choice = _first(_field(value, "choices"))
     message = _field(choice, "message")
     if not isinstance(message, dict):
-        raise CallFailed("the judge's server sent JSON without a message in it", status=200)
+        raise CallFailed("the judge's server sent JSON without a message", status=200)
     usage = _field(value, "usage")
     content, refusal = _text(message.get("content")), _text(message.get("refusal"))
     return ChatReply(
@@ -56,8 +56,7 @@ def read_reply(body: bytes) -> ChatReply:
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds that the server asks to wait, LONGEST_WAIT_SECONDS at most; 0 when it does not say, or says it in a way
-    nobody understands."""
+    """Seconds from `retry-after`, at most LONGEST_WAIT_SECONDS; 0 when the header is missing or invalid."""
     value = headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
@@ -72,7 +71,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def told_by_server(status: int, body: object) -> str:
-    """What the server says of a refused request; nothing of one about keys, which such messages like to repeat."""
+    """The server's error message. Empty for errors about keys, since such messages may quote the key."""
     if status in (401, 403):
         return ""
     error = _field(body, "error")
@@ -81,7 +80,7 @@ def told_by_server(status: int, body: object) -> str:
 
 
 def error_code(body: object) -> str:
-    """The machine's word for a refused request, where the server has one."""
+    """The server's error code, if it has one."""
     return _text(_field(_field(body, "error"), "code"))
 
 
@@ -94,7 +93,7 @@ def _first(value: object) -> object:
 
 
 def _text(value: object) -> str:
-    """Some servers send the content as a list of parts."""
+    """Text of a content field. Some servers send a list of parts."""
     if isinstance(value, list):
         texts = (_field(part, "text") for part in value)
         return "".join(text for text in texts if isinstance(text, str))

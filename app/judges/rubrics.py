@@ -1,4 +1,4 @@
-"""A rubric written once: what a preference comes down to, in the words of a judge's model."""
+"""Lets a judge's model write a rubric from a preference."""
 
 import json
 from collections.abc import Sequence
@@ -45,8 +45,8 @@ class WrittenRubric(Frozen):
 
 
 async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgementMemory) -> WrittenRubric:
-    """Asks once more, with what was wrong, when the first answer cannot be used. JudgeFailed with the reason otherwise.
-    The judge's budgets apply, and what it costs is written down as a judgement on nothing."""
+    """Retries once, with a list of the problems, when the first answer is invalid; then JudgeFailed with the reason.
+    The judge's budgets apply, and the cost is stored as a judgement without candidates."""
     account = Account(utc_now)
     account.learn(await memory.standing(config.name))
     line, spent = Line(config, account, memory), Spent(new_hold())
@@ -85,7 +85,7 @@ async def _written(line: Line, messages: list[Said], deadline: Deadline, spent: 
         return _read((await line.ask(messages, None, deadline, spent)).text)
     except ValueError as error:
         problems = "; ".join(_problems(error))
-        raise JudgeFailed(f"the answer cannot be used, nor the corrected one: {problems}") from None
+        raise JudgeFailed(f"invalid answer, also after the corrective retry: {problems}") from None
 
 
 async def _account_for(line: Line, judgement: Judgement, spent: Spent, memory: JudgementMemory) -> None:
@@ -109,7 +109,7 @@ def _judgement(config: ChatJudgeConfig, messages: Sequence[Said], failed: str | 
 
 
 def _read(answer: str) -> WrittenRubric:
-    """ValueError with what is wrong, pydantic's included. What stands around the object does not matter."""
+    """ValueError, pydantic's included, for an invalid rubric. Text around the JSON object is ignored."""
     text = visible_text(answer)
     start, end = text.find("{"), text.rfind("}")
     try:

@@ -1,4 +1,4 @@
-"""A judge that does as it is told: what tests and demonstrations put in a judge's place."""
+"""A judge with scripted verdicts, for tests and demonstrations."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -9,13 +9,13 @@ from app.domain.judging import Judgement, JudgeRequest, Verdict
 from app.judges.offline import ranked
 
 Script = Callable[[JudgeRequest, int], Mapping[str, float] | str]
-"""Of a request and the number of requests before it: a quality in [0, 1] per candidate id, or an error in words."""
+"""From a request and the number of earlier requests: a quality in [0, 1] per candidate id, or an error message."""
 
 MODEL: Final = "scripted-1"
 
 
 class ScriptedJudge:
-    """Gives every criterion the quality that its script says, and ranks by it. `requests` keeps what it was asked."""
+    """Gives every criterion the script's quality, and ranks by it. `requests` records all requests."""
 
     model = MODEL
 
@@ -44,14 +44,14 @@ class ScriptedJudge:
 
 
 def by_text(qualities: Mapping[str, float], otherwise: float = 0.0) -> Script:
-    """The same quality for the same text, wherever it stands."""
+    """A fixed quality per text, at any position."""
     return lambda request, _: {
         candidate.id: qualities.get(candidate.text, otherwise) for candidate in request.candidates
     }
 
 
 def by_position(request: JudgeRequest, count: int) -> Mapping[str, float]:
-    """The first is the best, and so on: a judge that reads nothing."""
+    """Prefers earlier positions, regardless of the texts."""
     return {candidate.id: 1.0 / (slot + 1) for slot, candidate in enumerate(request.candidates)}
 
 
@@ -60,7 +60,7 @@ def indifferent(request: JudgeRequest, count: int) -> Mapping[str, float]:
 
 
 def noisy(seed: int) -> Script:
-    """A quality that depends on nothing but chance; the same seed gives the same noise."""
+    """Random qualities, repeatable by seed."""
 
     def script(request: JudgeRequest, count: int) -> Mapping[str, float]:
         order = "\n".join(candidate.text for candidate in request.candidates)
@@ -71,10 +71,10 @@ def noisy(seed: int) -> Script:
 
 
 def failing(words: str = "the judge is out", first: int | None = None) -> Script:
-    """Fails always, or only for its `first` requests and is indifferent then."""
+    """Fails always, or only for the `first` requests and is indifferent afterwards."""
     return lambda request, count: words if first is None or count < first else indifferent(request, count)
 
 
 def failing_at(places: frozenset[int], otherwise: Script) -> Script:
-    """Fails at those requests, counted from 0."""
+    """Fails at the given requests, counted from 0."""
     return lambda request, count: "the judge is out" if count in places else otherwise(request, count)

@@ -1,4 +1,4 @@
-"""Reading a judge's answer: tolerant of what surrounds the JSON, strict about what it says."""
+"""Parses a judge's answer: tolerant of text around the JSON, strict about its content."""
 
 import json
 import re
@@ -13,12 +13,12 @@ from app.judges.reading import THOUGHT_TAGS, encodable
 
 HIGHEST: Final = 4.0
 PARSER_VERSION: Final = 5
-"""Bumped when the same answer would be read differently."""
+"""Increase this when the same answer would be parsed differently."""
 
 _LONGEST_ANSWER: Final = 400_000
-"""Characters from the end that are read."""
+"""Characters that are parsed, from the end."""
 _WORK: Final = 8
-"""Characters that may be decoded, as a multiple of the answer's length."""
+"""Most decoded characters, as a multiple of the answer's length."""
 _TRIES: Final = 5_000
 _OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
 _ANSWERS_WEIGHED: Final = 50
@@ -29,7 +29,7 @@ _LONGEST_NOTE: Final = 600
 
 
 class _Twice:
-    """Stands where an object says one thing more than once."""
+    """Marks the value of a duplicate key."""
 
 
 _TWICE: Final = _Twice()
@@ -48,7 +48,7 @@ _DECODER: Final = json.JSONDecoder(object_pairs_hook=_object)
 
 @dataclass(frozen=True)
 class Answer:
-    """A usable answer. What was left out of it stands in the verdicts' notes."""
+    """A valid answer. Dropped parts are listed in the verdicts' notes."""
 
     verdicts: tuple[Verdict, ...]
     ranking: tuple[tuple[str, ...], ...]
@@ -56,14 +56,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Unusable:
-    """Why an answer cannot be used, in words that the judge can act on."""
+    """Why an answer is invalid, in words that the judge can act on."""
 
     problems: tuple[str, ...]
 
 
 def read_answer(text: str, request: JudgeRequest) -> Answer | Unusable:
-    """The last JSON object in `text` that is a whole answer to `request`; else what is wrong with the last one that
-    tries to be. Never raises, and takes time in proportion to the text."""
+    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Never
+    raises. Linear time."""
     problem = "there is no complete JSON object in the answer"
     failures: list[Unusable] = []
     for part in _parts(text[-_LONGEST_ANSWER:]):
@@ -81,8 +81,8 @@ def read_answer(text: str, request: JudgeRequest) -> Answer | Unusable:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Where to look: behind the judge's thought. When the tag that ends it may belong to a quotation, then everywhere
-    too."""
+    """The texts to search: after the judge's thought, and also everywhere when its closing tag may be part of a
+    quote."""
     for tag in THOUGHT_TAGS:
         _, closing, behind = text.partition(f"</{tag}>")
         if text.lstrip().startswith(f"<{tag}>"):
@@ -94,8 +94,8 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _objects(text: str) -> Iterator[dict[str, object]]:
-    """The JSON objects in `text`, the last one first: nothing that is quoted before an answer can then use up the work
-    that the answer takes."""
+    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
+    allowance."""
     work = _WORK * len(text) + 1000
     for opening in reversed(deque(_OPENING.finditer(text), maxlen=_TRIES)):
         start = opening.start()
@@ -153,7 +153,7 @@ def _entries(found: Mapping[str, object], ids: Sequence[str], problems: list[str
 
 
 def _ranking(value: object, ids: Sequence[str], problems: list[str]) -> tuple[tuple[str, ...], ...]:
-    """Ids that stand alone count as a list of one. Of a single candidate there is nothing to say."""
+    """A bare id counts as a tier of one. A single candidate needs no ranking."""
     if value is None and len(ids) == 1:
         return (tuple(ids),)
     if not isinstance(value, list):
@@ -222,7 +222,7 @@ def _scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> di
 
 
 def _applied_unevenly(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterator[str]:
-    """A criterion applies to the situation or not: null for a single candidate would only shift that one's weights."""
+    """A criterion applies to all candidates or to none: null for a single one would only shift its weights."""
     for criterion in rubric.criteria:
         given = {each.candidate: each.scores[criterion.name] for each in verdicts if criterion.name in each.scores}
         without = [name for name, score in given.items() if score is None]
@@ -245,7 +245,7 @@ def _evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:
 
 
 def _defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
-    """A quote that does not occur takes its defect with it; an empty one stands for an omission."""
+    """Defects with a wrong quote are dropped. An empty quote stands for an omission."""
     codes = {rule.code for rule in rubric.defects}
     kept: list[Defect] = []
     for item in value[:_DEFECTS_READ] if isinstance(value, list) else []:

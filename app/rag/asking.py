@@ -1,4 +1,4 @@
-"""What a line is about: its terms without the words that only hold a sentence together."""
+"""Query terms of a line: its words without stop words."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +10,7 @@ from app.domain.search_terms import terms
 from app.toolkit.package_data import packaged_data
 
 MOST_TERMS: Final = 64
-"""Of what was said, from its end."""
+"""Taken from the end of the text."""
 
 _FUNCTION_WORDS: Final = {
     language: frozenset(words.split())
@@ -21,9 +21,9 @@ _FUNCTION_WORDS: Final = {
 
 
 def asked_about(text: str) -> tuple[str, ...]:
-    """The last first, each once. In a small world a word such as "on" may be rarer than what the line turns on, so that
-    its rarity says nothing. Of languages the one with most function words in the line counts: a war is none in English,
-    though "war" is one in German. A line of nothing else keeps them."""
+    """Distinct terms, the last first, without stop words: in a small world a stop word may be rarer than the words that
+    matter. The stop words are those of the language with most of them in the line, since "war" is one in German but not
+    in English. A line of stop words only keeps them."""
     asked = tuple(dict.fromkeys(reversed(terms(text))))[:MOST_TERMS]
     idle = max(_FUNCTION_WORDS.values(), key=lambda words: _counted(words, asked))
     return tuple(term for term in asked if term not in idle) or asked

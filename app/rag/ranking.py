@@ -1,4 +1,4 @@
-"""Which events matter most at a moment: Park et al. 2023, "Generative Agents" (arXiv 2304.03442), section 4.1."""
+"""Ranks events by recency, importance and relevance: Park et al. 2023, "Generative Agents" (arXiv 2304.03442), 4.1."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -9,27 +9,27 @@ from typing import Final
 from app.domain.worlds import Event
 
 HOURLY_DECAY: Final = 0.995
-"""What an hour of game time leaves of an event's recency. The paper counts from the last time that a memory was
-retrieved; here it is from the time of the event, so that what one task retrieves changes nothing for the next."""
+"""Decay of recency per hour of game time. The paper counts from a memory's last retrieval; here it is from the event's
+time, so that retrievals do not affect each other."""
 
 SATURATION: Final = 1.2
-"""k1 of BM25: how soon a term's further occurrences count for little (Robertson and Zaragoza 2009)."""
+"""k1 of BM25, term frequency saturation (Robertson and Zaragoza 2009)."""
 LENGTH: Final = 0.75
-"""b of BM25: how far long texts are marked down."""
+"""b of BM25, length normalisation."""
 
 
 @dataclass(frozen=True)
 class Candidate:
     event: Event
     length: int
-    """Of all that is searched of it, in whatever unit."""
+    """Length of the searched text, in any unit."""
     counts: Mapping[str, int]
-    """How often each term occurs in it; others than those that were asked for do not matter."""
+    """Occurrences of each query term; other terms are ignored."""
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Each scaled to [0, 1] over all candidates; 0 for all where they are equal."""
+    """Each scaled to [0, 1] over all candidates; 0 for all if they are equal."""
 
     recency: float
     importance: float
@@ -37,15 +37,15 @@ class Parts:
 
     @property
     def score(self) -> float:
-        """Rounded, so that machines whose libraries differ in a last digit rank alike."""
+        """Rounded, so that the ranking does not depend on the last digits of a platform's mathematics library."""
         return round(self.recency + self.importance + self.relevance, 9)
 
 
 def ranked(
     candidates: Sequence[Candidate], as_of: datetime, weights: Mapping[str, float]
 ) -> list[tuple[Candidate, Parts]]:
-    """Best first; of equal ones the newer, then by id. `weights`: of the terms that were asked for, as `rarity` has
-    them."""
+    """Best first; ties by newer time, then by id. `weights` holds the query terms with their inverse document
+    frequency."""
     recency = _scaled([_recency(candidate.event, as_of) for candidate in candidates])
     importance = _scaled([float(candidate.event.importance) for candidate in candidates])
     relevance = _scaled(_relevance(candidates, weights))
@@ -54,8 +54,8 @@ def ranked(
 
 
 def rarity(frequency: int, events: int) -> float:
-    """What a term weighs that occurs in `frequency` of `events` events: BM25's inverse document frequency, in the form
-    that is above 0 for every term."""
+    """BM25's inverse document frequency of a term that occurs in `frequency` of `events` events, in the form that is
+    above 0 for every term."""
     return math.log(1 + (events - frequency + 0.5) / (frequency + 0.5))
 
 
@@ -64,7 +64,7 @@ def _recency(event: Event, as_of: datetime) -> float:
 
 
 def _relevance(candidates: Sequence[Candidate], weights: Mapping[str, float]) -> list[float]:
-    """BM25. Lengths are compared with the mean of the candidates."""
+    """BM25 with the candidates' mean length."""
     mean = sum(candidate.length for candidate in candidates) / max(1, len(candidates))
     return [_matching(candidate, weights, mean) for candidate in candidates]
 

@@ -1,4 +1,4 @@
-"""The retriever of our own: a world's events and lorebooks, filtered, ranked, and cut to the room there is."""
+"""The built-in retriever: a world's events and lorebooks, filtered, ranked and cut to the token budget."""
 
 import asyncio
 from collections import Counter
@@ -30,29 +30,29 @@ from app.rag.asking import asked_about
 from app.rag.ranking import Candidate, Parts, ranked, rarity
 
 LORE_SHARE: Final = 0.5
-"""What lorebooks may take of a query's budget at most; events get the rest, and what lorebooks leave."""
+"""Largest share of a query's token budget for lorebooks. Events get everything that lorebooks leave."""
 
 SECRETS: Final[Collection[Obstacle]] = ("future", "not_visible", "not_yet_valid")
-"""Why an event is withheld. What is out of date is no secret: it is left out, and that is all."""
+"""Reasons for withholding an event as a secret. Outdated events are only left out."""
 
 KEPT_BOOKS: Final = 64
 
 FEWEST: Final = 16
 MOST: Final = 64
 SHORT_LINE: Final = 20
-"""Tokens of an event that is told in few words."""
+"""Tokens of a short event."""
 
 _AS_WORDS: Final = Manner(case_sensitive=False, whole_words=True)
 
 
 class Searched(Protocol):
-    """Of `Events`, what is needed here."""
+    """The part of `Events` that is used here."""
 
     async def search(self, wanted: EventSearch) -> Findings | None: ...
 
 
 class Shelved(Protocol):
-    """Of `Lorebooks`, what is needed here."""
+    """The part of `Lorebooks` that is used here."""
 
     async def of(self, world: str) -> dict[str, Lorebook]: ...
 
@@ -73,7 +73,7 @@ class _Weighed:
 
 @dataclass(frozen=True)
 class _Filled:
-    """What was found, and what of it there is room for."""
+    """Search results, and what of them fits the budget."""
 
     found: Findings
     lore: Sequence[Recollection]
@@ -85,8 +85,8 @@ class _Filled:
 
 
 class WorldRetriever:
-    """Lore first, by the rules of lorebooks; then events: taken best first while there is room, told in the order of
-    their times. Whoever asks the same of the same world gets the same."""
+    """Lore first, by the rules of lorebooks; then events, selected best first within the budget and given in order of
+    time. Deterministic for a query and a world."""
 
     def __init__(self, events: Searched, lorebooks: Shelved) -> None:
         self._events = events
@@ -115,13 +115,13 @@ class WorldRetriever:
         wanted = EventSearch(query.world, query.as_of, names, asked, most=_most(query.budget_tokens))
         found = await self._events.search(wanted)
         if found is None:
-            raise InvalidRequest(f"there is no world {query.world!r}: nothing was told of it", field="world")
+            raise InvalidRequest(f"there is no world {query.world!r}: it has no events", field="world")
         lore = await self._recalled(query, await self._lorebooks.of(query.world))
         left = query.budget_tokens - sum(one.tokens for one in lore if one.told)
         return _Filled(found, lore, tuple(_weighed(_ranked(found, asked), left)))
 
     async def _recalled(self, query: ContextQuery, books: Mapping[str, Lorebook]) -> tuple[Recollection, ...]:
-        """In a thread: a book may be as large as its author likes."""
+        """Runs in a thread, since books have no size limit."""
         if not books:
             return ()
         known = self._opened.pop(query.world, None)
@@ -135,12 +135,12 @@ class WorldRetriever:
 
 
 def line_of(event: Event) -> str:
-    """As long as what a prompt says of it, for counting its tokens."""
+    """A line as long as the event's line in a prompt, for counting its tokens."""
     return f"- (0000-00-00 00:00) {event.text}"
 
 
 def _most(budget: int) -> int:
-    """Events that each way of finding them may bring: there is hardly room for more, whichever of them are best."""
+    """Most events per search strategy. More would hardly fit the budget."""
     return max(FEWEST, min(MOST, budget // SHORT_LINE))
 
 
@@ -152,7 +152,7 @@ def _ranked(found: Findings, asked: Sequence[str]) -> list[tuple[Candidate, Part
 
 
 def _candidate(event: Event, weights: Mapping[str, float]) -> Candidate:
-    """Most events have none of the terms, which is soon seen of the texts that fold letter by letter."""
+    """Most events have none of the terms, which a substring test finds out quickly for ASCII texts."""
     text = event.searched
     folded = text.casefold()
     if text.isascii() and not any(term in folded for term in weights):
@@ -161,7 +161,7 @@ def _candidate(event: Event, weights: Mapping[str, float]) -> Candidate:
 
 
 def _weights(found: Findings, asked: Sequence[str]) -> dict[str, float]:
-    """Of common terms only where all are: together, they would outweigh a rare one."""
+    """Common terms count only when all terms are common: together they would outweigh a rare one."""
     frequencies = {term: (found.frequencies or {}).get(term, 0) for term in asked}
     known = {term: frequency for term, frequency in frequencies.items() if frequency}
     rare = {term: frequency for term, frequency in known.items() if found.common is None or frequency < found.common}
@@ -169,7 +169,7 @@ def _weights(found: Findings, asked: Sequence[str]) -> dict[str, float]:
 
 
 def _weighed(events: Iterable[tuple[Candidate, Parts]], room: int) -> Iterator[_Weighed]:
-    """Best first while there is room; one that does not fit is passed over, and a shorter one may still fit."""
+    """Best first within the budget. An event that does not fit is skipped; a shorter one may still fit."""
     for candidate, parts in events:
         needed = tokens(line_of(candidate.event))
         fits = needed <= room
@@ -209,7 +209,7 @@ def _context(found: Findings, lore: Sequence[Recollection], events: Sequence[_We
 
 
 def _withheld(secrets: Sequence[Hidden], passages: Sequence[Passage]) -> tuple[Withheld, ...]:
-    """Without the terms that stand in what is told: saying those is no leak."""
+    """Without leak terms that occur in the given passages: saying those is no leak."""
     index = KeyIndex(_AS_WORDS, {term for one in secrets for term in one.event.leak_terms})
     told = index.found_in(plain("\n".join(passage.text for passage in passages)))
     return tuple(

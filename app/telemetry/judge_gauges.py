@@ -1,4 +1,4 @@
-"""How judges are doing, asked of them at every scrape."""
+"""Gauges of the judges' state, read at every scrape."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
@@ -13,24 +13,24 @@ Reports = Callable[[], Mapping[str, JudgeReport]]
 """By judge."""
 
 _GAUGES: Final[Mapping[str, tuple[str, Callable[[JudgeReport], float | None]]]] = {
-    "judge_in_flight": ("Calls to a judge's server that are under way.", lambda report: report.in_flight),
-    "judge_queued": ("Calls that wait for a limit of their judge.", lambda report: report.queued),
-    "judge_limit": ("Calls that may be under way at once at present.", lambda report: report.limit),
+    "judge_in_flight": ("Calls in flight to a judge's server.", lambda report: report.in_flight),
+    "judge_queued": ("Calls waiting for a judge's limits.", lambda report: report.queued),
+    "judge_limit": ("Current concurrency limit of a judge.", lambda report: report.limit),
     "judge_breaker_open": (
-        "1 while a judge is left alone after failures, 0.5 while one call finds out whether it is back, else 0.",
+        "Circuit breaker of a judge: 1 open, 0.5 half open (one probe), 0 closed.",
         lambda report: {"ok": 0.0, "probing": 0.5, "out": 1.0}[report.health],
     ),
-    "judge_spent_usd": ("What a judge has cost since the database was made.", lambda report: report.spent.cost_usd),
+    "judge_spent_usd": ("Total cost of a judge since the database was created.", lambda report: report.spent.cost_usd),
     "judge_unanswered_usd": (
-        "What calls without an answer may have cost at most; not in judge_spent_usd, but counted by budgets.",
+        "Highest possible cost of calls without an answer. Not in judge_spent_usd, but counted by budgets.",
         lambda report: report.spent.unanswered_usd,
     ),
     "judge_budget_left_usd": (
-        "What is left of the tightest budget in US dollars, for judges that have one.",
+        "Remaining budget in US dollars (the tightest one), for judges with a budget.",
         lambda report: report.budget_left_usd,
     ),
     "judge_budget_left_tokens": (
-        "What is left of the budget in tokens, for judges that have one.",
+        "Remaining token budget, for judges with one.",
         lambda report: report.budget_left_tokens,
     ),
 }
@@ -50,7 +50,7 @@ class JudgeGauges(Collector):
                     gauge.add_metric([judge], value)
             yield gauge
         hits = CounterMetricFamily(
-            f"{self._prefix}_judge_cache_hits", "Readings answered from memory.", labels=["judge"]
+            f"{self._prefix}_judge_cache_hits", "Judgements answered from the cache.", labels=["judge"]
         )
         for judge, report in reports.items():
             hits.add_metric([judge], report.cache_hits)

@@ -1,4 +1,4 @@
-"""Log lines on their way out: written by a thread of their own, so that nobody who logs waits for who reads."""
+"""A non-blocking log handler: a thread writes the lines, so logging never waits for a slow reader."""
 
 import logging
 import queue
@@ -8,13 +8,13 @@ from collections.abc import MutableMapping
 from typing import Any, TextIO
 
 WAITING_LINES = 10_000
-"""What a reader that stands still may leave unread in memory; later lines are dropped and counted."""
+"""Most unwritten lines kept in memory. Further lines are dropped and counted."""
 FLUSH_SECONDS = 2.0
 
 
 class PatientHandler(logging.Handler):
-    """Formats where it is called, writes elsewhere. Lines for which there is no room are dropped; before the next one
-    that gets through stands their number."""
+    """Formats in the caller, writes in a thread. Lines beyond `room` are dropped, and the next written line reports how
+    many."""
 
     def __init__(self, stream: TextIO, room: int = WAITING_LINES) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class PatientHandler(logging.Handler):
             self._thread.start()
 
     def flush(self) -> None:
-        """Waits until what was logged is written, for FLUSH_SECONDS at the most."""
+        """Waits at most FLUSH_SECONDS until all lines are written."""
         end = time.monotonic() + FLUSH_SECONDS
         with self._lines.all_tasks_done:
             while self._lines.unfinished_tasks and (left := end - time.monotonic()) > 0:
@@ -52,20 +52,20 @@ class PatientHandler(logging.Handler):
                 self._stream.write(line + "\n")
                 if self._lines.empty():
                     self._stream.flush()
-            except (OSError, ValueError):  # nobody reads any more, or the stream is closed: there is no one to tell
+            except (OSError, ValueError):  # the reader is gone or the stream is closed
                 pass
             finally:
                 self._lines.task_done()
 
 
 def _told(dropped: int) -> logging.LogRecord:
-    words = "log lines were dropped, since nobody read them: %d"
+    words = "log lines were dropped because the output was blocked: %d"
     return logging.LogRecord(__name__, logging.WARNING, __file__, 0, words, (dropped,), None)
 
 
 def on_their_lines(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor for lines that people read: what stands in a value cannot end its line, move the cursor or
-    colour the terminal. Tracebacks keep their lines, each marked as theirs."""
+    """A structlog processor for console output: escapes control characters, so that a value cannot break the line, move
+    the cursor or colour the terminal. Tracebacks keep their lines, each with a prefix."""
     for name, value in event.items():
         if name in {"exception", "stack"} and isinstance(value, str):
             event[name] = "\n".join("  | " + _visible(line) for line in value.split("\n"))

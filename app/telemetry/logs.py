@@ -1,4 +1,4 @@
-"""Logs: one JSON object a line on stderr, or coloured lines where a person is looking."""
+"""Logging: one JSON object per line on stderr, or coloured lines on a terminal."""
 
 import logging
 import sys
@@ -12,7 +12,7 @@ from app.telemetry.redaction import redact
 
 Level = Literal["debug", "info", "warning", "error"]
 Form = Literal["auto", "json", "console"]
-"""`auto` is lines for people on a terminal, else JSON."""
+"""`auto` is `console` on a terminal, else `json`."""
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
@@ -21,7 +21,8 @@ _TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", 
 
 
 def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO | None = None) -> None:
-    """Once, at start. Standard-library loggers (uvicorn's too: start it with `log_config=None`) take the same way."""
+    """Call once at start. Standard-library loggers use the same output, also uvicorn's if started with
+    `log_config=None`."""
     out = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[Processor] = [
@@ -75,7 +76,7 @@ def _route_standard_logging(handler: logging.Handler, level: int) -> None:
 
 
 def _without_frames(record: logging.LogRecord) -> bool:
-    """Web sockets are told of line by line: each that opens and closes, and when debugging what is in every frame."""
+    """Drops uvicorn's lines about WebSockets below warnings: connections, and every frame when debugging."""
     return record.levelno >= logging.WARNING or "websockets" not in record.pathname
 
 

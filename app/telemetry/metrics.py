@@ -1,4 +1,4 @@
-"""Prometheus metrics. A label never holds an id, a character or anything else that a caller can make up."""
+"""Prometheus metrics. Labels never hold ids, characters or anything else that a caller can invent."""
 
 from collections import Counter as Counts
 from collections import defaultdict
@@ -28,13 +28,13 @@ _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 _JUDGE_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0, 120.0)
 
 _MAX_ENVIRONMENTS = 256
-"""A request for an environment that does not exist must not grow the registry for ever."""
+"""Requests for unknown environments must not grow the registry without limit."""
 _MAX_CRITERIA = 64
 """By environment."""
 
 
 class PrometheusObserver:
-    """The port `Observer`, and what the store and the web layer have to tell, in a registry of its own."""
+    """Implements the port `Observer`, and metrics of the store and the web layer, in its own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -43,9 +43,7 @@ class PrometheusObserver:
         self._environments: set[str] = set()
         self._criteria: defaultdict[str, set[str]] = defaultdict(set)
         self._handed_out = self._counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
-        self._rollouts = self._counter(
-            "rollouts", "Completions by what became of scoring them.", "env", "outcome", "reason"
-        )
+        self._rollouts = self._counter("rollouts", "Completions by outcome of scoring.", "env", "outcome", "reason")
         self._reward = self._histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
         self._criterion = self._histogram(
             "criterion", "Criteria of scored completions.", _UNIT_BUCKETS, "env", "criterion"
@@ -54,25 +52,23 @@ class PrometheusObserver:
             "group_reward_std", "Sample standard deviation of a group's rewards.", _STD_BUCKETS, "env"
         )
         self._low_signal = self._counter(
-            "groups_low_signal", "Groups whose rewards hardly differ, or over which judges could not agree.", "env"
+            "groups_low_signal", "Groups with almost equal rewards, or with judges that contradict themselves.", "env"
         )
         self._scoring = self._histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
-        self._refused = self._counter("groups_refused", "Groups answered with a problem.", "env", "code")
+        self._refused = self._counter("groups_refused", "Groups rejected with a problem.", "env", "code")
         self._gathered = self._counter(
             "groups_gathered",
-            "Groups that came in pieces: whole, partial, or late ones for pieces alone.",
+            "Groups assembled from parts: whole, partial, or late for parts after the group was judged.",
             "env",
             "how",
         )
-        self._retrievals = self._counter("retrievals", "Queries to the retriever: answered or failed.", "outcome")
-        self._retrieval_seconds = self._histogram(
-            "retrieval_seconds", "Time of a query to the retriever.", _FAST_SECONDS
-        )
+        self._retrievals = self._counter("retrievals", "Retriever queries: answered or failed.", "outcome")
+        self._retrieval_seconds = self._histogram("retrieval_seconds", "Time of a retriever query.", _FAST_SECONDS)
         self._future = self._counter(
-            "passages_future", "Passages withheld since a retriever gave them from after the time that was asked for."
+            "passages_future", "Passages withheld because they are later than the requested time."
         )
         self._judgements = self._counter(
-            "judgements", "Readings of a group by a judge: usable or failed.", "judge", "model", "outcome"
+            "judgements", "Judgements of a group: usable or failed.", "judge", "model", "outcome"
         )
         self._judge_requests = self._counter(
             "judge_requests", "Requests sent to a judge's model, retries included.", "judge", "model"
@@ -83,12 +79,14 @@ class PrometheusObserver:
         self._judge_tokens = self._counter(
             "judge_tokens", "Tokens read and written by judges.", "judge", "model", "type"
         )
-        self._judge_cost = self._counter("judge_cost_usd", "What judges cost, by configured prices.", "judge", "model")
-        self._commit = self._histogram("db_commit_seconds", "Time of a transaction of the writer.", _FAST_SECONDS)
-        self._queue = Gauge("db_write_queue", "Units waiting for the writer.", namespace=PREFIX, registry=self.registry)
+        self._judge_cost = self._counter(
+            "judge_cost_usd", "Cost of judges at configured prices, in US dollars.", "judge", "model"
+        )
+        self._commit = self._histogram("db_commit_seconds", "Time of a database write transaction.", _FAST_SECONDS)
+        self._queue = Gauge("db_write_queue", "Writes waiting in the queue.", namespace=PREFIX, registry=self.registry)
         self._work = self._counter(
             "worker_calls",
-            "Calls in workers, the second ones of what failed included: done, broke, died, cancelled or the limit.",
+            "Worker calls, retries included: done, broke, died, cancelled or the exceeded limit.",
             "function",
             "outcome",
         )
@@ -100,27 +98,27 @@ class PrometheusObserver:
         )
         self._programs = self._histogram(
             "program_seconds",
-            "Time of a model's program, by its ending, or lost where it was not its doing.",
+            "Run time of a model's program by its ending; lost when the sandbox failed.",
             _FAST_SECONDS,
             "ending",
         )
         self._program_queue = Gauge(
             "program_queue", "Programs waiting for a jail.", namespace=PREFIX, registry=self.registry
         )
-        self._trajectories = self._counter("atropos_groups", "Groups posted to Atropos' API, by whether known.", "what")
+        self._trajectories = self._counter("atropos_groups", "Groups posted to the Atropos API: new or known.", "what")
         self._trajectory_batches = self._counter(
-            "atropos_batches", "Batches asked for: handed, again, not_yet or no_trainer.", "outcome"
+            "atropos_batches", "Batch requests: handed, again, not_yet or no_trainer.", "outcome"
         )
         self._untold = self._counter(
             "compat_unscored",
-            "Answers to trainers whose contract has no word for no score: an error, or the number that is set.",
+            "Unscored completions over contracts that cannot express them, by what was sent: error, number or null.",
             "contract",
             "env",
             "reason",
             "told",
         )
         self._openenv = Gauge(
-            "openenv_sessions", "Web sockets of OpenEnv's clients.", namespace=PREFIX, registry=self.registry
+            "openenv_sessions", "Open WebSocket sessions of OpenEnv clients.", namespace=PREFIX, registry=self.registry
         )
         self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
         self._http_seconds = self._histogram(
@@ -131,7 +129,7 @@ class PrometheusObserver:
         self._handed_out.labels(self._known(environment)).inc(tasks)
 
     def scored(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
-        """`scores` are of one group; `seconds` what scoring it took."""
+        """`scores` are of one group; `seconds` is the time to score it."""
         env = self._known(environment)
         self._scoring.labels(env).observe(seconds)
         statistics = group_statistics(scores)
@@ -206,7 +204,7 @@ class PrometheusObserver:
         self._program_queue.set_function(lambda: float(waiting()))
 
     def groups_received(self, new: int, known: int) -> None:
-        """Groups that Atropos' environments posted; `known` ones had been sent before."""
+        """Groups posted by Atropos environments. `known` groups had been sent before."""
         self._trajectories.labels("new").inc(new)
         self._trajectories.labels("known").inc(known)
 
@@ -229,7 +227,7 @@ class PrometheusObserver:
         self._http_seconds.labels(route, method).observe(seconds)
 
     def exposition(self) -> tuple[bytes, str]:
-        """What /metrics answers, and its content type."""
+        """The body of /metrics and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
     def _known(self, environment: str) -> str:
@@ -240,7 +238,7 @@ class PrometheusObserver:
         return environment
 
     def _known_criterion(self, environment: str, name: str) -> str:
-        """Callers of `rlaif` name their own criteria."""
+        """Limits the label, since callers of `rlaif` name their own criteria."""
         known = self._criteria[environment]
         if name not in known and len(known) >= _MAX_CRITERIA:
             return "other"

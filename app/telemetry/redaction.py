@@ -1,4 +1,4 @@
-"""Takes secrets out of what is about to be logged."""
+"""Redacts secrets in log events."""
 
 import re
 from collections.abc import Mapping, MutableMapping
@@ -21,7 +21,7 @@ _MAX_DEPTH = 6
 
 
 def redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """A structlog processor. It runs after exceptions were made text, for tracebacks quote URLs and headers."""
+    """A structlog processor. Runs after exceptions are formatted, because tracebacks quote URLs and headers."""
     for name, value in event.items():
         event[name] = _clean(name, value, 0)
     return event

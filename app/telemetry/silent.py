@@ -1,4 +1,4 @@
-"""An observer that tells nobody."""
+"""A null observer."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from app.domain.scores import Score
 
 
 class SilentObserver:
-    """For tests and for commands that nothing scrapes."""
+    """Does nothing. For tests, and for commands without metrics."""
 
     def handed_out(self, environment: str, tasks: int) -> None:
         pass

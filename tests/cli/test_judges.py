@@ -172,7 +172,7 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
         report = shown()
     assert found is not None
     assert (code, found.calls, found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
-    assert "the budget of this judge is used up" in " ".join(output.split())
+    assert "this judge's budget is exhausted" in " ".join(output.split())
     assert "fit to judge" not in output
     assert found.stopped is not None
     spent = calls * (1000 * 2.5 + 100 * 10) / 1e6

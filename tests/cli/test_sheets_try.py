@@ -104,8 +104,8 @@ def test_a_server_plays_an_episode_to_its_end() -> None:
     ("reply", "words"),
     [
         (Reply(b'{"error": "no such [model]"}', status=404), 'answers 404: {"error": "no such [model]"}'),
-        (Reply(b"<html>"), "does not answer as a chat completions server does"),
-        (Reply(b'{"choices": []}'), "does not answer as a chat completions server does"),
+        (Reply(b"<html>"), "did not return a chat completion"),
+        (Reply(b'{"choices": []}'), "did not return a chat completion"),
     ],
 )
 def test_a_server_that_fails_is_named(reply: Reply, words: str) -> None:

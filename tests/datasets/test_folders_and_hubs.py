@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_folder_is_said_by_file_and_row(tmp_path: Path, tes
 
 def test_a_missing_file_or_folder_is_named_without_its_path(tmp_path: Path) -> None:
     details = [_refusal(_write(tmp_path / "sums", train=TRAIN)), _refusal(tmp_path / "nowhere")]
-    assert details == ["sums: test.jsonl is missing", "nowhere: there is no such folder"]
+    assert details == ["sums: test.jsonl is missing", "nowhere: folder not found"]
 
 
 CARD = b"---\nconfigs:\n- config_name: main\n  data_files:\n%s---\n# Sums\n"
@@ -202,11 +202,11 @@ def test_a_hub_is_asked_once_and_the_cache_serves_when_it_is_gone(tmp_path: Path
     assert (online, offline) == (
         [
             READ,
-            "acme/half: there is no test split",
+            "acme/half: no test split",
             "acme/broken: configuration main cannot be loaded (DatasetGenerationError)",
-            "acme/nothing: there is no such folder here, and no such data set on the hub that may be read",
+            "acme/nothing: no such local folder, and no readable data set of this name on the hub",
         ],
-        [READ, "acme/unknown: it is not in the cache, and the hub cannot be reached"],
+        [READ, "acme/unknown: not in the cache, and the hub cannot be reached"],
     )
     assert time.monotonic() - began < 15, "the library alone takes 23 seconds"
 
@@ -214,4 +214,4 @@ def test_a_hub_is_asked_once_and_the_cache_serves_when_it_is_gone(tmp_path: Path
 def test_a_hub_that_never_answers_is_given_up(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         details = _ask(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, "acme/sums")
-    assert details == ["acme/sums: it is not in the cache, and the hub cannot be reached"]
+    assert details == ["acme/sums: not in the cache, and the hub cannot be reached"]

@@ -89,7 +89,7 @@ def test_pairs_that_differ_about_a_criterion_leave_it_out() -> None:
 def test_nothing_in_common_is_no_score() -> None:
     judge = Particular({ONE: [{"likeness": 0.5, "charm": None}], OTHER: [{"likeness": None, "charm": 0.5}]})
     assert [(score.reason, score.rationale) for score in scored(judge, "pointwise", ONE, OTHER)] == [
-        ("judge_failed", "scripted: scored no criterion for every reply")
+        ("judge_failed", "scripted: no criterion has a score for every reply")
     ] * 2
 
 
@@ -102,5 +102,5 @@ def test_a_reading_that_differs_within_itself_is_no_reading() -> None:
             return judgement.model_copy(update={"verdicts": (uneven, *rest)})
 
     assert [score.rationale for score in scored(Uneven(by_text({})), "listwise", ONE, OTHER)] == [
-        "scripted: left out a criterion for some candidates and not for others"
+        "scripted: scored a criterion for some candidates only"
     ] * 2

@@ -40,8 +40,8 @@ def test_it_opens_after_failures_in_a_row_that_last() -> None:
         subject.check()
     assert (refused.value.failure, refused.value.detail) == (
         "unavailable",
-        "the judge is left alone after 3 failures in a row and tried again at 2026-01-02T03:04:41Z; "
-        "the last failure: it answered 500",
+        "circuit breaker open after 3 consecutive failures; next attempt at 2026-01-02T03:04:41Z; "
+        "last failure: it answered 500",
     )
 
 
@@ -69,7 +69,7 @@ def test_one_probe_decides(good: bool | None, state: str) -> None:
     clock.at += 30
     states = [subject.state]
     with subject.call() as outcome:
-        with pytest.raises(ReadingFailed, match="as soon as the question under way is answered"):
+        with pytest.raises(ReadingFailed, match="next attempt after the probe in flight"):
             subject.check()
         outcome.good, outcome.trouble = good, "still 500"
     assert [*states, subject.state] == ["half_open", state]

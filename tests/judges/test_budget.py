@@ -107,7 +107,7 @@ def test_two_readings_that_need_a_second_call_do_not_wait_for_each_other() -> No
         return [str(end) for end in ends], subject.account.standing
 
     (first, second), standing = asyncio.run(play())
-    words = "the budget of this judge is used up: a call may take 5 tokens and 2 are left"
+    words = "this judge's budget is exhausted: the next call may use 5 tokens, 2 are left"
     assert (first, second, standing) == (words, words, Standing(used=Amount(8)))
 
 
@@ -127,9 +127,9 @@ def test_whoever_gives_up_waiting_holds_nothing() -> None:
 def test_the_words_say_what_is_left() -> None:
     subject = budget(usd=1.0, tokens=100)
     asyncio.run(subject.pay(Amount(90, 0.75)))
-    with pytest.raises(ReadingFailed, match=r"a call may cost 0\.500000 US dollars and 0\.250000 are left"):
+    with pytest.raises(ReadingFailed, match=r"the next call may cost 0\.500000 US dollars, 0\.250000 are left"):
         subject.budget.check(Amount(1, 0.5))
-    with pytest.raises(ReadingFailed, match="a call may take 11 tokens and 10 are left") as refused:
+    with pytest.raises(ReadingFailed, match="the next call may use 11 tokens, 10 are left") as refused:
         subject.budget.check(Amount(11))
     assert refused.value.failure == "budget"
     subject.budget.check(Amount(10, 0.25))
@@ -170,7 +170,7 @@ def test_a_budget_that_cannot_be_looked_up_lets_nothing_through() -> None:
             raise StoreUnavailable("the disk is full")
 
     subject = Purse(BudgetConfig(tokens=10), Away(lambda: NOON))
-    with pytest.raises(ReadingFailed, match="cannot be found out: the disk is full") as failed:
+    with pytest.raises(ReadingFailed, match="could not read this judge's budget: the disk is full") as failed:
         asyncio.run(subject.budget.reserve("a", NOTHING, Amount(1)))
     assert failed.value.failure == "unavailable"
 

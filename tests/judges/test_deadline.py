@@ -26,7 +26,7 @@ FAIR = ranking_by(fairly)
 HANGING = always(Reply(b"", seconds=3600))
 SHORT, LONG = 0.3, 1.5
 """Seconds in which a reading does not end; in which it does on any machine."""
-LATE = "no verdict within the "
+LATE = "no verdict within the limit of "
 
 
 async def asked(judges: Mapping[str, Judge], seconds: float) -> PanelResult:
@@ -70,7 +70,7 @@ def test_so_does_a_queue_before_it() -> None:
         result = judged(SHORT, limits)
     assert (told(result.scores), [made.error for made in result.judgements]) == (
         NO_SCORE,
-        [f"{LATE}0.3 s that there are for one group"] * 2,
+        [f"{LATE}0.3 s per group"] * 2,
     )
 
 
@@ -131,4 +131,4 @@ def test_a_judge_that_breaks_off_by_itself_is_not_taken_for_late() -> None:
             raise TimeoutError
 
     result = asyncio.run(asked({"big": Impatient()}, PATIENCE))  # type: ignore[dict-item]
-    assert {score.rationale for score in result.scores[:4]} == {"big: the judge broke; see the log"}
+    assert {score.rationale for score in result.scores[:4]} == {"big: the judge raised an exception; see the log"}

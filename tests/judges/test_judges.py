@@ -92,7 +92,7 @@ SCENARIOS = {
     "429 with Retry-After": Scenario(first(failure(429, retry_after="0.2")), 2),
     "429 with a date": Scenario(first(failure(429, retry_after="Wed, 21 Oct 2015 07:28:00 GMT")), 2),
     "429 with nonsense": Scenario(first(failure(429, retry_after="soon")), 2),
-    "429 for an hour": Scenario(always(failure(429, retry_after="3600")), 1, "answered 429, 1 attempts, no time"),
+    "429 for an hour": Scenario(always(failure(429, retry_after="3600")), 1, "answered 429; gave up after 1 attempts"),
     "400": Scenario(always(failure(400, "too long")), 2, "answered 400: too long"),
     "400 that repeats the key": Scenario(always(failure(400, f"bad {KEY} here")), 2, "answered 400: bad … here"),
     "401": Scenario(always(failure(401, f"Incorrect API key: {KEY[:9]}***")), 1, "answered 401"),
@@ -107,7 +107,7 @@ SCENARIOS = {
     "hangs for ever": Scenario(always(Reply(b"", seconds=3600)), 1, "no usable answer within 0.3 s", deadline=0.3),
     "a burst of 500": Scenario(first(*[failure(500)] * 7), 8),
     "drops the connection once": Scenario(first(Reply(b"", cut=-1)), 2),
-    "drops it for ever": Scenario(always(Reply(b"", cut=-1)), 0, "server broke", 0.3),
+    "drops it for ever": Scenario(always(Reply(b"", cut=-1)), 0, "server failed", 0.3),
     "drops it in the middle of an answer": Scenario(first(Reply(completion(GOOD).body, cut=99)), 2),
     "sends without end": Scenario(
         always(Reply(b" " * (LARGEST_REPLY + 1))), 3, f"sent more than {LARGEST_REPLY} bytes"

@@ -100,7 +100,7 @@ def test_nor_does_it_last_for_ever() -> None:
     with serving(Busy(seconds=0.6)) as server:
         judge, found = made(config(server.url, max_concurrency=1, queue_seconds=0.2), range(2))
     errors = sorted(judgement.error or "" for judgement in found)
-    assert errors == ["", "the limits of this judge let no call through within 0.2 s"]
+    assert errors == ["", "no call got through this judge's limits within 0.2 s"]
     assert (judge.report().in_flight, judge.report().queued) == (0, 0)
 
 
@@ -123,7 +123,7 @@ def test_a_judge_that_is_down_is_left_alone_and_then_asked_once(monkeypatch: pyt
         recovering, later = made(chosen, (0,))
     errors = [judgement.error or "" for judgement in found]
     assert calls == 3
-    assert all("left alone after 3 failures in a row and tried again at 20" in error for error in errors)
+    assert all("open after 3 consecutive failures; next attempt at 20" in error for error in errors)
     assert [judgement.calls for judgement in found] == [3, 0, 0]
     assert (judge.report().health, later[0].error, recovering.report().health) == ("out", None, "ok")
 

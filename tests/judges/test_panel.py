@@ -345,7 +345,7 @@ def test_a_judge_that_breaks_is_a_failed_judge(mode: Mode, size: int) -> None:
     asked = case(*FIVE[:size], "")
     scores = asyncio.run(JudgePanel((Broken(indifferent),), 0.5, mode).judge(asked)).scores
     assert [(score.reason, score.reward, score.rationale) for score in scores[:size]] == [
-        ("judge_failed", None, "scripted: the judge broke; see the log")
+        ("judge_failed", None, "scripted: the judge raised an exception; see the log")
     ] * size
     assert scores[size].reward == 0.0
 

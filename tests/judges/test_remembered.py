@@ -186,7 +186,7 @@ def test_nothing_is_used_that_could_not_be_written_down() -> None:
     assert (made.failure, made.verdicts, made.error) == (
         "unavailable",
         (),
-        "what the judge says cannot be written down: the disk is full",
+        "could not store the judgement: the disk is full",
     )
 
 

@@ -105,7 +105,7 @@ def test_an_answer_that_cannot_be_used_is_sent_back_once(answer: str) -> None:
 
 def test_the_second_time_it_is_an_error() -> None:
     with serving(lambda number, received: said(UNUSABLE["a name twice"])) as judge:
-        with pytest.raises(JudgeFailed, match=r"nor the corrected one: .*two criteria have the same name"):
+        with pytest.raises(JudgeFailed, match=r"after the corrective retry: .*two criteria have the same name"):
             written(judge)
         assert len(judge.received) == 2
 
@@ -203,5 +203,5 @@ def test_its_budget_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         arguments = ["--preference", PREFERENCE, "--judge", "writer"]
         code, _, told = commanded(tmp_path, monkeypatch, judge.url, arguments)
         calls = len(judge.received)
-    assert (code, calls, "the budget of this judge is used up" in " ".join(told.split())) == (2, 0, True)
+    assert (code, calls, "this judge's budget is exhausted" in " ".join(told.split())) == (2, 0, True)
     assert paid(tmp_path) == Standing()

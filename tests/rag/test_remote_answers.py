@@ -48,7 +48,7 @@ def test_texts_of_all_kinds_are_passages(text: str) -> None:
     assert read(answering(text=text), Bounds()).passages == (Passage(id="p", text=text, source="remote"),)
 
 
-TWISTED = "the retriever's answer is not as agreed: "
+TWISTED = "the retriever's answer violates the contract: "
 ISO = "Input should be a time in ISO 8601, such as 2031-04-03T09:15:00Z"
 CONTROL = "Input should have no control characters but line breaks and tabs"
 WRONG = {
@@ -57,8 +57,8 @@ WRONG = {
     b'{"passages": null}': "passages: Input should be a valid array",
     b'{"passages": {}}': "passages: Input should be a valid array",
     b'{"passages": [[]]}': "passages[0]: Input should be an object",
-    b'{"passages": [], "pasages": []}': "it: has a key that is not in the contract",
-    answering(secret="s" * 1000): "passages[0]: has a key that is not in the contract",
+    b'{"passages": [], "pasages": []}': "it: has an unknown key",
+    answering(secret="s" * 1000): "passages[0]: has an unknown key",
     answering(id=1): "passages[0].id: Input should be a valid string",
     answering(id=""): "passages[0].id: Input should not be blank",
     answering(id="two\nlines"): "passages[0].id: Input should be one line",
@@ -91,10 +91,10 @@ def test_what_is_wrong_is_said_without_a_word_of_the_answer(body: bytes) -> None
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"passages": [PASSAGE, PASSAGE]}, TWISTED + "two passages, or what is withheld, share an id"),
+        ({"passages": [PASSAGE, PASSAGE]}, TWISTED + "two items have the same id"),
         (
             {"passages": [PASSAGE], "withheld": [{"id": "p", "reason": "r"}]},
-            TWISTED + "two passages, or what is withheld, share an id",
+            TWISTED + "two items have the same id",
         ),
         (
             {"passages": [{"id": str(one), "text": "x"} for one in range(3)]},
@@ -201,13 +201,13 @@ def test_every_answer_of_a_resolver_is_checked() -> None:
 @pytest.mark.parametrize(
     ("rag", "words"),
     [
-        ({"remote": {}}, "rag.remote.url is no address that begins with http:// or https://"),
-        ({"remote": {"url": "ftp://lore"}}, "rag.remote.url is no address that begins with http:// or https://"),
-        ({"remote": {"url": "http://[::1"}}, "rag.remote.url is no address that begins with http:// or https://"),
-        ({"remote": {"url": "http://lore:99999"}}, "rag.remote.url is no address that begins with http:// or https://"),
+        ({"remote": {}}, "rag.remote.url must be a URL that begins with http:// or https://"),
+        ({"remote": {"url": "ftp://lore"}}, "rag.remote.url must be a URL that begins with http:// or https://"),
+        ({"remote": {"url": "http://[::1"}}, "rag.remote.url must be a URL that begins with http:// or https://"),
+        ({"remote": {"url": "http://lore:99999"}}, "rag.remote.url must be a URL that begins with http:// or https://"),
         (
             {"remote": {"url": "http://me:key@lore/"}},
-            "rag.remote.url holds a user or a password: name a variable in rag.remote.api_key_env",
+            "rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead",
         ),
         (
             {"remote": {"url": "http://lore/", "allow_hosts": ["other"]}},

@@ -21,24 +21,24 @@ from tests.support.serving import free_port
 
 NO_ANSWER = "the retriever gave no answer within 0.5 seconds"
 LATE = {"slow-headers": NO_ANSWER, "slow-drip": NO_ANSWER, "hang": NO_ANSWER}
-TWISTED = "the retriever's answer is not as agreed: "
+TWISTED = "the retriever's answer violates the contract: "
 LARGE = "the retriever's answer is too large: "
-REDIRECT = "a redirect: none is followed"
+REDIRECT = "redirects are not followed"
 FAILURES = {
-    "silent": "the retriever's server broke the connection",
-    "half": "the retriever's server broke the connection",
-    "not-http": "the retriever's server does not speak HTTP as it should: ClientResponseError",
-    "endless-head": "the retriever's server does not speak HTTP as it should: ClientResponseError",
+    "silent": "the connection to the retriever's server failed",
+    "half": "the connection to the retriever's server failed",
+    "not-http": "the retriever's server sent invalid HTTP: ClientResponseError",
+    "endless-head": "the retriever's server sent invalid HTTP: ClientResponseError",
     "huge": LARGE + "more than 1048576 bytes",
-    "bomb": "the retriever's answer is compressed, which it was asked not to be",
+    "bomb": "the retriever's answer is compressed although only identity was accepted",
     "many": LARGE + "more than 64 passages",
     "long": LARGE + "passages[0].text has more than 8000 characters",
     "failing": "the retriever answered 500",
     "busy": "the retriever answered 429",
     "not-found": "the retriever answered 404",
     "echo": "the retriever answered 403",
-    "to-private": f"the retriever answered 307, {REDIRECT}",
-    "to-loopback": f"the retriever answered 302, {REDIRECT}",
+    "to-private": f"the retriever answered 307: {REDIRECT}",
+    "to-loopback": f"the retriever answered 302: {REDIRECT}",
     "malformed": TWISTED + "it: Invalid JSON: EOF while parsing an object at line 1 column 24",
     "not-text": TWISTED + "it: Invalid JSON: invalid unicode code point at line 1 column 36",
     "surrogate": TWISTED + "it: Invalid JSON: unexpected end of hex escape at line 1 column 42",
@@ -197,7 +197,7 @@ def test_a_world_that_the_server_does_not_know_is_the_callers_mistake(hostile: H
     async def play(client: httpx.AsyncClient) -> None:
         reply = await asked(client, run="a", cursor=0)
         problem = reply.json()
-        known = "the retriever knows no world 'valley'"
+        known = "the retriever does not know the world 'valley'"
         assert (reply.status_code, problem["errors"][0]["field"], problem["detail"]) == (422, "params.world", known)
 
     played(database, rag(hostile.url("unknown-world"), "without"), play)
@@ -238,7 +238,7 @@ class Pointing(AbstractResolver):
         pass
 
 
-PRIVATE = "the name of the retriever's server stands for a private address: rag.remote.allow_private is not set"
+PRIVATE = "the retriever's host name resolves to a private address, and rag.remote.allow_private is not set"
 
 
 @pytest.mark.parametrize(

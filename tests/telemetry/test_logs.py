@@ -255,7 +255,7 @@ def test_who_logs_does_not_wait_for_who_reads() -> None:
     handler.flush()
     *kept, dropped, last = out.getvalue().splitlines()
     assert (unread, kept, last) == ("", [f"line {number}" for number in range(len(kept))], "the last")
-    assert dropped == f"log lines were dropped, since nobody read them: {50 - len(kept)}"
+    assert dropped == f"log lines were dropped because the output was blocked: {50 - len(kept)}"
 
 
 def test_a_reader_that_has_gone_takes_nobody_with_it() -> None:

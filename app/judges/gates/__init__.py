@@ -1,1 +1,1 @@
-"""Deterministic checks that run before any judge: `registry` lists them, `reading` is what they look at."""
+"""Gates: deterministic checks that run before any judge."""

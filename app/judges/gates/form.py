@@ -1,4 +1,4 @@
-"""Gates on the form of a reply: too little, too much, leaked markup, hidden characters, the wrong script."""
+"""Gates on form: empty or overlong replies, leaked markup, hidden characters, the wrong script."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ from app.domain.judging import GateFacts
 from app.judges.reading import Reply, ngrams
 
 OVERLONG_FACTOR: Final = 1.5
-"""A reply is overlong beyond this many times the words that the prompt allows."""
+"""A reply is overlong above this multiple of the allowed words."""
 LONGEST_WORD: Final = 12
 """Characters per word above which a text without spaces is measured in characters."""
 
@@ -25,9 +25,9 @@ _MASTER_KEYS: Final = frozenset(
         "let s solve this problem step by step",
     )
 )
-"""Openers that judges were seen to reward when nothing follows (2507.08794)."""
+"""Openers that judges reward even when nothing follows (arXiv 2507.08794)."""
 _MASTER_LABELS: Final = frozenset(("thought", "thoughts", "solution", "answer", "response", "reply", "output"))
-"""The same for single words, which count only with a colon behind them."""
+"""Single-word openers, which count only when followed by a colon."""
 
 _TEMPLATE_MARKS: Final = (
     "[inst]",
@@ -56,7 +56,7 @@ _STORY_MARKS: Final = (
     "{{char}}",
     "{{user}}",
 )
-"""Elsewhere these may be markup, headings and placeholders that were asked for."""
+"""Only for characters: elsewhere these may be requested markup, headings and placeholders."""
 _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
 _ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
 
@@ -65,10 +65,10 @@ _RIGHTFUL: Final[dict[str, str]] = {
     **dict.fromkeys(("th", "km", "lo", "my"), "\u200b"),
     **dict.fromkeys(("ar", "fa", "he"), "\u202a\u202b\u202c\u2066\u2067\u2068\u2069"),
 }
-"""Invisible characters that a language needs: line breaks without spaces, runs in the other direction."""
+"""Invisible characters that languages need: line break opportunities and text direction marks."""
 _TAGS: Final = re.compile("[\U000e0000-\U000e007f]")
 _BLACK_FLAG: Final = "\U0001f3f4"
-"""Flags of England, Scotland and Wales are spelled with tag characters behind it."""
+"""The flags of England, Scotland and Wales consist of it and tag characters."""
 _LATIN: Final = "A-Za-z\u00c0-\u024f"
 _JOINER_IN_LATIN: Final = re.compile(f"[{_LATIN}][\u200c\u200d][{_LATIN}]")
 _CYRILLIC: Final = "\u0400-\u052f"
@@ -105,11 +105,11 @@ SCRIPTS: Final[dict[str, tuple[str, ...]]] = {
     "ko": ("hangul", "han"),
 }
 _DENSE: Final = frozenset(("han", "kana", "hangul", "thai"))
-"""Scripts in which one character says about as much as two or three letters."""
+"""Scripts in which one character carries about as much as two or three letters."""
 _SCRIPT_OF: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPT_RANGES.items()}
 _LEAST_LETTERS: Final = 12
 _LEAST_SHARE: Final = 0.7
-"""Of the letters, that must be in a script of the expected language."""
+"""Least share of letters in a script of the expected language."""
 
 
 def empty(reply: Reply, facts: GateFacts) -> bool:
@@ -157,7 +157,7 @@ def hidden_text(reply: Reply, facts: GateFacts) -> bool:
 
 
 def wrong_language(reply: Reply, facts: GateFacts) -> bool:
-    """By script only: English in place of German passes. A language that SCRIPTS does not list is not judged."""
+    """Checks the script only: English instead of German passes. Languages missing in SCRIPTS always pass."""
     language = _language(facts)
     expected = SCRIPTS.get(language)
     if expected is None or (expected == ("latin",) and reply.visible.isascii()):
@@ -176,7 +176,7 @@ def _language(facts: GateFacts) -> str:
 
 
 def _length(words: Iterable[str]) -> float:
-    """In words; a character of a script without spaces counts half."""
+    """Length in words. A character of a script without spaces counts half."""
     return sum(1.0 if len(word) > 1 or word < "\u0e00" else 0.5 for word in words)
 
 
@@ -186,7 +186,7 @@ def _weight(script: str, text: str) -> int:
 
 
 def _loops(reply: Reply) -> bool:
-    """The same few words again and again, or one letter held down."""
+    """Whether a few words repeat over and over, or one letter does."""
     words = reply.words
     if re.search(r"(\w)\1{59}", reply.folded) is not None:
         return True

@@ -1,4 +1,4 @@
-"""Gates on what a reply gives away or copies."""
+"""Gates on leaks and copies: secrets, withheld events, prompt, rubric and examples."""
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -8,11 +8,11 @@ from app.domain.judging import GateFacts
 from app.judges.reading import Reply, ngrams, says, spoken_form
 
 PROMPT_RUN: Final = 12
-"""Consecutive words in common with the system prompt that make a recital."""
+"""From this many consecutive words in common with the system prompt a reply counts as a copy."""
 EXAMPLE_RUN: Final = 10
 _PHRASE: Final = 5
 _SHORTEST: Final = 3
-"""Letters that a singular has at least, where the plural's ending is taken off."""
+"""Least letters of a singular that is derived from a plural."""
 _MOST: Final = 0.8
 
 
@@ -23,7 +23,7 @@ def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
 
 
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
-    """A term that stands in the prompt, or that was spoken before, is known to the character from there."""
+    """Terms that occur in the prompt or earlier in the conversation are known to the character."""
     said = [term for term in facts.withheld_terms if names(reply.spoken, term)]
     if not said:
         return False
@@ -32,8 +32,8 @@ def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
 
 
 def names(spoken: str, term: str) -> bool:
-    """Whether words with one space around each hold `term`, in its singular or plural as English makes it. What stands
-    behind an apostrophe is a word of its own, so a genitive is the term and one word more."""
+    """Whether `spoken` contains `term` in its English singular or plural. Text after an apostrophe is a separate word,
+    so genitives match as well."""
     return any(says(spoken, form) for form in _forms(term))
 
 
@@ -50,7 +50,7 @@ def _forms(term: str) -> tuple[str, ...]:
 
 
 def forbidden_word(reply: Reply, facts: GateFacts) -> bool:
-    """A word that the player used may be said back: one may ask what it means."""
+    """Words that the player used are allowed: the character may ask what they mean."""
     said = spoken_form(facts.player_said)
     return any(reply.mentions(word) and not says(said, word) for word in facts.forbidden_words)
 
@@ -60,7 +60,7 @@ def copies_prompt(reply: Reply, facts: GateFacts) -> bool:
 
 
 def leaks_rubric(reply: Reply, facts: GateFacts) -> bool:
-    """What only judges are told; words that the prompt or the player used are known from there."""
+    """Checks text that only judges get. Runs of words from the prompt or the player do not count."""
     if not facts.rubric or not _shares_run(reply, (facts.rubric,), PROMPT_RUN):
         return False
     rubric = _runs((facts.rubric,), PROMPT_RUN) - _runs((facts.prompt, facts.player_said), PROMPT_RUN)
@@ -89,10 +89,10 @@ def _mostly_made_of(reply: Reply, sources: tuple[str, ...]) -> bool:
 
 @lru_cache(maxsize=256)
 def _runs(sources: tuple[str, ...], length: int) -> frozenset[str]:
-    """Of a prompt or of examples, which all candidates of a group and many groups of a run share."""
+    """Cached, because all candidates of a group and many groups of a run share prompt and examples."""
     return frozenset(run for source in sources for run in _phrases(spoken_form(source).split(), length))
 
 
 def _phrases(words: Sequence[str], length: int) -> Iterator[str]:
-    """Texts and not tuples, of which the collector of cycles would have to look at thousands."""
+    """Strings rather than tuples, to spare the garbage collector thousands of containers."""
     return map(" ".join, ngrams(words, length))

@@ -1,4 +1,4 @@
-"""How replies tell what the player says and does, in the languages that have patterns here."""
+"""Detects narration of the player's words and deeds, in the languages with patterns."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -15,14 +15,14 @@ _QUOTE: Final = r" ?[,:] ?\" ?([^\"\n]{1,200})"
 
 @dataclass(frozen=True)
 class _Telling:
-    """Patterns over folded text, without the asterisk or the quotation. Second person but for `of_another`."""
+    """Patterns over folded text, without asterisk or quotation. In second person, except `of_another`."""
 
     acts: str
-    """What stands behind an asterisk or a bracket when the player's deeds are told."""
+    """Text after an asterisk or bracket that narrates the player's deeds."""
     nods_and_says: str
     says: str
     of_another: str
-    """Behind a name."""
+    """Text after a name."""
     articles: str = ""
 
 
@@ -81,7 +81,7 @@ _FRENCH: Final = _Telling(
     articles="le |la |l'",
 )
 
-# these are no imperatives, and so they stand without their pronoun
+# these forms are not imperatives, so they match without a pronoun
 _IT_SIGHS: Final = "sospiri|esiti|tremi|deglutisci|mormori|sussurri|balbetti"
 _IT_NODS: Final = f"annuisci|sorridi|ridi|arrossisci|rabbrividisci|ti inchini|{_IT_SIGHS}"
 _IT_HE_NODS: Final = (
@@ -131,7 +131,7 @@ _CONDITIONS: Final = frozenset(
         *("se", "quando", "finché", "appena", "che"),
     )
 )
-"""Behind one of these `you nod and say` tells what could be, not what happens."""
+"""After one of these words `you nod and say` is hypothetical."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,7 @@ class _Patterns:
 
 
 def narrates_you(text: str, facts: GateFacts) -> bool:
-    """`text` is folded; it is read as English and in the character's language. What the player really said may be
-    told."""
+    """`text` is folded. Checks English and the character's language. Quoting what the player really said is allowed."""
     patterns = _patterns(facts.language)
     if patterns.acts.search(text) is not None:
         return True
@@ -159,7 +158,7 @@ def narrates_you(text: str, facts: GateFacts) -> bool:
 
 
 def deed_of(names: str, language: str) -> re.Pattern[str]:
-    """`*Player nods*`, or `the player says` in the telling. `names` is a pattern."""
+    """Matches `*Player nods*` or narrated `the player says`. `names` is a pattern."""
     tellings = _tellings(language)
     articles = "|".join(telling.articles for telling in tellings)
     return re.compile(rf"[*\[_] ?(?:{articles})?(?:{names}) (?:{_any(telling.of_another for telling in tellings)})")

@@ -1,4 +1,4 @@
-"""The gate against text that is meant for whoever scores the reply."""
+"""The gate against text that addresses the judge, such as prompt injection and forged verdicts."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ _ANYWHERE: Final = _compiled(
     rf"(?:{_BEST} (?:possible )?)?(?:{_MARK}|{_NUMBER}) ",
     rf" {_SELF} (?:is|should be) (?:rated|scored|graded|ranked) ",
 )
-"""Over words with one space around each and the ends of sentences as words of their own."""
+"""Patterns over words separated by single spaces, with sentence ends as separate words."""
 
 _IN_A_STORY: Final = _compiled(
     rf" {_GIVE} (?:me|it|this) (?:an? |the )?{_BEST} (?:possible )?{_MARK} ",
@@ -42,7 +42,7 @@ _IN_A_STORY: Final = _compiled(
     r" (?:the|this) rubric (?:says|requires|asks|demands|awards|rewards) ",
     r" (?:grading|scoring|evaluation|judging|judge s) (?:rubric|criteria|instructions) ",
 )
-"""Elsewhere a film may well be given a score."""
+"""Only for characters: elsewhere a reply may legitimately rate a film."""
 
 _GERMAN: Final = _compiled(
     r" (?:bewerte|bewerten sie|benote) (?:diese|meine) antwort ",
@@ -112,9 +112,9 @@ _IN_OTHER_LANGUAGES: Final = (
     (("réponse", "évaluat"), _FRENCH),
     (("risposta", "valutat"), _ITALIAN),
 )
-"""Each tried only where one of these occurs, without which none of them fits."""
+"""Patterns per language, tried only when one of its words occurs."""
 _NEAR: Final = 200
-"""Characters behind an override within which a word of scoring makes it an order to the judge."""
+"""Characters after an override in which a scoring word makes it an instruction to the judge."""
 
 _CLAIM_LINE: Final = re.compile(
     r"^[*_#> ]{0,4}(?:final |overall |total )?(?:score|rating|grade|reward|verdict"
@@ -128,7 +128,7 @@ _BRACKETED: Final = re.compile(r"\[\[(?:[a-c]|[0-9]{1,2})\]\]|\\boxed\{")
 
 
 def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
-    """In a story one mark of a verdict is enough; elsewhere an answer may well be JSON, a number or a review."""
+    """For a character one sign of a verdict is enough; other answers may legitimately be JSON, a number or a review."""
     if _speaks_to_judge(reply.sentences, (*_ANYWHERE, *_that_may_fit(reply.sentences))) or _overrides(reply.sentences):
         return True
     if not facts.speaker:
@@ -159,6 +159,6 @@ def _overrides(sentences: str) -> bool:
 
 
 def _forged_keys(text: str) -> int:
-    """How many keys of a judge's JSON occur, however they are quoted and spaced."""
+    """Number of keys of a judge's JSON in the text, in any quoting and spacing."""
     dense = "".join(text.split()).replace("\\", "").replace("'", '"')
     return sum(f'"{key}":' in dense for key in _VERDICT_KEYS)

@@ -1,4 +1,4 @@
-"""Every gate under its flag, in the order in which flags are reported."""
+"""The registry of gates, in the order in which flags are reported."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -25,12 +25,12 @@ from app.judges.reading import Reply
 ANY: Final = "any"
 SPACED: Final = "written with spaces"
 FIVE: Final = NARRATED
-"""Languages that the gates on words know."""
+"""Languages of the gates with word lists."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A check that needs no model. A change in what `fails` notices bumps `version`."""
+    """A check without a model. Increase `version` when `fails` detects something else."""
 
     flag: str
     notices: str
@@ -38,12 +38,12 @@ class Gate:
     """ISO 639-1 codes, `any`, or a kind of script."""
     fails: Callable[[Reply, GateFacts], bool]
     any_text: bool = False
-    """Also applies where no character speaks and no facts are given."""
+    """Also applies without a character and without facts."""
     version: int = 1
     kind: Literal["fail", "hint"] = "fail"
-    """A hint may well be nothing: the score has the flag, and judges are told of it, but it decides nothing."""
+    """A hint may be harmless: it sets a flag and is passed to the judges, but does not decide."""
     confirmed: str = ""
-    """Of a hint: the flag of the gate that it becomes where judges confirm it by a defect of the rubric."""
+    """For hints: the flag of the gate that closes when judges confirm the hint with a defect of the rubric."""
 
 
 GATES: Final = (
@@ -121,7 +121,7 @@ _NOBODY: Final = GateFacts(speaker="", others=(), language="")
 
 
 def told_rubric(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
-    """`facts`, or those of a text that no character speaks, with what judges are told."""
+    """Adds the rubric's texts to `facts`, or to empty facts when no character speaks."""
     words = [rubric.instructions]
     words += [text for criterion in rubric.criteria for text in (criterion.description, *criterion.anchors.values())]
     words += [rule.description for rule in rubric.defects]
@@ -129,23 +129,23 @@ def told_rubric(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
 
 
 def failed_gates(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
-    """The gates that `reply` does not pass, in registry order. Without facts only those that apply to any text are
-    asked. Takes time in proportion to the text."""
+    """The gates that `reply` fails, in registry order. Without facts only gates for any text are checked. Linear
+    time."""
     return _noticing("fail", reply, facts)
 
 
 def hints(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
-    """What else there is to notice in `reply`, in registry order; in itself no fault."""
+    """The hints for `reply`, in registry order. A hint alone is not a fault."""
     return _noticing("hint", reply, facts)
 
 
 def told_of(candidate: Candidate) -> tuple[Gate, ...]:
-    """The hints that judges are given with a candidate."""
+    """The hints that a candidate carries."""
     return tuple(gate for gate in GATES if gate.kind == "hint" and gate.notices in candidate.hints)
 
 
 def confirmed(told: Iterable[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
-    """Flags of the gates that close because defects with a quote confirm hints."""
+    """Flags of hints that defects with a quote confirm."""
     quoted = {defect.code for defect in defects if defect.quote}
     confirming = {rule.confirms for rule in rubric.defects if rule.code in quoted}
     return tuple(hint.confirmed for hint in told if hint.confirmed and hint.flag in confirming)

@@ -1,4 +1,4 @@
-"""Gates on who speaks: the character itself, not the assistant behind it and not the player."""
+"""Gates on who speaks: only the character, not the assistant behind it and not the player."""
 
 import re
 from collections.abc import Iterator
@@ -74,7 +74,7 @@ _MODEL_PHRASES: Final = (
         for maker in ("openai", "anthropic", "google", "meta ai", "mistral ai", "deepseek", "alibaba cloud")
     ),
 )
-"""Nobody in a story says these of itself, machines included."""
+"""No character says these about itself, machines included."""
 
 _MACHINE_PHRASES: Final = (
     "as an ai",
@@ -132,7 +132,7 @@ _MACHINE_PHRASES: Final = (
     "sono un assistente virtuale",
     *(" ".join(phrase) for phrase in ("作为人工智能", "我是人工智能", "作为一个人工智能")),
 )
-"""These a character that is a machine may say."""
+"""Characters that are machines may say these."""
 
 _FIRST_PERSON: Final = ("i ", "ich ", "je ", "soy ", "sono ")
 _SOMEBODY: Final = frozenset(
@@ -144,7 +144,7 @@ _SOMEBODY: Final = frozenset(
         *("lei", "loro", "dici", "dicono", "credi", "credono", "crede"),
     )
 )
-"""Also verbs that say by themselves who it is."""
+"""Subjects, including verbs that imply their subject."""
 _CLAIMS: Final = frozenset(
     (
         *("say", "says", "said", "think", "thinks", "thought", "claim", "claims", "believe", "suppose", "pretend"),
@@ -156,7 +156,7 @@ _CLAIMS: Final = frozenset(
 )
 _DOUBTS: Final = frozenset(("if", "whether", "wenn", "falls", "ob", "si", "se"))
 _LOOKED_AT: Final = 20
-"""Occurrences of one phrase that are weighed; a reply with as many has given itself away by the others."""
+"""Most occurrences of one phrase that are checked."""
 
 _ENDINGS: Final = frozenset(".!?。！？")
 
@@ -164,7 +164,7 @@ _PLAYERS: Final = (
     *("player", "user", "spieler", "spielerin", "benutzer", "benutzerin", "nutzer", "jugador", "jugadora", "usuario"),
     *("usuaria", "joueur", "joueuse", "utilisateur", "utilisatrice", "giocatore", "giocatrice", "utente"),
 )
-"""Labels that transcripts give to whoever is played with, whatever the scene calls them."""
+"""Common transcript labels of the player, in addition to the scene's names."""
 
 
 def breaks_character(reply: Reply, facts: GateFacts) -> bool:
@@ -193,7 +193,7 @@ def _places(sentences: str, phrase: str) -> Iterator[int]:
 
 
 def _excused(sentences: str, start: int, phrase: str) -> bool:
-    """Asked back, or reported as what somebody else says or doubts."""
+    """Whether the phrase is a question, or reported speech or doubt of somebody else."""
     if " " not in phrase:
         return False
     before = sentences[max(0, start - 40) : start].split()[-3:]
@@ -209,10 +209,10 @@ def _excused(sentences: str, start: int, phrase: str) -> bool:
 
 @dataclass(frozen=True)
 class _Others:
-    """How those are noticed for whom the character must not speak."""
+    """Patterns for speakers for whom the character must not speak."""
 
     label: re.Pattern[str]
-    """A line of dialogue under another's name, at the start of a line or after the end of a sentence."""
+    """A dialogue label with another name, at the start of a line or after a sentence."""
     deed: re.Pattern[str]
 
 

@@ -1,4 +1,4 @@
-"""Gates on deeds: telling instead of speaking, and actions that the game does not know."""
+"""Gates on stage directions and on actions in brackets."""
 
 import re
 from typing import Final
@@ -7,14 +7,14 @@ from app.domain.judging import GateFacts
 from app.judges.reading import Reply, words_of
 
 MOST_TOLD: Final = 0.6
-"""Share of a reply's words inside asterisks or brackets above which a reply tells more than it says."""
+"""Largest share of a reply's words inside asterisks or brackets."""
 FEWEST_TOLD: Final = 12
-"""Words; a gesture alone is a reply."""
+"""Words below which the gate does not apply: a gesture alone is a valid reply."""
 
 _TOLD: Final = re.compile(r"\*\*[^*\n]*\*\*|\*([^*\n]{1,2000})\*|\(([^()\n]{1,2000})\)|\[([^\[\]\n]{1,2000})\]")
-"""What stands between double asterisks is emphasis."""
+"""Double asterisks are emphasis and do not count."""
 _ACTION: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\](?!\()")
-"""As the prompt asks for it: one name. Links are none."""
+"""One name in brackets, as the prompt asks for. Links do not match."""
 
 
 def stage_directions(reply: Reply, facts: GateFacts) -> bool:
@@ -25,7 +25,7 @@ def stage_directions(reply: Reply, facts: GateFacts) -> bool:
 
 
 def action_off_list(reply: Reply, facts: GateFacts) -> bool:
-    """Only for characters whose sheet lists actions; elsewhere brackets mean nothing."""
+    """Only for characters whose sheet lists actions."""
     if not facts.allowed_actions:
         return False
     allowed = {action.casefold() for action in facts.allowed_actions}
@@ -33,7 +33,7 @@ def action_off_list(reply: Reply, facts: GateFacts) -> bool:
 
 
 def too_many_actions(reply: Reply, facts: GateFacts) -> bool:
-    """Listed or not, an action said twice is two. Only for characters whose sheet lists actions."""
+    """Counts every occurrence, listed or not. Only for characters whose sheet lists actions."""
     if not facts.allowed_actions or facts.most_actions is None:
         return False
     return sum(1 for _ in _ACTION.finditer(reply.folded)) > facts.most_actions

@@ -1,4 +1,4 @@
-"""Gates on who is heard behind the character: a service that refuses, an assistant that offers its help."""
+"""Gates on tone: refusals of a service, offers of help by an assistant, talk about scoring."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -62,7 +62,7 @@ _POLICY_PHRASES: Final = (
     "non posso aiutarla con questa richiesta",
     "non posso generare contenuti",
 )
-"""Nobody in a story declines in these words."""
+"""No character declines in these words."""
 
 _DECLINING: Final = (
     "i m sorry but i can t",
@@ -97,7 +97,7 @@ _DECLINING: Final = (
     "non sono in grado di aiutarla",
     "non sono in grado di aiutarti",
 )
-"""A person may say these as well."""
+"""Characters may say these as well."""
 
 _OFFERING: Final = (
     "i d be happy to help",
@@ -153,7 +153,7 @@ _OFFERING: Final = (
     "è importante notare",
     "è importante sottolineare",
 )
-"""A clerk or a host in a story may offer in these words."""
+"""A clerk or a host may offer help in these words."""
 
 _SCORING: Final = (
     "the evaluator",
@@ -179,7 +179,7 @@ _SCORING: Final = (
     "il massimo dei voti",
     "il valutatore",
 )
-"""A teacher or an archer in a story may speak of these."""
+"""A teacher or an archer may mention these."""
 
 
 def refuses(reply: Reply, facts: GateFacts) -> bool:
@@ -199,7 +199,7 @@ def mentions_scoring(reply: Reply, facts: GateFacts) -> bool:
 
 
 def _says_first(reply: Reply, facts: GateFacts, phrases: Sequence[str]) -> bool:
-    """Words that the player used may be said back."""
+    """Whether the reply has a phrase that the player did not use first."""
     spoken = reply.spoken
     said = [phrase for phrase in phrases if phrase in spoken and f" {phrase} " in spoken]
     if not said:

@@ -1,1 +1,1 @@
-"""A retriever of the operator's, asked over HTTP."""
+"""Remote retrievers over HTTP."""

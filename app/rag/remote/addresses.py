@@ -1,4 +1,4 @@
-"""Which addresses the name of a retriever's server may stand for."""
+"""Checks the addresses that a remote retriever's host name resolves to."""
 
 import socket
 from collections.abc import Callable
@@ -10,15 +10,15 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from app.domain.errors import RetrieverFailed
 
 MakeResolver = Callable[[], AbstractResolver]
-"""Called where a loop runs."""
+"""Called inside a running event loop."""
 
 _NAT64 = ip_network("64:ff9b::/96")
 _NOWHERE = tuple(map(ip_network, ("::/96", "64:ff9b:1::/48", "fec0::/10", "192.0.0.0/24")))
-"""Not for the internet either, though Python's tables say nothing or differ between its versions."""
+"""Further non-public networks, which Python's tables lack or treat differently between versions."""
 
 
 def is_public(address: str) -> bool:
-    """Whether it is one of the internet's, and does not lead into the machine or its own network."""
+    """Whether the address is public, and does not embed a private one."""
     found = ip_address(address.partition("%")[0])
     reached = _inner(found) if isinstance(found, IPv6Address) else None
     found = reached or found
@@ -31,15 +31,15 @@ def is_loopback(address: str) -> bool:
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """What a gateway on the way, or the machine itself, makes of it."""
+    """The IPv4 address that a gateway or the machine translates it to."""
     if address in _NAT64:
         return IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped or address.sixtofour
 
 
 class CheckedResolver(AbstractResolver):
-    """Answers only with addresses that may be connected to, so that no later answer can put another in their place. A
-    name that stands for one that may not is refused as a whole. `localhost` may stand for loopback alone."""
+    """Returns only allowed addresses, which the connection then uses (no DNS rebinding). A name with any forbidden
+    address is rejected. `localhost` may resolve to loopback addresses only."""
 
     def __init__(self, resolver: AbstractResolver, *, allow_private: bool) -> None:
         self._resolver = resolver
@@ -51,7 +51,7 @@ class CheckedResolver(AbstractResolver):
         found = await self._resolver.resolve(host, port, family)
         if not all(self._may(host, result["host"]) for result in found):
             raise RetrieverFailed(
-                "the name of the retriever's server stands for a private address: rag.remote.allow_private is not set"
+                "the retriever's host name resolves to a private address, and rag.remote.allow_private is not set"
             )
         return found
 

@@ -1,4 +1,4 @@
-"""What a retriever is asked over HTTP, and what it may answer: version 1. Nothing that it answers is trusted."""
+"""The HTTP contract of remote retrievers, version 1. Retrievers are untrusted."""
 
 import json
 import unicodedata
@@ -16,9 +16,9 @@ from app.domain.worlds import GameTime
 
 VERSION: Final = 1
 SOURCE: Final = "remote"
-"""Of passages that name none."""
+"""Source of passages without one."""
 UNKNOWN_WORLD: Final = "unknown_world"
-"""With status 404: it answers for no such world."""
+"""Error code of a 404 for an unknown world."""
 
 _LINE_BREAKS = "\n\r\t"
 
@@ -74,14 +74,14 @@ class Answer(Frozen):
 
 
 class Refusal(Frozen):
-    """The body of a 404 that says why."""
+    """The body of a 404 with an error code."""
 
     error: str
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of one answer: how many passages, of how many characters each. The same for what is withheld."""
+    """Limits of one answer: number of passages, and characters of each. They also apply to withheld items."""
 
     passages: int = 64
     characters: int = 8000
@@ -95,11 +95,11 @@ def question(query: ContextQuery) -> bytes:
 
 
 def read(body: bytes, bounds: Bounds) -> Context:
-    """RetrieverFailed in words that hold nothing of the body."""
+    """RetrieverFailed, with a message that quotes nothing of the body."""
     try:
         answer = Answer.model_validate_json(body)
     except ValidationError as error:
-        raise RetrieverFailed(f"the retriever's answer is not as agreed: {_told(error)}") from None
+        raise RetrieverFailed(f"the retriever's answer violates the contract: {_told(error)}") from None
     _require_bounds("passages", [passage.text for passage in answer.passages], bounds)
     _require_bounds("withheld", [one.text or "" for one in answer.withheld], bounds)
     _require_differing([*(passage.id for passage in answer.passages), *(one.id for one in answer.withheld)])
@@ -107,7 +107,7 @@ def read(body: bytes, bounds: Bounds) -> Context:
 
 
 def names_no_world(body: bytes) -> bool:
-    """Whether a 404 means the world, and not the address."""
+    """Whether a 404 is about the world, and not about the URL."""
     try:
         return Refusal.model_validate_json(body).error == UNKNOWN_WORLD
     except ValidationError:
@@ -115,11 +115,11 @@ def names_no_world(body: bytes) -> bool:
 
 
 def _told(error: ValidationError) -> str:
-    """What is wrong first. Names that the other side made up are left out."""
+    """Describes the first error, without names that the retriever invented."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = first["loc"]
     if first["type"] == "extra_forbidden":
-        where, wrong = where[:-1], "has a key that is not in the contract"
+        where, wrong = where[:-1], "has an unknown key"
     else:
         wrong = first["msg"].removeprefix("Value error, ")
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
@@ -137,4 +137,4 @@ def _require_bounds(name: str, texts: Sequence[str], bounds: Bounds) -> None:
 
 def _require_differing(ids: Sequence[str]) -> None:
     if len(set(ids)) < len(ids):
-        raise RetrieverFailed("the retriever's answer is not as agreed: two passages, or what is withheld, share an id")
+        raise RetrieverFailed("the retriever's answer violates the contract: two items have the same id")

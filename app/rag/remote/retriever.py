@@ -1,4 +1,4 @@
-"""A retriever behind a URL: one POST for each query, tried again where that may help."""
+"""A remote retriever: one POST per query, with retries."""
 
 import asyncio
 import random
@@ -15,13 +15,13 @@ from app.rag.remote.addresses import CheckedResolver, MakeResolver, system_resol
 from app.rag.remote.contract import Bounds, names_no_world, question, read
 
 PAUSE_SECONDS: Final = 0.1
-"""Before the first further attempt; doubled with each."""
+"""Pause before the first retry; doubled for each further one."""
 
 
 @dataclass(frozen=True)
 class RemoteConfig:
-    """`deadline_seconds` of a whole retrieval, which whoever asks holds to: no attempt begins that could not end by
-    then. `allow_hosts`: those that `url` may name; any when empty."""
+    """`deadline_seconds`: time for a whole retrieval; the caller enforces it, and no retry starts after it.
+    `allow_hosts`: allowed hosts of `url`; any when empty."""
 
     url: str
     api_key: SecretStr | None = None
@@ -35,7 +35,7 @@ class RemoteConfig:
 
 
 class _Passing(Exception):
-    """Worth another attempt, `after` so many seconds at the earliest."""
+    """A failure to retry, at the earliest `after` seconds later."""
 
     def __init__(self, words: str, after: float = 0.0) -> None:
         super().__init__(words)
@@ -44,7 +44,7 @@ class _Passing(Exception):
 
 class RemoteRetriever:
     def __init__(self, config: RemoteConfig, resolver: MakeResolver = system_resolver) -> None:
-        """ValueError for a URL that cannot be asked, or must not be."""
+        """ValueError for an invalid or forbidden URL."""
         self._config = config
         _require_allowed(config)
         self._resolver = resolver
@@ -77,7 +77,7 @@ class RemoteRetriever:
             try:
                 return await self._asked(body, query.world)
             except _Passing as failure:
-                # not all at once, where many found the server busy
+                # jitter, so that many clients of a busy server do not retry at once
                 pause = max(failure.after, PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1))  # noqa: S311
                 attempt += 1
                 if attempt > self._config.retries or loop.time() + pause >= ends:
@@ -98,13 +98,13 @@ class RemoteRetriever:
             raise
         except aiohttp.ClientError as error:
             raise _met(error) from None
-        except Exception as error:  # what the other side sends must not surprise anybody
-            raise RetrieverFailed(f"the exchange with the retriever broke: {type(error).__name__}") from None
+        except Exception as error:  # whatever the server sends, the caller gets RetrieverFailed
+            raise RetrieverFailed(f"the request to the retriever failed: {type(error).__name__}") from None
         return read(received, self._config.bounds)
 
     async def _received(self, response: aiohttp.ClientResponse) -> bytes:
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
-            raise RetrieverFailed("the retriever's answer is compressed, which it was asked not to be")
+            raise RetrieverFailed("the retriever's answer is compressed although only identity was accepted")
         parts: list[bytes] = []
         left = self._config.max_bytes
         async for part in response.content.iter_any():
@@ -118,11 +118,11 @@ class RemoteRetriever:
     async def _refuse(self, response: aiohttp.ClientResponse, world: str) -> NoReturn:
         status = response.status
         if status < 400:
-            raise RetrieverFailed(f"the retriever answered {status}, a redirect: none is followed")
+            raise RetrieverFailed(f"the retriever answered {status}: redirects are not followed")
         if status == 429 or status >= 500:
             raise _Passing(f"the retriever answered {status}", _seconds(response.headers.get("retry-after", "")))
         if status == 404 and names_no_world(await self._received(response)):
-            raise InvalidRequest(f"the retriever knows no world {world!r}", field="world")
+            raise InvalidRequest(f"the retriever does not know the world {world!r}", field="world")
         raise RetrieverFailed(f"the retriever answered {status}")
 
 
@@ -133,29 +133,27 @@ def _require_allowed(config: RemoteConfig) -> None:
     except ValueError:
         sound = False
     if not sound or not parts.hostname:
-        raise ValueError("rag.remote.url is no address that begins with http:// or https://")
+        raise ValueError("rag.remote.url must be a URL that begins with http:// or https://")
     if parts.username is not None or parts.password is not None:
-        raise ValueError("rag.remote.url holds a user or a password: name a variable in rag.remote.api_key_env")
+        raise ValueError("rag.remote.url must not contain a user or password; set rag.remote.api_key_env instead")
     if config.allow_hosts and parts.hostname not in {host.lower() for host in config.allow_hosts}:
         raise ValueError(f"rag.remote.url names {parts.hostname}, which is not in rag.remote.allow_hosts")
 
 
 def _met(error: aiohttp.ClientError) -> Exception:
     if isinstance(error, aiohttp.ClientSSLError):
-        return RetrieverFailed(
-            "the retriever's server and this one do not agree on TLS, or its certificate is not valid"
-        )
+        return RetrieverFailed("the TLS handshake with the retriever's server failed, or its certificate is invalid")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return _Passing("the name of the retriever's server could not be resolved")
+        return _Passing("the retriever's host name could not be resolved")
     if isinstance(error, aiohttp.ClientConnectorError):
         return _Passing("the retriever's server could not be reached")
     if isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError):
-        return _Passing("the retriever's server broke the connection")
+        return _Passing("the connection to the retriever's server failed")
     if isinstance(error, aiohttp.InvalidURL):
-        return RetrieverFailed("rag.remote.url cannot be asked: its host is neither a name nor an address as usual")
-    return RetrieverFailed(f"the retriever's server does not speak HTTP as it should: {type(error).__name__}")
+        return RetrieverFailed("rag.remote.url has an invalid host")
+    return RetrieverFailed(f"the retriever's server sent invalid HTTP: {type(error).__name__}")
 
 
 def _seconds(header: str) -> float:
-    """Of a Retry-After in seconds; a date counts as nothing."""
+    """Seconds of a Retry-After header; 0 for a date."""
     return float(header) if header.isascii() and header.isdecimal() and len(header) < 6 else 0.0

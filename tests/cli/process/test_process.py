@@ -216,7 +216,7 @@ WRONG = {
     "no gateway": (("--env", "gsm8k", "--url", "http://127.0.0.1:9"), "no gateway answers at http://127.0.0.1:9"),
     "no policy": (("--env", "gsm8k", "--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
     "no model": (("--env", "gsm8k", "--model", "large"), "has no model 'large'; it has: small"),
-    "no tokenizer": (("--env", "gsm8k", "--tokenizer", "nowhere.json"), "nowhere.json: there is no such file"),
+    "no tokenizer": (("--env", "gsm8k", "--tokenizer", "nowhere.json"), "nowhere.json: file not found"),
     "no key": (("--env", "gsm8k", "--api-key-env", "MY_KEY"), "--api-key-env names MY_KEY, which is not set"),
     "no run": (("--env", "gsm8k", "--run", "My Run"), "--run: lower-case letters"),
     "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
