@@ -110,7 +110,7 @@ class Environment(Protocol):
 
     def draft(self, draft: BaseModel) -> "Drafted":
         """Pure: the task that `draft` (a `Draft`) describes. InvalidRequest naming `draft.<field>`."""
-        raise InvalidRequest(f"{self.name} has nothing to try", field="draft")
+        raise InvalidRequest(f"{self.name} does not accept drafts", field="draft")
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """One score per completion, in order. Truncated completions are already taken out when the run says so."""

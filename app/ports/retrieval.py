@@ -22,7 +22,7 @@ class NoRetriever:
     """Where nothing is kept of any world."""
 
     async def retrieve(self, query: ContextQuery) -> Context:
-        raise InvalidRequest(f"there is no world {query.world!r}: nothing is kept of worlds here", field="world")
+        raise InvalidRequest(f"there is no world {query.world!r}: this service stores no worlds", field="world")
 
 
 @runtime_checkable

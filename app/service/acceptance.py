@@ -52,7 +52,7 @@ class Acceptance:
     ) -> Accepted:
         record = _record_of(asked, records, environment)
         if asked.lease_id is not None and request.purpose == "eval":
-            raise InvalidRequest("an evaluation answers no lease; its tasks are taken by cursor", field="lease_id")
+            raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
         lease = _lease_of(asked, leases, record, request.run)
         name = request.run or (lease.run if lease is not None else None)
         run = await self._runs.ensure(name) if name is not None else None
@@ -119,7 +119,7 @@ def _identity(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
     if part is None:
         return group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
     if part.index + len(asked.completions) > part.size:
-        raise InvalidRequest(f"a group of {part.size} has no such places", field="part.index")
+        raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
     return part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)
 
 
@@ -131,9 +131,9 @@ def options_for(options: ScoringOptions, group: Group) -> ScoringOptions:
 def _record_of(asked: GroupToScore, records: dict[str, TaskRecord], environment: str | None) -> TaskRecord:
     record = records.get(asked.task_id)
     if record is None:
-        raise NotFound(f"{asked.task_id} was never handed out here", field="task_id")
+        raise NotFound(f"task {asked.task_id} was not handed out by this service", field="task_id")
     if environment is not None and record.key.environment != environment:
-        raise InvalidRequest(f"the task is of {record.key.environment}, not of {environment}", field="task_id")
+        raise InvalidRequest(f"the task belongs to {record.key.environment}, not to {environment}", field="task_id")
     return record
 
 
@@ -144,11 +144,13 @@ def _lease_of(
         return None
     lease = leases.get(asked.lease_id)
     if lease is None:
-        raise NotFound(f"{asked.lease_id} was never given here", field="lease_id")
+        raise NotFound(f"lease {asked.lease_id} was not issued by this service", field="lease_id")
     key = record.key
     leased = (lease.environment, lease.split, lease.index, lease.params)
     if leased != (key.environment, key.split, key.index, key.params):
-        raise InvalidRequest("the lease is on another task", field="lease_id")
+        raise InvalidRequest("the lease is for another task", field="lease_id")
     if run is not None and run != lease.run:
-        raise InvalidRequest(f"the lease is of run {lease.run!r}, the request of {run!r}", field="lease_id")
+        raise InvalidRequest(
+            f"the lease belongs to run {lease.run!r}, but the request names run {run!r}", field="lease_id"
+        )
     return lease

@@ -98,7 +98,7 @@ class Catalogue:
                 self._reasons[name] = error.detail
             except Exception:
                 log.exception("environment unavailable: %s", name)
-                self._reasons[name] = "it could not be opened; the service's log says why"
+                self._reasons[name] = "it could not be opened; see the service log"
         self.opened = True
 
     def judge_isolation(self, isolation: Isolation, *, weak_will_do: bool) -> None:
@@ -116,7 +116,7 @@ class Catalogue:
             try:
                 hosted = Hosted.of(self.classes[name].open(self._datasets))
             except EnvironmentUnavailable as error:
-                raise InvalidRequest(f"{error.detail}; what was read before stays in use") from error
+                raise InvalidRequest(f"{error.detail}; the data loaded before stays in use") from error
             present = self._hosted.get(name)
             if present is not None and present.data_digest == hosted.data_digest:
                 return present
@@ -157,10 +157,10 @@ class Catalogue:
     def _exposed(self) -> str | None:
         """To what threat programs would expose this machine, unless nothing or it is accepted."""
         if self.isolation is None:
-            return "it runs programs that models write, and whether they can be kept apart here is still being tried"
+            return "it runs programs written by models, and the isolation check has not finished"
         if self._weak_will_do or self.isolation.strong:
             return None
         return (
-            "it runs programs that models write, which cannot be kept apart here well enough: "
-            f"{self.isolation.weaknesses}. The setting programs.allow_weak_isolation lets it serve all the same"
+            "it runs programs written by models, and this machine cannot isolate them well enough: "
+            f"{self.isolation.weaknesses}. Set programs.allow_weak_isolation to serve it anyway"
         )

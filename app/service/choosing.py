@@ -53,7 +53,9 @@ def _label_at(hosted: Hosted, split: Split, params_json: str, index: int) -> str
 
 def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
     if size is None:
-        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
+        raise InvalidRequest(
+            f"{hosted.name} has endless tasks in this split; `select` needs a finite split", field="select"
+        )
     wanted = {key: set(map(canonical_json, distinct(values))) for key, values in request.select.chosen.items()}
     indexes = [_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
     kept = [
@@ -71,9 +73,11 @@ def _pools(
 ) -> tuple[Pool, ...]:
     """One for each combination of values that some task has, by the product of their weights."""
     if request.split == "test":
-        raise InvalidRequest("the test split is gone through once; weights mix training tasks", field="weights")
+        raise InvalidRequest("weights apply to the train split only", field="weights")
     if size is None:
-        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to weigh", field="weights")
+        raise InvalidRequest(
+            f"{hosted.name} has endless tasks in this split; `weights` need a finite split", field="weights"
+        )
     combined: defaultdict[int, list[str]] = defaultdict(list)
     for key, given in request.weights.items():
         values = _by_value(hosted, request.split, params.model_dump_json(), key, size)
@@ -95,9 +99,9 @@ def _pools(
 
 def _drawable(pools: Sequence[Pool]) -> tuple[Pool, ...]:
     if not pools:
-        raise InvalidRequest("these weights leave no task", field="weights")
+        raise InvalidRequest("these weights exclude every task", field="weights")
     if len(pools) > BLOCK // 2:
-        raise InvalidRequest(f"more than {BLOCK // 2} combinations of values to weigh", field="weights")
+        raise InvalidRequest(f"the weights give more than {BLOCK // 2} combinations of values", field="weights")
     return tuple(pools)
 
 

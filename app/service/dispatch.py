@@ -236,7 +236,7 @@ class Dispatcher:
 
 def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:
     if request.purpose == "eval" and request.cursor is None:
-        raise InvalidRequest("an evaluation takes its tasks by cursor; start with 0", field="cursor")
+        raise InvalidRequest("evaluation requests need a cursor; start with 0", field="cursor")
 
 
 def _refuse_a_target_without_leases(request: NextBatch) -> None:
@@ -244,11 +244,9 @@ def _refuse_a_target_without_leases(request: NextBatch) -> None:
     if request.select.target_pass_rate is None:
         return
     if request.run is None or request.cursor is not None:
-        raise InvalidRequest(
-            "a target needs a run, whose pass rates it goes by, and no cursor", field=f"select.{TARGET}"
-        )
+        raise InvalidRequest("a target pass rate needs a run and no cursor", field=f"select.{TARGET}")
     if request.split == "test":
-        raise InvalidRequest("the test split is gone through once, whatever its difficulty", field=f"select.{TARGET}")
+        raise InvalidRequest("a target pass rate applies to the train split only", field=f"select.{TARGET}")
 
 
 def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:

@@ -57,5 +57,5 @@ def _foreseen(environment: str) -> Iterator[None]:
     except GatewayError:
         raise
     except Exception as error:
-        log.exception("a draft could not be made into a task: %s", environment)
-        raise EnvironmentUnavailable(f"{environment}: it broke over this draft; the service's log says how") from error
+        log.exception("could not build a task from a draft: %s", environment)
+        raise EnvironmentUnavailable(f"{environment}: it failed on this draft; see the service log") from error

@@ -90,7 +90,7 @@ def _made(present: Hosted, texts: tuple[str, ...]) -> Hosted | None:
     try:
         return Hosted.of(present.environment.with_sheets(texts))
     except ValueError:
-        log.warning("former sheets can no longer be read: %s", present.name, exc_info=True)
+        log.warning("earlier character sheets can no longer be read: %s", present.name, exc_info=True)
         return None
 
 

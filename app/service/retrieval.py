@@ -92,7 +92,7 @@ class Retrieval:
         context, future = without_the_future(answer, query.as_of)
         self._observer.retrieved(loop.time() - began, failed=False, future=future)
         if future:
-            log.warning("%d passages were later than the time that was asked for: withheld", future)
+            log.warning("withheld %d passages later than the requested time", future)
         return context
 
     async def _bounded(self, asked: Coroutine[None, None, AnswerT]) -> AnswerT:
@@ -118,7 +118,7 @@ async def _answered(ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: Co
     except (RequestRefused, Unavailable):
         raise
     except (Exception, SystemExit) as error:  # a class of the operator's may raise whatever it likes
-        log.exception("the retriever broke")
+        log.exception("the retriever raised an exception")
         raise RetrieverFailed(f"the retriever broke: {type(error).__name__}") from error
 
 

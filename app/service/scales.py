@@ -15,6 +15,6 @@ def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
     """Conflict when a strict run would be scored otherwise than it was pinned to."""
     if run.strict and not same:
         raise Conflict(
-            f"run {run.name!r} is strict, and {pin.environment} is now scored otherwise than when the run began",
+            f"run {run.name!r} is strict, and the scoring of {pin.environment} has changed since the run began",
             field="run",
         )

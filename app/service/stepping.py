@@ -35,7 +35,7 @@ class Stepper:
     async def _record(self, environment: str, task_id: str) -> TaskRecord:
         record = (await self._shelf.get([task_id])).get(task_id)
         if record is None or record.key.environment != environment:
-            raise NotFound(f"{task_id} was never handed out by {environment}", field="task_id")
+            raise NotFound(f"task {task_id} was not handed out by {environment}", field="task_id")
         return record
 
 

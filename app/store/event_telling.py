@@ -37,7 +37,7 @@ def tell(connection: Connection, database: Database, world: str, told: Sequence[
         body = encode(event)
         if event.id in known:
             if known[event.id] != body and read(known[event.id]) != event:
-                raise Conflict(f"{event.id!r} was told before, with another content", field=f"events[{place}].id")
+                raise Conflict(f"event {event.id!r} already exists with different content", field=f"events[{place}].id")
             continue
         known[event.id] = body
         sequence, time = sequence_of(mine.number, mine.events + len(rows)), to_micros(event.time)

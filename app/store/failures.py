@@ -22,7 +22,7 @@ def as_gateway_error(error: Exception) -> Exception:
     if isinstance(error, GatewayError):
         return error
     if isinstance(error, DataError | UnicodeEncodeError | OverflowError):
-        return InvalidRequest("a value does not fit into the store")
+        return InvalidRequest("a value cannot be stored in the database")
     if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
-        return StoreUnavailable("the store cannot be reached or written at present")
+        return StoreUnavailable("the store cannot be reached or written to; retry later")
     return error

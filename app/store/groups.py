@@ -132,7 +132,7 @@ def _insert_groups(connection: Connection, database: Database, arriving: Sequenc
     try:
         rows = connection.execute(statement, [group_row(group) for group in arriving])
     except IntegrityError as error:
-        raise NotFound("a group is about a task that is not stored", field="task_id") from error
+        raise NotFound("the group's task is not stored", field="task_id") from error
     return {group_id: sequence for group_id, sequence in rows}
 
 
@@ -221,7 +221,7 @@ def _claim_key(connection: Connection, database: Database, key: IdempotencyKey) 
 def _compare_key(connection: Connection, key: IdempotencyKey) -> None:
     statement = select(idempotency_keys.c.body_digest).where(idempotency_keys.c.key_digest == _digest_of(key))
     if connection.execute(statement).scalar() not in {None, key.body_digest}:
-        raise InvalidRequest("the key was used with another body", field="Idempotency-Key")
+        raise InvalidRequest("this key was already used with a different body", field="Idempotency-Key")
 
 
 def _digest_of(key: IdempotencyKey) -> str:

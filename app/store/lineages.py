@@ -80,13 +80,13 @@ def branch(connection: Connection, database: Database, name: str, parent: str, a
     if not above:
         raise NotFound(f"there is no world {parent!r} to branch from")
     if above[0].depth >= DEEPEST:
-        raise Conflict(f"{parent!r} is a branch of a branch {DEEPEST} times over: no further ones")
+        raise Conflict(f"world {parent!r} is {DEEPEST} branches deep, which is the limit")
     wanted = {"parent": above[0].number, "branched_at": to_micros(at)}
     row = {"name": name, **wanted, "depth": above[0].depth + 1, "events": 0, "created_at": database.stamp()}
     connection.execute(database.insert_new(worlds), row)
     found = connection.execute(select(worlds).where(worlds.c.name == name)).mappings().one()
     if any(found[column] != value for column, value in wanted.items()):
-        raise Conflict(f"{name!r} is another world already")
+        raise Conflict(f"world {name!r} already exists with another parent or branch time")
 
 
 def described(connection: Connection, limit: int, *, name: str | None = None, after: str | None = None) -> list[World]:

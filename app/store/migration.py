@@ -31,14 +31,16 @@ def migrate(url: str, migrations: Path) -> None:
     except DBAPIError as error:
         raise StoreUnavailable(f"the database cannot be reached or migrated: {error.orig}") from error
     except OSError as error:
-        raise StoreUnavailable(f"the database file's folder cannot be made: {error}") from error
+        raise StoreUnavailable(f"the folder of the database file cannot be created: {error}") from error
 
 
 def _bring_to(newest: str, engine: Engine, migrations: Path) -> None:
     with engine.connect() as connection:
         current = _revision(connection)
     if current is not None and current > newest:
-        raise StoreUnavailable(f"the database has schema {current}, this version only knows {newest}: upgrade it")
+        raise StoreUnavailable(
+            f"the database has schema {current}, but this version of the service supports {newest}: upgrade the service"
+        )
     if current != newest:
         _upgrade(engine, migrations, newest)
 

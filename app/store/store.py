@@ -44,7 +44,7 @@ class StoredHealth(Health):
                 await self._database.write(_touch)
                 await self._database.read(lambda connection: connection.execute(select(runs.c.name).limit(1)).all())
         except SQLAlchemyError as error:
-            raise StoreUnavailable("the store's tables are not as they should be") from error
+            raise StoreUnavailable("the database schema is not the one that the service expects") from error
         except TimeoutError as error:
             raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
 

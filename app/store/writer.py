@@ -175,7 +175,7 @@ def _run_once(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[f
     try:
         connection = engine.connect()
     except DBAPIError as error:
-        raise StoreUnavailable("the store cannot be reached at present") from error
+        raise StoreUnavailable("the store cannot be reached; retry later") from error
     with connection:
         try:
             connection.begin()
@@ -192,7 +192,9 @@ def _commit(connection: Connection, committed: Callable[[float], None] | None) -
         connection.commit()
     except DBAPIError as error:
         if is_disconnect(error):
-            raise StoreUnavailable("the store went away during a commit; it may or may not have happened") from error
+            raise StoreUnavailable(
+                "the connection to the store was lost during a commit; the write may or may not have happened"
+            ) from error
         raise
     if committed is not None:
         with contextlib.suppress(Exception):  # what is committed must not look as if it had failed

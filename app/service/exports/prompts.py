@@ -89,7 +89,7 @@ WHOLE_EPISODES: Final[frozenset[Trainer]] = frozenset({"trl"})
 def prompt_row(trainer: Trainer, task: HandedOut, split: Split, index: int) -> PromptRow:
     """InvalidRequest when the trainer can do nothing with the task."""
     if task.max_turns > 1 and trainer not in WHOLE_EPISODES:
-        raise InvalidRequest(f"{task.environment} is played over several turns; {trainer} sends one reply")
+        raise InvalidRequest(f"{task.environment} is multi-turn, but {trainer} sends one reply")
     if task.tools and trainer not in WITH_TOOLS:
         raise InvalidRequest(
             f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "
