@@ -1,4 +1,4 @@
-"""Whether a group can be scored at all, and as what it will then be stored."""
+"""Validates score requests and builds the groups to store."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -23,15 +23,15 @@ REFUSED: Final = Score.unscored("version_changed", "the run is strict, and is no
 
 @dataclass(frozen=True)
 class Accepted:
-    """A group that will be scored: how it will be stored, the task it is for and the options it is under."""
+    """A valid group to score: the group to store, its task and its scoring options."""
 
     group: Group
     record: TaskRecord
     options: ScoringOptions
     refused: Score | None = None
-    """What every completion without a score gets instead of being scored."""
+    """A score for all unscored completions, used instead of scoring them."""
     part: Part | None = None
-    """Which piece this is, of a group that comes in pieces; the group then has this piece's completions alone."""
+    """For a group sent in pieces: which piece this is. The group then has only this piece's completions."""
 
 
 class Acceptance:
@@ -83,7 +83,7 @@ class Acceptance:
         return Accepted(group, record, options_for(options, group), part=asked.part)
 
     async def resumed(self, group: Group, record: TaskRecord) -> Accepted:
-        """A group that was accepted before a restart, under the rule by which the service would score it now."""
+        """Prepares a group accepted before a restart, with the current scoring rule."""
         run = await self._runs.ensure(group.run) if group.run is not None else None
         if run is None:
             return Accepted(group, record, options_for(ScoringOptions(), group))
@@ -96,17 +96,17 @@ class Acceptance:
         return Accepted(group.model_copy(update={"flags": tuple(dict.fromkeys(flags))}), record, options)
 
     async def _other_pin(self, run: Run, record: TaskRecord) -> Pin | None:
-        """By what the service would score this for the run, where that is not what the run is pinned to."""
+        """The current pin, if it differs from the one that the run recorded; else None."""
         pin = await self._pin(record, run.options)
         return None if pin is None or await self._runs.pinned(run, pin) else pin
 
     async def _is_scored(self, identity: str) -> bool:
-        """A group that has its scores is only told again, under whatever rule the service would score it now."""
+        """Whether the group already has its scores. They are returned again, whatever the current rule is."""
         stored = (await self._groups.find([identity])).get(identity)
         return stored is not None and stored.outcome == "scored"
 
     async def _pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
-        """None while the environment cannot serve: its groups are stored unscored and pin nothing."""
+        """The current pin; None while the environment cannot serve, since its groups are then stored unscored."""
         try:
             hosted = await self._editions.hosted(record.key.environment, record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
@@ -124,7 +124,7 @@ def _identity(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
 
 
 def options_for(options: ScoringOptions, group: Group) -> ScoringOptions:
-    """An evaluation is scored on `absolute` alone, since standings do not compare across groups."""
+    """The run's options; evaluations use only `absolute`, since comparisons within a group do not carry over."""
     return options.model_copy(update={"relative_weight": 0.0}) if group.purpose == "eval" else options
 
 

@@ -1,4 +1,4 @@
-"""Tasks of a batch, made without keeping everybody else waiting for all of them."""
+"""Builds the tasks of a batch without blocking the event loop for long."""
 
 import asyncio
 import time
@@ -12,11 +12,11 @@ from app.domain.values import Split
 from app.ports.environment import Environment
 
 MOST_SECONDS: Final = 0.005
-"""Of making tasks in one pass of the event loop; a single task may take longer."""
+"""Maximum time spent per pass of the event loop; a single task may take longer."""
 
 
 async def made(wanted: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
-    """One for each environment and index, in their order."""
+    """Builds one task per environment and index, in order."""
     tasks: list[Task] = []
     began = time.perf_counter()
     for environment, index in wanted:

@@ -1,4 +1,4 @@
-"""A task with what was retrieved for it, and the mark of one for which that failed."""
+"""Places retrieved passages into tasks, and marks tasks whose retrieval failed."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -9,11 +9,11 @@ from app.domain.tasks import Context, Task
 from app.ports.environment import Environment
 
 WITHOUT: Final[Mapping[str, JsonValue]] = {"context": "failed"}
-"""In the metadata of a task that went out without the passages it should have had."""
+"""Metadata of a task that is handed out without passages because retrieval failed."""
 
 
 def placed(environment: Environment, task: Task, context: Context | None) -> Task:
-    """Pure. None: nothing was asked for."""
+    """The task with the context in its prompt. Pure. None means that nothing was requested."""
     if context is None:
         return task
     told = environment.place(task, context)

@@ -1,4 +1,4 @@
-"""Tasks that were lately in somebody's hands, kept ready: what comes to be scored was mostly handed out just before."""
+"""Cache of recent tasks: most tasks are scored shortly after they were handed out."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from app.service.placing import placed
 KeptT = TypeVar("KeptT")
 
 ROOM = 8_192
-"""Tasks; the oldest make room."""
+"""Maximum number of cached tasks; the oldest are evicted."""
 
 
 @dataclass
 class Shelf:
-    """In front of the store, which stays the only truth: a task that is not here is read, and made again."""
+    """A cache in front of the store. A missing task is read from the store and rebuilt."""
 
     tasks: Tasks
     _records: dict[str, TaskRecord] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Shelf:
         return found
 
     def task(self, hosted: Hosted, record: TaskRecord) -> Task:
-        """The task of a record that is of `hosted` as it is now, reference included."""
+        """The task of a record made by `hosted` in its current version, including the reference."""
         task = self._made.get(record.task_id)
         if task is None:
             task = made_of(hosted, record)

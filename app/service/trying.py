@@ -87,7 +87,8 @@ class Trier:
         self._gates = gates
 
     def drafted(self, environment: str, draft: BaseModel) -> Drafted:
-        """InvalidRequest naming `draft.<field>`; EnvironmentUnavailable when the environment breaks over the draft."""
+        """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
+        fails."""
         return self._drafting.drafted(environment, draft)
 
     async def try_out(self, environment: str, draft: BaseModel, wanted: TryOptions) -> Trial:
