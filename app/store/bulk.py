@@ -1,4 +1,4 @@
-"""Inserting many rows at the speed of the driver: compiled once, no work per row but picking its values."""
+"""Fast bulk inserts: statements are compiled once, and each row only provides its values."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class _Statement:
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Every row has a value for every column but a generated key."""
+    """Inserts rows. Each row has a value for every column except a generated key."""
     if rows:
         dialect = connection.dialect
         statement = _statement(table, f"{dialect.name}+{dialect.driver}://")

@@ -1,4 +1,4 @@
-"""What every part of the store works with: the writer, the reading threads, the clock and the dialect."""
+"""Database access shared by all stores: the writer, the reader threads, the clock and the dialect."""
 
 import asyncio
 from collections.abc import Callable
@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 class Database:
-    """With a `clock` it tells the time everywhere; without one leases go by PostgreSQL's own clock, which all replicas
-    share, or by this process' clock on SQLite, which has one replica."""
+    """Without a `clock`, leases use PostgreSQL's clock, which all replicas share, or this process's clock on SQLite,
+    which has one replica."""
 
     def __init__(
         self, url: str, *, readers: int, clock: Clock | None, committed: Callable[[float], None] | None
@@ -36,11 +36,11 @@ class Database:
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
 
     async def write(self, unit: Unit[T], order: str = "") -> T:
-        """The unit's result once it is durable. See `Writer.run`."""
+        """Runs the unit in the writer and returns its result once it is durable. See `Writer.run`."""
         return await self.writer.run(unit, order)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """What `query` sees of one moment of the database. It cannot write."""
+        """Runs `query` on a read-only snapshot of the database."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, self.read_blocking, query)
@@ -65,7 +65,7 @@ class Database:
             return query(connection)
 
     def write_blocking(self, unit: Unit[T]) -> T:
-        """A transaction of its own, beside the writer's: for what is written before there is an event loop."""
+        """Runs the unit in its own transaction, for writes before there is an event loop."""
         try:
             with self._writing.begin() as connection:
                 return unit(connection)
@@ -73,17 +73,17 @@ class Database:
             raise as_gateway_error(error) from error
 
     def stamp(self) -> int:
-        """The present, for columns that only tell when something was written."""
+        """The current time, for columns that record when something was written."""
         return to_micros(self._clock() if self._clock else datetime.now(UTC))
 
     def now(self, connection: Connection) -> int:
-        """The present by the clock that leases run out by."""
+        """The current time of the clock that decides when leases expire."""
         if self._clock is None and self.postgres:
             return to_micros(connection.execute(select(func.clock_timestamp())).scalar_one())
         return self.stamp()
 
     def insert_new(self, table: Table) -> Insert:
-        """An insert that leaves rows alone whose key exists."""
+        """An insert that ignores rows whose key exists."""
         return insert_new(table, self.postgres)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections: what a database URL means, and how each database is opened for writing and for reading."""
+"""Parses database URLs and opens engines for writing, reading and migrating."""
 
 import sqlite3
 import time
@@ -45,12 +45,12 @@ def parse_url(url: str) -> URL:
 
 
 def open_writer(url: str, *, connections: int = 1) -> Engine:
-    """Connections whose transactions hold SQLite's write lock from their first moment."""
+    """An engine whose transactions take SQLite's write lock when they begin."""
     return _open(parse_url(url), connections, _WRITER_PRAGMAS, "BEGIN IMMEDIATE")
 
 
 def open_reader(url: str, *, connections: int) -> Engine:
-    """Connections that cannot write; what one transaction reads is of one moment."""
+    """A read-only engine. Each transaction reads one snapshot."""
     parsed = parse_url(url)
     engine = _open(parsed, connections, (*_PRAGMAS, "query_only = ON"), "BEGIN")
     if is_postgres(engine):
@@ -59,7 +59,7 @@ def open_reader(url: str, *, connections: int) -> Engine:
 
 
 def open_for_migration(url: str) -> Engine:
-    """As for writing, without foreign keys: SQLite changes a table by copying it."""
+    """Like `open_writer`, without foreign keys, since SQLite alters a table by copying it."""
     parsed = parse_url(url)
     if parsed.drivername.startswith("sqlite"):
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def _open(url: URL, connections: int, pragmas: Iterable[str], begin: str) -> Eng
 
 
 def _patiently(cursor: DBAPICursor, statement: str) -> None:
-    """Waits as long as for any lock: SQLite itself does not when two processes turn a new file to WAL at once."""
+    """Executes a statement and retries while locked. SQLite does not wait when two processes switch to WAL at once."""
     end = time.monotonic() + BUSY_MILLISECONDS / 1000
     while True:
         try:

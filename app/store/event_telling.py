@@ -1,4 +1,4 @@
-"""What happened is written down once, with all that it is found by; and struck out where it did not happen."""
+"""Inserts events with their index entries, and withdraws events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from app.store.postings import Posted, posted
 
 @dataclass(frozen=True)
 class Known:
-    """An event that a lineage has by its id."""
+    """An existing event of a lineage, found by its id."""
 
     sequence: int
     world: int
@@ -75,7 +75,7 @@ def withdraw(connection: Connection, database: Database, world: str, event_id: s
 
 
 def _known(connection: Connection, levels: Sequence[Level], event_ids: Sequence[str]) -> Mapping[str, Known]:
-    """The nearest of each id, withdrawn or not."""
+    """The nearest event of each id, including withdrawn ones."""
     columns = (events.c.event_id, events.c.world, events.c.time, events.c.sequence, events.c.body)
     numbers = [level.number for level in levels]
     wanted = select(*columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, at once when it is there already."""
+"""Migrates a database to the newest schema. Fast if it is up to date."""
 
 import logging
 from pathlib import Path
@@ -19,8 +19,8 @@ def newest_revision(migrations: Path) -> str:
 
 
 def migrate(url: str, migrations: Path) -> None:
-    """Blocking. StoreUnavailable when the database cannot be reached or is newer than this service, ValueError for a
-    URL that is none."""
+    """Migrates the database. Blocking. StoreUnavailable when it cannot be reached or is newer than this service;
+    ValueError for an invalid URL."""
     newest = newest_revision(migrations)
     try:
         engine = open_for_migration(url)
