@@ -1,4 +1,4 @@
-"""What a judge may spend, what it has spent wherever it was asked, and what calls under way may add to that."""
+"""Budgets of judges: limits, spending, and reservations for calls in progress."""
 
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
@@ -10,7 +10,7 @@ _ROUNDING: Final = 1e-9
 
 @dataclass(frozen=True)
 class Amount:
-    """Tokens of prompts and answers together, and US dollars."""
+    """An amount of tokens (prompts plus answers) and US dollars."""
 
     tokens: int = 0
     usd: float = 0.0
@@ -24,7 +24,7 @@ NOTHING: Final = Amount()
 
 @dataclass(frozen=True)
 class BudgetConfig:
-    """US dollars and tokens, of prompts and answers together; None where there is no bound. A day is one in UTC."""
+    """Limits in US dollars and tokens (prompts plus answers). None means no limit; days are UTC days."""
 
     usd: float | None = None
     usd_per_day: float | None = None
@@ -36,8 +36,8 @@ NO_BUDGET: Final = BudgetConfig()
 
 @dataclass(frozen=True)
 class Hold:
-    """What is put aside for one reading: its calls so far came to `used`, and the next one costs `open` at most. After
-    `seconds` without a word its process is taken to be dead, and the call to have been charged."""
+    """A budget reservation for one judgement: its calls so far cost `used`, and the next costs at most `open`. After
+    `seconds` without renewal the process counts as dead and the call as charged."""
 
     id: str
     judge: str
@@ -52,7 +52,7 @@ class Hold:
 
 @dataclass(frozen=True)
 class Standing:
-    """Of one judge. `total` and `today` hold the readings that are over, `used` and `open` are of those that go on."""
+    """Budget state of one judge. `total` and `today` are finished judgements; `used` and `open` are in progress."""
 
     total: Spending = field(default_factory=Spending)
     today: Spending = field(default_factory=Spending)
@@ -60,7 +60,7 @@ class Standing:
     open: Amount = NOTHING
 
     def left(self, budget: BudgetConfig) -> "Left":
-        """Whatever becomes of the calls under way."""
+        """What remains, not counting the open reservations."""
         total, today = amount_of(self.total) + self.used, amount_of(self.today) + self.used
         bounds = ((budget.usd, total.usd), (budget.usd_per_day, today.usd))
         usd = [limit - spent for limit, spent in bounds if limit is not None]
@@ -70,7 +70,7 @@ class Standing:
         )
 
     def admission(self, hold: Hold, budget: BudgetConfig) -> "Admission":
-        """Of a hold that is not in here yet."""
+        """Decides on a reservation that is not included in this state."""
         left, wanted = self.left(budget), hold.used + hold.open
         admits: Admits = "later"
         if not left.holds(wanted):
@@ -82,12 +82,12 @@ class Standing:
 
 
 Admits = Literal["now", "later", "never"]
-"""`later`: when calls under way turn out cheaper than they may be."""
+"""`later`: possible if calls in progress turn out cheaper than reserved."""
 
 
 @dataclass(frozen=True)
 class Left:
-    """None without a bound."""
+    """What remains of a budget; None means no limit."""
 
     usd: float | None
     tokens: int | None
@@ -100,14 +100,14 @@ class Left:
 
 @dataclass(frozen=True)
 class Admission:
-    """`standing` is with what was put aside."""
+    """The decision on a reservation. `standing` includes the reservation if it was admitted."""
 
     admits: Admits
     standing: Standing
 
 
 def amount_of(spending: Spending) -> Amount:
-    """What stands against a budget: calls without an answer as if they had been charged in full."""
+    """The amount that counts against a budget. Calls without an answer count in full."""
     return Amount(
         spending.input_tokens + spending.output_tokens + spending.unanswered_tokens,
         spending.cost_usd + spending.unanswered_usd,

@@ -1,4 +1,4 @@
-"""The digests by which tasks, texts, rules and judgements are recognised."""
+"""Digests that identify tasks, texts, rules and judgements."""
 
 import hashlib
 import json

@@ -1,28 +1,28 @@
-"""Everything that can go wrong, and the HTTP status each kind carries.
+"""The errors of the service, with the HTTP status of each.
 
-GatewayError                     500  ours, unexpected
-├── RequestRefused               4xx  the caller can mend it
+GatewayError                     500  unexpected fault of the service
+├── RequestRefused               4xx  the caller can fix it
 │   ├── InvalidRequest           422  names the field
 │   ├── Unauthorized             401
 │   ├── NotFound                 404
 │   ├── Conflict                 409  a pinned run, another scoring
 │   └── TooLarge                 413
-├── Unavailable                  503  ours, passing: try again
+├── Unavailable                  503  temporary fault of the service: retry
 │   ├── EnvironmentUnavailable        its configured data cannot be read
 │   ├── RetrieverFailed
 │   └── StoreUnavailable
 └── ScoringFailed                     never reaches HTTP: the rollout becomes `unscored` with the reason
     ├── JudgeFailed                   `judge_failed`
     ├── VerifierFailed                `verifier_failed`
-    │   └── WorkerFailed              a function of ours broke in a worker, or the worker did
-    └── WorkExceeded                  `verifier_killed`: a text needs more than checking it may take
+    │   └── WorkerFailed              a function failed in a worker, or the worker died
+    └── WorkExceeded                  `verifier_killed`: checking a text exceeded its limits
 """
 
 from typing import ClassVar
 
 
 class GatewayError(Exception):
-    """Root of the tree. `detail` is shown to the caller, so it never holds a secret or a reference."""
+    """Base of all errors. `detail` is shown to the caller, so it never contains a secret or a reference."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
@@ -64,7 +64,7 @@ class TooLarge(RequestRefused):
 
 
 class Unavailable(GatewayError):
-    """`retry_after` is in seconds and is sent as the header of that name."""
+    """`retry_after` is in seconds and is sent as the `Retry-After` header."""
 
     status = 503
     code = "unavailable"
@@ -84,7 +84,7 @@ class StoreUnavailable(Unavailable):
 
 
 class ScoringFailed(GatewayError):
-    """The service could not score an item. `reason` is a word of `domain.scores.Reason`, shown beside the null."""
+    """The service could not score an item. `reason` is one of `domain.scores.Reason`."""
 
     reason: ClassVar[str] = "internal"
 
@@ -98,13 +98,13 @@ class VerifierFailed(ScoringFailed):
 
 
 class WorkerFailed(VerifierFailed):
-    """Our fault, and nothing is known of the text: a function of ours raised, or its worker did not start or died."""
+    """A fault of the service: a function raised in a worker, or the worker did not start or died."""
 
 
 class WorkExceeded(ScoringFailed):
-    """The text's doing: the same call exceeded its limits in a fresh worker too. `limit` is a field of
-    `domain.work.Limits`, the one of the second attempt. Environments that count this as the completion's fault catch
-    it; else the group is `unscored`."""
+    """The text's fault: the call exceeded its limits twice, the second time in a fresh worker. `limit` is the field of
+    `domain.work.Limits` exceeded in the second attempt. Environments that blame the completion catch it; otherwise the
+    group is `unscored`."""
 
     reason = "verifier_killed"
 

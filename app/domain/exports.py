@@ -1,4 +1,4 @@
-"""What is taken out of the store as training data: which groups, and in which shape."""
+"""Export requests: which groups are exported as training data, and in which shape."""
 
 from typing import Annotated, Literal, Self
 
@@ -13,7 +13,7 @@ Format = Literal["jsonl", "parquet"]
 
 
 class ExportFilter(Frozen):
-    """Which stored groups are read. Every field narrows it."""
+    """Which stored groups are exported. Every field narrows the selection."""
 
     env: Annotated[str | None, Field(max_length=100)] = None
     """Only groups of this environment."""
@@ -22,37 +22,37 @@ class ExportFilter(Frozen):
     label: Annotated[str | None, Field(max_length=200)] = None
     """Only tasks with this label: in NPC Arena a character's id."""
     since: AwareDatetime | None = None
-    """Groups that were scored at this moment or later. With its zone, such as 2026-01-31T18:00:00Z; the plus sign of
-    another zone is written %2B in a URL."""
+    """Groups scored at this time or later. Include the time zone, such as 2026-01-31T18:00:00Z; in a URL write a plus
+    sign as %2B."""
     until: AwareDatetime | None = None
-    """Groups that were scored before this moment."""
+    """Groups scored before this time."""
     purpose: Purpose = "train"
-    """`eval` takes the groups of evaluations instead, and nothing else does."""
+    """`eval` exports evaluation groups instead of training groups."""
 
 
 class ExportRequest(ExportFilter):
-    """`value` in what follows is gate x `absolute`, which is comparable across groups; unscored rollouts have none and
-    are only ever in `rollouts`, with a null."""
+    """In the fields below, `value` is gate x `absolute`, which is comparable across groups. Unscored rollouts have no
+    value; only the shape `rollouts` includes them, with nulls."""
 
     shape: Shape = "rollouts"
-    """`rollouts`: everything that was scored. `sft`: good completions. `dpo`: pairs of a better and a worse one of a
-    group. `kto`: completions with a verdict each."""
+    """`rollouts`: all rollouts. `sft`: good completions. `dpo`: pairs of a better and a worse completion of one group.
+    `kto`: completions labelled desirable or undesirable."""
     format: Format = "jsonl"
-    """JSON lines, a row each, or one Parquet file."""
+    """JSON lines, one row per line, or one Parquet file."""
     judge: Annotated[str | None, Field(max_length=100)] = None
     """Only completions that this judge scored."""
     offline_judge: bool = False
-    """Also what judges scored that are not for training, such as the one that needs no model."""
+    """Also completions scored by judges that are not for training, such as the offline judge."""
     private: bool = False
-    """Also what the policy never saw: notes and rationale of scores, and what the judges were told of the task."""
+    """Also fields that the policy never saw: notes and rationales of scores, and the context shown to judges."""
     threshold: Unit | None = None
-    """`sft`: least value, 0.7 unless it is said or `top_k` is. `kto`: least value that counts as desirable, 0.5."""
+    """`sft`: minimum value, 0.7 unless `top_k` is set. `kto`: minimum value of a desirable completion, 0.5."""
     top_k: Annotated[int | None, Field(ge=1, le=1024)] = None
-    """`sft`: at most so many of each task's group, the best ones; without a `threshold` none whose value is 0."""
+    """`sft`: at most this many completions per group, best first; without a `threshold`, none with value 0."""
     margin: Annotated[Unit, Field(gt=0)] = 0.1
-    """`dpo`: least difference in reward between the two of a pair."""
+    """`dpo`: minimum reward difference within a pair."""
     pairs: Annotated[int, Field(ge=1, le=1024)] = 1
-    """`dpo`: at most so many pairs of a group, those of the largest margin first."""
+    """`dpo`: at most this many pairs per group, largest difference first."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -1,4 +1,4 @@
-"""What is stored of scoring: groups, their rollouts, and the listings that pages and programs read."""
+"""Stored results of scoring: groups, rollouts, and the listings that pages and programs read."""
 
 from datetime import datetime
 
@@ -10,7 +10,7 @@ from app.domain.values import FiniteJson, FiniteNumber, Frozen
 
 
 class Prompt(Frozen):
-    """The public face of a task, stored once by its digest."""
+    """The public part of a task, stored once per digest."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -19,13 +19,13 @@ class Prompt(Frozen):
 
 
 class TaskRecord(Frozen):
-    """A task as stored: enough to make it again, and its prompt for when that is no longer possible."""
+    """A stored task: the key to rebuild it, and its prompt in case that is no longer possible."""
 
     task_id: str
     key: TaskKey
     prompt: Prompt
     label: str | None = None
-    """What figures may be broken down by within the environment: a value of its metadata, such as the character."""
+    """The value by which statistics can be broken down, such as the character."""
 
 
 class Rollout(Frozen):
@@ -35,7 +35,7 @@ class Rollout(Frozen):
 
 
 class Group(Frozen):
-    """Completions for one task that were scored together."""
+    """Completions of one task that were scored together."""
 
     group_id: str
     task_id: str
@@ -45,45 +45,45 @@ class Group(Frozen):
     policy: Policy | None
     purpose: Purpose
     outcome: Outcome
-    """`pending` while any rollout is, else `unscored` if any rollout is, else `scored`."""
+    """`pending` if any rollout is pending, else `unscored` if any is unscored, else `scored`."""
     flags: tuple[str, ...] = ()
     rollouts: tuple[Rollout, ...]
     created_at: datetime
 
 
 class Scoring(Frozen):
-    """A stored group scored anew, beside what its trainer was told, which never changes."""
+    """A new scoring of a stored group. The rewards that the trainer received never change."""
 
     scoring_id: str
-    """Of the group and `scoring_digest`: the same rule scores the same group once."""
+    """Derived from the group and `scoring_digest`: each rule scores a group once."""
     group_id: str
     scoring_digest: str
     options: ScoringOptions
     judges: tuple[str, ...]
-    """Who was asked, by name; empty where a verifier decides."""
+    """Names of the judges; empty for verified environments."""
     mode: Mode | None = None
-    """How they were asked, also where `options` leave that to the settings; null where a verifier decides."""
+    """How judges were asked, with settings filled in; null for verified environments."""
     outcome: Outcome
-    """`pending` while it is under way and nothing of it is stored."""
+    """`pending` while the scoring is in progress; nothing of it is stored yet."""
     flags: tuple[str, ...] = ()
     scores: tuple[Score, ...]
-    """In the order of the group's completions."""
+    """Scores in the order of the group's completions."""
     judgements: tuple[Judgement, ...] = ()
     created_at: datetime
 
 
 class GroupDetail(Frozen):
-    """A group with everything that explains it. `judgements` are those of its own scores."""
+    """A group with its task and judgements. `judgements` belong to the group's own scores."""
 
     group: Group
     task: TaskRecord
     judgements: tuple[Judgement, ...]
     scorings: tuple[Scoring, ...] = ()
-    """Oldest first."""
+    """New scorings of the group, oldest first."""
 
 
 class GroupSummary(Frozen):
-    """One line of a listing. `sequence` is the keyset cursor: later groups have larger ones."""
+    """One entry of a listing. `sequence` is the pagination cursor; later groups have larger numbers."""
 
     sequence: int
     group_id: str
@@ -98,14 +98,14 @@ class GroupSummary(Frozen):
     mean: FiniteNumber | None
     std: FiniteNumber | None
     rewards: tuple[FiniteNumber | None, ...] = ()
-    """In request order; null where there is none."""
+    """Rewards in request order; null for completions without one."""
     title: str
-    """The last line of the prompt, shortened."""
+    """The last user message of the prompt, shortened."""
     created_at: datetime
 
 
 class GroupFilter(Frozen):
-    """Which groups a listing holds; every field narrows it. `before` is a `sequence`."""
+    """Which groups a listing includes. Every field narrows it; `before` is a `sequence`."""
 
     environment: str | None = None
     run: str | None = None
@@ -123,18 +123,18 @@ class CriterionMean(Frozen):
 
 
 class StatisticsRow(Frozen):
-    """Rollouts of one environment, run and policy step, and of one label where that is asked for.
-    `mean_absolute` is over gate x absolute of scored ones."""
+    """Statistics of one environment, run and policy step, and of one label if broken down by label.
+    `mean_absolute` is the mean of gate x absolute over scored rollouts."""
 
     environment: str
     run: str | None
     step: int | None
     label: str | None = None
-    """Of the tasks, when figures are broken down by it."""
+    """The tasks' label, if broken down by label."""
     groups: int
     low_signal: int
-    """Groups whose rewards hardly differ, or over which judges could not agree. Those with fewer than two rewards are
-    not counted."""
+    """Groups whose rewards hardly differ or whose judges disagree. Groups with fewer than two rewards are not
+    counted."""
     scored: int
     unscored: int
     pending: int
@@ -147,7 +147,7 @@ NO_PASS_RATES = (0,) * 10
 
 
 class RunActivity(Frozen):
-    """What a run has done in one environment."""
+    """A run's activity in one environment."""
 
     environment: str
     handed_out: int
@@ -156,5 +156,5 @@ class RunActivity(Frozen):
     scored: int
     unscored: int
     pass_rates: tuple[int, ...] = NO_PASS_RATES
-    """How many of the tasks of its training groups lie in each tenth, from 0 up to 1, of mean gate x absolute over all
-    that was scored of them. Ten counts; a rate of 1 is in the last."""
+    """Histogram of pass rates: ten counts of tasks, by the mean of gate x absolute over the task's scored training
+    rollouts. A rate of 1 is in the last bin."""

@@ -1,4 +1,4 @@
-"""How sure a measured share is, and how far two measurements of the same things agree."""
+"""Confidence intervals of proportions, and the agreement of repeated measurements."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 Z_95: Final = 1.959963984540054
-"""Of the standard normal distribution, two-sided."""
+"""Two-sided 95 % quantile of the standard normal distribution."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What a judge is shown and what it answers; what the deterministic gates know of a character."""
+"""Requests to judges and their answers, and the facts that deterministic gates check against."""
 
 from operator import not_
 from typing import Annotated, Literal, Self
@@ -9,10 +9,10 @@ from app.domain.scores import Score
 from app.domain.values import FiniteNumber, Frozen, Unit
 
 Document = Annotated[dict[str, JsonValue], SkipValidation]
-"""JSON that we made ourselves. Never copied: every reading of a group shares it, and large sheets are in it."""
+"""JSON made by the service. Never copied, since it can be large and all judge calls of a group share it."""
 
 Mode = Literal["listwise", "pairwise", "pointwise"]
-"""How a panel puts a group before a judge: all at once, two at a time, or one by one."""
+"""How a panel presents a group to a judge: all at once, in pairs, or one by one."""
 
 
 class Requirement(Frozen):
@@ -21,14 +21,14 @@ class Requirement(Frozen):
 
 
 class RubricCriterion(Frozen):
-    """One thing to judge on an anchored scale of 0 to 4 (`anchors`: what such a reply is like, by level)."""
+    """One criterion, judged on a scale of 0 to 4. `anchors` describes a reply of each level."""
 
     name: str
     weight: Unit
     description: str
     anchors: dict[int, str]
     requires: Requirement | None = None
-    """The criterion counts as 0 unless the named one reaches this value."""
+    """The criterion counts as 0 unless the named criterion reaches this value."""
 
 
 class Bound(Frozen):
@@ -37,24 +37,24 @@ class Bound(Frozen):
 
 
 class DefectRule(Frozen):
-    """A fault the judge may report. `cap` bounds the final reward of a completion that has it."""
+    """A defect that the judge may report. `cap` limits the final reward of a completion that has it."""
 
     code: str
     description: str
     cap: Unit | None = None
     bounds: Annotated[Bound | None, Field(exclude_if=not_)] = None
-    """The highest value that a criterion can have in a reading which reports the fault."""
+    """Limits a criterion's value in every judgement that reports the defect."""
     confirms: Annotated[str | None, Field(exclude_if=not_)] = None
-    """A hint, by flag. Reported with a quote of a completion that has the hint, the fault closes the hint's gate."""
+    """Flag of a hint. If the defect is reported, with a quote, for a completion with this hint, the gate fails."""
 
 
 class ClaimRule(Frozen):
-    """Verdicts list what a completion says of events, and code matches it to them."""
+    """Verdicts list the completion's claims about events, and code matches them to the events."""
 
     criterion: str
-    """Applies as soon as any completion claims something."""
+    """The criterion that applies once any completion makes a claim."""
     unsupported: str
-    """The defect that a claim is which no event supports."""
+    """Code of the defect for a claim that no event supports."""
 
 
 class Rubric(Frozen):
@@ -80,7 +80,7 @@ class Rubric(Frozen):
 
 
 class Source(Frozen):
-    """An event that the speaker knows of, as judges are shown it: claims cite it by id."""
+    """An event that the speaker knows, as shown to judges. Claims cite it by id."""
 
     id: str
     text: str
@@ -92,13 +92,13 @@ class Candidate(Frozen):
     id: str
     text: str
     own: str = ""
-    """Where `text` is the transcript of an episode: the lines in it that the model wrote. Empty: all of it."""
+    """If `text` is a transcript of an episode: the lines that the model wrote. Empty means all of it."""
     hints: tuple[str, ...] = ()
-    """What word checks noticed that may well be nothing, in words."""
+    """Possible problems found by word checks, in words. They may be false alarms."""
 
 
 class Probes(Frozen):
-    """References of one task, for judges only: they see what the reply should and should not contain."""
+    """Reference notes of a task, for judges only: what a reply should and should not contain."""
 
     must_mention: tuple[str, ...] = ()
     must_not_mention: tuple[str, ...] = ()
@@ -107,24 +107,24 @@ class Probes(Frozen):
     facts: tuple[str, ...] = ()
     """True statements that the reply may draw on."""
     notes: str = ""
-    """What this line of the player is meant to test."""
+    """What the player's line is meant to test."""
 
 
 class JudgeRequest(Frozen):
-    """One reading of one group: `candidates` in the order in which the judge is to see them."""
+    """One call to a judge about one group. `candidates` are in presentation order."""
 
     rubric: Rubric
     document: Document
-    """Everything the judge may know but the candidates: sheet, scene, conversation, passages. Data, never orders."""
+    """Everything the judge may know besides the candidates: sheet, scene, conversation, passages. Data only."""
     probes: Probes
     candidates: tuple[Candidate, ...]
     sources: tuple[Source, ...] = ()
     """Events in `document` that claims may rest on."""
     language: str = ""
-    """ISO 639-1 code of what is judged; empty where nobody says."""
+    """ISO 639-1 code of the language of the texts; empty if unknown."""
     mode: Mode = "listwise"
     vote: int = 0
-    """Counts repeats of the same question, which would otherwise be answered from memory."""
+    """Number of the repeat. It keeps repeats of a question from being answered from the cache."""
 
 
 class Defect(Frozen):
@@ -134,31 +134,31 @@ class Defect(Frozen):
 
 
 class Claim(Frozen):
-    """Something that a candidate says of an event."""
+    """A candidate's claim about an event."""
 
     quote: str
     """Verbatim from the candidate."""
     source: str | None
-    """The event that it rests on; null for one that no event supports."""
+    """Id of the supporting event; null if no event supports the claim."""
     source_quote: str = ""
     """Verbatim from that event's text."""
 
 
 class Verdict(Frozen):
-    """What the judge says of one candidate. `scores`: criterion name to [0, 1], null where it does not apply."""
+    """The judge's verdict on one candidate. `scores` maps criteria to [0, 1]; null if a criterion does not apply."""
 
     candidate: str
     evidence: tuple[str, ...] = ()
     claims: Annotated[tuple[Claim, ...], Field(exclude_if=not_)] = ()
-    """Where the rubric asks for them. One without a source is among the defects too."""
+    """Claims, if the rubric asks for them. A claim without a source is also listed as a defect."""
     defects: tuple[Defect, ...] = ()
     scores: dict[str, Unit | None]
     note: str = ""
 
 
 JudgeFailure = Literal["unavailable", "unusable", "refused", "budget", "language"]
-"""Why a judgement has no verdicts: nothing came, what came cannot be read, the model declined, the money is up, or the
-judge does not know the language or cannot tell it."""
+"""Why a judgement has no verdicts: no answer, an unusable answer, a refusal by the model, an exhausted budget, or a
+language that is unknown or not supported by the judge."""
 
 
 class Judgement(Frozen):
@@ -176,51 +176,50 @@ class Judgement(Frozen):
     raw: str = ""
     error: str | None = None
     failure: JudgeFailure | None = None
-    """The kind of `error`; null where the judge does not say."""
+    """Kind of `error`; null if the judge does not report it."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: FiniteNumber | None = None
     """Null when no price is configured."""
     latency_seconds: FiniteNumber = 0.0
     calls: int = 0
-    """Requests sent to the model, corrective retry included; 0 for a judge without a model."""
+    """Requests sent to the model, including the corrective retry; 0 for a judge without a model."""
     unanswered_calls: int = 0
-    """Of `calls`: those that brought no answer although the server may charge for them, such as after a timeout."""
+    """How many of `calls` got no answer but may be charged, for example after a timeout."""
     unanswered_tokens: int = 0
-    """What these took at most; not in `input_tokens` and `output_tokens`, which are of answers."""
+    """Maximum tokens of the unanswered calls; not included in `input_tokens` and `output_tokens`."""
     unanswered_usd: FiniteNumber = 0.0
-    """What these cost at most; not in `cost_usd`. 0 when no price is configured."""
+    """Maximum cost of the unanswered calls; not included in `cost_usd`. 0 when no price is configured."""
     cached: bool = False
-    """Answered from memory: nothing was sent and nothing was paid."""
+    """Answered from the cache: nothing was sent and nothing was paid."""
     reading: str = ""
-    """What was asked, as a digest: equal for an answer and its repetitions from memory. Empty for judges that keep no
-    memory."""
+    """Digest of the request, used as the cache key. Empty for judges without a cache."""
     instead_of: tuple["Judgement", ...] = ()
-    """What judges said that were asked before this one and gave nothing of use. Stored as judgements of their own."""
+    """Unusable judgements of the judges asked before this one. They are stored as judgements of their own."""
 
     @property
     def each(self) -> tuple["Judgement", ...]:
-        """This judgement and those it stands in for, in the order in which they were made."""
+        """The judgements that this one replaces, then this one."""
         if not self.instead_of:
             return (self,)
         return (*self.instead_of, self.model_copy(update={"instead_of": ()}))
 
 
 class Spending(Frozen):
-    """What a judge has used up so far. What calls without an answer may have cost is apart: nobody knows it, and
-    budgets count it in full."""
+    """What a judge has used so far. Unanswered calls are listed separately: their cost is unknown, and budgets count
+    their maximum."""
 
     readings: int = 0
     calls: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
     cost_usd: FiniteNumber = 0.0
-    """The sum over the judgements."""
+    """Total cost of the judgements."""
     unanswered_calls: int = 0
-    """Of `calls`: those that brought no answer although the server may charge for them."""
+    """How many of `calls` got no answer but may be charged."""
     unanswered_tokens: int = 0
     unanswered_usd: FiniteNumber = 0.0
-    """What those cost at most."""
+    """Maximum cost of the unanswered calls."""
 
     def __add__(self, other: "Spending") -> "Spending":
         mine, more = dict(self), dict(other)
@@ -240,75 +239,75 @@ class Spending(Frozen):
 
 
 class JudgeReport(Frozen):
-    """How a judge is doing. Spending is since the database was made, or of the present day in UTC, by everybody who
-    asks this judge over the same database; what others spend shows within seconds."""
+    """Health and spending of a judge. Spending counts all processes on the same database, since its creation or for the
+    current UTC day; spending of other processes appears within seconds."""
 
     health: Literal["ok", "probing", "out"]
-    """`out`: not asked at present, because it failed again and again; `probing`: one question finds out whether it is
-    back."""
+    """State of the circuit breaker. `out`: open after repeated failures; `probing`: half-open, one trial request is
+    sent."""
     last_error: str | None
-    """The latest failure of a call since the service started."""
+    """The last failed call since the service started."""
     in_flight: int
     queued: int
-    """Calls that wait for one of the limits."""
+    """Calls that wait for a rate or concurrency limit."""
     limit: int
-    """Calls that may be under way at once: adapts to what the server takes."""
+    """Maximum number of concurrent calls; adapts to the server."""
     spent: Spending
     spent_today: Spending
     budget_left_usd: FiniteNumber | None
-    """Of the tightest budget in money; null without one."""
+    """What remains of the tightest money budget; null without one."""
     budget_left_tokens: int | None
     cache_hits: int
-    """Readings answered from memory since the service started."""
+    """Requests answered from the cache since the service started."""
 
 
 class Secret(Frozen):
     id: str
     terms: tuple[str, ...]
-    """Any of these in a reply gives the secret away, unless the player said it first."""
+    """Any of these terms in a reply reveals the secret, unless the player said it first."""
 
 
 class GateFacts(Frozen):
-    """What the gates need to know of the speaker and the moment."""
+    """What the gates check a reply against: the speaker and the situation."""
 
     speaker: str
     aliases: tuple[str, ...] = ()
     others: tuple[str, ...] = ("Player", "User")
-    """Names under which the reply must not speak or act."""
+    """Names that the reply must not speak or act for."""
     is_machine: bool = False
-    """The character really is a machine and may say so."""
+    """The character is a machine and may say so."""
     secrets: tuple[Secret, ...] = ()
     withheld_terms: tuple[str, ...] = ()
-    """Terms of events that this character cannot know of."""
+    """Terms of events that this character cannot know."""
     forbidden_words: tuple[str, ...] = ()
     prompt: str = ""
-    """The system prompt, to notice replies that recite it."""
+    """The system prompt, to detect replies that recite it."""
     player_said: str = ""
     history: tuple[str, ...] = ()
     """The speaker's own earlier lines."""
     examples: tuple[str, ...] = ()
-    """The sheet's example lines: to be imitated, not copied."""
+    """The sheet's example lines, which replies must not copy."""
     max_words: int = 200
     language: str = "en"
     allowed_actions: tuple[str, ...] = ()
-    """Names that a reply may put between square brackets to act; empty: the sheet says nothing about actions."""
+    """Actions that a reply may put in square brackets. Empty means the sheet sets no rule."""
     most_actions: int | None = None
-    """In one reply; null for any number."""
+    """Maximum number of actions in one reply; null for any number."""
     rubric: str = ""
-    """What judges are told, to notice replies that recite it; a panel fills it in."""
+    """The judges' rubric, to detect replies that recite it. A panel fills it in."""
     disabled: tuple[str, ...] = ()
-    """Gates this sheet switches off, by flag."""
+    """Flags of gates that the sheet disables."""
 
 
 class SpokenLine(Frozen):
-    """One line that a model wrote within an episode, with what the gates know at that moment."""
+    """One line that a model wrote in an episode, with the gate facts at that point."""
 
     text: str
     gates: GateFacts
 
 
 class Case(Frozen):
-    """A group put before a panel. `key` seeds presentation orders and ids, so equal cases are read alike."""
+    """A group to be judged by a panel. `key` seeds presentation orders and ids, so equal cases are judged alike."""
 
     key: str
     rubric: Rubric
@@ -317,14 +316,14 @@ class Case(Frozen):
     gates: GateFacts | None = None
     sources: tuple[Source, ...] = ()
     language: str = ""
-    """ISO 639-1 code; empty: that of `gates`, where there are any."""
+    """ISO 639-1 code; empty means the language of `gates`, if given."""
     candidates: tuple[str, ...]
     lines: tuple[tuple[SpokenLine, ...], ...] = ()
-    """Per candidate, where candidates are transcripts of episodes: gates then read these lines one by one."""
+    """For transcripts of episodes: the model's lines per candidate, which gates check one by one."""
 
 
 class PanelResult(Frozen):
-    """One score per candidate in request order, and every judgement made on the way, failed ones included."""
+    """One score per candidate, in request order, and all judgements, including failed ones."""
 
     scores: tuple[Score, ...]
     judgements: tuple[Judgement, ...] = ()

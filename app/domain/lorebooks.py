@@ -1,4 +1,4 @@
-"""Lorebooks: entries that what was said calls into the prompt, by the rules that game masters know."""
+"""Lorebooks: entries that keywords in the conversation bring into the prompt."""
 
 from typing import Annotated, Literal
 
@@ -7,7 +7,7 @@ from pydantic import AfterValidator, Field
 from app.domain.values import FiniteJson, Frozen, Unit, WholeNumber, require_encodable
 
 SecondaryLogic = Literal["and_any", "and_all", "not_any", "not_all"]
-"""What secondary keys add to a key that was found: one of them as well, all of them, none of them, not all of them."""
+"""How secondary keys restrict a match: any must match, all must match, none may match, or not all may match."""
 
 Key = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(require_encodable)]
 Content = Annotated[str, Field(max_length=20_000), AfterValidator(require_encodable)]
@@ -22,30 +22,30 @@ class LoreEntry(Frozen):
     name: str = ""
     enabled: bool = True
     keys: tuple[Key, ...] = ()
-    """Any of these in the text that is scanned calls the entry up."""
+    """Any of these keys in the scanned text activates the entry."""
     secondary_keys: tuple[Key, ...] = ()
     logic: SecondaryLogic = "and_any"
     constant: bool = False
-    """Comes up whatever was said."""
+    """Always active."""
     order: WholeNumber = 100
-    """Lower stands higher up in the prompt."""
+    """Lower values come earlier in the prompt."""
     priority: WholeNumber | None = None
-    """Lower is left out first where the budget is short; by `order` where nothing is said."""
+    """Lower values are dropped first when the budget is short. Defaults to `order`."""
     position: Literal["before_character", "after_character"] = "before_character"
     scan_depth: Depth | None = None
-    """How many of the last messages are scanned; the book's where nothing is said."""
+    """How many of the last messages are scanned. Defaults to the book's value."""
     case_sensitive: bool | None = None
     whole_words: bool | None = None
     regex: bool = False
-    """Keys are regular expressions; they run in linear time (RE2)."""
+    """Keys are regular expressions (RE2, linear time)."""
     probability: Unit = 1.0
-    """Rolled once for a task, by its seed, so that every completion of a group meets the same prompt."""
+    """Drawn once per task from its seed, so that all completions of a group get the same prompt."""
     prevent_recursion: bool = False
-    """Its content calls up nothing else."""
+    """Its content does not activate other entries."""
     exclude_recursion: bool = False
-    """Other entries' contents do not call it up."""
+    """Other entries' contents do not activate it."""
     extensions: dict[str, FiniteJson] = {}
-    """Kept through import and export, read by nothing here."""
+    """Preserved on import and export; not used by the service."""
 
 
 class Lorebook(Frozen):
@@ -54,9 +54,9 @@ class Lorebook(Frozen):
     scan_depth: Depth = 2
     """How many of the last messages are scanned for keys."""
     token_budget: Annotated[WholeNumber, Field(ge=0, le=100_000)] | None = None
-    """Tokens at most that its entries take in a prompt; no bound of its own where nothing is said."""
+    """Maximum tokens of its entries in a prompt; no limit of its own if omitted."""
     recursive: bool = False
-    """Contents of entries that came up are scanned too."""
+    """Contents of activated entries are scanned too."""
     case_sensitive: bool = False
     whole_words: bool = False
     entries: Annotated[tuple[LoreEntry, ...], Field(max_length=5000)] = ()

@@ -9,8 +9,8 @@ _NEWEST: Final = ":latest"
 
 
 def same_model(one: str, other: str) -> bool:
-    """Whoever serves it and however its words are joined: `openai/GPT-4o` is `gpt-4o`, `/models/Qwen2.5_7B/` is
-    `qwen2.5-7b`. Sizes, dates and other tags tell models apart."""
+    """Compares model names regardless of provider, case and separators: `openai/GPT-4o` is `gpt-4o`,
+    `/models/Qwen2.5_7B/` is `qwen2.5-7b`. Sizes, dates and other tags distinguish models."""
     return _plain(one) == _plain(other)
 
 

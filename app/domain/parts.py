@@ -1,4 +1,4 @@
-"""Groups whose completions do not come together: what they share, and where each has its place."""
+"""Groups that arrive in pieces: what their completions share, and the place of each."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,21 +13,20 @@ from app.domain.tasks import Completion
 from app.domain.values import Frozen, WholeNumber
 
 MOST_TOGETHER = 256
-"""Completions of one group."""
+"""Maximum number of completions in a group."""
 MOST_IN_KEY = 200
-"""Characters."""
+"""Maximum length of a key, in characters."""
 
 
 class Part(Frozen):
-    """Which piece this is of a group that comes in pieces."""
+    """One piece of a group that is sent in several requests."""
 
     key: Annotated[str, Field(min_length=1, max_length=MOST_IN_KEY)]
-    """Your name for the group: pieces of the same task, lease or run, policy and purpose under the same key are one
-    group."""
+    """Your name for the group. Pieces with the same key, task, lease or run, policy and purpose form one group."""
     index: Annotated[WholeNumber, Field(ge=0, lt=MOST_TOGETHER)]
-    """The place of this piece's first completion in the group. The same place again is a repeat."""
+    """Position of this piece's first completion in the group. Sending the same position again is a retry."""
     size: Annotated[WholeNumber, Field(ge=1, le=MOST_TOGETHER)]
-    """Completions of the whole group; when so many have come they are judged."""
+    """Number of completions in the whole group. It is scored when all have arrived."""
 
 
 class Member(Frozen):
@@ -36,7 +35,7 @@ class Member(Frozen):
 
 
 class Cohort(Frozen):
-    """What completions share that are to be scored together. Equal in `scope` are those that may be one group."""
+    """A group that is still collecting completions. Completions with the same `scope` may join the same group."""
 
     scope: str
     task_id: str
@@ -49,7 +48,7 @@ class Cohort(Frozen):
     size: int
 
     def group(self, group_id: str, members: tuple[Member, ...], flags: tuple[str, ...], created_at: datetime) -> Group:
-        """Of these members, before any is scored."""
+        """The group of these members, before scoring."""
         return Group(
             group_id=group_id,
             task_id=self.task_id,
@@ -76,17 +75,17 @@ def rollout_id(group_id: str, place: int) -> str:
 
 @dataclass(frozen=True)
 class Windows:
-    """Seconds for which samples that name no place are known again."""
+    """How long, in seconds, retried and late samples without a position are matched to earlier ones."""
 
     late: float = 120.0
-    """After a group was closed before all had come, so long others count as the missing ones."""
+    """How long after an incomplete group was closed further samples still count as its missing ones."""
     retry: float = 600.0
-    """After its holder has left, so long an equal sample takes a member's place."""
+    """How long after a sender disconnected an equal sample takes over its place."""
 
 
 @dataclass(frozen=True)
 class PartRules:
-    """For how long what belongs together is waited for."""
+    """How long an incomplete group waits for its completions."""
 
     deadline_seconds: float = 60.0
     windows: Windows = field(default_factory=Windows)
@@ -94,22 +93,22 @@ class PartRules:
 
 @dataclass(frozen=True)
 class Seat:
-    """Where completions have their places, and what was closed when they took them."""
+    """The places assigned to completions, and the groups that this assignment closed."""
 
     cohort_id: str
     group_id: str
-    """In which they are scored: the cohort's own, or one for them alone where they came late."""
+    """The group that scores them: the collecting group, or a separate one if they came late."""
     places: tuple[int, ...]
     open: bool
     holder: str = ""
-    """Who holds the place, where places are held."""
+    """Id of the sender that holds the place; empty if places are not held."""
     begun: tuple[Group, ...] = field(default=(), compare=False)
-    """Groups that this has closed: they are stored as pending, and whoever closed them scores them."""
+    """Groups closed by this assignment. They are stored as pending; whoever closed them scores them."""
 
 
 @dataclass(frozen=True)
 class Misfit:
-    """Why a piece is none of the group that it names."""
+    """Why a piece does not fit the group that it names."""
 
     field: str
     detail: str
@@ -117,9 +116,9 @@ class Misfit:
 
 @dataclass(frozen=True)
 class Look:
-    """What has become of groups that somebody waits for."""
+    """State of groups that callers wait for."""
 
     ended: frozenset[str]
-    """Those that are not pending any more."""
+    """Groups that are no longer pending."""
     due: bool
-    """Some group's deadline is over, or whoever was scoring it has not been heard of."""
+    """Whether any group is past its deadline, or its scorer has stopped sending heartbeats."""

@@ -1,4 +1,4 @@
-"""How often a policy gets tasks right: what is seen of it, and what may be expected."""
+"""Pass rates of tasks: counts of observed outcomes, and estimates from them."""
 
 from collections import OrderedDict
 from collections.abc import Mapping
@@ -8,20 +8,20 @@ from typing import Final
 from app.domain.values import Frozen
 
 TASK_MEMORY: Final = 0.7
-"""What an older group of a task counts for beside the next one: the policy changes."""
+"""Weight of a task's older groups relative to a newer one, since the policy changes."""
 
 HALVED_AFTER: Final = 2_000
-"""Groups of the run after which what was seen of a task counts for half of what it did."""
+"""Half-life of a task's observations, in groups of the run."""
 
 LABEL_MEMORY: Final = 0.98
 OVERALL_MEMORY: Final = 0.99
 TASK_PRIOR: Final = 2.0
-"""Completions that what is known of like tasks counts for, beside those of the task itself. Few: tasks of one kind
-differ, so a task that was never tried is uncertain."""
+"""Weight of the prior from similar tasks, in completions. Small, because similar tasks differ, so an untried task
+stays uncertain."""
 
 LABEL_PRIOR: Final = 8.0
 MOST_TASKS: Final = 20_000
-"""The tasks that were longest not tried make room."""
+"""Maximum number of tasks kept; the least recently tried are dropped."""
 
 
 class TaskOutcome(Frozen):
@@ -31,15 +31,15 @@ class TaskOutcome(Frozen):
     index: int
     label: str | None = None
     tried: int
-    """Completions that have a score."""
+    """Number of completions with a score."""
     passed: float
-    """Sum of gate x absolute over them: for a verifier, how many were right."""
+    """Sum of gate x absolute over them; for a verifier, the number of correct ones."""
     pending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Older groups weigh less, so both are real numbers."""
+    """Weighted counts: older groups weigh less, so both are real numbers."""
 
     tried: float = 0.0
     passed: float = 0.0
@@ -51,7 +51,7 @@ class Tally:
         return Tally(self.tried * share, self.passed * share)
 
     def rate(self, prior: float, weight: float) -> float:
-        """Mean of a Beta distribution whose prior has this mean and weighs as much as so many completions."""
+        """Mean of a Beta posterior; the prior has mean `prior` and the weight of `weight` completions."""
         return (self.passed + prior * weight) / (self.tried + weight)
 
 
@@ -63,14 +63,14 @@ class Expected:
     variance: float
 
     def distance(self, target: float) -> float:
-        """The square of how far off the target the task is, as it may be expected: a task of which little is known is
-        farther off than one that is known to have the same rate."""
+        """Expected squared distance from the target. Uncertain tasks are farther than well-known ones of the same
+        rate."""
         return (self.rate - target) ** 2 + self.variance
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """Of one task. `at` is how many groups were counted when it was tried last."""
+    """Observations of one task. `at` is the number of groups counted when it was last tried."""
 
     tally: Tally
     at: int
@@ -78,10 +78,10 @@ class _Seen:
 
 @dataclass(slots=True)
 class PassRates:
-    """Of one run's tasks of one environment, split and params."""
+    """Pass rates of a run's tasks in one environment, split and params."""
 
     tasks: OrderedDict[int, _Seen] = field(default_factory=OrderedDict)
-    """By index, the one tried last at the end."""
+    """By index, most recently tried last."""
     labels: dict[str, Tally] = field(default_factory=dict)
     overall: Tally = Tally()
     counted: int = 0
@@ -100,7 +100,7 @@ class PassRates:
             self.labels[outcome.label] = self.labels.get(outcome.label, Tally()).after(outcome, LABEL_MEMORY)
 
     def expected(self, index: int, label: str | None) -> Expected:
-        """By what was seen of the task, leaning on what was seen of tasks with its label, and of all tasks."""
+        """Estimates a task's rate from its own outcomes, shrunk towards those of its label and of all tasks."""
         of_all = self.overall.rate(0.5, 2.0)
         alike = of_all if label is None else self.labels.get(label, Tally()).rate(of_all, LABEL_PRIOR)
         tally = self._known(index)
@@ -113,5 +113,5 @@ class PassRates:
 
 
 def nearest(target: float, expected: Mapping[int, Expected]) -> int:
-    """The key whose task is expected nearest to the target; the first of several."""
+    """The key of the task expected closest to the target; the first one on ties."""
     return min(expected, key=lambda key: expected[key].distance(target))

@@ -1,4 +1,4 @@
-"""Programs that a model wrote: what is asked of one, what became of it, and how well it was kept apart meanwhile."""
+"""Programs written by models: what to run, the results, and how well programs are isolated."""
 
 from typing import Annotated, Literal
 
@@ -8,23 +8,23 @@ from app.domain.values import FiniteJson, Frozen
 
 
 class ProgramLimits(Frozen):
-    """Of one program, all of its calls together."""
+    """Limits of one program, for all of its calls together."""
 
     seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
-    """By the clock. Generous, since a busy machine is not the program's doing."""
+    """Wall-clock time. Generous, because a busy machine is not the program's fault."""
     cpu_seconds: Annotated[float, Field(gt=0, le=600)] = 2.0
-    """Of processor time, counted in whole seconds: it is ended less than one second after it."""
+    """CPU time, counted in whole seconds. The program is killed less than one second after the limit."""
     memory_mb: Annotated[int, Field(ge=16, le=4096)] = 128
     """Address space beyond what an empty interpreter holds."""
     output_bytes: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 256 * 1024
-    """Of all that its calls return, as JSON. What it prints goes nowhere."""
+    """Total size of the results of its calls, as JSON. Printed output is discarded."""
     file_bytes: Annotated[int, Field(ge=0, le=1024 * 1024 * 1024)] = 1024 * 1024
-    """Of all that it leaves in its directory, which is empty to begin with and gone afterwards."""
+    """Total size of files in its working directory, which starts empty and is deleted afterwards."""
 
 
 class Program(Frozen):
-    """Python that defines `function`, and the arguments of the calls to make, in their order and in one process. It is
-    told nothing else: what the calls should return stays where they are compared."""
+    """Python source that defines `function`, and the arguments of the calls to make, in order and in one process. It
+    never sees the expected results."""
 
     source: str
     function: str
@@ -33,47 +33,47 @@ class Program(Frozen):
 
 
 class Returned(Frozen):
-    """`value` where the call returned JSON; else `fault` says in one word of ours that it raised, or gave no JSON."""
+    """The result of one call. `value` if it returned JSON; otherwise `fault` says whether it raised or gave no JSON."""
 
     value: FiniteJson = None
     fault: Literal["", "raised", "no_json"] = ""
 
 
 Ending = Literal["finished", "no_function", "seconds", "cpu_seconds", "memory_mb", "output_bytes", "died"]
-"""`no_function`: the source does not compile, raises while it is read, or defines no such function. `died`: it ended
-its process, was killed for what it must not do, or said what cannot be read."""
+"""`no_function`: the source does not compile, raises on import, or does not define the function. `died`: the process
+exited, was killed for a forbidden action, or sent unreadable output."""
 
 
 class Execution(Frozen):
-    """`returned` are the calls that came to an end, in their order: all of them where it `finished`."""
+    """The outcome of a program. `returned` lists the completed calls in order: all of them if it `finished`."""
 
     ending: Ending
     returned: tuple[Returned, ...] = ()
 
 
 Threat = Literal["network", "files", "processes", "memory", "time", "service"]
-"""What a program must not reach or exhaust. `service`: the gateway's own process, variables and database."""
+"""What a program must not access or exhaust. `service`: the gateway's own process, variables and database."""
 
 
 class Protection(Frozen):
     against: Threat
     held: bool
     by: str
-    """What holds it on this machine, or what was tried and is missing, in words."""
+    """The mechanism that protects on this machine, or what is missing, in words."""
 
 
 class Isolation(Frozen):
-    """What was found by trying, once at start."""
+    """The isolation measured once at start."""
 
     protections: tuple[Protection, ...]
 
     @property
     def strong(self) -> bool:
-        """Every threat is held off."""
+        """Whether every threat is blocked."""
         return bool(self.protections) and all(protection.held for protection in self.protections)
 
     @property
     def weaknesses(self) -> str:
-        """What is not held off and why, on one line."""
+        """The threats that are not blocked, with reasons, on one line."""
         weak = (f"{one.against} ({one.by})" for one in self.protections if not one.held)
         return ", ".join(weak) or "nothing was tried"

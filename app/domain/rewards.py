@@ -1,4 +1,4 @@
-"""How parts become a reward, and what a group of rewards amounts to."""
+"""Combines the parts of a score into a reward, and computes group statistics."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ ADVANTAGE_EPSILON = 1e-4
 """Added to the standard deviation, as TRL does (grpo_trainer, `scale_rewards="group"`)."""
 
 LOW_SIGNAL_STD = 0.01
-"""Below this standard deviation of rewards a group teaches nothing that is not noise."""
+"""Below this standard deviation of rewards, a group counts as having no training signal."""
 
 
 def combine(gate: float, absolute: float, relative: float, relative_weight: float, cap: float = 1.0) -> float:
@@ -19,7 +19,7 @@ def combine(gate: float, absolute: float, relative: float, relative_weight: floa
 
 
 def bounded(rubric: Rubric, verdict: Verdict) -> dict[str, float | None]:
-    """The scores of one reading, each no higher than the defects allow that the same reading reports."""
+    """The scores of one judgement, limited by the defects that it reports."""
     reported = {defect.code for defect in verdict.defects}
     scores = dict(verdict.scores)
     for bound in (rule.bounds for rule in rubric.defects if rule.code in reported and rule.bounds is not None):
@@ -36,8 +36,8 @@ def cap_of(rubric: Rubric, defects: Iterable[Defect]) -> float:
 
 
 def criteria_of(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
-    """The rubric's criteria with their values. A criterion whose requirement is not met counts as 0; the weight of
-    those that do not apply is shared out in proportion."""
+    """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0. Weights of criteria
+    that do not apply are distributed over the others in proportion."""
     met = {
         criterion.name: 0.0
         if criterion.requires is not None
@@ -58,12 +58,12 @@ def criteria_of(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Cri
 
 
 def absolute_of(criteria: Sequence[Criterion]) -> float:
-    """The weighted mean of the criteria that apply; 0 where none does."""
+    """The weighted mean of the criteria that apply; 0 if none does."""
     return min(1.0, math.fsum(c.weight * c.value for c in criteria if c.value is not None))
 
 
 def group_outcome(scores: Iterable[Score]) -> Outcome:
-    """Of all of them together: scored when all are, pending while one is."""
+    """The outcome of a group: `pending` if any is, else `unscored` if any is, else `scored`."""
     outcomes = {score.outcome for score in scores}
     return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
 

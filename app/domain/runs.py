@@ -1,4 +1,4 @@
-"""Runs and what they pin; streams of tasks and the leases on them."""
+"""Runs and their pins; streams of tasks and leases on them."""
 
 from datetime import datetime
 from typing import Annotated, Literal
@@ -15,23 +15,23 @@ Votes = Annotated[WholeNumber, Field(ge=1, le=9)]
 
 
 class ScoringOptions(Frozen):
-    """How a run wants its completions scored; frozen at the run's first use. What is null or empty is as the settings
-    file has it for the environment."""
+    """How a run's completions are scored; fixed at the run's first use. Null or empty fields take the environment's
+    value from the settings file."""
 
     mode: Mode | None = None
-    """How judges read a group: all at once in mirrored orders, in pairs, or one by one."""
+    """How judges see a group: all completions at once in mirrored orders, in pairs, or one by one."""
     votes: Votes | None = None
-    """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`)."""
+    """How often each question is asked: per order (`pairwise`) or per completion (`pointwise`)."""
     judges: tuple[Name, ...] = ()
-    """Names from the settings file."""
+    """Judge names from the settings file."""
     relative_weight: Unit | None = None
-    """Share of the standing within the group in a judged reward."""
+    """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] = "zero"
-    """What a completion with `finish_reason: length` earns: nothing, or what its text deserves."""
+    """Score of a completion with `finish_reason: length`: 0, or the score of its text."""
 
 
 class PanelOptions(Frozen):
-    """What is left of scoring options when an environment's settings have filled them in."""
+    """Scoring options after the environment's settings have filled in the open ones."""
 
     mode: Mode
     votes: Votes
@@ -40,13 +40,13 @@ class PanelOptions(Frozen):
 
 
 class Pin(Frozen):
-    """What an environment was when the run first met it."""
+    """The version and digests of an environment when the run first used it."""
 
     environment: str
     version: str
     scoring_digest: str
     parts: dict[str, str]
-    """The digests that went into `scoring_digest`, by name."""
+    """The digests that `scoring_digest` combines, by name."""
 
 
 class Run(Frozen):
@@ -69,7 +69,7 @@ class Policy(Frozen):
 
 
 class Stream(Frozen):
-    """One endless or one-epoch sequence of tasks of a run. Runs never share a stream."""
+    """A sequence of tasks of one run, endless or one epoch long. Runs never share a stream."""
 
     run: str
     environment: str
@@ -95,7 +95,7 @@ class Lease(Frozen):
 
 
 class HeldLease(Frozen):
-    """What a lease was given for."""
+    """The task that a lease is for."""
 
     lease_id: str
     run: str

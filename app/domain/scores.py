@@ -1,4 +1,4 @@
-"""Scores: a reward or the reason why there is none, and the parts it was made from."""
+"""Scores: a reward, or the reason why there is none, and its parts."""
 
 from typing import Annotated, Literal, Self, get_args
 
@@ -20,7 +20,7 @@ Reason = Literal[
     "environment_unavailable",
     "internal",
 ]
-"""Why a rollout is unscored. Each is the service's doing or setting, never a judgement of the completion."""
+"""Why a rollout is unscored. Each reason is a failure or setting of the service, never the completion's fault."""
 
 
 def _empty(text: str) -> bool:
@@ -28,7 +28,7 @@ def _empty(text: str) -> bool:
 
 
 class Criterion(Frozen):
-    """One named part of a score. `value` is null where the criterion did not apply; its weight is then shared out."""
+    """One named part of a score. If the criterion does not apply, `value` is null and its weight goes to the others."""
 
     name: str
     value: Unit | None
@@ -45,18 +45,18 @@ class Score(Frozen):
     gate: Unit | None = None
     """0 when a gate failed, else 1."""
     absolute: Unit | None = None
-    """Comparable across groups and steps: what curves, pass rates and evaluation use (times `gate`)."""
+    """Quality on an absolute scale, comparable across groups and steps. Curves and evaluation use it times `gate`."""
     relative: Unit | None = None
-    """Standing within the group; null where nothing was compared."""
+    """Quality relative to the rest of the group; null if nothing was compared."""
     criteria: tuple[Criterion, ...] = ()
     flags: tuple[str, ...] = ()
     rationale: str = ""
     judges: tuple[str, ...] = ()
-    """Who judged, by name; empty when the rule itself decides."""
+    """Names of the judges; empty for verified environments."""
     candidate: Annotated[str, Field(exclude_if=_empty)] = ""
-    """The id under which judges saw this completion, as in their judgements; equal completions share it."""
+    """Id of this completion in the judgements. Equal completions share one id."""
     scoring_digest: str = ""
-    """Of everything that decides about rewards: environment version, data, rubric, judges, templates, options."""
+    """Digest of everything that affects rewards: environment version, data, rubric, judges, templates, options."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -68,7 +68,7 @@ class Score(Frozen):
 
     @classmethod
     def exact(cls, correct: bool, criterion: str = "correct", rationale: str = "") -> Self:
-        """What a verifier says: 1 or 0 under one criterion."""
+        """A verifier's score: 1 or 0 under one criterion."""
         value = 1.0 if correct else 0.0
         return cls(
             outcome="scored",
@@ -81,7 +81,7 @@ class Score(Frozen):
 
     @classmethod
     def gated(cls, *flags: str, rationale: str = "") -> Self:
-        """A completion that failed a deterministic gate: 0, whatever a judge would have said."""
+        """The score of a completion that failed a deterministic gate: 0, whatever judges say."""
         return cls(outcome="scored", reward=0.0, gate=0.0, absolute=0.0, flags=flags, rationale=rationale)
 
     @classmethod
@@ -90,7 +90,7 @@ class Score(Frozen):
 
     @classmethod
     def after(cls, error: ScoringFailed) -> Self:
-        """What failed on our side is no score, and says why."""
+        """The unscored result for a failure of the service, with its reason."""
         known: dict[str, Reason] = {reason: reason for reason in get_args(Reason)}
         return cls.unscored(known.get(error.reason, "internal"), error.detail)
 
@@ -99,22 +99,21 @@ class Score(Frozen):
         return cls(outcome="pending")
 
     def under(self, scoring_digest: str) -> Self:
-        """The same score, saying what it was made under."""
+        """The same score with this `scoring_digest`."""
         return self.model_copy(update={"scoring_digest": scoring_digest})
 
 
 class GroupStatistics(Frozen):
-    """Over the non-null rewards of one group; all null below two of them."""
+    """Statistics over the non-null rewards of a group; all null if there are fewer than two."""
 
     mean: FiniteNumber | None
     std: FiniteNumber | None
     """Sample standard deviation (n - 1), as TRL and verl compute it."""
     advantages: tuple[FiniteNumber | None, ...]
     low_signal: bool
-    """The rewards hardly differ, or judges could not agree: the group teaches nothing."""
+    """The rewards hardly differ, or the judges disagree: the group has little training signal."""
 
     @property
     def teaches_nothing(self) -> bool:
-        """There are rewards to compare, and their signal is low: what is counted. Where there are none, it is for
-        another reason."""
+        """Whether the group has at least two rewards and a low signal. These groups are counted in statistics."""
         return self.std is not None and self.low_signal

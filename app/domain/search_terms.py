@@ -1,4 +1,4 @@
-"""What a text is found by: its words, folded; of scripts that put no spaces between words, pairs of characters."""
+"""Search terms of a text: folded words, or character pairs for scripts without spaces between words."""
 
 import unicodedata
 from collections.abc import Iterator
@@ -7,9 +7,9 @@ from itertools import chain, groupby
 from typing import Final
 
 MOST_TERMS: Final = 4096
-"""Of one text."""
+"""Maximum number of terms of one text."""
 LONGEST_TERM: Final = 64
-"""Characters; what is longer is found by its beginning."""
+"""Maximum length in characters; longer words are cut off."""
 
 _MARKS: Final = tuple(
     chain(
@@ -39,7 +39,7 @@ _BETWEEN, _WORD, _PAIRS = 0, 1, 2
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """All of them in their order, repetitions included, up to MOST_TERMS. In time linear in the text."""
+    """All terms in order, with repetitions, up to MOST_TERMS. Takes linear time."""
     found: list[str] = []
     for kind, characters in groupby(_folded(text), _kind):
         if kind == _WORD:
@@ -59,7 +59,7 @@ def _folded(text: str) -> str:
 
 
 def unsegmented(character: str) -> bool:
-    """Of a script in which spaces do not part words: any of its characters may begin and end one."""
+    """Whether the character belongs to a script without spaces between words."""
     return any(first <= ord(character) <= last for first, last in _UNSEGMENTED)
 
 

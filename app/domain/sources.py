@@ -1,4 +1,4 @@
-"""Rows of a data set that an environment was given to make tasks from."""
+"""Rows of a data set from which an environment makes tasks."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar

@@ -1,4 +1,4 @@
-"""What is handed out, and what comes back: messages, tools, tasks, completions, retrieved text."""
+"""Messages, tools, tasks, completions and retrieved passages."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -17,8 +17,8 @@ def _absent(value: object) -> bool:
 class FunctionCall(Frozen):
     name: str
     arguments: FiniteJson
-    """A JSON string, as OpenAI sends it, or the object itself, as chat templates hold it. Whatever else stands here the
-    model wrote: a malformed call."""
+    """A JSON string, as in OpenAI's API, or the object itself, as in chat templates. Anything else is a malformed
+    call."""
 
 
 class ToolCall(Frozen):
@@ -29,14 +29,13 @@ class ToolCall(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _without_place(cls, given: Any) -> Any:
-        """`index` is of streamed answers: servers leave it where the parts have been put together."""
+        """Drops `index`, which some servers leave over from streaming."""
         return {name: value for name, value in given.items() if name != "index"} if isinstance(given, dict) else given
 
 
 class Message(Frozen):
-    """One message in OpenAI's chat format. Absent parts are left out, since chat templates trip over nulls. A null or
-    an empty list that comes in is an absent part too: clients of OpenAI's API write one for whatever a message does not
-    have."""
+    """One message in OpenAI's chat format. Empty fields are omitted, because chat templates fail on nulls. Nulls and
+    empty lists in a request count as omitted."""
 
     role: Role
     content: str | None = None
@@ -44,7 +43,7 @@ class Message(Frozen):
     tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_absent)] = ()
     tool_call_id: Annotated[str | None, Field(exclude_if=_absent)] = None
     reasoning_content: Annotated[str | None, Field(exclude_if=_absent)] = None
-    """What a server took out of the answer as the model's thinking; also read from `reasoning`. Kept, never scored."""
+    """The model's thinking, as separated by the server; also accepted as `reasoning`. Stored, never scored."""
 
     @model_validator(mode="before")
     @classmethod
@@ -70,28 +69,28 @@ class ToolSpec(Frozen):
 
 
 class Passage(Frozen):
-    """A piece of retrieved text with its source. `lore` holds at all times, an `event` happened at one."""
+    """A piece of retrieved text with its source. `lore` is timeless; an `event` has a time."""
 
     id: str
     text: str
     source: str
-    """`events`, `lorebook/<name>`, or what a retriever of the operator's says."""
+    """`events`, `lorebook/<name>`, or whatever a custom retriever reports."""
     time: datetime | None = None
     kind: Annotated[Literal["event", "lore"], Field(exclude_if=lambda kind: kind == "event")] = "event"
 
 
 class Withheld(Frozen):
-    """What the character cannot know; for the judge and the log only."""
+    """Text that the character cannot know; for judges and the log only."""
 
     id: str
     reason: str
     text: Annotated[str, Field(exclude_if=lambda text: not text)] = ""
     leak_terms: tuple[str, ...] = ()
-    """Any of these in a reply shows that the character knows what it cannot know."""
+    """Any of these terms in a reply shows knowledge that the character cannot have."""
 
 
 class ContextQuery(Frozen):
-    """What an environment wants retrieved for a task. `as_of` is game time; None means the newest event."""
+    """A retrieval query for a task. `as_of` is game time; None means the time of the newest event."""
 
     text: str
     """The last thing that was said."""
@@ -99,29 +98,28 @@ class ContextQuery(Frozen):
     world: str
     as_of: datetime | None = None
     circles: tuple[str, ...] = ()
-    """Names besides `character` by which an event's visibility may mean whoever asks: factions, households, places."""
+    """Groups to which the character belongs (factions, households, places); an event's visibility may name them."""
     conversation: tuple[str, ...] = ()
-    """All that was said, `text` included, the newest last."""
+    """The whole conversation, including `text`, newest last."""
     seed: str = ""
-    """Of what is left to chance: equal for every completion of a task, different between tasks."""
+    """Random seed: the same for every completion of a task, different between tasks."""
     budget_tokens: int = 600
-    """About as many tokens as all passages together may take."""
+    """Approximate token budget of all passages together."""
 
 
 class Context(Frozen):
-    """What was retrieved, in prompt order, and what was held back: the latter is for the judge and the log only."""
+    """Retrieved passages in prompt order, and withheld ones, which are for judges and the log only."""
 
     passages: tuple[Passage, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     as_of: Annotated[datetime | None, Field(exclude_if=_absent)] = None
-    """Game time of what was retrieved."""
+    """Game time of the retrieval."""
     failure: Annotated[str | None, Field(exclude_if=_absent)] = None
-    """Why there is nothing although something was asked for: the retriever failed and the settings let tasks go out
-    without."""
+    """Why retrieval failed, when the settings allow tasks without passages."""
 
 
 class TaskKey(Frozen):
-    """Everything a task is made from. Equal keys are the same task under the same rule, for ever."""
+    """Everything that a task is made from. Equal keys always mean the same task and the same scoring rule."""
 
     environment: str
     version: str
@@ -133,7 +131,7 @@ class TaskKey(Frozen):
 
 
 class Task(Frozen):
-    """One thing to do, as an environment makes it. `reference` is hidden: no reply, page or log shows it."""
+    """A task as the environment makes it. `reference` is hidden: no reply, page or log shows it."""
 
     messages: tuple[Message, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -143,7 +141,7 @@ class Task(Frozen):
 
 
 class Turn(Frozen):
-    """The environment's answer to one step: what the model sees next, or that the episode is over."""
+    """The environment's answer to one step: the next observation, or the end of the episode."""
 
     messages: tuple[Message, ...]
     done: bool
@@ -158,7 +156,7 @@ _TEXT_OR_MESSAGES: dict[str, JsonValue] = {
 
 
 class Completion(Frozen):
-    """What the trainer's model produced: `text`, or for multi-turn and tool calls `messages` (all that followed
+    """The output of the trainer's model: `text`, or for multi-turn tasks and tool calls `messages` (everything after
     the prompt, observations included)."""
 
     model_config = ConfigDict(json_schema_extra=_TEXT_OR_MESSAGES)
@@ -166,12 +164,12 @@ class Completion(Frozen):
     text: str | None = None
     messages: tuple[Message, ...] | None = None
     finish_reason: str | None = None
-    """As the inference server said it; `length` marks a truncated completion."""
+    """As reported by the inference server; `length` marks a truncated completion."""
     token_ids: tuple[WholeNumber, ...] | None = None
     logprobs: tuple[FiniteNumber, ...] | None = None
     """One per token of `token_ids`, in nats."""
     extra: dict[str, FiniteJson] = {}
-    """Anything the trainer wants kept beside the rollout; never read by a scorer."""
+    """Any data to store with the rollout. Scorers never read it."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
@@ -183,7 +181,7 @@ class Completion(Frozen):
 
     @property
     def said(self) -> list[JsonValue]:
-        """All by which completions are told apart, as JSON."""
+        """The content that identifies a completion, as JSON."""
         if self.text is not None:
             return [self.text, self.finish_reason]
         return [[message.model_dump(mode="json") for message in self.messages or ()], self.finish_reason]

@@ -1,4 +1,4 @@
-"""About how many tokens a text takes, without a tokenizer: the policy's own is not known here."""
+"""Estimates the number of tokens of a text without a tokenizer, since the policy's own is unknown."""
 
 import re
 from typing import Final
@@ -10,8 +10,8 @@ _DENSE: Final = re.compile("[\u2e80-\U0010ffff]")
 
 
 def tokens(text: str) -> int:
-    """An estimate: four characters to a token in Latin script, two in other alphabets, one in Han, kana and Hangul.
-    Rounded up, so that only no text at all takes none."""
+    """Estimated tokens: four characters per token in Latin script, two in other alphabets, one in Han, kana and Hangul.
+    Rounded up."""
     if text.isascii():
         return -(-len(text) // 4)
     dense, other = len(_DENSE.findall(text)), len(_OTHER_ALPHABETS.findall(text))

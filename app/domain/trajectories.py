@@ -1,4 +1,4 @@
-"""Groups of token sequences on their way from environments elsewhere to a trainer, as Atropos passes them on."""
+"""Queued groups of token sequences from external environments to a trainer, as in the Atropos API."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Registration(BaseModel):
-    """What a trainer says of itself. `batch_size` counts sequences."""
+    """A trainer's registration. `batch_size` counts sequences."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -23,7 +23,7 @@ class Registration(BaseModel):
 
 
 class Joining(BaseModel):
-    """What an environment says of itself. `min_batch_allocation` is the share of every batch that it must have."""
+    """An environment's registration. `min_batch_allocation` is its minimum share of every batch."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
 
@@ -36,7 +36,7 @@ class Joining(BaseModel):
 
 @dataclass(frozen=True)
 class Feeder:
-    """An environment that joined a run. `env_id` counts from 0; `name` is the wanted one with a number."""
+    """A registered environment of a run. `env_id` counts from 0; `name` is the desired name plus a number."""
 
     env_id: int
     name: str
@@ -47,7 +47,7 @@ class Feeder:
 
 @dataclass(frozen=True)
 class Packed:
-    """A group that was checked: `body` is what its readers get, compressed, and `digest` tells it from others."""
+    """A validated group. `body` is the compressed data for readers; `digest` identifies the group."""
 
     env_id: int | None
     size: int
@@ -57,8 +57,8 @@ class Packed:
 
 @dataclass(frozen=True)
 class Waiting:
-    """What is left of a group in line: `size` sequences. `passed` counts the batches that went before it although it
-    stood first."""
+    """The remaining `size` sequences of a queued group. `passed` counts the batches that skipped it although it was
+    first."""
 
     sequence: int
     env_id: int | None
@@ -69,9 +69,9 @@ class Waiting:
 
 @dataclass(frozen=True)
 class Line:
-    """All that a batch is formed from. `waiting`, oldest first, has of every environment and size no more than could go
-    into one batch and one more; `sequences` counts everything that waits. `turns` says by environment how far its turn
-    has moved."""
+    """The input for forming a batch. `waiting` lists queued groups, oldest first, per environment and size only as many
+    as could fit into one batch plus one; `sequences` counts all queued sequences. `turns` is the fair-share progress
+    of each environment."""
 
     batch_size: int
     waiting: tuple[Waiting, ...]
@@ -91,7 +91,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Formed:
-    """Exactly one batch, in its order. `passed_over` stood first and did not fit."""
+    """The plan of exactly one batch, in order. `passed_over` was first in the queue and did not fit."""
 
     shares: tuple[Share, ...]
     turns: Mapping[int | None, float]
@@ -100,7 +100,7 @@ class Formed:
 
 @dataclass(frozen=True)
 class NotYet:
-    """Why there is no batch, in words."""
+    """Why no batch can be formed, in words."""
 
     reason: str
 
@@ -121,7 +121,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Handed:
-    """A batch that was handed out; `again` when it was before, to somebody whom it may not have reached."""
+    """A batch that was handed out. `again` marks one that is sent again because delivery was not confirmed."""
 
     number: int
     parts: tuple[Part, ...]
@@ -130,7 +130,7 @@ class Handed:
 
 @dataclass(frozen=True)
 class Heap:
-    """`groups` groups of `size` sequences that an environment has in line, or in batches that did not arrive."""
+    """How many groups of `size` sequences an environment has in the queue or in undelivered batches."""
 
     env_id: int | None
     size: int
@@ -139,7 +139,7 @@ class Heap:
 
 @dataclass(frozen=True)
 class TrajectoryRun:
-    """Where a run stands. `step` counts the batches that its trainer has; it begins with the registered one."""
+    """State of a run. `step` counts the batches delivered to the trainer, from the registered starting step."""
 
     run: str
     registration: Registration | None = None
@@ -148,7 +148,7 @@ class TrajectoryRun:
     feeders: tuple[Feeder, ...] = ()
     heaps: tuple[Heap, ...] = ()
     undelivered: int = 0
-    """Batches that were handed out and are to be handed out again."""
+    """Batches that were handed out and will be handed out again."""
 
     @property
     def groups(self) -> int:
@@ -161,7 +161,7 @@ class TrajectoryRun:
 
 @dataclass(frozen=True)
 class Explained:
-    """A run with what holds up its next batch, in words; `ready` when nothing does."""
+    """A run with the reason why its next batch is not ready; `ready` if it is."""
 
     standing: TrajectoryRun
     ready: bool

@@ -1,4 +1,4 @@
-"""The ground that every model stands on: frozen, nothing unknown accepted, numbers finite, text encodable."""
+"""Base types of all models: frozen, no unknown fields, finite numbers, encodable text."""
 
 import math
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
 FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
 WholeNumber = Annotated[int, Field(strict=True)]
-"""An integer that `true`, `1.0` and `"1"` are not."""
+"""A strict integer: `true`, `1.0` and `"1"` are rejected."""
 
 MAX_JSON_DEPTH = 32
 
@@ -41,7 +41,7 @@ def utc_now() -> datetime:
 
 
 def is_encodable(text: str) -> bool:
-    """Whether it is free of lone surrogates, which no UTF-8 reply or database could hold."""
+    """Whether the text has no lone surrogates, which UTF-8 cannot encode."""
     try:
         text.encode()
     except UnicodeEncodeError:

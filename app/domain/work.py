@@ -1,4 +1,4 @@
-"""What a killable worker may use for one call."""
+"""Resource limits of one call in a killable worker."""
 
 from typing import Annotated, Literal
 
@@ -11,16 +11,16 @@ Limit = Literal["seconds", "cpu_seconds", "memory_mb", "output_bytes"]
 
 
 class Limits(Frozen):
-    """Of one call. Waiting for a worker, starting it and importing the function's module do not count."""
+    """Limits of one call. Waiting for a worker, starting it and importing the module do not count."""
 
     seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
-    """By the clock. Generous, since a busy machine is not the text's doing."""
+    """Wall-clock time. Generous, because a busy machine is not the text's fault."""
     cpu_seconds: Annotated[float, Field(gt=0, le=600)] = 2.0
-    """Of processor time, counted in whole seconds: a call is ended less than one second after it."""
+    """CPU time, counted in whole seconds. The call is killed less than one second after the limit."""
     memory_mb: Annotated[int, Field(ge=16, le=4096)] = 256
-    """Address space beyond what the worker holds already."""
+    """Address space beyond what the worker already uses."""
     output_bytes: Annotated[int, Field(ge=16, le=16 * 1024 * 1024)] = 64 * 1024
-    """Of the result as JSON."""
+    """Size of the result as JSON."""
 
 
 DEFAULT_LIMITS = Limits()

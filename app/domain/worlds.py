@@ -1,4 +1,4 @@
-"""What happens in a game's worlds, who may know of it, and what became of a search for it."""
+"""Events in a game's worlds, who may know of them, and search results."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 
 
 def _written_out(value: object) -> object:
-    """A number would be taken for seconds since 1970, which no game means."""
+    """Refuses numbers, which would be read as seconds since 1970."""
     if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
         return value
     raise ValueError("Input should be a time in ISO 8601, such as 2031-04-03T09:15:00Z")
@@ -35,7 +35,7 @@ def _listed(value: object) -> object:
 
 
 GameTime = Annotated[datetime, BeforeValidator(_written_out), AfterValidator(_in_utc)]
-"""Of the world, not of the server: ISO 8601 with its zone, kept in UTC. A game maps its calendar onto it."""
+"""Time in the game's world: ISO 8601 with a time zone, stored in UTC. A game maps its calendar onto it."""
 
 Phrase = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(require_encodable)]
 Told = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(require_encodable)]
@@ -46,71 +46,71 @@ class Event(Frozen):
 
     id: EventId
     time: GameTime
-    """Nobody knows of it before."""
+    """When it happened. Nobody knows of it earlier."""
     text: Told
-    """As it is told in a prompt."""
+    """The text that is put into prompts."""
     kind: Phrase | None = None
     actors: Annotated[tuple[Phrase, ...], Field(max_length=64)] = ()
     location: Phrase | None = None
     visibility: Literal["public"] | Annotated[tuple[Phrase, ...], Field(max_length=256)] = "public"
-    """`public`, or those who may know it: ids of characters, and circles (factions, households, places) to which
-    characters belong. Nobody is added to the list by being an actor; an empty one is known to nobody."""
+    """`public`, or who may know it: character ids, and circles (factions, households, places) that characters belong
+    to. Actors are not added automatically; an empty list means nobody."""
     importance: Annotated[WholeNumber, Field(ge=0, le=10)] = 5
-    """From 0, nobody would mention it, to 10, nobody speaks of anything else."""
+    """From 0 (not worth mentioning) to 10 (everybody talks about it)."""
     tags: Annotated[tuple[Phrase, ...], Field(max_length=64)] = ()
     valid_from: GameTime | None = None
-    """From when it holds; from `time` where nothing is said."""
+    """Start of validity; `time` if omitted."""
     valid_to: GameTime | None = None
-    """Until when it holds, that moment excluded: an offer that ends, a gate that closes."""
+    """End of validity, exclusive, such as the end of an offer."""
     supersedes: Annotated[tuple[EventId, ...], BeforeValidator(_listed), Field(max_length=64)] = ()
-    """Events that whoever knows of this one takes to be out of date. A single id may stand without a list."""
+    """Events that this one makes out of date, for those who know of it. A single id needs no list."""
     leak_terms: Annotated[tuple[Phrase, ...], Field(max_length=64)] = ()
-    """Any of these in a reply shows knowledge of it; for those who cannot know it."""
+    """Terms in a reply that reveal knowledge of this event by a character who cannot know it."""
 
     @property
     def searched(self) -> str:
-        """All that it is found by."""
+        """The text that searches match."""
         return "\n".join((self.text, self.kind or "", self.location or "", *self.actors, *self.tags))
 
 
 class World(Frozen):
-    """One state line of a game. A branch shares its parent's past up to `branched_at`, that moment included."""
+    """One timeline of a game. A branch shares its parent's past up to `branched_at`, inclusive."""
 
     name: Name
     parent: Name | None = None
     branched_at: GameTime | None = None
     events: int = 0
-    """Told to this world itself, withdrawn ones included."""
+    """Number of events added to this world itself, including withdrawn ones."""
     newest: GameTime | None = None
-    """The latest time of an event, of its past too; null before the first."""
+    """Time of the newest event, including its parent's past; null without events."""
     created_at: datetime
 
 
 class EventsTold(Frozen):
-    """`known` were told before, word for word, and are left as they are."""
+    """How many events were added. `known` events already existed with the same content and are unchanged."""
 
     new: int
     known: int
 
 
 Way = Literal["text", "newest", "important"]
-"""How a search came upon an event."""
+"""How a search found an event."""
 
 Obstacle = Literal["future", "not_visible", "superseded", "not_yet_valid", "no_longer_valid"]
-"""Why a character is not told of an event."""
+"""Why an event is kept from a character."""
 
 
 @dataclass(frozen=True)
 class EventSearch:
-    """`as_of`: game time, or the newest event's when None. `names`: those under which visibility may mean whoever
-    asks. `terms`: as `app.domain.search_terms` makes them, distinct."""
+    """A search for events. `as_of`: game time; None means the newest event's. `names`: the asker's id and circles.
+    `terms`: distinct terms from `app.domain.search_terms`."""
 
     world: str
     as_of: datetime | None
     names: frozenset[str]
     terms: tuple[str, ...]
     most: int = 64
-    """Events per way of finding them."""
+    """Maximum number of events per way of finding them."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Hidden:
-    """`by` is the event that supersedes it."""
+    """An event that was found and is kept from the asker. `by` is the event that supersedes it."""
 
     event: Event
     reason: Obstacle
@@ -130,9 +130,9 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Findings:
-    """Candidates for a prompt, and what was near but is held back. `frequencies`: by term of the search, in how many of
-    the `events` it occurs that could be told; counted up to `common`, and a term that is as common found nothing unless
-    all are."""
+    """Search results: candidates for a prompt, and related events that are withheld. `frequencies`: for each term, in
+    how many of the visible `events` it occurs, counted up to `common`. Terms that common are ignored unless all
+    are."""
 
     as_of: datetime | None
     """None in a world without events."""
@@ -144,28 +144,28 @@ class Findings:
 
 
 class Ranked(Frozen):
-    """An event that could be told, with the parts of its score, each scaled to [0, 1] over all that were found."""
+    """A candidate event with the parts of its score, each scaled to [0, 1] over all candidates."""
 
     event: Event
     recency: Unit
     importance: Unit
     relevance: Unit
     score: FiniteNumber
-    """Their sum: Park et al. 2023 (arXiv 2304.03442), section 4.1, with all weights 1."""
+    """Sum of the parts, as in Park et al. 2023 (arXiv 2304.03442), section 4.1, with all weights 1."""
     ways: tuple[Way, ...]
     tokens: int
-    """About as many as it takes in a prompt."""
+    """Estimated tokens of the event in a prompt."""
     told: bool
-    """Whether it is in the prompt; else the budget was used up."""
+    """Whether it is in the prompt. If not, the token budget was used up."""
 
 
 class Recalled(Frozen):
-    """An entry of a lorebook that came up."""
+    """A lorebook entry that was activated."""
 
     lorebook: str
     entry: str
     because: str
-    """The key that was found, `constant`, or what else called it up, in words."""
+    """Why it was activated: the matching key, `constant`, or another reason in words."""
     tokens: int
     told: bool
 
@@ -178,7 +178,7 @@ class HiddenEvent(Frozen):
 
 
 class Explained(Frozen):
-    """What a prompt would hold, and why: best first."""
+    """The passages that a prompt would contain, best first, with reasons."""
 
     as_of: datetime | None
     events: tuple[Ranked, ...] = ()

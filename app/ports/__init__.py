@@ -1,13 +1,13 @@
-"""The seams. The core speaks only to these; `app.main` chooses what stands behind each.
+"""The ports: interfaces that the core uses. `app.main` chooses their implementations.
 
-Authors of environments read `app.ports.environment`, authors of retrievers `app.ports.retrieval`; what they need is
-here under one name. The rest is for who works on the service:
+Authors of environments read `app.ports.environment`, authors of retrievers `app.ports.retrieval`; this package
+exports what they need. The other modules are for work on the service:
 
-    judges        who reads a group, panels of them, and what they remember
+    judges        judges, panels of judges, and the cache of judgements
     sandbox       killable workers, and jails for programs
-    store         tasks, leases, groups, runs and the ways of looking at them
-    trajectories  the queue between environments elsewhere and trainers
-    runtime       clock, observer, what is opened and closed with the service
+    store         tasks, leases, groups, runs, and views of them
+    trajectories  the queue between external environments and trainers
+    runtime       clock, observer, resources that are opened and closed with the service
 """
 
 from app.ports.environment import Datasets, Drafted, Environment, Tools

@@ -1,4 +1,4 @@
-"""What an author writes: an environment, and what it gets from outside."""
+"""The interface of environments, and what the service provides to them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,19 +20,19 @@ RowT = TypeVar("RowT", bound=BaseModel)
 
 
 class Datasets(Protocol):
-    """Data sets by environment name, as configured."""
+    """Configured data sets, by environment name."""
 
     def rows(self, name: str, row: type[RowT], *, config: str | None = None) -> Dataset[RowT] | None:
-        """None where nothing is configured under `name`. Blocking. EnvironmentUnavailable with the reason when what
-        is configured cannot be read or a row does not validate. `config` is the hub's configuration name."""
+        """The validated rows; None when no data set is configured under `name`. Blocking. EnvironmentUnavailable with
+        the reason when the data cannot be read or a row is invalid. `config` is the hub's configuration name."""
 
     def folder(self, name: str) -> Path | None:
-        """Where files called `name` are configured to lie; None where nothing is."""
+        """The configured folder of the files called `name`; None when none is configured."""
 
 
 @dataclass(frozen=True)
 class Tools:
-    """All that an environment gets from the outside while scoring."""
+    """Everything that an environment may use while scoring."""
 
     panel: Panel
     workers: Workers = field(default_factory=NoWorkers)
@@ -40,94 +40,96 @@ class Tools:
 
 
 class Environment(Protocol):
-    """A family of tasks and the rule that scores answers to them. Inherit from it: most methods have a default.
+    """A family of tasks and the rule that scores their completions. Inherit from it: most methods have defaults.
 
-    Nothing here may depend on time, process or request order: the same index gives the same bytes everywhere.
+    Results must not depend on time, process or request order: the same index gives the same bytes everywhere.
     """
 
     name: ClassVar[str]
     version: ClassVar[str]
     Params: ClassVar[type[BaseModel]] = NoParams
-    """Only what changes prompt or reference; every field has a default."""
+    """Parameters that change prompt or reference. Every field has a default."""
     rubric: ClassVar[Rubric | None] = None
     multi_turn: ClassVar[bool] = False
     runs_programs: ClassVar[bool] = False
-    """Whether scoring runs what a model wrote: it then serves only where that is kept well apart, or is forced."""
+    """Whether scoring runs programs written by models. Such environments serve only with strong isolation, or if
+    forced."""
     chance: ClassVar[float] = 0.0
-    """At most this share of tasks pays for the gold of another task, drawn at random."""
+    """Upper bound on the share of tasks that accept the gold answer of a random other task."""
     stats_label: ClassVar[str | None] = None
-    """The metadata key, if any, by which its figures can be broken down: one with few values, all of them texts."""
+    """Metadata key by which statistics can be broken down: one with few values, all of them texts."""
     Draft: ClassVar[type[BaseModel] | None] = None
-    """What an author brings to try something that is in no data yet; None where there is nothing to try."""
+    """Model of drafts that authors can preview; None if the environment accepts no drafts."""
 
     @property
     def origin(self) -> str:
-        """Where tasks come from: a data set's name, or `generated` / `built-in`."""
+        """Source of the tasks: a data set's name, `generated` or `built-in`."""
         return "generated"
 
     @property
     def digests(self) -> Mapping[str, str]:
-        """By name, of everything but code that tasks and scores rest on: data set, sheets, scenes, rubric."""
+        """Digests, by name, of all data behind tasks and scores: data set, sheets, scenes, rubric."""
         return {}
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        """Blocking, once, at start. EnvironmentUnavailable when a configured source cannot be read."""
+        """Loads the data. Blocking, once, at start. EnvironmentUnavailable when a configured source cannot be read."""
         return cls()
 
     def sheet_texts(self) -> tuple[str, ...]:
-        """Its character sheets as JSON texts, in their order: what people edit while it serves. Empty without any."""
+        """Its character sheets as JSON texts, in order. People may edit them while the service runs."""
         return ()
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
-        """Blocking. The same environment over other sheets, as `sheet_texts` gave them. ValueError for what is none."""
+        """The same environment with other sheets, in the form of `sheet_texts`. Blocking. ValueError for invalid
+        ones."""
         return self
 
     def size(self, split: Split, params: BaseModel) -> int | None:
-        """Tasks per epoch; None for endless."""
+        """Number of tasks per epoch; None for endless splits."""
         return None
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        """Pure. `index` is in [0, size), or any non-negative integer below 2**53 when endless."""
+        """The task at an index. Pure. `index` is in [0, size), or any integer in [0, 2**53) if endless."""
         ...
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
-        """What the task's metadata have under `stats_label`. Override it where that is known without the task."""
+        """The metadata value under `stats_label`. Override it if the value is known without building the task."""
         label = self.task(split, index, params).metadata.get(self.stats_label or "")
         return label if isinstance(label, str) else None
 
     def query(self, task: Task) -> ContextQuery | None:
-        """What to retrieve before the task is handed out."""
+        """What to retrieve before the task is handed out; None for nothing."""
         return None
 
     def place(self, task: Task, context: Context) -> Task:
-        """Pure: the same task with the passages in its prompt."""
+        """The same task with the retrieved passages in its prompt. Pure."""
         return task
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
-        """Pure: replays the episode from `messages` (all after the prompt). InvalidRequest for forged observations."""
+        """Replays the episode from `messages` (all after the prompt). Pure. InvalidRequest for forged observations."""
         raise InvalidRequest(f"{self.name} is single-turn", field="messages")
 
     def draft(self, draft: BaseModel) -> "Drafted":
-        """Pure: the task that `draft` (a `Draft`) describes. InvalidRequest naming `draft.<field>`."""
-        raise InvalidRequest(f"{self.name} has nothing to try", field="draft")
+        """The task that `draft` (a `Draft`) describes. Pure. InvalidRequest naming `draft.<field>`."""
+        raise InvalidRequest(f"{self.name} does not accept drafts", field="draft")
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        """One score per completion, in order. Truncated completions are already taken out when the run says so."""
+        """One score per completion, in order. Truncated completions are already removed if the run says so."""
         ...
 
     def gold(self, task: Task) -> Completion | None:
-        """A completion that must score 1.0; None where no sure win exists."""
+        """A completion that must score 1.0; None if no such completion is known."""
         return None
 
     def equivalent(self, one: Task, other: Task) -> bool:
-        """Whether a right answer to one is a right answer to the other."""
+        """Whether every right answer to one task is right for the other."""
         return one.reference == other.reference
 
 
 @dataclass(frozen=True)
 class Drafted:
-    """A task made from a draft, and the environment that scores answers to it as it scores its own."""
+    """A task built from a draft, with the environment that scores it."""
 
     environment: Environment
     task: Task

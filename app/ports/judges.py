@@ -1,4 +1,4 @@
-"""Judges, panels of them, and what they remember."""
+"""Judges, panels of judges, and the cache of judgements."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.domain.runs import PanelOptions, ScoringOptions
 
 
 class Judge(Protocol):
-    """Something that reads a group and says how good each completion is."""
+    """Rates the completions of a group."""
 
     @property
     def name(self) -> str: ...
@@ -20,22 +20,22 @@ class Judge(Protocol):
 
     @property
     def digest(self) -> str:
-        """Of everything of this judge that could change a verdict: model, parameters, templates, code version."""
+        """Digest of everything that could change a verdict: model, parameters, templates, code version."""
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        """Never raises for a judge's failure: the judgement then has `error` set, with what the attempt cost."""
+        """Never raises when the judge fails: the judgement then has `error` set, and the cost of the attempt."""
 
 
 @runtime_checkable
 class SelfReporting(Protocol):
-    """A judge that knows how it is doing."""
+    """A judge that reports its health and spending."""
 
     def report(self) -> JudgeReport: ...
 
 
 @runtime_checkable
 class Backed(Protocol):
-    """A judge with another behind it, which answers where it refuses."""
+    """A judge with a fallback, which answers when it refuses."""
 
     @property
     def fallback(self) -> Judge: ...
@@ -43,45 +43,45 @@ class Backed(Protocol):
 
 @dataclass(frozen=True)
 class Recalled:
-    """`claimed`: a group holds this judgement already, with what it cost."""
+    """A judgement from the cache. `claimed`: a stored group already accounts for its cost."""
 
     judgement: Judgement
     claimed: bool
 
 
 class JudgementMemory(Protocol):
-    """What judges answered and what it cost, so that nothing is asked and paid twice."""
+    """Cache of judgements and ledger of their cost, so that nothing is paid for twice."""
 
     async def get(self, reading: str) -> Recalled | None: ...
 
     async def put(self, judgement: Judgement, hold: str = "") -> Standing:
-        """Durable on return: its cost is added to its judge's spending in the place of the hold, and it is found again
-        by its `reading` unless it failed. StoreUnavailable when it cannot be written."""
+        """Stores a judgement; durable on return. Its cost replaces the reservation `hold`, and it is cached under its
+        `reading` unless it failed. StoreUnavailable when it cannot be written."""
 
     async def standing(self, judge: str) -> Standing:
-        """What everybody spent and holds. Holds whose time is up count as calls without an answer."""
+        """Spending and reservations of all processes. Expired reservations count as calls without an answer."""
 
     async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
-        """Durable on return: `hold` stands in the place of an earlier one of its id where the budget admits it, and
-        only what it has used where not. Two that ask at the same time never get what is there for one."""
+        """Atomically replaces the reservation of this id if the budget allows; otherwise keeps only what was already
+        used. Durable on return. Concurrent calls never exceed the budget together."""
 
     async def give_back(self, judge: str, hold: str) -> Standing:
-        """Forgets a hold of which nothing was used."""
+        """Deletes a reservation of which nothing was used."""
 
 
 class Panel(Protocol):
-    """One or more judges under one set of options."""
+    """One or more judges with one set of options."""
 
     @property
     def judges(self) -> tuple[str, ...]: ...
 
     @property
     def models(self) -> tuple[str, ...]:
-        """One per judge, in the same order."""
+        """The models, one per judge, in the same order."""
 
     @property
     def digest(self) -> str:
-        """Of all that turns its judges' answers into scores."""
+        """Digest of everything that turns the judges' answers into scores."""
 
     async def judge(self, case: Case) -> PanelResult:
         """One score per candidate, in order. Gated candidates are 0 even when every judge fails; the rest are then
@@ -91,10 +91,10 @@ class Panel(Protocol):
 class Panels(Protocol):
     @property
     def judges(self) -> Mapping[str, Judge]:
-        """Every judge there is, by name."""
+        """All judges, by name."""
 
     def options(self, environment: str, options: ScoringOptions) -> PanelOptions:
-        """`options`, with what they leave open as it is configured for the environment."""
+        """`options`, with open fields filled in from the environment's settings."""
 
     def panel(self, environment: str, options: ScoringOptions) -> Panel:
         """InvalidRequest naming `options.judges` when a judge is not configured."""

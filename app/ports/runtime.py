@@ -1,4 +1,4 @@
-"""What surrounds every request: the clock, the observer, what is opened and closed with the service."""
+"""Clock, observer, and resources that are opened and closed with the service."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -10,16 +10,16 @@ from app.domain.scores import Score
 
 @runtime_checkable
 class Opened(Protocol):
-    """A judge or a retriever that holds something between the service's start and its end."""
+    """A judge or retriever that holds a resource while the service runs."""
 
     async def open(self) -> None:
-        """Before it is asked anything. StoreUnavailable from a judge that cannot know what it has spent."""
+        """Called before first use. A judge raises StoreUnavailable when it cannot read its spending."""
 
     async def close(self) -> None: ...
 
 
 class Observer(Protocol):
-    """Where the service tells what happened, for metrics and logs. Never raises, never blocks."""
+    """Receives what happens in the service, for metrics and logs. Never raises, never blocks."""
 
     def handed_out(self, environment: str, tasks: int) -> None: ...
 
@@ -30,11 +30,11 @@ class Observer(Protocol):
     def refused(self, environment: str, code: str) -> None: ...
 
     def gathered(self, environment: str, flags: Sequence[str]) -> None:
-        """A group that came in pieces was closed, with these flags."""
+        """A group sent in pieces was closed, with these flags."""
 
     def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
-        """`future`: passages that were withheld since they are later than was asked for."""
+        """`future`: number of passages withheld because they are later than the requested time."""
 
 
 Clock = Callable[[], datetime]
-"""The present, in UTC with its zone."""
+"""The current time, in UTC, with its time zone."""

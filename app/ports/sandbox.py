@@ -1,4 +1,4 @@
-"""Where work that must be killable and programs of strangers run."""
+"""Killable workers, and isolated execution of untrusted programs."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -11,19 +11,19 @@ from app.domain.work import DEFAULT_LIMITS, Limits
 
 
 class Workers(Protocol):
-    """Processes that can be killed, for whatever parses or runs what a model wrote."""
+    """Killable worker processes, for code that parses or runs model output."""
 
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
     ) -> JsonValue:
-        """`function(*arguments)` in another process, which finds it by its name: one of a module, that keeps no state.
-        Arguments and result cross as JSON. WorkExceeded when it goes beyond `limits`, twice, the second time in a fresh
-        process; WorkerFailed when it raises, gives what is no JSON, or twice dies without going beyond them. Cancelling
-        ends it."""
+        """Runs `function(*arguments)` in another process. The function is found by name, so it must be a module-level
+        function without state. Arguments and result are passed as JSON. WorkExceeded when it exceeds `limits` twice,
+        the second time in a fresh process. WorkerFailed when it raises, returns no JSON, or dies twice within its
+        limits. Cancelling kills it."""
 
 
 class NoWorkers:
-    """For environments that need none: asking it is a mistake in what made the tools."""
+    """For environments that need no workers. Calling it is a bug in the setup of the tools."""
 
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
@@ -32,15 +32,16 @@ class NoWorkers:
 
 
 class Programs(Protocol):
-    """Where programs of strangers are run, each in a process of its own that is kept from everything else."""
+    """Runs untrusted programs, each in its own isolated process."""
 
     async def run(self, program: Program) -> Execution:
-        """Whatever the program does becomes an `Execution`: one that is out of time by the clock was so twice, the
-        second time in a fresh process. WorkerFailed when it could not be run: our fault. Cancelling ends it."""
+        """Runs a program; whatever it does is reported in the `Execution`. A wall-clock timeout is reported only if it
+        happens twice, the second time in a fresh process. WorkerFailed when the service could not run it. Cancelling
+        kills it."""
 
 
 class NoPrograms:
-    """For environments that run none: asking it is a mistake in what made the tools."""
+    """For environments that run no programs. Calling it is a bug in the setup of the tools."""
 
     async def run(self, program: Program) -> Execution:
         raise WorkerFailed("no place to run programs was given")

@@ -1,4 +1,4 @@
-"""What is kept: tasks, leases, groups, runs, scorings, and the ways of looking at them."""
+"""Storage of tasks, leases, groups, runs and scorings, and views of them."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,12 +26,12 @@ Place = tuple[int, int]
 
 
 Locate = Callable[[int], Slot | None]
-"""Pure: the slot at a position of a stream; None past the end of a one-epoch stream."""
+"""A pure function: the slot at a position of a stream; None past the end of a one-epoch stream."""
 
 
 @dataclass(frozen=True)
 class Leased:
-    """`outstanding` counts live leases of the stream after this hand-out; `drained` that no position is left."""
+    """New leases. `outstanding` counts the stream's live leases; `drained` means that no position is left."""
 
     leases: tuple[Lease, ...]
     outstanding: int
@@ -40,62 +40,63 @@ class Leased:
 
 @dataclass(frozen=True)
 class Front:
-    """`position` is the next that a stream gives out; `held` are the indexes of tasks that somebody in the stream's run
-    holds, whichever stream they came from."""
+    """State of a stream. `position` is the next one to hand out; `held` are the indexes of tasks leased in the stream's
+    run, from any of its streams."""
 
     position: int
     held: frozenset[int]
 
 
 class Tasks(Protocol):
-    """Tasks that were handed out, and the leases on them."""
+    """Tasks that were handed out, and leases on them."""
 
     async def put(self, records: Sequence[TaskRecord]) -> None:
-        """Durable on return; a known id is left as it is."""
+        """Stores tasks; durable on return. Existing ids are unchanged."""
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]: ...
 
     async def freeze(
         self, stream: Stream, contexts: Mapping[tuple[int, int], Context]
     ) -> dict[tuple[int, int], Context]:
-        """Keeps the first context of each place of a stream and returns what is kept."""
+        """Stores the first context of each place of a stream and returns the stored ones."""
 
     async def frozen(self, stream: Stream, places: Sequence[Place]) -> dict[Place, Context]: ...
 
     async def lease(self, stream: Stream, count: int, seconds: float, locate: Locate) -> Leased:
-        """Expired leases first, then new positions; a task that is live in this run is never leased a second time."""
+        """Leases expired slots first, then new positions. A task with a live lease in this run is never leased
+        again."""
 
     async def give_back(self, stream: Stream, lease_ids: Sequence[str]) -> None:
-        """Leases of the stream whose tasks never reached anybody: they expire at once, and are the next to go."""
+        """Expires leases whose tasks never reached a holder; they are handed out next."""
 
     async def reserve(self, stream: Stream, count: int) -> int:
-        """Advances the stream by `count` positions and returns the first of them (mixtures draw from these)."""
+        """Advances the stream by `count` positions and returns the first one. Mixtures use these."""
 
     async def leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
-        """What each lease was given for, whatever has become of it since."""
+        """The task of each lease, whatever its present state."""
 
     async def front(self, stream: Stream) -> Front:
-        """At this moment: others may lease meanwhile."""
+        """The current state of a stream. Others may lease meanwhile."""
 
 
 class Sheets(Protocol):
-    """Character sheets that tasks were made from. An edition is all of an environment's sheets, in their order, under
-    the digest of the data that they were part of."""
+    """Versions of the character sheets that tasks were made from. A version is all of an environment's sheets, in
+    order, under the digest of the data that they belong to."""
 
     async def keep(self, environment: str, data_digest: str, texts: Sequence[str]) -> None:
-        """Durable on return; a known edition is left as it is."""
+        """Stores a version; durable on return. An existing one is unchanged."""
 
     async def get(self, environment: str, data_digest: str) -> tuple[str, ...] | None:
-        """The texts of an edition; None for one that was never kept."""
+        """The texts of a version; None if it was never stored."""
 
     async def begin(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
-        """By epoch of the stream, the data digest that it began with: this one for epochs that nobody began before.
+        """The data digest that each epoch of the stream began with. Epochs that have not begun begin with this one.
         Durable on return."""
 
 
 @dataclass(frozen=True)
 class GroupToStore:
-    """A group on its way into the store, with the judgements made for it since it was last written."""
+    """A group to be stored, with the judgements made since it was last written."""
 
     group: Group
     judgements: tuple[Judgement, ...] = ()
@@ -109,82 +110,87 @@ class IdempotencyKey:
 
 class Outcomes(Protocol):
     async def since(self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()) -> list[TaskOutcome]:
-        """The training groups of the stream's run, environment, split and params, whichever stream of the run handed
-        their tasks out: the newest `limit` after that place among all groups, and those in the places `others`, which
-        an earlier answer named. In the order of their places."""
+        """Outcomes of training groups with the stream's run, environment, split and params, from any stream of the run:
+        the newest `limit` after `sequence`, and those with the sequences `others`. Ordered by sequence."""
 
 
 class Groups(Protocol):
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]: ...
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
-        """All in one transaction, durable on return. A group that exists is returned as stored, untouched. A live
-        lease on the same run and task is completed; otherwise the group gets the flag `late`. InvalidRequest when
-        `key` was used with another body."""
+        """Stores all groups in one transaction; durable on return. An existing group is returned unchanged. A live
+        lease on the same run and task is completed; without one the group gets the flag `late`. InvalidRequest when
+        `key` was used with a different body."""
 
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
-        """Writes scores of rollouts that are still pending or unscored; scored ones never change."""
+        """Writes the scores of pending or unscored rollouts. Scored rollouts never change."""
 
     async def unfinished(self, limit: int) -> list[Group]:
-        """Pending groups, oldest first: accepted work that a restart interrupted."""
+        """Pending groups, oldest first, such as work that a restart interrupted."""
 
     async def check_key(self, key: IdempotencyKey) -> None:
-        """InvalidRequest when the key was used with another body."""
+        """InvalidRequest when the key was used with a different body."""
 
 
 class Parts(Protocol):
-    """Groups whose completions do not come together. What closes one stores it, as pending, in the same transaction;
-    whoever closed it scores it. Whatever writes is durable on return."""
+    """Groups that are still collecting completions. Closing one stores it as pending in the same transaction; whoever
+    closed it scores it. Writes are durable on return."""
 
     async def arrive(self, cohort: Cohort, group_id: str, members: Sequence[Member], seconds: float) -> Seat | Misfit:
-        """Members that name their places. The first to come open the cohort for as many seconds; those who come when
-        it is closed, and were not there before, get a group of their own, `late`."""
+        """Adds completions that name their places. The first ones open the group for `seconds`. New ones that arrive
+        after it was closed get a group of their own, flagged `late`."""
 
     async def take(self, cohort: Cohort, completion: Completion, seconds: float, windows: Windows) -> Seat:
-        """A place for a completion that names none: that of an equal member whose holder has left, else one in the open
-        cohort of the scope, else, where the newest was closed without some, one of the missing, `late`; else the first
-        of another cohort. It is held until it is settled, or until nobody says any more that it is."""
+        """Assigns a place to a completion that names none, by the first rule that applies:
+
+        1. the place of an equal completion whose sender disconnected (a retry);
+        2. the next place of the open group of this scope;
+        3. a missing place of the newest group, if it was closed incomplete not long ago; flagged `late`;
+        4. the first place of a new group.
+
+        The place is held until it is settled, or until its heartbeat stops."""
 
     async def settle(self, held: Seat, *, answered: bool) -> None:
-        """Its holder has got its answer, or has left without it and will ask again."""
+        """Ends the hold: the sender got its answer, or disconnected and may retry."""
 
     async def keep(self, held: Collection[Seat], scoring: Collection[str]) -> None:
-        """A sign of life: these places are still held by this process, and these groups being scored."""
+        """Heartbeat: this process still holds these places and is scoring these groups."""
 
     async def forget_holders(self) -> None:
-        """When a service starts that is the only one: whoever held a place before has left."""
+        """For a single-replica service at start: all earlier holders count as disconnected."""
 
     async def opened(self, group_ids: Collection[str]) -> dict[str, Group]:
-        """Of those that are open what has come so far, as pending groups."""
+        """The open ones of these groups with the completions so far, as pending groups."""
 
     async def look(self, group_ids: Collection[str]) -> Look: ...
 
     async def take_due(self, limit: int) -> list[Group]:
-        """Closes what is over its deadline, and claims closed groups that nobody seems to be scoring; to be scored."""
+        """Closes groups past their deadline and claims closed groups without a live scorer. The caller scores them."""
 
     async def clear(self, seconds: float) -> int:
-        """Forgets some that are older, and done with; how many. Their groups stay."""
+        """Deletes some finished entries older than `seconds` and returns how many. The stored groups stay."""
 
 
 class Scorings(Protocol):
-    """Groups scored anew. Nothing here touches a group, its scores or its statistics."""
+    """New scorings of stored groups. They never change a group, its scores or its statistics."""
 
     async def find(self, scoring_ids: Sequence[str]) -> dict[str, Scoring]:
         """Without their judgements."""
 
     async def put(self, scoring: Scoring) -> Scoring:
-        """Durable on return, with the judgements made since it was last written. Of a known one only the scores that
-        are still unscored are replaced. The scoring as stored, without its judgements. NotFound without its group."""
+        """Stores a scoring with the judgements made since it was last written; durable on return. Of an existing
+        scoring only unscored completions are updated. Returns it as stored, without judgements. NotFound without its
+        group."""
 
 
 class Runs(Protocol):
     async def get(self, name: str) -> Run | None: ...
 
     async def create(self, run: Run) -> Run:
-        """The run as stored: another's, when the name was taken first."""
+        """Creates the run, or returns the existing one of this name."""
 
     async def pin(self, name: str, pin: Pin) -> Run:
-        """Adds the pin unless the run has one for that environment."""
+        """Adds the pin unless the run already has one for the environment."""
 
     async def list(self, limit: int, after: str | None) -> list[Run]: ...
 
@@ -192,7 +198,7 @@ class Runs(Protocol):
 
 
 class Views(Protocol):
-    """What people and dashboards look at."""
+    """Read models for pages and dashboards."""
 
     async def groups(self, where: GroupFilter) -> list[GroupSummary]: ...
 
@@ -201,20 +207,20 @@ class Views(Protocol):
     async def statistics(
         self, environment: str | None, run: str | None, *, by_label: bool = False
     ) -> list[StatisticsRow]:
-        """Training rollouts only: `eval` ones are left out. `by_label` breaks them down further, and leaves out tasks
-        without a label."""
+        """Statistics of training rollouts; `eval` is left out. `by_label` also breaks them down by label and leaves out
+        tasks without one."""
 
 
 class Exports(Protocol):
-    """What training data is made from."""
+    """Reads stored groups for exports."""
 
     async def newest(self) -> int:
         """The sequence of the newest group; 0 where nothing is stored."""
 
     async def page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
-        """Groups with sequences above `after` up to `last`, in their order."""
+        """Groups with sequences above `after` up to `last`, in order."""
 
 
 class Health(Protocol):
     async def check(self) -> None:
-        """Writes and reads through the working path; StoreUnavailable when that fails."""
+        """Writes and reads a probe; StoreUnavailable when that fails."""

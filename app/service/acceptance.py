@@ -1,4 +1,4 @@
-"""Whether a group can be scored at all, and as what it will then be stored."""
+"""Validates score requests and builds the groups to store."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -24,15 +24,15 @@ REFUSED: Final = Score.unscored("version_changed", "the run is strict, and is no
 
 @dataclass(frozen=True)
 class Accepted:
-    """A group that will be scored: how it will be stored, the task it is for and the options it is under."""
+    """A valid group to score: the group to store, its task and its scoring options."""
 
     group: Group
     record: TaskRecord
     options: ScoringOptions
     refused: Score | None = None
-    """What every completion without a score gets instead of being scored."""
+    """A score for all unscored completions, used instead of scoring them."""
     part: Part | None = None
-    """Which piece this is, of a group that comes in pieces; the group then has this piece's completions alone."""
+    """For a group sent in pieces: which piece this is. The group then has only this piece's completions."""
 
 
 class Acceptance:
@@ -85,7 +85,7 @@ class Acceptance:
     ) -> Accepted:
         record = _record_of(asked, records, environment)
         if asked.lease_id is not None and request.purpose == "eval":
-            raise InvalidRequest("an evaluation answers no lease; its tasks are taken by cursor", field="lease_id")
+            raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
         lease = _lease_of(asked, leases, record, request.run)
         name = request.run or (lease.run if lease is not None else None)
         run = await self._runs.ensure(name) if name is not None else None
@@ -116,7 +116,7 @@ class Acceptance:
         return Accepted(group, record, options_for(options, group), part=asked.part)
 
     async def resumed(self, group: Group, record: TaskRecord) -> Accepted:
-        """A group that was accepted before a restart, under the rule by which the service would score it now."""
+        """Prepares a group accepted before a restart, with the current scoring rule."""
         run = await self._runs.ensure(group.run) if group.run is not None else None
         if run is None:
             return Accepted(group, record, options_for(ScoringOptions(), group))
@@ -129,17 +129,17 @@ class Acceptance:
         return Accepted(group.model_copy(update={"flags": tuple(dict.fromkeys(flags))}), record, options)
 
     async def _other_pin(self, run: Run, record: TaskRecord) -> Pin | None:
-        """By what the service would score this for the run, where that is not what the run is pinned to."""
+        """The current pin, if it differs from the one that the run recorded; else None."""
         pin = await self._pin(record, run.options)
         return None if pin is None or await self._runs.pinned(run, pin) else pin
 
     async def _is_scored(self, identity: str) -> bool:
-        """A group that has its scores is only told again, under whatever rule the service would score it now."""
+        """Whether the group already has its scores. They are returned again, whatever the current rule is."""
         stored = (await self._groups.find([identity])).get(identity)
         return stored is not None and stored.outcome == "scored"
 
     async def _pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
-        """None while the environment cannot serve: its groups are stored unscored and pin nothing."""
+        """The current pin; None while the environment cannot serve, since its groups are then stored unscored."""
         try:
             hosted = await self._editions.hosted(record.key.environment, record.key.data_digest)
         except (EnvironmentUnavailable, NotFound):
@@ -152,21 +152,21 @@ def _identity(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
     if part is None:
         return group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
     if part.index + len(asked.completions) > part.size:
-        raise InvalidRequest(f"a group of {part.size} has no such places", field="part.index")
+        raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
     return part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)
 
 
 def options_for(options: ScoringOptions, group: Group) -> ScoringOptions:
-    """An evaluation is scored on `absolute` alone, since standings do not compare across groups."""
+    """The run's options; evaluations use only `absolute`, since comparisons within a group do not carry over."""
     return options.model_copy(update={"relative_weight": 0.0}) if group.purpose == "eval" else options
 
 
 def _record_of(asked: GroupToScore, records: dict[str, TaskRecord], environment: str | None) -> TaskRecord:
     record = records.get(asked.task_id)
     if record is None:
-        raise NotFound(f"{asked.task_id} was never handed out here", field="task_id")
+        raise NotFound(f"task {asked.task_id} was not handed out by this service", field="task_id")
     if environment is not None and record.key.environment != environment:
-        raise InvalidRequest(f"the task is of {record.key.environment}, not of {environment}", field="task_id")
+        raise InvalidRequest(f"the task belongs to {record.key.environment}, not to {environment}", field="task_id")
     return record
 
 
@@ -177,11 +177,13 @@ def _lease_of(
         return None
     lease = leases.get(asked.lease_id)
     if lease is None:
-        raise NotFound(f"{asked.lease_id} was never given here", field="lease_id")
+        raise NotFound(f"lease {asked.lease_id} was not issued by this service", field="lease_id")
     key = record.key
     leased = (lease.environment, lease.split, lease.index, lease.params)
     if leased != (key.environment, key.split, key.index, key.params):
-        raise InvalidRequest("the lease is on another task", field="lease_id")
+        raise InvalidRequest("the lease is for another task", field="lease_id")
     if run is not None and run != lease.run:
-        raise InvalidRequest(f"the lease is of run {lease.run!r}, the request of {run!r}", field="lease_id")
+        raise InvalidRequest(
+            f"the lease belongs to run {lease.run!r}, but the request names run {run!r}", field="lease_id"
+        )
     return lease

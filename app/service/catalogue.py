@@ -1,4 +1,4 @@
-"""The environments that are served, each with what it became when its data was opened."""
+"""The served environments with their loaded data."""
 
 import logging
 from collections import defaultdict, deque
@@ -20,13 +20,13 @@ from app.ports.judges import Panel
 log = logging.getLogger(__name__)
 
 FORMER_EDITIONS = 8
-"""How many earlier states of its data an environment is kept with, for tasks that were made from them."""
+"""How many earlier versions of an environment's data are kept, for tasks that were made from them."""
 
 
 @dataclass(frozen=True, eq=False)
 class Hosted:
-    """An environment that can serve. `data_digest` covers everything but code that its tasks rest on; it is taken
-    once, since an environment's data does not change while it serves."""
+    """An environment that can serve. `data_digest` covers all data behind its tasks. It is computed once, since the
+    data of an instance never changes."""
 
     environment: Environment
     digests: Mapping[str, str]
@@ -51,7 +51,7 @@ class Hosted:
             raise InvalidRequest(first["msg"], field=field) from error
 
     def pin(self, options: ScoringOptions, panel: Panel | None) -> Pin:
-        """What decides about this environment's rewards at this moment."""
+        """The digests of everything that currently affects this environment's rewards."""
         return _pin(self, options, None if panel is None else panel.digest)
 
 
@@ -71,7 +71,7 @@ def _pin(hosted: Hosted, options: ScoringOptions, panel_digest: str | None) -> P
 
 
 class Catalogue:
-    """Environment classes by name; `open` turns each into something that serves, or into the reason why it cannot."""
+    """Environment classes by name. `open` loads each one, or records why it cannot serve."""
 
     def __init__(self, classes: Mapping[str, type[Environment]]) -> None:
         self.classes = dict(sorted(classes.items()))
@@ -82,13 +82,13 @@ class Catalogue:
         self._datasets: Datasets | None = None
         self._weak_will_do = False
         self.isolation: Isolation | None = None
-        """Of the programs that environments run, once that has been tried."""
+        """Isolation of programs that environments run, once it has been measured."""
         self.opened = False
         self.ready = False
-        """Set by whoever opens it and tries the isolation, when both are done or the latter takes too long."""
+        """Set when environments are open and the isolation check is done or has timed out."""
 
     def open(self, datasets: Datasets) -> None:
-        """Blocking: reads every configured data source once. One that breaks takes no other with it."""
+        """Reads every configured data source once. Blocking. A failure affects only its own environment."""
         self._datasets = datasets
         for name, environment in self.classes.items():
             try:
@@ -98,17 +98,17 @@ class Catalogue:
                 self._reasons[name] = error.detail
             except Exception:
                 log.exception("environment unavailable: %s", name)
-                self._reasons[name] = "it could not be opened; the service's log says why"
+                self._reasons[name] = "it could not be opened; see the service log"
         self.opened = True
 
     def judge_isolation(self, isolation: Isolation, *, weak_will_do: bool) -> None:
-        """Lets environments serve that run what models wrote, where `isolation` is strong or `weak_will_do`."""
+        """Enables environments that run programs, if `isolation` is strong or weak isolation is allowed."""
         self._weak_will_do = weak_will_do
         self.isolation = isolation
 
     def reopen(self, name: str) -> Hosted:
-        """Blocking: reads an environment's data again. What was handed out before is scored as before. InvalidRequest
-        with the reason when the data cannot be read, and everything stays as it is."""
+        """Reloads an environment's data. Blocking. Tasks handed out earlier are scored with the earlier data.
+        InvalidRequest with the reason when the data cannot be read; the loaded data then stays in use."""
         self.require(name)
         if self._datasets is None:
             raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
@@ -116,7 +116,7 @@ class Catalogue:
             try:
                 hosted = Hosted.of(self.classes[name].open(self._datasets))
             except EnvironmentUnavailable as error:
-                raise InvalidRequest(f"{error.detail}; what was read before stays in use") from error
+                raise InvalidRequest(f"{error.detail}; the data loaded before stays in use") from error
             present = self._hosted.get(name)
             if present is not None and present.data_digest == hosted.data_digest:
                 return present
@@ -126,7 +126,7 @@ class Catalogue:
             return hosted
 
     def remember(self, former: Hosted) -> None:
-        """Finds it again as `hosted` by its digest, until newer ones take its place."""
+        """Keeps an earlier version, so that `hosted` finds it by its digest until newer ones replace it."""
         with self._reopening:
             self._former[former.name].append(former)
 
@@ -136,8 +136,8 @@ class Catalogue:
             raise NotFound(f"there is no environment {name!r}; GET /envs lists them")
 
     def hosted(self, name: str, data_digest: str | None = None) -> Hosted:
-        """As it is now; with `data_digest` as it was when its data had that, if it is still known. NotFound for an
-        unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
+        """The current version, or the one with `data_digest` if it is still kept. NotFound for an unknown name;
+        EnvironmentUnavailable with the reason for one that cannot serve."""
         self.require(name)
         reason = self.reason(name)
         if reason is not None:
@@ -149,18 +149,18 @@ class Catalogue:
         return next((hosted for hosted in former if hosted.data_digest == data_digest), present)
 
     def reason(self, name: str) -> str | None:
-        """Why the environment cannot serve, or None when it can."""
+        """Why the environment cannot serve; None if it can."""
         if name not in self._hosted:
             return self._reasons[name]
         return self._exposed() if self.classes[name].runs_programs else None
 
     def _exposed(self) -> str | None:
-        """To what threat programs would expose this machine, unless nothing or it is accepted."""
+        """Why programs must not run on this machine; None if isolation is strong or weak isolation is allowed."""
         if self.isolation is None:
-            return "it runs programs that models write, and whether they can be kept apart here is still being tried"
+            return "it runs programs written by models, and the isolation check has not finished"
         if self._weak_will_do or self.isolation.strong:
             return None
         return (
-            "it runs programs that models write, which cannot be kept apart here well enough: "
-            f"{self.isolation.weaknesses}. The setting programs.allow_weak_isolation lets it serve all the same"
+            "it runs programs written by models, and this machine cannot isolate them well enough: "
+            f"{self.isolation.weaknesses}. Set programs.allow_weak_isolation to serve it anyway"
         )

@@ -1,4 +1,4 @@
-"""Which tasks of an environment a stream goes through, by their public metadata: chosen ones, or pools by weight."""
+"""Selects the tasks of a stream by public metadata: a filter, or pools drawn by weight."""
 
 import json
 import math
@@ -19,18 +19,18 @@ from app.service.requests import NextBatch
 from app.service.shares import BLOCK
 
 Pool = tuple[float, tuple[int, ...]]
-"""A weight and the indexes that share it."""
+"""A weight, and the task indexes that share it."""
 
 
 Label = Callable[[int], str | None]
-"""Pure: the label of the task at an index."""
+"""A pure function: the label of the task at an index."""
 
 
 def locate_in(
     hosted: Hosted, request: NextBatch, params: BaseModel, seed: int | None, narrowed: Narrowed = unchanged
 ) -> Locate:
-    """`narrowed` picks among the tasks that have the same chance of being drawn: with weights, within each pool.
-    InvalidRequest naming `select` or `weights` where no task is like that."""
+    """The locator of a stream. `narrowed` chooses among tasks with equal probability; with weights, within each pool.
+    InvalidRequest naming `select` or `weights` when no task matches."""
     size = hosted.environment.size(request.split, params)
     chosen = _chosen(hosted, request, params, size) if request.select.chosen else None
     if request.weights:
@@ -39,7 +39,7 @@ def locate_in(
 
 
 def labels_in(hosted: Hosted, split: Split, params: BaseModel) -> Label:
-    """What figures are broken down by tells which tasks are alike."""
+    """Looks up the statistics label of a task, which groups similar tasks."""
     if hosted.environment.stats_label is None:
         return lambda _: None
     return partial(_label_at, hosted, split, params.model_dump_json())
@@ -53,7 +53,9 @@ def _label_at(hosted: Hosted, split: Split, params_json: str, index: int) -> str
 
 def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None) -> tuple[int, ...]:
     if size is None:
-        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to select from", field="select")
+        raise InvalidRequest(
+            f"{hosted.name} has endless tasks in this split; `select` needs a finite split", field="select"
+        )
     wanted = {key: set(map(canonical_json, distinct(values))) for key, values in request.select.chosen.items()}
     indexes = [_by_value(hosted, request.split, params.model_dump_json(), key, size) for key in wanted]
     kept = [
@@ -69,11 +71,13 @@ def _chosen(hosted: Hosted, request: NextBatch, params: BaseModel, size: int | N
 def _pools(
     hosted: Hosted, request: NextBatch, params: BaseModel, size: int | None, chosen: tuple[int, ...] | None
 ) -> tuple[Pool, ...]:
-    """One for each combination of values that some task has, by the product of their weights."""
+    """One pool per combination of values, weighted by the product of their weights."""
     if request.split == "test":
-        raise InvalidRequest("the test split is gone through once; weights mix training tasks", field="weights")
+        raise InvalidRequest("weights apply to the train split only", field="weights")
     if size is None:
-        raise InvalidRequest(f"{hosted.name} is endless in this split: nothing to weigh", field="weights")
+        raise InvalidRequest(
+            f"{hosted.name} has endless tasks in this split; `weights` need a finite split", field="weights"
+        )
     combined: defaultdict[int, list[str]] = defaultdict(list)
     for key, given in request.weights.items():
         values = _by_value(hosted, request.split, params.model_dump_json(), key, size)
@@ -95,9 +99,9 @@ def _pools(
 
 def _drawable(pools: Sequence[Pool]) -> tuple[Pool, ...]:
     if not pools:
-        raise InvalidRequest("these weights leave no task", field="weights")
+        raise InvalidRequest("these weights exclude every task", field="weights")
     if len(pools) > BLOCK // 2:
-        raise InvalidRequest(f"more than {BLOCK // 2} combinations of values to weigh", field="weights")
+        raise InvalidRequest(f"the weights give more than {BLOCK // 2} combinations of values", field="weights")
     return tuple(pools)
 
 
@@ -109,7 +113,7 @@ def _require_known(key: str, given: Mapping[str, float], values: Collection[str]
 
 @lru_cache(maxsize=128)
 def _by_value(hosted: Hosted, split: Split, params_json: str, key: str, size: int) -> dict[str, tuple[int, ...]]:
-    """Indexes by the value that their public metadata has under the key."""
+    """Task indexes by their metadata value under the key."""
     environment = hosted.environment
     params = environment.Params.model_validate_json(params_json)
     found: defaultdict[str, list[int]] = defaultdict(list)
@@ -121,5 +125,5 @@ def _by_value(hosted: Hosted, split: Split, params_json: str, key: str, size: in
 
 
 def _named(value: str) -> str:
-    """What a weight calls a value: a text by itself, any other by its JSON."""
+    """The name of a value in `weights`: strings as they are, other values as JSON."""
     return str(json.loads(value)) if value.startswith('"') else value

@@ -1,8 +1,8 @@
-"""Which of a few tasks comes next when a run wants tasks of a certain difficulty for its policy.
+"""Selects tasks near a target pass rate (curriculum by difficulty).
 
-A place of such a stream stands for a window of the ordinary one. Of its tasks the one is handed out whose pass rate is
-expected nearest to the target; the others of the window come again in the next epoch. Now and then the first of a
-window is taken whatever it promises, so that what became easier or harder is noticed.
+Each position of such a stream covers a window of the ordinary stream. The task whose expected pass rate is closest to
+the target is handed out; the others of the window come again in the next epoch. Every few positions the first task of
+the window is taken regardless (exploration), so that changes in difficulty are noticed.
 """
 
 import asyncio
@@ -19,30 +19,30 @@ from app.service.choosing import Label
 
 WINDOW: Final = 16
 EXPLORED: Final = 32
-"""The last of so many places takes the first task of its window."""
+"""Every this many positions the first task of the window is taken (exploration)."""
 
 MOST_READ: Final = 20_000
-"""Groups of a run that are read at once: of a longer run the newest, since before them the policy was another."""
+"""Maximum number of a run's groups read at once, newest first; older ones are from an earlier policy."""
 
 MOST_WAITING: Final = 1_000
 LOOK_BACK: Final = 256
-"""Places among all groups that are read again. Replicas write at the same time, so that a group may come to be seen
-after one with a later place."""
+"""How many sequence numbers are read again each time. Replicas write concurrently, so a group may become visible
+after one with a larger number."""
 
 MOST_KEPT: Final = 16
-"""Streams of runs whose pass rates stay in memory; others are counted anew when they come again."""
+"""Maximum number of streams whose pass rates are kept in memory; others are recomputed on use."""
 
 
 @dataclass(slots=True)
 class _Counted:
-    """What is known up to `sequence`."""
+    """Pass rates from groups up to `sequence`."""
 
     rates: PassRates = field(default_factory=PassRates)
     sequence: int = 0
     lately: set[int] = field(default_factory=set)
-    """Of the places that are read again, those that are counted."""
+    """Counted sequence numbers in the range that is read again."""
     waiting: set[int] = field(default_factory=set)
-    """Places of groups that were pending when they were read."""
+    """Sequence numbers of groups that were pending when read."""
     reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def add(self, found: Sequence[TaskOutcome]) -> None:
@@ -59,14 +59,14 @@ class _Counted:
 
 
 class Difficulty:
-    """How hard tasks are for the policies of runs, as far as their groups tell. Every replica counts for itself."""
+    """Estimates task difficulty for each run from its groups. Each replica computes its own estimates."""
 
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
         self._counted: OrderedDict[str, _Counted] = OrderedDict()
 
     async def rates(self, stream: Stream) -> PassRates:
-        """With all groups of the stream's run that are scored by now, whichever of its streams handed them out."""
+        """Pass rates from all scored groups of the stream's run, from any of its streams."""
         key = canonical_json([stream.run, stream.environment, stream.split, stream.params])
         counted = self._counted.setdefault(key, _Counted())
         self._counted.move_to_end(key)
@@ -80,8 +80,8 @@ class Difficulty:
 
 
 def targeted(locate: Locate, target: float, rates: PassRates, label: Label, passed_over: set[int]) -> Locate:
-    """`locate` over windows of places. Tasks to pass over, to which it adds the ones that it chooses, are chosen only
-    where there is no other in the window. It is not pure: what it answers hangs on what is known when it is asked."""
+    """Wraps `locate` to choose the best task of each window. Tasks in `passed_over` are chosen only if the window has
+    no others; chosen tasks are added to it. Not pure: the result depends on the current estimates."""
 
     def chosen(position: int) -> Slot | None:
         places = range(position * WINDOW, (position + 1) * WINDOW)
@@ -98,7 +98,7 @@ def targeted(locate: Locate, target: float, rates: PassRates, label: Label, pass
 
 
 def settled(locate: Locate, first: int, count: int) -> Locate:
-    """`locate`, asked once for each place, and now already for `count` of them."""
+    """Wraps `locate` with a cache, filled now for `count` positions."""
     known: dict[int, Slot | None] = {}
 
     def remembered(position: int) -> Slot | None:

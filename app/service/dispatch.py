@@ -1,4 +1,4 @@
-"""Handing out tasks: by lease, by cursor, or for a look; from one environment or a mixture of several."""
+"""Hands out tasks: by lease, by cursor, or without a run; from one environment or a mixture."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -29,7 +29,7 @@ from app.service.shelf import Shelf, made, placed
 
 @dataclass(frozen=True)
 class Dealt:
-    """A slot of a stream with the lease on it, if it was leased."""
+    """A slot of a stream with its lease, if it was leased."""
 
     slot: Slot
     lease: Lease | None = None
@@ -37,7 +37,7 @@ class Dealt:
 
 @dataclass(frozen=True)
 class Source:
-    """One environment under one choice of split, params and selection, as a batch draws from it. `weight` counts in a
+    """An environment with a split, params and selection, from which a batch draws tasks. `weight` is its weight in a
     mixture."""
 
     hosted: Hosted
@@ -94,7 +94,7 @@ class Dispatcher:
     async def _given_back_on_failure(
         self, sources: Sequence[Source], dealt: Sequence[Sequence[Dealt]]
     ) -> AsyncIterator[None]:
-        """Tasks that never reached whoever asked are the next to be handed out, and wait for no lease to run out."""
+        """On failure, expires the new leases at once, so that their tasks are handed out next."""
         try:
             yield
         except Exception:
@@ -105,7 +105,7 @@ class Dispatcher:
             raise
 
     async def _aimed(self, source: Source, request: NextBatch, run: Run | None) -> Source:
-        """Its places as they are for the run's target, if it has one."""
+        """Applies the target pass rate to the source, if the request has one."""
         target = request.select.target_pass_rate
         if target is None or run is None:
             return source
@@ -135,7 +135,7 @@ class Dispatcher:
         return await self._look_at_mixture(request, sources, run.seed if run is not None else 0)
 
     async def _lease_mixture(self, request: NextMixedBatch, sources: Sequence[Source], drawn: Sequence[Draw]) -> Batch:
-        """Leases what was drawn; what an exhausted member cannot give is taken from the others."""
+        """Leases the drawn tasks. Shortfalls of exhausted members are filled from the others."""
         wanted = [sum(one.member == member for one in drawn) for member in range(len(sources))]
         dealt: list[list[Dealt]] = [[] for _ in sources]
         spent = [False] * len(sources)
@@ -178,7 +178,7 @@ class Dispatcher:
     async def _hand_out_mixture(
         self, sources: Sequence[Source], dealt: Sequence[Sequence[Dealt]], drawn: Sequence[Draw]
     ) -> tuple[HandedOut, ...]:
-        """In the order in which they were drawn; what was leased beyond that follows."""
+        """Tasks in drawing order; additionally leased ones follow."""
         ready = [list(await self._hand_out(source, some)) for source, some in zip(sources, dealt, strict=True)]
         ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
         return tuple([*ordered, *(task for rest in ready for task in rest)])
@@ -212,7 +212,7 @@ class Dispatcher:
         return tuple(_handed_out(record, one.lease) for record, one in zip(records, dealt, strict=True))
 
     async def _contexts(self, source: Source, dealt: Sequence[Dealt], bare: Sequence[Task]) -> list[Context | None]:
-        """What is retrieved for each task; the first retrieval of a run is the one that counts."""
+        """Retrieved contexts of the tasks. A run keeps the first retrieval of each place."""
         queries = [source.hosted.environment.query(task) for task in bare]
         places: list[Place] = [(one.slot.epoch, one.slot.index) for one in dealt]
         asked = [place for place, query in zip(places, queries, strict=True) if query is not None]
@@ -234,19 +234,17 @@ class Dispatcher:
 
 def _refuse_leased_evaluation(request: NextBatch | NextMixedBatch) -> None:
     if request.purpose == "eval" and request.cursor is None:
-        raise InvalidRequest("an evaluation takes its tasks by cursor; start with 0", field="cursor")
+        raise InvalidRequest("evaluation requests need a cursor; start with 0", field="cursor")
 
 
 def _refuse_a_target_without_leases(request: NextBatch) -> None:
-    """What is near a target changes with every group of the run, so the same request could not give the same tasks."""
+    """A target depends on the run's latest groups, so a cursor could not give the same tasks twice."""
     if request.select.target_pass_rate is None:
         return
     if request.run is None or request.cursor is not None:
-        raise InvalidRequest(
-            "a target needs a run, whose pass rates it goes by, and no cursor", field=f"select.{TARGET}"
-        )
+        raise InvalidRequest("a target pass rate needs a run and no cursor", field=f"select.{TARGET}")
     if request.split == "test":
-        raise InvalidRequest("the test split is gone through once, whatever its difficulty", field=f"select.{TARGET}")
+        raise InvalidRequest("a target pass rate applies to the train split only", field=f"select.{TARGET}")
 
 
 def _source(hosted: Hosted, run: Run | None, request: NextBatch) -> Source:
@@ -280,8 +278,8 @@ def _member(place: int, hosted: Hosted, run: Run | None, member: MixMember) -> S
 
 
 def _merged(sources: Sequence[Source]) -> list[Source]:
-    """Members that draw from the same stream are one with the weight of all: each by itself would begin the stream
-    anew, and hand out the same tasks."""
+    """Merges members that use the same stream and adds their weights. Separately they would hand out the same tasks
+    twice."""
     by_stream: dict[str, Source] = {}
     for source in sources:
         met = by_stream.get(source.stream.digest)

@@ -1,4 +1,4 @@
-"""Drafts and moments of a game made into prompts, as tasks are, and kept nowhere."""
+"""Builds prompts from drafts and game moments, as for tasks, without storing anything."""
 
 import logging
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Placed:
-    """`task` has what was retrieved in its prompt; `context` is empty where nothing was asked for."""
+    """A draft's task with retrieved passages in its prompt. `context` is empty if nothing was retrieved."""
 
     task: Task
     context: Context
@@ -31,18 +31,19 @@ class Drafting:
         self._retrieval = retrieval
 
     def drafted(self, environment: str, draft: BaseModel) -> Drafted:
-        """InvalidRequest naming `draft.<field>`; EnvironmentUnavailable when the environment breaks over the draft."""
+        """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
+        fails."""
         hosted = self._catalogue.hosted(environment)
         with _foreseen(environment):
             return hosted.environment.draft(draft)
 
     def query(self, made: Drafted) -> ContextQuery | None:
-        """What is retrieved for it. EnvironmentUnavailable when the environment breaks over it."""
+        """The retrieval query of a draft. EnvironmentUnavailable if the environment fails."""
         with _foreseen(made.environment.name):
             return made.environment.query(made.task)
 
     async def placed(self, made: Drafted, field: str) -> Placed:
-        """As a task is. What is wrong with a query is told of `<field>.<part of the query>`."""
+        """Retrieves and places passages as for a task. Errors in the query name `<field>.<part of the query>`."""
         query = self.query(made)
         context = Context() if query is None else await self._retrieval.of(query, field)
         with _foreseen(made.environment.name):
@@ -51,11 +52,11 @@ class Drafting:
 
 @contextmanager
 def _foreseen(environment: str) -> Iterator[None]:
-    """Lets an environment's own refusals through; of any other fault the caller learns that it is not theirs."""
+    """Passes an environment's own errors through and turns unexpected ones into EnvironmentUnavailable."""
     try:
         yield
     except GatewayError:
         raise
     except Exception as error:
-        log.exception("a draft could not be made into a task: %s", environment)
-        raise EnvironmentUnavailable(f"{environment}: it broke over this draft; the service's log says how") from error
+        log.exception("could not build a task from a draft: %s", environment)
+        raise EnvironmentUnavailable(f"{environment}: it failed on this draft; see the service log") from error

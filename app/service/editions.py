@@ -1,4 +1,4 @@
-"""Which edition of an environment's data a task was made from, and an epoch of a run is dealt from."""
+"""Versions of an environment's data: the one a task was made from, and the one an epoch of a run uses."""
 
 import asyncio
 import logging
@@ -17,8 +17,8 @@ REMEMBERED_EDITIONS = 1_000
 
 
 class Editions:
-    """Data that are edited while the service runs are character sheets. They are in the store before the first task
-    that was made from them, so every replica finds them there, also after a restart."""
+    """Character sheets can be edited while the service runs. Each version is stored before the first task made from it
+    is handed out, so that every replica finds it, also after a restart."""
 
     def __init__(self, catalogue: Catalogue, sheets: Sheets) -> None:
         self._catalogue = catalogue
@@ -26,7 +26,7 @@ class Editions:
         self._begun: dict[tuple[str, str, int], str] = {}
         self._kept: set[tuple[str, str]] = set()
         self._lost: set[tuple[str, str]] = set()
-        """Asked for, and not to be made again here: their sheets are unknown, or something else changed as well."""
+        """Versions that cannot be rebuilt here: their sheets are unknown, or other data changed too."""
         self._making = asyncio.Lock()
 
     def present(self, name: str) -> Hosted:
@@ -34,8 +34,8 @@ class Editions:
         return self._catalogue.hosted(name)
 
     async def hosted(self, name: str, data_digest: str) -> Hosted:
-        """As it was when its data had that digest; as it is now where that cannot be made again. Raises as `present`
-        does, and StoreUnavailable."""
+        """The version with this data digest, or the current one if it cannot be rebuilt. Raises as `present` does, and
+        StoreUnavailable."""
         found = self._catalogue.hosted(name, data_digest)
         edition = (name, data_digest)
         if found.data_digest == data_digest or edition in self._lost or not found.environment.sheet_texts():
@@ -55,8 +55,8 @@ class Editions:
     async def dealt(
         self, present: Hosted, stream: Stream, params: BaseModel, epochs: Collection[int]
     ) -> dict[int, Hosted]:
-        """By epoch, what its tasks are made from: the edition that it began with in this run. The present one for a
-        look, and when there are more or fewer tasks than before, since places in an epoch then mean other tasks."""
+        """The version for each epoch: the one that the epoch began with in this run. The current one without a run, or
+        if the number of tasks has changed, since positions then mean other tasks."""
         if epochs and present.environment.sheet_texts():
             await self._keep(present)
             if stream.run:
@@ -90,7 +90,7 @@ def _made(present: Hosted, texts: tuple[str, ...]) -> Hosted | None:
     try:
         return Hosted.of(present.environment.with_sheets(texts))
     except ValueError:
-        log.warning("former sheets can no longer be read: %s", present.name, exc_info=True)
+        log.warning("earlier character sheets can no longer be read: %s", present.name, exc_info=True)
         return None
 
 

@@ -1,4 +1,4 @@
-"""Work under way, by the names of what it is for: whoever wants the same joins it."""
+"""Single-flight: concurrent requests for the same work share one execution, found by name."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ LandedT = TypeVar("LandedT")
 
 class Flights(Generic[LandedT]):
     def __init__(self, fault: str) -> None:
-        """`fault` is what the log says of a flight that ended as nobody foresaw, before the names."""
+        """`fault` begins the log message about an unexpected failure; the names follow."""
         self._fault = fault
         self._by_name: dict[str, asyncio.Future[LandedT]] = {}
 
@@ -23,12 +23,12 @@ class Flights(Generic[LandedT]):
         return tuple(self._by_name)
 
     def of(self, names: Iterable[str]) -> dict[str, asyncio.Future[LandedT]]:
-        """Those of these names that are under way."""
+        """The executions in progress under these names."""
         return {name: self._by_name[name] for name in names if name in self._by_name}
 
     def begin(self, names: Sequence[str], work: Awaitable[LandedT]) -> asyncio.Future[LandedT]:
-        """Until it has landed, or another takes its place, the flight is found by each of the names. Its errors are
-        its passengers'; it goes on when they leave."""
+        """Starts work that is found under each name until it ends or is replaced. Callers get its errors; it continues
+        when they leave."""
         flight = asyncio.ensure_future(work)
         self._by_name.update(dict.fromkeys(names, flight))
 
@@ -44,7 +44,7 @@ class Flights(Generic[LandedT]):
         return flight
 
     async def close(self) -> None:
-        """Cancels what is under way, and waits until it has ended."""
+        """Cancels all work in progress and waits until it has ended."""
         flights = set(self._by_name.values())
         for flight in flights:
             flight.cancel()

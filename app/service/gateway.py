@@ -1,4 +1,4 @@
-"""Everything a door needs, in one hand: the verbs and the views."""
+"""All services and views that the APIs use, in one object."""
 
 from dataclasses import dataclass
 

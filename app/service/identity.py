@@ -1,4 +1,4 @@
-"""How tasks, groups, streams and scorings are recognised: digests of exactly what makes them what they are."""
+"""Ids of tasks, groups and streams: digests of everything that defines them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -37,7 +37,7 @@ def stream_of(
 
 
 def distinct(values: Iterable[JsonValue]) -> list[JsonValue]:
-    """These values once each, in one order; 1 and 1.0 are one value, 1, "1" and true are three."""
+    """Distinct values in a fixed order. 1 and 1.0 are equal; 1, "1" and true are different."""
     by_text = {canonical_json(plain): plain for plain in map(_plain, values)}
     return [by_text[text] for text in sorted(by_text)]
 
@@ -51,17 +51,17 @@ def _plain(value: JsonValue) -> JsonValue:
 
 
 def group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, completions: Sequence[Completion]) -> str:
-    """The retry identity. `holder` is the lease, else the run, else empty."""
+    """The id that identifies retries of a group. `holder` is the lease, else the run, else empty."""
     return "group_" + digest([task, holder, _trained(policy), purpose, [completion.said for completion in completions]])
 
 
 def part_group_id(task: str, holder: str, policy: Policy | None, purpose: Purpose, key: str) -> str:
-    """Of a group that comes in pieces: known before its completions are."""
+    """The id of a group sent in pieces, independent of its completions."""
     return "group_" + digest(["part", task, holder, _trained(policy), purpose, key])
 
 
 def scope_of(group: Group, key: str, size: int) -> str:
-    """Samples that name no place belong together where this is equal."""
+    """The scope of a sample. Samples without a position join the same group if their scopes are equal."""
     shared = [group.environment, group.task_id, group.run, _trained(group.policy), group.purpose]
     return digest(["sample", *shared, key, size])
 

@@ -1,4 +1,4 @@
-"""One group before its environment: what a completion earns, or why nothing can be said of it."""
+"""Scores completions with their environment; failures of the service become `unscored` with a reason."""
 
 import logging
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ class Judged:
 
 @dataclass
 class RecordedPanel:
-    """A panel that keeps the judgements made through it, so that environments need not carry them."""
+    """Wraps a panel and records its judgements, so that environments need not return them."""
 
     panel: Panel
     made: list[Judgement] = field(default_factory=list)
@@ -55,7 +55,7 @@ class RecordedPanel:
 
 
 class NoPanel:
-    """What a verifier's tools hold: asking it is a mistake in the environment."""
+    """Stands for the panel in environments without judges. Calling it is a bug in the environment."""
 
     judges: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
@@ -66,15 +66,15 @@ class NoPanel:
 
 
 def panel_for(panels: Panels, hosted: Hosted, options: ScoringOptions) -> Panel | None:
-    """The judges of a judged environment; None where a verifier decides."""
+    """The panel of a judged environment; None if a verifier scores it."""
     return None if hosted.environment.rubric is None else panels.panel(hosted.name, options)
 
 
 def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
-    """Conflict when a strict run would be scored otherwise than it was pinned to."""
+    """Conflict when the scoring of a strict run has changed since its pin."""
     if run.strict and not same:
         raise Conflict(
-            f"run {run.name!r} is strict, and {pin.environment} is now scored otherwise than when the run began",
+            f"run {run.name!r} is strict, and the scoring of {pin.environment} has changed since the run began",
             field="run",
         )
 
@@ -90,8 +90,8 @@ async def judged_by(
     *,
     what: str,
 ) -> Judged:
-    """One score per completion, in order, and whatever judges said meanwhile, also where there is no score in the end.
-    What was cut off is 0 whatever happens to the rest. Never raises but for cancellation. `what` is for the log."""
+    """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
+    get 0 in any case. Raises only when cancelled. `what` is for the log."""
     recorded = None if panel is None else RecordedPanel(panel)
     cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
     whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
@@ -114,7 +114,7 @@ async def _scores(environment: Environment, task: Task, whole: Sequence[Completi
 
 
 def unscored_for(error: Exception, what: str) -> Score:
-    """What is said of a completion after this error. One that nobody foresaw is logged, and told in general words."""
+    """The `unscored` result for an error. Unexpected errors are logged and reported in general words."""
     if isinstance(error, ScoringFailed):
         return Score.after(error)
     if isinstance(error, EnvironmentUnavailable | NotFound):
@@ -126,7 +126,7 @@ def unscored_for(error: Exception, what: str) -> Score:
 
 
 class Scorer:
-    """Turns completions into scores. Whatever goes wrong on our side becomes `unscored` here, with its reason."""
+    """Turns completions into scores. Failures of the service become `unscored` with a reason."""
 
     def __init__(self, editions: Editions, panels: Panels, shelf: Shelf, workers: Workers, programs: Programs) -> None:
         self._editions = editions
@@ -144,8 +144,8 @@ class Scorer:
         *,
         remade: Task | None = None,
     ) -> Judged:
-        """One score per completion, in order. Never raises but for cancellation. `remade` stands for the record's task
-        where that is of an environment as it no longer is."""
+        """One score per completion, in order. Raises only when cancelled. `remade` replaces the record's task if the
+        environment has changed since."""
         try:
             name, data_digest = record.key.environment, record.key.data_digest
             hosted = self._editions.present(name) if remade else await self._editions.hosted(name, data_digest)
@@ -188,7 +188,7 @@ class Scorer:
         return None
 
     def _asked(self, panel: Panel) -> Iterator[tuple[str, str]]:
-        """Names and models of the panel's judges, and of those behind them."""
+        """Names and models of the panel's judges and their fallbacks."""
         for name, model in zip(panel.judges, panel.models, strict=True):
             yield name, model
             judge = self._panels.judges.get(name)

@@ -1,4 +1,4 @@
-"""Seeded mixtures: which member each position of a mixed stream belongs to, exact in every block of 1,000."""
+"""Seeded mixtures: which member each position of a mixed stream belongs to. Weights are exact per block of 1,000."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,13 +18,13 @@ class Draw:
 
 
 def mix_stream(run: str, mix: Sequence[MixMember]) -> Stream:
-    """The stream whose positions a leased mixture counts. Its environment's name is no environment's."""
+    """The stream that counts the positions of a leased mixture. Its environment name is a placeholder."""
     identity = digest(["mix", *(member.model_dump(mode="json") for member in mix)])
     return Stream(run=run, environment="mix", split="train", params={}, select={}, digest=identity)
 
 
 def draw(weights: Sequence[float], seed: int, first: int, count: int) -> tuple[Draw, ...]:
-    """Who is drawn at positions first … first + count - 1."""
+    """The members drawn at positions first … first + count - 1."""
     return tuple(Draw(*place_of(tuple(weights), seed, position)) for position in range(first, first + count))
 
 

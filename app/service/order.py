@@ -1,4 +1,4 @@
-"""In which order a stream visits an environment's tasks: pure arithmetic, the same in every process."""
+"""The order in which a stream visits tasks: seeded permutations, the same in every process."""
 
 import random
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from app.service.shares import place_of
 ENDLESS_OFFSETS = 2**40
 
 Narrowed = Callable[[Locate], Locate]
-"""Leaves out some of what it is given."""
+"""Filters the slots of a locator."""
 
 
 def unchanged(locate: Locate) -> Locate:
@@ -25,12 +25,12 @@ def _permutation(seed: int, epoch: int, size: int) -> Sequence[int]:
 
 
 def seed_of(name: str) -> int:
-    """The seed of a run that did not choose one."""
+    """The default seed of a run, derived from its name."""
     return int(digest_of_text(name)[:12], 16)
 
 
 def locator(size: int | None, seed: int | None, *, one_epoch: bool, chosen: tuple[int, ...] | None = None) -> Locate:
-    """`size` None is endless; `seed` None is natural order; `chosen` narrows a finite set to these indexes."""
+    """`size` None means endless; `seed` None means natural order; `chosen` restricts a finite set to these indexes."""
     if size is None:
         start = 0 if seed is None else random.Random(seed).randrange(ENDLESS_OFFSETS)  # noqa: S311
         return lambda position: Slot(position=position, epoch=0, index=start + position)
@@ -49,8 +49,8 @@ def locator(size: int | None, seed: int | None, *, one_epoch: bool, chosen: tupl
 def weighted(
     pools: Sequence[tuple[float, tuple[int, ...]]], seed: int | None, narrowed: Narrowed = unchanged
 ) -> Locate:
-    """Endless draws from pools of indexes, each by its weight and, unless `narrowed` picks, without replacement until
-    it has been gone through. An epoch of a slot is one round of its pool."""
+    """Endless weighted draws from pools of indexes. Each pool is drawn without replacement until it is used up, unless
+    `narrowed` chooses otherwise. The epoch of a slot is the round of its pool."""
     weights = tuple(weight for weight, _ in pools)
     locators = [
         narrowed(locator(0, _seed_in(seed, number), one_epoch=False, chosen=pool))

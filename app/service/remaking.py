@@ -1,4 +1,4 @@
-"""A task of an earlier version or other data, made again from what its environment is now."""
+"""Matches a stored task of an earlier version to the same task in the current environment."""
 
 import asyncio
 
@@ -13,23 +13,21 @@ from app.service.catalogue import Hosted
 from app.service.shelf import WITHOUT, made_of
 
 SEARCHED = 20_000
-"""Tasks of a split that are looked through for one that has moved to another index."""
+"""How many tasks of a split are searched for one that has moved to another index."""
 AT_ONCE = 50
 MAPS = 32
 
 
 class Remaker:
-    """Finds the present task that asks what a stored one asked. What was asked are the public metadata, the tools and
-    every message but the system's, in which sheets and retrieved passages stand; whether they could be retrieved is not
-    asked."""
+    """Finds the current task that matches a stored one. Tasks match by public metadata, tools and all messages except
+    system messages, which contain sheets and passages. Whether retrieval failed is ignored."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple[Hosted, Split, str], dict[str, int]] = {}
         self._building = asyncio.Lock()
 
     async def task(self, hosted: Hosted, record: TaskRecord) -> Task | None:
-        """The present reference under the stored prompt, which is what the completions answered. None when the
-        environment no longer asks this."""
+        """The current task with the stored prompt, which the completions answered. None if no current task matches."""
         try:
             params = hosted.params(record.key.params)
         except InvalidRequest:

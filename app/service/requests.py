@@ -1,4 +1,4 @@
-"""What callers ask of the service and what it answers, the same over every door."""
+"""Request and reply models of the service, shared by every API."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -15,11 +15,15 @@ from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Uni
 BatchSize = Annotated[WholeNumber, Field(ge=1, le=1024, description="How many tasks to hand out.")]
 Cursor = Annotated[
     WholeNumber,
-    Field(ge=0, le=2**40, description="Start here instead of leasing: the same request gives the same tasks."),
+    Field(
+        ge=0,
+        le=2**40,
+        description="Position to start from, instead of leasing. The same request always returns the same tasks.",
+    ),
 ]
 LeaseSeconds = Annotated[
     FiniteNumber,
-    Field(ge=1, le=86_400, description="How long a task is held for you before it is handed to another holder."),
+    Field(ge=1, le=86_400, description="How long a task is leased to you before it can go to another holder."),
 ]
 TaskId = Annotated[str, Field(pattern=r"^task_[0-9a-f]{32}$")]
 LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-f]{32}$")]
@@ -33,46 +37,44 @@ Weights = dict[
 
 
 class BatchOptions(Frozen):
-    """What every hand-out may ask for."""
+    """Options of every request for tasks."""
 
     batch_size: BatchSize = 8
-    run: Annotated[Name | None, Field(description="Your job's name. Without it this is a look: nothing is leased.")] = (
-        None
-    )
+    run: Annotated[Name | None, Field(description="Your job's name. Without it nothing is leased.")] = None
     lease_seconds: LeaseSeconds = 600.0
     purpose: Annotated[
-        Purpose, Field(description="`eval` is cursor-only, scored on `absolute`, and kept out of training figures.")
+        Purpose, Field(description="`eval` needs a cursor, is scored on `absolute`, and is not in training statistics.")
     ] = "train"
     cursor: Cursor | None = None
 
 
 class Select(Frozen):
-    """Only tasks whose public metadata has one of these values, by key."""
+    """Filters tasks by their public metadata: for each key, the allowed values."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, tuple[FiniteJson, ...]]
 
     target_pass_rate: Rate | None = None
-    """No metadata key: of a few tasks at a time the one is leased whose pass rate, by this run's own groups, is
-    expected nearest to it. Needs a `run`, and is for training tasks."""
+    """Not a metadata key. Of every few tasks the one is leased whose expected pass rate is closest to this value. Pass
+    rates are estimated from the run's own groups. Needs a `run`; for training tasks only."""
 
     @property
     def chosen(self) -> Mapping[str, tuple[FiniteJson, ...]]:
-        """The selection by metadata."""
+        """The metadata filter."""
         return self.model_extra or {}
 
 
 class NextBatch(BatchOptions):
     split: Split = "train"
     params: dict[str, FiniteJson] = {}
-    """Of the environment; see its entry in the catalogue."""
+    """Environment parameters; see the environment's catalogue entry."""
     select: Select = Field(default_factory=Select, examples=[{"target_pass_rate": 0.5}])
     weights: Annotated[
         Weights,
         Field(
             max_length=4,
-            description="How often each value of a metadata key is drawn, by key and value; values that are not named "
-            "weigh 1, 0 leaves them out. Mixes training tasks without end.",
+            description="Sampling weight of each value of a metadata key. Values that are not named have weight 1; "
+            "weight 0 excludes a value. For training tasks only; the stream is endless.",
         ),
     ] = {}
 
@@ -89,7 +91,7 @@ class NextMixedBatch(BatchOptions):
 
 
 class HandedOut(Frozen):
-    """One task in a trainer's hands. Never holds the answer."""
+    """One task as handed to a trainer. It never contains the answer."""
 
     task_id: str
     lease_id: str | None
@@ -104,10 +106,10 @@ class HandedOut(Frozen):
 class Batch(Frozen):
     tasks: tuple[HandedOut, ...]
     next_cursor: int | None
-    """Where to go on; null when tasks were leased."""
+    """The cursor of the next request; null when tasks were leased."""
     exhausted: bool
-    """Nothing is left and nothing is outstanding. Fewer tasks than asked for, or none, with `exhausted: false` means
-    that the rest is leased to others: ask again later."""
+    """True when no task is left and none is leased. Fewer tasks than requested with `exhausted: false` means that the
+    remaining tasks are leased to other holders: retry later."""
 
 
 class GroupToScore(Frozen):
@@ -117,8 +119,8 @@ class GroupToScore(Frozen):
     part: Annotated[
         Part | None,
         Field(
-            description="Where a group comes in pieces: which piece these completions are. The reply has their rewards "
-            "and the statistics of the whole group, once all of it has come or its time is up.",
+            description="For a group sent in pieces: which piece these completions are. The reply has their rewards "
+            "and the statistics of the whole group, once all pieces have arrived or the deadline has passed.",
             examples=[{"key": "step-12/prompt-3", "index": 0, "size": 8}],
         ),
     ] = None
@@ -131,7 +133,7 @@ class ScoreRequest(Frozen):
     purpose: Purpose = "train"
     wait_seconds: Annotated[
         Annotated[FiniteNumber, Field(ge=0, le=600)] | None,
-        Field(description="Answer after this time at the latest; what is not finished comes back `pending`."),
+        Field(description="Reply after at most this time. Groups that are not finished come back as `pending`."),
     ] = None
 
 
@@ -153,7 +155,7 @@ class GroupReply(Frozen):
 
 
 class GroupProblem(Frozen):
-    """What is wrong with one group; the others of its request are not affected."""
+    """An error in one group. The other groups of the request are not affected."""
 
     task_id: str
     code: str
@@ -168,4 +170,4 @@ class Scored(Frozen):
 class StepRequest(Frozen):
     task_id: TaskId
     messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1000)]
-    """Everything after the prompt so far, observations included; the last one is the model's."""
+    """All messages after the prompt, observations included. The last one is the model's."""

@@ -1,4 +1,4 @@
-"""Stored groups scored anew, under other judges or what the environment is now. The original never changes."""
+"""Re-scores stored groups with other judges or the current environment. The original scores never change."""
 
 import asyncio
 import logging
@@ -33,39 +33,39 @@ log = logging.getLogger(__name__)
 
 
 class RescoreRequest(Frozen):
-    """What is to be otherwise than in the group's run; whatever is left out stays as it is there."""
+    """Options that differ from those of the group's run. Options left out stay as they are in the run."""
 
     judges: tuple[Name, ...] | None = None
-    """Names from the settings file; empty means the environment's own."""
+    """Judge names from the settings file. Empty means the environment's default judges."""
     mode: Mode | None = None
     votes: Votes | None = None
-    """How often a judge is asked the same."""
+    """How often a judge is asked the same question."""
     relative_weight: Unit | None = None
-    """Share of the standing within the group in a judged reward."""
+    """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] | None = None
     wait_seconds: Annotated[
         Annotated[FiniteNumber, Field(ge=0, le=600)] | None,
-        Field(description="Answer after this time at the latest; `pending` then means: ask again for the rest."),
+        Field(description="Reply after at most this time. If the scoring is still `pending`, ask again."),
     ] = None
 
 
 class Rescored(Frozen):
-    """A scoring beside the original. Rewards are in the order of the group's completions."""
+    """A new scoring next to the original one. Rewards are in the order of the group's completions."""
 
     scoring: Scoring
-    """Without its judgements, which the group shows."""
+    """Without its judgements; read the group to see them."""
     rewards: tuple[Unit | None, ...]
     original: tuple[Unit | None, ...]
-    """What the trainer was told."""
+    """The rewards that the trainer received."""
     calls: int = 0
-    """Requests sent to judges for this; none when it was stored already."""
+    """Requests sent to judges for this scoring; 0 when it was already stored."""
     cost_usd: FiniteNumber = 0.0
-    """Paid for them, as far as prices are configured."""
+    """Cost of these requests. Judges without configured prices count as 0."""
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A scoring to be made: `blank` is it without scores."""
+    """A scoring to carry out. `blank` is the scoring before it has scores."""
 
     group: Group
     record: TaskRecord
@@ -74,7 +74,7 @@ class Planned:
 
     @property
     def changed(self) -> bool:
-        """The environment is no longer what it was when it handed the task out."""
+        """Whether the environment has changed since it handed the task out."""
         key, now = self.record.key, self.hosted
         return (key.version, key.data_digest) != (now.environment.version, now.data_digest)
 
@@ -110,10 +110,10 @@ class Rescorer:
         self._clock = clock
         self._scorer = Scorer(editions, panels, shelf, workers, programs)
         self._remaker = Remaker()
-        self._flights = Flights[Landed]("a group could not be scored anew")
+        self._flights = Flights[Landed]("re-scoring failed")
 
     async def rescore(self, group_id: str, request: RescoreRequest) -> Rescored:
-        """The same group under the same resulting rule is scored once; what of it is unscored is tried again. NotFound
+        """Scores a group once per resulting scoring digest; completions that stayed unscored are tried again. NotFound
         for an unknown group, InvalidRequest naming `options.judges` for an unknown judge."""
         group = (await self._groups.find([group_id])).get(group_id)
         if group is None:
@@ -125,7 +125,7 @@ class Rescorer:
         return _reply(group, flight.result() if done else Landed(planned.blank))
 
     async def close(self) -> None:
-        """Lets go of what is under way: nothing of it is stored, and whoever wants it asks again."""
+        """Cancels scorings in progress. Nothing of them is stored; callers ask again."""
         await self._flights.close()
 
     async def _planned(self, group: Group, request: RescoreRequest) -> Planned:
@@ -166,7 +166,7 @@ class Rescorer:
         return Landed(await self._scorings.put(made), judged.judgements)
 
     async def _judged(self, planned: Planned, before: Scoring) -> tuple[tuple[str, ...], Judged]:
-        """Scores for the completions that have none yet, and the flags of the scoring."""
+        """The scores of completions that had none, and the flags of the scoring."""
         group = planned.group
         completions = [
             rollout.completion
@@ -179,7 +179,7 @@ class Rescorer:
             try:
                 remade = await self._remaker.task(planned.hosted, planned.record)
             except Exception:
-                log.exception("a task could not be made again: %s", group.task_id)
+                log.exception("could not rebuild a task: %s", group.task_id)
                 return flags, _unscored(len(completions), "internal", "the task could not be made again; see the log")
             if remade is None:
                 detail = f"{group.environment} no longer asks what this task asked"

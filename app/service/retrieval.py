@@ -1,4 +1,4 @@
-"""Asking the retriever, whichever it is: within its time, checked, and refused or done without where it fails."""
+"""Calls the retriever with a deadline, validates its answer, and applies the failure policy."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ from app.ports.runtime import Observer
 log = logging.getLogger(__name__)
 
 AT_ONCE = 16
-"""Queries of one batch that are under way at the same time."""
+"""Maximum number of concurrent queries per batch."""
 
 NOT_ASKED = "the retriever failed for another task of this batch and was not asked again"
 
@@ -26,8 +26,8 @@ AnswerT = TypeVar("AnswerT")
 
 @dataclass(frozen=True)
 class RetrievalPolicy:
-    """`on_failure`: `refuse` raises RetrieverFailed, `without` gives a context that says why it is empty.
-    `deadline_seconds` are for one query, whatever is tried meanwhile."""
+    """`on_failure`: `refuse` raises RetrieverFailed; `without` returns an empty context with the reason.
+    `deadline_seconds` is the total time of one query, including retries."""
 
     on_failure: OnFailure = "refuse"
     deadline_seconds: float = 2.0
@@ -40,7 +40,7 @@ class Retrieval:
         self._policy = policy or RetrievalPolicy()
 
     async def of(self, query: ContextQuery, field: str) -> Context:
-        """RetrieverFailed, unless such tasks go out without; InvalidRequest naming `<field>.<part of the query>`."""
+        """Retrieves one context. RetrieverFailed under the policy `refuse`; InvalidRequest naming `<field>.<part>`."""
         try:
             return await self._retrieved(query)
         except InvalidRequest as error:
@@ -51,8 +51,8 @@ class Retrieval:
             return Context(failure=error.detail)
 
     async def of_all(self, queries: Sequence[ContextQuery], field: str) -> list[Context]:
-        """In the order of the queries. After a failure nothing more is asked, so that a batch waits for a retriever
-        that hangs no longer than a single task."""
+        """Contexts in query order. After a failure no more queries are sent, so that a hanging retriever delays a batch
+        no longer than a single task."""
         contexts = [Context(failure=NOT_ASKED) for _ in queries]
         left = list(enumerate(queries))[::-1]
         failed = asyncio.Event()
@@ -73,8 +73,8 @@ class Retrieval:
         return contexts
 
     async def explained(self, query: ContextQuery) -> Explained:
-        """Of a retriever that gives no reasons the context alone. RetrieverFailed, whatever tasks do; InvalidRequest
-        naming the part of the query."""
+        """The result with reasons; only the context if the retriever cannot explain. RetrieverFailed under any policy;
+        InvalidRequest naming the part of the query."""
         if isinstance(self._retriever, ExplainingRetriever):
             return await self._bounded(_answered(self._retriever.explain, query))
         context = await self._retrieved(query)
@@ -92,11 +92,11 @@ class Retrieval:
         context, future = without_the_future(answer, query.as_of)
         self._observer.retrieved(loop.time() - began, failed=False, future=future)
         if future:
-            log.warning("%d passages were later than the time that was asked for: withheld", future)
+            log.warning("withheld %d passages later than the requested time", future)
         return context
 
     async def _bounded(self, asked: Coroutine[None, None, AnswerT]) -> AnswerT:
-        """Does not wait for what goes on after it was cancelled."""
+        """Awaits a coroutine up to the deadline. A cancelled one that keeps running is not awaited."""
         seconds = self._policy.deadline_seconds
         asking = asyncio.ensure_future(asked)
         try:
@@ -118,12 +118,12 @@ async def _answered(ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: Co
     except (RequestRefused, Unavailable):
         raise
     except (Exception, SystemExit) as error:  # a class of the operator's may raise whatever it likes
-        log.exception("the retriever broke")
+        log.exception("the retriever raised an exception")
         raise RetrieverFailed(f"the retriever broke: {type(error).__name__}") from error
 
 
 def without_the_future(context: Context, as_of: datetime | None) -> tuple[Context, int]:
-    """What is later than was asked for, or than the answer's own time, is withheld; and how much of it there was."""
+    """Withholds passages later than `as_of` or the context's own time, and counts them."""
     known = [moment for moment in (as_of, context.as_of) if moment is not None]
     if not known:
         return context, 0
@@ -139,7 +139,7 @@ def _withheld(passage: Passage) -> Withheld:
 
 
 def _sound(context: object) -> Context:
-    """What can be stored and sent, and compared with other times."""
+    """Checks that a context can be stored and sent, and that its times have time zones."""
     if not isinstance(context, Context):
         raise RetrieverFailed(f"the retriever gave no Context but {type(context).__name__}")
     if context.failure is not None:
@@ -155,6 +155,6 @@ def _sound(context: object) -> Context:
 
 
 def _let_go(asking: "asyncio.Future[AnswerT]") -> None:
-    """What it raises now is nobody's concern."""
+    """Discards the late result or error of a cancelled call."""
     if not asking.cancelled():
         asking.exception()

@@ -1,4 +1,4 @@
-"""Who judges what, and how that is going."""
+"""Lists judges with the environments that they score and their health."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from app.service.catalogue import Catalogue
 
 @dataclass(frozen=True)
 class JudgeEntry:
-    """`environments` are those that the judge scores by default; `report` is None for a judge that asks no server."""
+    """`environments` are scored by the judge by default; `report` is None for a judge without a server."""
 
     name: str
     model: str

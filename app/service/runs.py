@@ -1,4 +1,4 @@
-"""Runs: made at first use, pinned to what they first met, told when that has changed."""
+"""Runs: created on first use; they record what affects their rewards, so that later changes are noticed."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ REMEMBERED_RUNS = 10_000
 
 
 class RunSettings(Frozen):
-    """What a trainer may fix for its run before its first use."""
+    """Settings of a run, chosen before its first use."""
 
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**53)] | None = None
     """Derived from the run's name when left out."""
@@ -46,14 +46,14 @@ class RunBook:
         return self._remember(run)
 
     async def ensure(self, name: Name) -> Run:
-        """The run; made with default settings when this is its first use."""
+        """The run, created with default settings if it does not exist."""
         if name in self._known:
             return self._known[name]
         stored = await self._runs.get(name)
         return self._remember(stored or await self._runs.create(self._new(name, RunSettings())))
 
     async def pinned(self, run: Run, current: Pin) -> bool:
-        """Whether the run was pinned to `current`, pinning it when this is its first use of the environment."""
+        """Whether the run's pin for this environment matches `current`. On first use the pin is recorded."""
         pin = next((pin for pin in run.pins if pin.environment == current.environment), None)
         if pin is None:
             stored = self._remember(await self._runs.pin(run.name, current))

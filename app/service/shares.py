@@ -1,4 +1,4 @@
-"""Exact shares: who owns each position of a sequence in which everybody has a weight, exact in every block of 1,000."""
+"""Weighted schedule: assigns each position to a member, with weights exact in every block of 1,000 positions."""
 
 import math
 import random
@@ -10,7 +10,7 @@ BLOCK = 1_000
 
 @dataclass(frozen=True)
 class Block:
-    """`members[i]` owns place i and has drawn `before[i]` times earlier in the block."""
+    """`members[i]` is drawn at place i and was drawn `before[i]` times earlier in the block."""
 
     members: tuple[int, ...]
     before: tuple[int, ...]
@@ -18,7 +18,7 @@ class Block:
 
 
 def place_of(weights: tuple[float, ...], seed: int, position: int) -> tuple[int, int]:
-    """Who is drawn at a position, and how often it was drawn before. `weights` are positive and at most BLOCK."""
+    """The member drawn at a position, and how often it was drawn before. At most BLOCK positive `weights`."""
     number, place = divmod(position, BLOCK)
     block = _block(weights, seed, number)
     member = block.members[place]
@@ -46,7 +46,7 @@ def _block(weights: tuple[float, ...], seed: int, number: int) -> Block:
 
 
 def _quotas(weights: tuple[float, ...]) -> tuple[int, ...]:
-    """Whole shares of a block by largest remainder. A member too light for a place gets one of the heaviest's."""
+    """Integer quotas of a block by largest remainder. Every member gets at least one place, from the heaviest one."""
     total = math.fsum(weights)
     exact = [weight / total * BLOCK for weight in weights]
     shares = [int(share) for share in exact]

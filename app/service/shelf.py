@@ -1,4 +1,4 @@
-"""Tasks that were lately in somebody's hands, kept ready: what comes to be scored was mostly handed out just before."""
+"""Cache of recent tasks: most tasks are scored shortly after they were handed out."""
 
 import asyncio
 import time
@@ -16,11 +16,11 @@ from app.ports.store import Tasks
 from app.service.catalogue import Hosted
 
 WITHOUT: Final[Mapping[str, JsonValue]] = {"context": "failed"}
-"""In the metadata of a task that went out without the passages it should have had."""
+"""Metadata of a task that is handed out without passages because retrieval failed."""
 
 
 def placed(environment: Environment, task: Task, context: Context | None) -> Task:
-    """Pure. None: nothing was asked for."""
+    """The task with the context in its prompt. Pure. None means that nothing was requested."""
     if context is None:
         return task
     told = environment.place(task, context)
@@ -30,11 +30,11 @@ def placed(environment: Environment, task: Task, context: Context | None) -> Tas
 
 
 MOST_SECONDS: Final = 0.005
-"""Of making tasks in one pass of the event loop; a single task may take longer."""
+"""Maximum time spent per pass of the event loop; a single task may take longer."""
 
 
 async def made(wanted: Sequence[tuple[Environment, int]], split: Split, params: BaseModel) -> list[Task]:
-    """One for each environment and index, in their order."""
+    """Builds one task per environment and index, in order."""
     tasks: list[Task] = []
     began = time.perf_counter()
     for environment, index in wanted:
@@ -48,12 +48,12 @@ async def made(wanted: Sequence[tuple[Environment, int]], split: Split, params: 
 KeptT = TypeVar("KeptT")
 
 ROOM = 8_192
-"""Tasks; the oldest make room."""
+"""Maximum number of cached tasks; the oldest are evicted."""
 
 
 @dataclass
 class Shelf:
-    """In front of the store, which stays the only truth: a task that is not here is read, and made again."""
+    """A cache in front of the store. A missing task is read from the store and rebuilt."""
 
     tasks: Tasks
     _records: dict[str, TaskRecord] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Shelf:
         return found
 
     def task(self, hosted: Hosted, record: TaskRecord) -> Task:
-        """The task of a record that is of `hosted` as it is now, reference included."""
+        """The task of a record made by `hosted` in its current version, including the reference."""
         task = self._made.get(record.task_id)
         if task is None:
             task = made_of(hosted, record)

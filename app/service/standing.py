@@ -1,4 +1,4 @@
-"""How a group stands: what it says of itself, with scores or while it waits for them. Pure."""
+"""Builds replies from groups, and updates the scores of a group. Pure functions."""
 
 from collections.abc import Sequence
 
@@ -26,13 +26,13 @@ def reply_of(group: Group) -> GroupReply:
 
 
 def with_scores(group: Group, scores: Sequence[Score]) -> Group:
-    """The group with these scores, in order, for its rollouts that had none."""
+    """The group with these scores, in order, for rollouts without a score."""
     given = iter(scores)
     return _standing(group, [one.score if one.score.outcome == "scored" else next(given) for one in group.rollouts])
 
 
 def owed(group: Group) -> Group:
-    """The group while it is being scored: whatever has no score yet is pending, in a retry too."""
+    """The group with all rollouts without a score set to pending, also in a retry."""
     return with_scores(group, (Score.pending(),) * len(group.rollouts))
 
 

@@ -1,4 +1,4 @@
-"""Multi-turn episodes, replayed from their transcript: any replica can serve any turn."""
+"""Steps of multi-turn episodes, replayed from the transcript, so that any replica can serve any turn."""
 
 from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.groups import TaskRecord
@@ -15,7 +15,7 @@ class Stepper:
         self._shelf = shelf
 
     async def step(self, environment: str, request: StepRequest) -> Turn:
-        """What follows the model's last message. Conflict when the task is of another version of the environment."""
+        """The environment's answer to the last message. Conflict if the environment changed since the hand-out."""
         if not self._editions.present(environment).environment.multi_turn:
             raise InvalidRequest(f"{environment} is single-turn: send the completion to /score", field="messages")
         record = await self._record(environment, request.task_id)
@@ -25,7 +25,7 @@ class Stepper:
         return hosted.environment.step(self._shelf.task(hosted, record), request.messages)
 
     async def in_one_reply(self, environment: str, task_id: str) -> bool:
-        """Whether a single reply is all that the task asks for. NotFound when it was never handed out."""
+        """Whether the task takes a single reply. NotFound if it was not handed out."""
         if not self._editions.present(environment).environment.multi_turn:
             return True
         record = await self._record(environment, task_id)
@@ -35,7 +35,7 @@ class Stepper:
     async def _record(self, environment: str, task_id: str) -> TaskRecord:
         record = (await self._shelf.get([task_id])).get(task_id)
         if record is None or record.key.environment != environment:
-            raise NotFound(f"{task_id} was never handed out by {environment}", field="task_id")
+            raise NotFound(f"task {task_id} was not handed out by {environment}", field="task_id")
         return record
 
 

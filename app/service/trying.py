@@ -1,4 +1,4 @@
-"""Trying what somebody is still writing: everything that scoring would do, and nothing that is kept."""
+"""Previews of drafts: they are scored like real tasks, and nothing is stored."""
 
 import asyncio
 from collections.abc import Mapping
@@ -20,51 +20,51 @@ from app.service.judging import judged_by
 
 
 class TryOptions(Frozen):
-    """What every trial may ask for, whatever is drafted."""
+    """Options of every preview."""
 
     completions: Annotated[
         tuple[Completion, ...],
-        Field(max_length=32, description="Answers to judge against one another; none to see the prompt alone."),
+        Field(max_length=32, description="Completions to score together. Leave empty to see only the prompt."),
     ] = ()
     options: ScoringOptions = ScoringOptions()
 
 
 class Noticed(Frozen):
-    """A gate that a reply failed, and what it notices."""
+    """A gate that a completion failed, and what that gate detects."""
 
     flag: str
     notices: str
 
 
 class Tried(Frozen):
-    """One completion of a trial; `score.candidate` is its id in the judgements."""
+    """One completion of a preview. `score.candidate` is its id in the judgements."""
 
     score: Score
     gates: tuple[Noticed, ...] = ()
 
 
 class Trial(Frozen):
-    """What a model would be asked, and what became of the completions. Nothing of it is stored."""
+    """The prompt that a model would get, and the scores of the completions. Nothing is stored."""
 
     messages: tuple[Message, ...]
     """The prompt."""
     max_turns: int
     metadata: dict[str, JsonValue]
     passages: tuple[Passage, ...]
-    """What was retrieved into the prompt."""
+    """Retrieved passages in the prompt."""
     withheld: tuple[Withheld, ...]
-    """What was not, and why."""
+    """Passages that were withheld, with the reason."""
     completions: tuple[Tried, ...]
     """In request order."""
     judges: tuple[str, ...]
     judgements: tuple[Judgement, ...]
-    """One for each reading, with its order, its verdicts and what was said word for word."""
+    """One per judge call, with the presentation order, the verdicts and the raw answer."""
     seconds: FiniteNumber
-    """From the request to the last verdict."""
+    """Time from the request to the last verdict."""
     calls: int
-    """Requests that were sent to judge models."""
+    """Requests sent to judge models."""
     cost_usd: FiniteNumber | None
-    """Of all judgements together; null where a call has no known price."""
+    """Total cost of all judgements; null if the price of any call is unknown."""
 
 
 class Trier:
@@ -78,7 +78,7 @@ class Trier:
         observer: Observer,
         gates: Mapping[str, str],
     ) -> None:
-        """`gates`: what each notices, by flag."""
+        """`gates`: what each gate detects, by flag."""
         self._drafting = drafting
         self._panels = panels
         self._workers = workers
@@ -87,11 +87,12 @@ class Trier:
         self._gates = gates
 
     def drafted(self, environment: str, draft: BaseModel) -> Drafted:
-        """InvalidRequest naming `draft.<field>`; EnvironmentUnavailable when the environment breaks over the draft."""
+        """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
+        fails."""
         return self._drafting.drafted(environment, draft)
 
     async def try_out(self, environment: str, draft: BaseModel, wanted: TryOptions) -> Trial:
-        """Refuses what cannot be tried; what goes wrong while it is scored is `unscored` with its reason."""
+        """Rejects invalid drafts. Failures during scoring give `unscored` completions with a reason."""
         began = asyncio.get_running_loop().time()
         made = self.drafted(environment, draft)
         panel = None if made.environment.rubric is None else self._panels.panel(environment, wanted.options)

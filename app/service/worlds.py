@@ -1,4 +1,4 @@
-"""What a game tells of its worlds, what a designer asks about them, and the prompt that a game asks for."""
+"""Worlds of a game: posting events, explaining what is retrieved, and building the prompt of a moment."""
 
 import asyncio
 from collections.abc import Sequence
@@ -26,47 +26,47 @@ MOST_EVENTS = 1000
 
 
 class EventsToTell(Frozen):
-    """All are told, or none."""
+    """Events to add to a world. Either all are added or none."""
 
     events: Annotated[tuple[Event, ...], Field(min_length=1, max_length=MOST_EVENTS)]
 
 
 class Branching(Frozen):
-    """A world that shares another's past: a saved game that was loaded again."""
+    """Creates a world that shares another world's past, such as a reloaded saved game."""
 
     parent: Name
     at: GameTime | None = None
-    """Game time up to which the past is shared, that moment included; up to the parent's newest event when null."""
+    """Game time up to which the past is shared, inclusive. Null means the parent's newest event."""
 
 
 class Question(Frozen):
-    """What would be retrieved, and why."""
+    """A query for the passages that would be retrieved, with reasons."""
 
     text: Annotated[str, Field(max_length=4000)] = ""
-    """As if it had just been said; without it events come up by their time and importance alone."""
+    """The last thing said. Without it events are ranked by time and importance only."""
     character: Name | None = None
-    """Who asks, with its circles; without one, somebody who knows of public events alone."""
+    """The character who asks, with its circles. Without one, only public events are visible."""
     as_of: GameTime | None = None
-    """Game time; the newest event's when null."""
+    """Game time. Null means the time of the newest event."""
 
 
 class Said(Frozen):
-    """As OpenAI's chat format has it: `user` is the player, `assistant` the character."""
+    """A message in OpenAI's chat format: `user` is the player, `assistant` the character."""
 
     role: Literal["user", "assistant"]
     content: Text
 
 
 class Moment(Staging):
-    """A moment of a game in which a character is to answer."""
+    """A moment of a game that a character responds to."""
 
     character: Name
-    """The id of a sheet that is served."""
+    """Id of a served character sheet."""
     conversation: Annotated[tuple[Said, ...], Field(max_length=200)] = ()
-    """What has been said, in turns, the player first: a greeting of the character's stands in its prompt. It ends with
-    the player's line that is to be answered, or with the character's last line where `event` is."""
+    """The conversation so far, in turns, the player first. (The character's greeting is part of its prompt.) It ends
+    with the player's line to answer or, if `event` is set, with the character's last line."""
     event: Text | None = None
-    """What happens before the character's eyes, to be answered in the place of a line."""
+    """Something the character witnesses and responds to, instead of a player's line."""
 
     @model_validator(mode="after")
     def _to_be_answered(self) -> Self:
@@ -78,19 +78,19 @@ class Moment(Staging):
 
 
 class GameContext(Frozen):
-    """What a model is asked in such a moment, as in training: exactly the prompt of a task."""
+    """The prompt for a moment of a game, exactly as a training task would have it."""
 
     messages: tuple[Message, ...]
     passages: tuple[Passage, ...]
-    """What was retrieved into the prompt, in its order."""
+    """Retrieved passages, in prompt order."""
     as_of: datetime | None
-    """Game time of what was retrieved; null in a world without events."""
+    """Game time of the retrieval; null in a world without events."""
     failure: str | None = None
-    """Why nothing was retrieved although it should have been, where the settings go on without."""
+    """Why retrieval failed, when the settings allow prompts without passages."""
 
 
 class WorldDesk:
-    """The verbs of worlds. `environment` is the one whose characters live in them."""
+    """Operations on worlds. `environment` is the environment whose characters live in them."""
 
     def __init__(
         self,
@@ -110,24 +110,26 @@ class WorldDesk:
         self._retrieval = retrieval
 
     async def tell(self, world: str, told: EventsToTell) -> EventsTold:
-        """Durable on return, and seen by whatever is retrieved from then on; a world that nobody named before begins.
-        Conflict naming `events[i].id` for an id that was told before with another content."""
+        """Adds events; durable on return and visible to later retrievals. Creates the world if it does not exist.
+        Conflict naming `events[i].id` for an id that exists with different content."""
         return await self._events.tell(world, told.events)
 
     async def withdraw(self, world: str, event_id: EventId) -> None:
-        """It never happened, neither here nor in branches of this world. Withdrawing it again is no error. NotFound
-        without the world or the event."""
+        """Removes the event from this world and its branches. Withdrawing it twice is not an error. NotFound for an
+        unknown world or event."""
         if not await self._events.withdraw(world, event_id):
-            raise NotFound(f"nothing was told of {event_id!r} in {world!r}")
+            raise NotFound(f"there is no event {event_id!r} in world {world!r}")
 
     async def branch(self, world: str, branching: Branching) -> World:
-        """Repeats give the same world. NotFound without the parent; InvalidRequest naming `at` when nothing says up to
-        when a parent without events is shared; Conflict when `world` is another one already, or too many branches lie
-        between it and the first."""
+        """Creates a branch; repeats return the same world. NotFound without the parent; InvalidRequest naming `at` when
+        the parent has no events and no time is given; Conflict when `world` exists with another parent or time, or
+        the branches are nested too deeply."""
         parent = await self.world(branching.parent)
         at = branching.at or parent.newest
         if at is None:
-            raise InvalidRequest(f"{branching.parent!r} has no events: say up to when its past is shared", field="at")
+            raise InvalidRequest(
+                f"world {branching.parent!r} has no events: set the time up to which its past is shared", field="at"
+            )
         return await self._events.branch(world, branching.parent, at)
 
     async def worlds(self, limit: int, after: str | None = None) -> Sequence[World]:
@@ -142,31 +144,31 @@ class WorldDesk:
         return found
 
     async def events(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> Sequence[Event]:
-        """By time and id, downwards, its past included. `before`: the last of the page before. NotFound without the
-        world."""
+        """Events by time and id, descending, including the parent's past. `before`: the last event of the previous
+        page. NotFound without the world."""
         await self.world(world)
         return await self._events.newest(world, limit, before)
 
     async def lorebooks(self, world: str) -> dict[str, Lorebook]:
-        """By name, those of its past included. NotFound without the world."""
+        """Lorebooks by name, including those of the parent worlds. NotFound without the world."""
         await self.world(world)
         return await self._lorebooks.of(world)
 
     async def put_lorebook(self, world: str, name: str, book: Lorebook) -> None:
-        """Durable on return, in the place of an earlier one; a world that nobody named before begins. InvalidRequest
-        naming the field of the book that cannot be used."""
+        """Stores or replaces a lorebook; durable on return. Creates the world if it does not exist. InvalidRequest
+        naming the invalid field of the book."""
         await asyncio.to_thread(refuse_unusable, book)
         await self._lorebooks.put(world, name, book)
 
     async def remove_lorebook(self, world: str, name: str) -> None:
-        """NotFound when this world itself has none of that name."""
+        """NotFound when this world itself has no lorebook of that name."""
         if not await self._lorebooks.remove(world, name):
-            raise NotFound(f"{world!r} has no lorebook {name!r} of its own")
+            raise NotFound(f"world {world!r} has no lorebook {name!r} of its own")
 
     async def explain(self, world: str, question: Question) -> Explained:
-        """What would be retrieved, best first, and what is withheld; of a retriever of the operator's that gives no
-        reasons the passages alone. NotFound without the world; InvalidRequest naming `character` for one without a
-        sheet; RetrieverFailed; EnvironmentUnavailable while there are no sheets."""
+        """What would be retrieved, best first, and what is withheld. A custom retriever without explanations gives only
+        the passages. NotFound without the world; InvalidRequest naming `character` when it has no sheet;
+        RetrieverFailed; EnvironmentUnavailable when no sheets are loaded."""
         query = self._asked(world, question)
         try:
             return await self._retrieval.explained(query)
@@ -174,9 +176,9 @@ class WorldDesk:
             raise (_no_such(world) if error.field == "world" else error) from error
 
     async def context(self, world: str, moment: Moment) -> GameContext:
-        """Exactly the prompt and the passages that a task of this moment would have; nothing is stored. NotFound
-        without the world; InvalidRequest naming the field of the moment, as `character` for one without a sheet;
-        RetrieverFailed; EnvironmentUnavailable while there are no sheets."""
+        """The exact prompt and passages that a task of this moment would have; nothing is stored. NotFound without the
+        world; InvalidRequest naming the field of the moment, such as `character` when it has no sheet;
+        RetrieverFailed; EnvironmentUnavailable when no sheets are loaded."""
         made = self._drafted(world, moment)
         try:
             placed = await self._drafting.placed(made, "moment")
@@ -196,7 +198,7 @@ class WorldDesk:
         staging = {name: getattr(moment, name) for name in Staging.model_fields}
         kind = self._catalogue.hosted(self._environment).environment.Draft
         if kind is None:
-            raise NotFound(f"{self._environment} has no moments")
+            raise NotFound(f"{self._environment} does not accept game moments")
         draft = kind.model_validate(
             {
                 "character": moment.character,
@@ -210,7 +212,7 @@ class WorldDesk:
             raise InvalidRequest(error.detail, field=(error.field or "").removeprefix("draft.") or None) from error
 
     def _asked(self, world: str, question: Question) -> ContextQuery:
-        """As a task of the character's would ask, so that its circles count and chance falls as it falls there."""
+        """Builds the query as a task of this character would, so that circles and random draws are the same."""
         text = question.text.strip()
         public = ContextQuery(
             text=text, character="", world=world, as_of=question.as_of, conversation=(text,) if text else ()
@@ -224,4 +226,4 @@ class WorldDesk:
 
 
 def _no_such(world: str) -> NotFound:
-    return NotFound(f"there is no world {world!r}: nothing has been told of it")
+    return NotFound(f"there is no world {world!r}: no events were posted to it")

@@ -1,4 +1,4 @@
-"""Cohorts in the transaction that changes them: opened, filled, closed into ordinary groups."""
+"""Operations on pending groups within a transaction: open, add members, close into stored groups."""
 
 import hashlib
 import re
@@ -22,11 +22,11 @@ from app.store.tables import groups
 
 SECOND: Final = 1_000_000
 CLAIM_SECONDS: Final = 60.0
-"""Whoever scores a closed group says so again within this time; else another replica takes it up."""
+"""The scorer of a closed group must renew its claim within this time; otherwise another replica takes over."""
 
 
 def lock(connection: Connection, database: Database, scope: str) -> None:
-    """Completions of one scope take their places one after the other, also where no row is there to be locked."""
+    """Serialises writes of one scope, also before there is a row to lock."""
     if database.postgres:
         key = hashlib.sha256(f"parts {scope}".encode()).digest()[:8]
         connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(key, "big", signed=True))))
@@ -78,7 +78,7 @@ def cohort_of(row: RowMapping) -> Cohort:
 
 
 def members_of(connection: Connection, group_ids: Collection[str]) -> Sequence[RowMapping]:
-    """Without those that came late, in the order of their places."""
+    """Members that did not come late, ordered by place."""
     statement = (
         select(part_members)
         .where(part_members.c.group_id.in_(group_ids), part_members.c.own_group.is_(None))
@@ -96,7 +96,7 @@ def seat(
     held_until: int | None = None,
     own_group: str | None = None,
 ) -> str:
-    """Their holder's name; none for members that nobody holds, since they say their place themselves."""
+    """Inserts members and returns their holder id; empty for members that name their place and are not held."""
     holder = "" if held_until is None else secrets.token_hex(8)
     rows = [
         {
@@ -117,7 +117,7 @@ def seat(
 
 
 def close(connection: Connection, database: Database, row: RowMapping, now: int) -> Group:
-    """The group of whatever has come, stored as pending. Whoever closed it scores it."""
+    """Closes the group with the completions that have arrived and stores it as pending. The caller scores it."""
     come = members_of(connection, [row["group_id"]])
     missing = row["size"] - len(come)
     flags = ("partial_group",) if missing else ()
@@ -134,7 +134,7 @@ def close(connection: Connection, database: Database, row: RowMapping, now: int)
 def apart(
     connection: Connection, database: Database, row: RowMapping, members: Sequence[Member], group_id: str, now: int
 ) -> Group:
-    """A group for these alone, who came when theirs was closed; looked after as the cohort's own is."""
+    """Stores a separate group for members that arrived after theirs was closed."""
     flags = ("late",)
     group = cohort_of(row).group(group_id, tuple(members), flags, from_micros(now))
     (stored,) = add_groups(connection, database, [GroupToStore(group)], None)
@@ -144,7 +144,7 @@ def apart(
 
 
 def opened(connection: Connection, group_ids: Collection[str]) -> dict[str, Group]:
-    """Open ones as they stand."""
+    """Open groups with the completions so far."""
     statement = select(parts).where(parts.c.group_id.in_(group_ids), parts.c.state == "open")
     rows = {row["group_id"]: row for row in connection.execute(statement).mappings()}
     come: dict[str, list[RowMapping]] = {group_id: [] for group_id in rows}
@@ -154,7 +154,7 @@ def opened(connection: Connection, group_ids: Collection[str]) -> dict[str, Grou
 
 
 def restored(connection: Connection, cohort: Cohort, group_id: str, now: int) -> RowMapping | None:
-    """A cohort that was cleared away, from the group that it became; None where it never was."""
+    """Restores a deleted entry from the stored group; None if there is no such group."""
     (group, *_) = load_groups(connection, groups.c.group_id == group_id) or (None,)
     if group is None:
         return None

@@ -1,4 +1,4 @@
-"""What every part of the store works with: the writer, the reading threads, the clock and the dialect."""
+"""Database access shared by all stores: the writer, the reader threads, the clock and the dialect."""
 
 import asyncio
 import sqlite3
@@ -57,12 +57,12 @@ def parse_url(url: str) -> URL:
 
 
 def open_writer(url: str, *, connections: int = 1) -> Engine:
-    """Connections whose transactions hold SQLite's write lock from their first moment."""
+    """An engine whose transactions take SQLite's write lock when they begin."""
     return _open(parse_url(url), connections, _WRITER_PRAGMAS, "BEGIN IMMEDIATE")
 
 
 def open_reader(url: str, *, connections: int) -> Engine:
-    """Connections that cannot write; what one transaction reads is of one moment."""
+    """A read-only engine. Each transaction reads one snapshot."""
     parsed = parse_url(url)
     engine = _open(parsed, connections, (*_PRAGMAS, "query_only = ON"), "BEGIN")
     if is_postgres(engine):
@@ -71,7 +71,7 @@ def open_reader(url: str, *, connections: int) -> Engine:
 
 
 def open_for_migration(url: str) -> Engine:
-    """As for writing, without foreign keys: SQLite changes a table by copying it."""
+    """Like `open_writer`, without foreign keys, since SQLite alters a table by copying it."""
     parsed = parse_url(url)
     if parsed.drivername.startswith("sqlite"):
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,7 @@ def _open(url: URL, connections: int, pragmas: Iterable[str], begin: str) -> Eng
 
 
 def _patiently(cursor: DBAPICursor, statement: str) -> None:
-    """Waits as long as for any lock: SQLite itself does not when two processes turn a new file to WAL at once."""
+    """Executes a statement and retries while locked. SQLite does not wait when two processes switch to WAL at once."""
     end = time.monotonic() + BUSY_MILLISECONDS / 1000
     while True:
         try:
@@ -123,8 +123,8 @@ T = TypeVar("T")
 
 
 class Database:
-    """With a `clock` it tells the time everywhere; without one leases go by PostgreSQL's own clock, which all replicas
-    share, or by this process' clock on SQLite, which has one replica."""
+    """Without a `clock`, leases use PostgreSQL's clock, which all replicas share, or this process's clock on SQLite,
+    which has one replica."""
 
     def __init__(
         self, url: str, *, readers: int, clock: Clock | None, committed: Callable[[float], None] | None
@@ -137,11 +137,11 @@ class Database:
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
 
     async def write(self, unit: Unit[T], order: str = "") -> T:
-        """The unit's result once it is durable. See `Writer.run`."""
+        """Runs the unit in the writer and returns its result once it is durable. See `Writer.run`."""
         return await self.writer.run(unit, order)
 
     async def read(self, query: Callable[[Connection], T]) -> T:
-        """What `query` sees of one moment of the database. It cannot write."""
+        """Runs `query` on a read-only snapshot of the database."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._threads, self.read_blocking, query)
@@ -166,7 +166,7 @@ class Database:
             return query(connection)
 
     def write_blocking(self, unit: Unit[T]) -> T:
-        """A transaction of its own, beside the writer's: for what is written before there is an event loop."""
+        """Runs the unit in its own transaction, for writes before there is an event loop."""
         try:
             with self._writing.begin() as connection:
                 return unit(connection)
@@ -174,17 +174,17 @@ class Database:
             raise as_gateway_error(error) from error
 
     def stamp(self) -> int:
-        """The present, for columns that only tell when something was written."""
+        """The current time, for columns that record when something was written."""
         return to_micros(self._clock() if self._clock else datetime.now(UTC))
 
     def now(self, connection: Connection) -> int:
-        """The present by the clock that leases run out by."""
+        """The current time of the clock that decides when leases expire."""
         if self._clock is None and self.postgres:
             return to_micros(connection.execute(select(func.clock_timestamp())).scalar_one())
         return self.stamp()
 
     def insert_new(self, table: Table) -> Insert:
-        """An insert that leaves rows alone whose key exists."""
+        """An insert that ignores rows whose key exists."""
         return insert_new(table, self.postgres)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What a search looks at: places of the index near a moment, for whoever asks, and for what is hidden from them."""
+"""Finds candidate events of a search: visible ones, and hidden ones that are near."""
 
 import math
 from collections import defaultdict
@@ -14,25 +14,25 @@ from app.store.postings import EVERYBODY, NOT_EVERYBODY, key_of_all, key_of_impo
 from app.store.seeks import Hits, Seek, count, following, newest
 
 MOST_TERMS: Final = 64
-"""Of a search that are looked at."""
+"""Maximum number of terms of a search."""
 RAREST: Final = 16
-"""Terms by which events are found."""
+"""Maximum number of terms, rarest first, that find events."""
 COMMON: Final = 256
-"""A term that so many events have says little. Counting ends here."""
+"""From this many events on a term counts as common, and counting stops."""
 MOST_HITS: Final = 1000
-"""Of all terms together; the rarest come first."""
+"""Maximum number of hits of all terms together; the rarest terms come first."""
 LEAST_BAD: Final = 4
-"""Terms that are used where all are common."""
+"""How many terms are used if all of them are common."""
 ENOUGH: Final = 64
-"""Of one importance: more need not be known of to choose between them."""
+"""Counting of events per importance level stops here."""
 MANY: Final = 1024
-"""Where counting of all events ends."""
+"""Counting of all events stops here."""
 
 NEAR: Final = 16
-"""Hidden events per way of finding them."""
+"""Maximum number of hidden events per way of finding them."""
 NEAR_BY_TERM: Final = 32
 GRAVE: Final = (10, 9, 8)
-"""Importance at which an event that is hidden counts as near."""
+"""Importance levels at which a hidden event counts as near."""
 
 _IMPORTANCE: Final = range(10, -1, -1)
 _HIDDEN: Final = (NOT_EVERYBODY,)
@@ -41,7 +41,7 @@ _ALL: Final = (EVERYBODY, NOT_EVERYBODY)
 
 @dataclass(frozen=True)
 class Scene:
-    """Who asks about what, and when: microseconds since 1970."""
+    """The asker, the terms, and the time of a search in microseconds since 1970."""
 
     levels: Sequence[Level]
     as_of: int
@@ -73,26 +73,26 @@ class Scene:
 
 @dataclass(frozen=True)
 class Matches:
-    """`scores` are of events that some term finds, `hidden` of those that somebody else's, or later, postings find."""
+    """Matches of the terms. `scores` are of visible events, `hidden` of events that are private or later."""
 
     frequencies: Mapping[str, int]
     events: int
     scores: Mapping[int, float]
     hidden: Mapping[int, float]
     by_importance: Sequence[int]
-    """How many there are at least of each importance, 10 first."""
+    """Lower bounds of the number of events per importance level, 10 first."""
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Sequences, nearest first."""
+    """Sequences of the newest and the most important events, best first."""
 
     newest: Sequence[int]
     important: Sequence[int]
 
 
 def matches(connection: Connection, scene: Scene) -> Matches:
-    """What does not depend on how far a search looks."""
+    """Counts and finds events by terms. Independent of the size of the windows."""
     asked = scene.terms[:MOST_TERMS]
     told = [scene.about(term, scene.scopes) for term in asked]
     secret = [scene.about(term, _HIDDEN) for term in asked]
@@ -118,7 +118,7 @@ def matches(connection: Connection, scene: Scene) -> Matches:
 
 
 def windows(connection: Connection, scene: Scene, by_importance: Sequence[int], most: int) -> Windows:
-    """The `most` newest and the `most` important ones that whoever asks may know of."""
+    """The `most` newest and the `most` important events that the asker may know."""
     seeks, enough = [scene.all_of(scene.scopes)], 0
     for importance, there in zip(_IMPORTANCE, by_importance, strict=True):
         if enough < most:
@@ -129,7 +129,7 @@ def windows(connection: Connection, scene: Scene, by_importance: Sequence[int], 
 
 
 def near(connection: Connection, scene: Scene) -> list[int]:
-    """What is hidden from somebody, or still to come, and near by its time or by its importance."""
+    """Private or later events that are near by time or importance."""
     seeks = [scene.all_of(_HIDDEN), *(scene.important(_HIDDEN, importance) for importance in GRAVE)]
     secret, *grave = newest(connection, seeks, NEAR)
     coming = following(connection, [scene.all_of(_ALL, later=True)], scene.as_of, NEAR)
@@ -137,7 +137,7 @@ def near(connection: Connection, scene: Scene) -> list[int]:
 
 
 def _sequences(*hits: Hits) -> list[int]:
-    """Each once."""
+    """Distinct sequences, in order."""
     return list(dict.fromkeys(sequence for each in hits for _, sequence in each))
 
 

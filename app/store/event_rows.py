@@ -1,4 +1,4 @@
-"""Events as they stand in the store: reading them, and which of them a world has."""
+"""Reads events, and resolves which of them are valid in a world."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ from app.store.rows import decode, to_micros
 from app.store.seeks import by_dialect, listed
 
 _PLACES: Final = 2**32
-"""Events of a world have places below."""
+"""Maximum number of events per world."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def sequence_of(world: int, place: int) -> int:
 
 @lru_cache(maxsize=8192)
 def read(body: str) -> Event:
-    """Events do not change, and searches meet the same ones over and over."""
+    """Decodes an event. Cached, since events never change and searches read the same ones again."""
     return decode(Event, body)
 
 
@@ -57,8 +57,8 @@ _LOAD = Prepared(
 
 
 def standing(connection: Connection, levels: Sequence[Level], sequences: Collection[int]) -> dict[int, Stored]:
-    """Those of `sequences` that a world of this lineage has: told up to the branch, not withdrawn, and not told anew
-    under the same id further on."""
+    """The valid events among `sequences`: added before the branch, not withdrawn, and not replaced by a later world's
+    event of the same id."""
     if not sequences:
         return {}
     wanted = listed(sorted(sequences), postgres=connection.dialect.name == "postgresql")
@@ -70,7 +70,7 @@ def standing(connection: Connection, levels: Sequence[Level], sequences: Collect
 
 
 def _kept(connection: Connection, levels: Sequence[Level], found: Sequence[Stored]) -> list[Stored]:
-    """Without what was withdrawn by, or told anew to, a later world than its own."""
+    """Drops events that a later world of the lineage has withdrawn or replaced."""
     of_the_past = [one for one in found if one.world != levels[0].number]
     if not of_the_past:
         return list(found)
@@ -87,7 +87,7 @@ def _kept(connection: Connection, levels: Sequence[Level], found: Sequence[Store
 
 
 def _nearest(levels: Sequence[Level], told: Sequence[tuple[str, int, int]]) -> Mapping[str, int]:
-    """The world that an id is of, as those see it who come first in `levels`."""
+    """The world whose event of an id is valid, seen from the first of `levels`."""
     near = {level.number: (depth, level.until) for depth, level in enumerate(levels)}
     found: dict[str, int] = {}
     for event_id, world, time in sorted(told, key=lambda row: -near[row[1]][0]):
@@ -99,7 +99,7 @@ def _nearest(levels: Sequence[Level], told: Sequence[tuple[str, int, int]]) -> M
 def newest(
     connection: Connection, levels: Sequence[Level], limit: int, before: tuple[datetime, str] | None = None
 ) -> list[Stored]:
-    """By time and id, downwards."""
+    """The newest events by time and id, descending."""
     found: list[Stored] = []
     place = (ALWAYS, "") if before is None else (to_micros(before[0]), before[1])
     while len(found) < limit:

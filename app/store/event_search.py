@@ -1,4 +1,4 @@
-"""Which events could be told to somebody at a moment, and which near ones could not."""
+"""Searches events: which ones a character may know at a time, and which near ones are withheld."""
 
 import json
 from collections import Counter
@@ -18,11 +18,11 @@ from app.store.seeks import by_dialect, listed
 
 MOST_HIDDEN: Final = 32
 MOST_SECRETS: Final = 32
-"""Events that the terms find among what is not public: hidden ones, and those that many names may know."""
+"""Maximum number of non-public events found by terms: hidden ones, and those that many names may know."""
 MOST_OF_A_KIND: Final = 12
-"""Hidden for the same reason."""
+"""Maximum number of events hidden for the same reason."""
 WIDER: Final = 4
-"""So much further is looked, once, where too much of what was found may not be told."""
+"""Factor by which the search is widened, once, if too many matches are withheld."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def _moment(connection: Connection, levels: Sequence[Level], wanted: EventSearch
 
 
 class _Look:
-    """Up to `most` events per way of finding them, and what keeps each from being told."""
+    """One search pass: up to `most` events per way of finding them, and the obstructions of each."""
 
     def __init__(
         self, connection: Connection, scene: Scene, matching: Matches, around: Sequence[int], most: int
@@ -81,7 +81,7 @@ class _Look:
         return all(len(found) < self._most or len(self._told(found)) >= wanted for found in self._ways.values())
 
     def visible(self, wanted: int) -> tuple[Found, ...]:
-        """The newest first."""
+        """Visible events, newest first."""
         ways: dict[int, set[Way]] = {}
         for way, found in self._ways.items():
             for sequence in self._told(found)[:wanted]:
@@ -90,7 +90,7 @@ class _Look:
         return tuple(Found(self._events[one].event, frozenset(ways[one])) for one in chosen)
 
     def hidden(self) -> tuple[Hidden, ...]:
-        """What the terms are about first, then what is nearest in time."""
+        """Hidden events, by matching terms first, then by distance in time."""
         kinds: Counter[str] = Counter()
         found: list[Hidden] = []
         for sequence in sorted(self._obstacles, key=self._distance):
@@ -113,7 +113,7 @@ class _Look:
 
 
 def _best(scores: Mapping[int, float]) -> list[int]:
-    """The newest told of equals first."""
+    """Sequences by score; of equal scores the latest added first."""
     ordered = sorted(((score, sequence) for sequence, score in scores.items()), reverse=True)
     return [sequence for _, sequence in ordered]
 
@@ -154,7 +154,7 @@ def _obstacles(connection: Connection, scene: Scene, found: Mapping[int, Stored]
 
 
 def _successors(connection: Connection, scene: Scene, found: Collection[str]) -> dict[str, str]:
-    """By the id of an event, the newest that supersedes it as whoever asks knows."""
+    """For each event id, the newest superseding event that the asker knows."""
     if not found:
         return {}
     postgres = connection.dialect.name == "postgresql"

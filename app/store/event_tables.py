@@ -1,4 +1,4 @@
-"""Tables of worlds: what happened in them, what it is found by, and their lorebooks."""
+"""Tables of worlds, events, the event index, and lorebooks."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
 from sqlmodel import Field
@@ -11,13 +11,13 @@ def _number() -> "Column[int]":
 
 
 def _ordered(name: str, *, primary_key: bool = False) -> "Column[str]":
-    """Ordered by code points, whatever language the database thinks in."""
+    """A text column ordered by code points, independent of the database's locale."""
     ordered = String().with_variant(String(collation="C"), "postgresql")
     return Column(name, ordered, primary_key=primary_key, nullable=False)
 
 
 class WorldTable(Record, table=True):
-    """`events` were told to it so far; `depth` worlds lie before it."""
+    """`events` counts the events added so far; `depth` is the number of ancestors."""
 
     __tablename__ = "worlds"
     __table_args__ = (Index("uq_worlds_name", "name", unique=True), {"sqlite_autoincrement": True})
@@ -54,7 +54,7 @@ class EventTable(Record, table=True):
 
 
 class WithdrawalTable(Record, table=True):
-    """An event of a world's past that never happened in this one. Its own are marked where they stand."""
+    """Withdrawals of inherited events. A world's own events are marked in their rows."""
 
     __tablename__ = "event_withdrawals"
     world: int = Field(primary_key=True, sa_type=BigInteger)
@@ -62,7 +62,7 @@ class WithdrawalTable(Record, table=True):
 
 
 class SuccessionTable(Record, table=True):
-    """Which event of `world` puts which id out of date."""
+    """Which event of `world` supersedes which event id."""
 
     __tablename__ = "event_successions"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -73,7 +73,7 @@ class SuccessionTable(Record, table=True):
 
 
 class PostingTable(Record, table=True):
-    """The index that events are found by; `postings` says what a key stands for."""
+    """The search index of events. `app.store.postings` defines the keys."""
 
     __tablename__ = "event_postings"
     __table_args__ = ({"sqlite_with_rowid": False},)

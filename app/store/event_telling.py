@@ -1,4 +1,4 @@
-"""What happened is written down once, with all that it is found by; and struck out where it did not happen."""
+"""Inserts events with their index entries, and withdraws events."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from app.store.rows import Row, encode, insert_rows, to_micros
 
 @dataclass(frozen=True)
 class Known:
-    """An event that a lineage has by its id."""
+    """An existing event of a lineage, found by its id."""
 
     sequence: int
     world: int
@@ -36,7 +36,7 @@ def tell(connection: Connection, database: Database, world: str, told: Sequence[
         body = encode(event)
         if event.id in known:
             if known[event.id] != body and read(known[event.id]) != event:
-                raise Conflict(f"{event.id!r} was told before, with another content", field=f"events[{place}].id")
+                raise Conflict(f"event {event.id!r} already exists with different content", field=f"events[{place}].id")
             continue
         known[event.id] = body
         sequence, time = sequence_of(mine.number, mine.events + len(rows)), to_micros(event.time)
@@ -74,7 +74,7 @@ def withdraw(connection: Connection, database: Database, world: str, event_id: s
 
 
 def _known(connection: Connection, levels: Sequence[Level], event_ids: Sequence[str]) -> Mapping[str, Known]:
-    """The nearest of each id, withdrawn or not."""
+    """The nearest event of each id, including withdrawn ones."""
     columns = (events.c.event_id, events.c.world, events.c.time, events.c.sequence, events.c.body)
     numbers = [level.number for level in levels]
     wanted = select(*columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))

@@ -1,4 +1,4 @@
-"""What was told of worlds."""
+"""The store of events and worlds."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Stored groups with their tasks, page by page."""
+"""Reads stored groups with their tasks, page by page."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a database's errors mean to a caller."""
+"""Maps database errors to errors of the service."""
 
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 
@@ -17,12 +17,12 @@ def is_disconnect(error: Exception) -> bool:
 
 
 def as_gateway_error(error: Exception) -> Exception:
-    """The error to show for `error`: values that no database holds are the caller's fault, an absent or broken
-    database is ours and passing, and anything else is a defect and stays as it is."""
+    """The error to raise for `error`. Values that no database can hold are the caller's fault; an unavailable database
+    is a temporary fault of the service; other errors are bugs and stay as they are."""
     if isinstance(error, GatewayError):
         return error
     if isinstance(error, DataError | UnicodeEncodeError | OverflowError):
-        return InvalidRequest("a value does not fit into the store")
+        return InvalidRequest("a value cannot be stored in the database")
     if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
-        return StoreUnavailable("the store cannot be reached or written at present")
+        return StoreUnavailable("the store cannot be reached or written to; retry later")
     return error

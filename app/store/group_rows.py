@@ -1,4 +1,4 @@
-"""Groups as rows, and rows as groups."""
+"""Converts groups to rows, and rows to groups."""
 
 import math
 from collections import defaultdict
@@ -22,7 +22,7 @@ Rows = list[dict[str, str | int | float | None]]
 
 
 class Head(Frozen):
-    """What a group row holds as JSON, because a client chose it."""
+    """The client-chosen values of a group, stored as JSON."""
 
     policy: Policy | None = None
     lease_id: str | None = None
@@ -34,7 +34,7 @@ def head_of(group: Group) -> str:
 
 
 def tallies(scores: Sequence[Score]) -> dict[str, int | float | None]:
-    """The columns of a group that are counted or summed over its rollouts."""
+    """The columns of a group that are counts or sums over its rollouts."""
     scored = [score for score in scores if score.outcome == "scored"]
     absolutes = [
         (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
@@ -79,7 +79,7 @@ def rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[str, str
 
 
 def score_columns(score: Score) -> dict[str, str | int | float | None]:
-    """The columns of a rollout that finishing it changes."""
+    """The columns of a rollout that scoring sets."""
     return {
         "outcome": score.outcome,
         "reason": score.reason,
@@ -116,8 +116,8 @@ class JudgementRows:
 def judgement_rows(
     judgements: Sequence[tuple[int, Judgement]], stamp: int, scoring_sequence: int | None = None
 ) -> JudgementRows:
-    """Of judgements with the sequences of their groups, and of the scoring they were made for if it is not the groups'
-    own. Judges read the same prompt again and again, so its text is stored once."""
+    """Rows of judgements with the sequences of their groups, and of their scoring unless it is the group's own. Prompts
+    repeat, so each text is stored once."""
     bodies: dict[str, str] = {}
     rows: Rows = []
     for sequence, judgement in judgements:
@@ -150,7 +150,7 @@ def _judgement_row(
 
 
 def load_groups(connection: Connection, statement_filter: ColumnElement[bool], limit: int | None = None) -> list[Group]:
-    """Oldest first."""
+    """Groups with their rollouts, oldest first."""
     statement = select(groups).where(statement_filter).order_by(groups.c.sequence).limit(limit)
     heads = connection.execute(statement).mappings().all()
     by_group: defaultdict[int, list[Rollout]] = defaultdict(list)

@@ -1,4 +1,4 @@
-"""Storing scored groups: once, whole, and with the lease that they answer."""
+"""The store of groups: each is stored once, in one transaction with the lease that it completes."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ class StoredGroups(Groups):
         return {group.group_id: group for group in found}
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
-        """NotFound when a group is about a task that is not stored."""
+        """NotFound when the task of a group is not stored."""
         if not groups and key is None:
             return []
         return await self._database.write(
@@ -88,7 +88,7 @@ def _marked(group: Group, answered: Mapping[str, str]) -> Group:
 
 
 def _answered_leases(connection: Connection, database: Database, arriving: Sequence[Group]) -> dict[str, str]:
-    """By group id, the live lease that the group answers."""
+    """The live lease that each group answers, by group id."""
     claimed = findable(group.lease_id for group in arriving if group.lease_id is not None)
     if not claimed:
         return {}
@@ -126,12 +126,12 @@ def _complete(connection: Connection, answered: Mapping[str, str]) -> None:
 
 
 def _insert_groups(connection: Connection, database: Database, arriving: Sequence[Group]) -> dict[str, int]:
-    """Sequences by id, of those that were not there before."""
+    """Inserts new groups and returns their sequences by id."""
     statement = database.insert_new(groups).returning(groups.c.group_id, groups.c.sequence)
     try:
         rows = connection.execute(statement, [group_row(group) for group in arriving])
     except IntegrityError as error:
-        raise NotFound("a group is about a task that is not stored", field="task_id") from error
+        raise NotFound("the group's task is not stored", field="task_id") from error
     return {group_id: sequence for group_id, sequence in rows}
 
 
@@ -152,7 +152,7 @@ def insert_judgements(
     made: Sequence[tuple[int, Judgement]],
     scoring_sequence: int | None = None,
 ) -> None:
-    """With the sequences of their groups, and of the scoring they were made for if it is not the groups' own."""
+    """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
     if not made:
         return
     rows = judgement_rows(made, database.stamp(), scoring_sequence)
@@ -183,7 +183,7 @@ def _finish(connection: Connection, database: Database, items: Sequence[GroupToS
 
 
 def _finished(stored: Group, given: Group) -> Group:
-    """`stored` with the given scores where it had none yet."""
+    """`stored`, with the given scores for rollouts that had none."""
     scores_given = {rollout.rollout_id: rollout.score for rollout in given.rollouts}
     members = tuple(
         rollout
@@ -220,7 +220,7 @@ def _claim_key(connection: Connection, database: Database, key: IdempotencyKey) 
 def _compare_key(connection: Connection, key: IdempotencyKey) -> None:
     statement = select(idempotency_keys.c.body_digest).where(idempotency_keys.c.key_digest == _digest_of(key))
     if connection.execute(statement).scalar() not in {None, key.body_digest}:
-        raise InvalidRequest("the key was used with another body", field="Idempotency-Key")
+        raise InvalidRequest("this key was already used with a different body", field="Idempotency-Key")
 
 
 def _digest_of(key: IdempotencyKey) -> str:

@@ -1,4 +1,4 @@
-"""What judges answered, for whoever asks the same again, and what they spent."""
+"""The cache of judgements, and the spending of judges."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -18,7 +18,7 @@ _PUTS_PER_SWEEP: Final = 200
 
 @dataclass(frozen=True)
 class Keeping:
-    """For how long, and about how many answers are kept, the newest; None for all."""
+    """Retention of cached judgements: maximum age, and approximate maximum number; None means unlimited."""
 
     days: float | None = None
     entries: int | None = None
@@ -95,7 +95,7 @@ def _get(connection: Connection, reading: str, oldest: int | None) -> Recalled |
 
 
 def _order(judge: str) -> str:
-    """One for all writes about a judge's money: they happen as they were asked for."""
+    """The order key of a judge. Writes with the same key keep their order."""
     return f"judge_cache {judge}"
 
 

@@ -1,4 +1,4 @@
-"""What judges have spent, and what is put aside for calls under way: the same for all processes of a database."""
+"""Spending and budget reservations of judges, shared by all processes on the database."""
 
 from functools import cache
 from typing import Any, Final
@@ -34,7 +34,7 @@ _LOCKS: Final = 7_305_811_962_047
 
 
 def account_for(connection: Connection, judgement: Judgement, hold: str, stamp: int, postgres: bool) -> Standing:
-    """The judgement's cost takes the place of what was put aside for it."""
+    """Adds the judgement's cost to the spending and deletes its reservation."""
     spent = {"judge": judgement.judge, "day": stamp // DAY, **Spending().plus(judgement).model_dump()}
     connection.execute(_upsert(judge_spending, ("judge", "day"), postgres, adding=True), spent)
     return give_back(connection, judgement.judge, hold, stamp)
@@ -71,13 +71,13 @@ def standing(connection: Connection, judge: str, stamp: int, *, without: str = "
 
 
 def _sums(*terms: tuple[ColumnElement[bool] | None, ColumnElement[Any]]) -> list[ColumnElement[Any]]:
-    """Of the values where something holds, each under a name of its own; 0 over no rows."""
+    """Conditional sums with generated names; 0 over no rows."""
     chosen = [value if where is None else case((where, value), else_=0) for where, value in terms]
     return [func.coalesce(func.sum(value), 0).label(f"sum_{place}") for place, value in enumerate(chosen)]
 
 
 def _select_standing() -> Select[Any]:
-    """One statement for spending and holds: between two, what was held could become spent and be seen in neither."""
+    """One statement for spending and reservations. Between two, a reservation could become spending and be missed."""
     spending, holds = judge_spending.c, judge_holds.c
     judge, day = bindparam("of", type_=String), bindparam("day_now", type_=BigInteger)
     counted = [spending[name] for name in _COUNTED]

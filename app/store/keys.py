@@ -1,4 +1,4 @@
-"""Digests of the secrets that open the service."""
+"""The store of API key digests."""
 
 from sqlalchemy import select
 
@@ -7,7 +7,7 @@ from app.store.tables import api_keys
 
 
 class StoredKeys:
-    """Blocking: these are asked for at start, before there is an event loop."""
+    """API key digests. Blocking, since they are needed at start, before there is an event loop."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -18,7 +18,7 @@ class StoredKeys:
         return self._database.read_blocking(lambda connection: tuple(connection.execute(statement).scalars()))
 
     def add(self, digest: str) -> None:
-        """`digest` is the hexadecimal SHA-256 of the secret. A known one is left as it is."""
+        """Stores a digest, the hexadecimal SHA-256 of the secret. An existing one is unchanged."""
         row = {"digest": digest, "created_at": self._database.stamp()}
         statement = self._database.insert_new(api_keys)
         self._database.write_blocking(lambda connection: connection.execute(statement, row))

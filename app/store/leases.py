@@ -1,4 +1,4 @@
-"""Handing out places of a stream: expired leases first, then what was kept back, then new positions."""
+"""Leases slots of a stream: expired leases first, then deferred slots, then new positions."""
 
 import hashlib
 import secrets
@@ -16,7 +16,7 @@ from app.store.rows import decode_json, from_micros
 from app.store.tables import leases, streams
 
 MOST_DEFERRED = 256
-"""Places kept back per stream. A stream with more waits for holders to answer or to run out of time."""
+"""Maximum number of deferred slots per stream. A stream with more waits for leases to end."""
 
 # As literals, so that SQLite sees that the partial indexes apply.
 _LIVE = leases.c.state == literal_column("'live'")
@@ -28,7 +28,7 @@ LeaseRow = dict[str, str | int | None]
 def hand_out(
     connection: Connection, database: Database, stream: Stream, count: int, seconds: float, locate: Locate
 ) -> Leased:
-    """Everything `Tasks.lease` promises, in the transaction of `connection`."""
+    """Implements the port's `lease` within the transaction of `connection`."""
     if database.postgres:
         _lock_run(connection, stream)
     now = database.now(connection)
@@ -55,7 +55,7 @@ def reserve(connection: Connection, database: Database, stream: Stream, count: i
 
 
 def give_back(connection: Connection, database: Database, stream: Stream, lease_ids: Sequence[str]) -> None:
-    """As if they had run out, and as if they had never been handed out."""
+    """Expires leases at once and no longer counts them as handed out."""
     if database.postgres:
         _lock_run(connection, stream)
     mine = leases.c.run == stream.run, leases.c.stream == stream.digest, leases.c.lease_id.in_(lease_ids), _LIVE
@@ -92,15 +92,14 @@ class _HandOut:
     given: list[tuple[str, Slot]] = field(default_factory=list)
     rows: list[LeaseRow] = field(default_factory=list)
     taken: set[int] = field(default_factory=set)
-    """Tasks given in this hand-out."""
+    """Indexes of tasks leased in this call."""
 
     @property
     def wanted(self) -> int:
         return self.count - len(self.given)
 
     def take_expired(self) -> None:
-        """Every expired lease met is superseded; its place goes to a new lease or, while another holds the task, is
-        kept back."""
+        """Supersedes expired leases. Each slot gets a new lease or, while the task is leased elsewhere, is deferred."""
         statement = (
             select(leases.c.lease_id, leases.c.generation, leases.c.position, leases.c.epoch, leases.c.index)
             .where(*self._of_stream(), _LIVE, leases.c.expires_at <= self.now)
@@ -143,7 +142,7 @@ class _HandOut:
             )
 
     def take_new(self, position: int, locate: Locate) -> int:
-        """The stream's next position afterwards."""
+        """Leases new positions and returns the stream's next one."""
         room = MOST_DEFERRED - _count(self.connection, self.stream, _DEFERRED)
         while self.wanted > 0:
             slots = _located(position, self.wanted, locate)
@@ -200,7 +199,7 @@ class _HandOut:
         self.taken.add(slot.index)
 
     def _busy(self, indexes: Sequence[int]) -> set[int]:
-        """Those whose task somebody in this run holds, whichever stream it came from."""
+        """Indexes of tasks that are leased in this run, from any stream."""
         held = _held_in(self.stream, self.params_digest, self.now)
         statement = select(leases.c.index).where(*held, leases.c.index.in_(indexes))
         return set(self.connection.execute(statement).scalars())
@@ -217,7 +216,7 @@ def _is(stream: Stream) -> tuple[Any, ...]:
 
 
 def _held_in(stream: Stream, params_digest: str, now: int) -> tuple[Any, ...]:
-    """Leases of the run on tasks like the stream's."""
+    """Conditions for live leases of the run on tasks of the stream's environment, split and params."""
     return (
         leases.c.run == stream.run,
         leases.c.environment == stream.environment,
@@ -240,7 +239,7 @@ def _located(position: int, count: int, locate: Locate) -> list[Slot]:
 
 
 def _count(connection: Connection, stream: Stream, *states: Any) -> int:
-    """Leases of the stream that are out or kept back; an expired one is still out until somebody else holds it."""
+    """Number of live or deferred leases of the stream. An expired lease counts until it is superseded."""
     here = leases.c.run == stream.run, leases.c.stream == stream.digest
     return sum(
         connection.execute(select(func.count()).select_from(leases).where(*here, state)).scalar_one()
@@ -249,7 +248,7 @@ def _count(connection: Connection, stream: Stream, *states: Any) -> int:
 
 
 def _open_stream(connection: Connection, database: Database, stream: Stream, now: int) -> int:
-    """The stream's next position; the row is locked where rows can be."""
+    """The stream's next position, with its row locked on PostgreSQL."""
     mine = select(streams.c.position).where(*_is(stream)).with_for_update()
     position: int | None = connection.execute(mine).scalar()
     if position is not None:
@@ -271,6 +270,6 @@ def _open_stream(connection: Connection, database: Database, stream: Stream, now
 
 
 def _lock_run(connection: Connection, stream: Stream) -> None:
-    """Two streams of one run may meet at the same task, so replicas hand out one after the other."""
+    """Serialises leasing per run and environment, since two streams of a run may contain the same task."""
     key = hashlib.sha256(f"{stream.run}/{stream.environment}".encode()).digest()[:8]
     connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(key, "big", signed=True))))

@@ -1,4 +1,4 @@
-"""Worlds and the past that they share."""
+"""Worlds, their branches, and the past that they share."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,15 +14,15 @@ from app.store.prepared import Prepared
 from app.store.rows import from_micros, to_micros
 
 DEEPEST: Final = 100
-"""Branches between a world and the first."""
+"""Maximum number of branches between a world and its first ancestor."""
 
 ALWAYS: Final = 2**62
-"""Later than any time of an event."""
+"""A time later than any event."""
 
 
 @dataclass(frozen=True)
 class Level:
-    """A world in a lineage, and the time up to which its events belong there."""
+    """One world of a lineage, and the time up to which its events are inherited."""
 
     number: int
     name: str
@@ -32,7 +32,7 @@ class Level:
 
 
 def lineage(connection: Connection, name: str) -> list[Level]:
-    """The world itself first, then its parent, and so on; empty without the world."""
+    """The world itself, then its parent, and so on; empty without the world."""
     found: list[Level] = []
     until = ALWAYS
     for row in _LINEAGE.run(connection, name=name).mappings():
@@ -53,8 +53,8 @@ _LINEAGE: Final = Prepared(_lineage)
 
 
 def held(connection: Connection, database: Database, name: str) -> list[Level]:
-    """The lineage of a world that begins now if nobody named it before. Nobody else tells anything to it or to its past
-    before the transaction ends."""
+    """The lineage of a world, which is created if it does not exist. Locks the world and its past against writes until
+    the transaction ends."""
     _begin(connection, database, name)
     numbers = [level.number for level in lineage(connection, name)]
     if database.postgres:
@@ -80,17 +80,17 @@ def branch(connection: Connection, database: Database, name: str, parent: str, a
     if not above:
         raise NotFound(f"there is no world {parent!r} to branch from")
     if above[0].depth >= DEEPEST:
-        raise Conflict(f"{parent!r} is a branch of a branch {DEEPEST} times over: no further ones")
+        raise Conflict(f"world {parent!r} is {DEEPEST} branches deep, which is the limit")
     wanted = {"parent": above[0].number, "branched_at": to_micros(at)}
     row = {"name": name, **wanted, "depth": above[0].depth + 1, "events": 0, "created_at": database.stamp()}
     connection.execute(database.insert_new(worlds), row)
     found = connection.execute(select(worlds).where(worlds.c.name == name)).mappings().one()
     if any(found[column] != value for column, value in wanted.items()):
-        raise Conflict(f"{name!r} is another world already")
+        raise Conflict(f"world {name!r} already exists with another parent or branch time")
 
 
 def described(connection: Connection, limit: int, *, name: str | None = None, after: str | None = None) -> list[World]:
-    """By name, without their newest times."""
+    """Worlds by name, without the times of their newest events."""
     parents = worlds.alias("parents")
     joined = worlds.outerjoin(parents, parents.c.number == worlds.c.parent)
     statement = select(*worlds.c, parents.c.name.label("parent_name")).select_from(joined)

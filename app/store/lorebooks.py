@@ -1,4 +1,4 @@
-"""Lorebooks of worlds."""
+"""The store of lorebooks."""
 
 from sqlalchemy import Connection, delete, insert, select, update
 

@@ -1,4 +1,4 @@
-"""Bringing a database to the newest schema, at once when it is there already."""
+"""Migrates a database to the newest schema. Fast if it is up to date."""
 
 import logging
 from pathlib import Path
@@ -19,8 +19,8 @@ def newest_revision(migrations: Path) -> str:
 
 
 def migrate(url: str, migrations: Path) -> None:
-    """Blocking. StoreUnavailable when the database cannot be reached or is newer than this service, ValueError for a
-    URL that is none."""
+    """Migrates the database. Blocking. StoreUnavailable when it cannot be reached or is newer than this service;
+    ValueError for an invalid URL."""
     newest = newest_revision(migrations)
     try:
         engine = open_for_migration(url)
@@ -31,14 +31,16 @@ def migrate(url: str, migrations: Path) -> None:
     except DBAPIError as error:
         raise StoreUnavailable(f"the database cannot be reached or migrated: {error.orig}") from error
     except OSError as error:
-        raise StoreUnavailable(f"the database file's folder cannot be made: {error}") from error
+        raise StoreUnavailable(f"the folder of the database file cannot be created: {error}") from error
 
 
 def _bring_to(newest: str, engine: Engine, migrations: Path) -> None:
     with engine.connect() as connection:
         current = _revision(connection)
     if current is not None and current > newest:
-        raise StoreUnavailable(f"the database has schema {current}, this version only knows {newest}: upgrade it")
+        raise StoreUnavailable(
+            f"the database has schema {current}, but this version of the service supports {newest}: upgrade the service"
+        )
     if current != newest:
         _upgrade(engine, migrations, newest)
 

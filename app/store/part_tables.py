@@ -1,4 +1,4 @@
-"""Tables of groups whose completions do not come together."""
+"""Tables of pending groups, whose completions arrive in pieces."""
 
 from sqlalchemy import BigInteger, Index, Text, text
 from sqlmodel import Field
@@ -11,7 +11,7 @@ def _partial(name: str, *columns: str, where: str) -> Index:
 
 
 class PartTable(Record, table=True):
-    """A cohort: what will be one group. `state` is open, or closed: the group is stored."""
+    """A pending group. `state` is open, or closed once the group is stored."""
 
     __tablename__ = "parts"
     __table_args__ = (
@@ -20,11 +20,11 @@ class PartTable(Record, table=True):
     )
     group_id: str = Field(primary_key=True)
     scope: str
-    """Digest of what makes completions ones that may belong together."""
+    """Digest of what completions must share to join the same group."""
     generation: int
-    """Of the cohorts of one scope, which come one after the other."""
+    """Number of this group among the successive groups of its scope."""
     key: str = Field(sa_type=Text)
-    """JSON string, because a client chose it."""
+    """JSON string, since clients choose it."""
     size: int
     task_id: str = Field(foreign_key="tasks.task_id")
     environment: str
@@ -35,17 +35,17 @@ class PartTable(Record, table=True):
     deadline: int = Field(sa_type=BigInteger)
     state: str
     missing: int
-    """How many had not come when it was closed."""
+    """How many completions were missing when it was closed."""
     closed_at: int | None = Field(sa_type=BigInteger)
-    """Never later than the deadline, also where nobody was there to close it."""
+    """Time of closing; at most the deadline, even if it was closed later."""
     due: int | None = Field(sa_type=BigInteger)
-    """When somebody has to look after it: at the deadline while it is open, then when whoever scores it should have
-    said that it still does; null when nothing is left to be done."""
+    """When it needs attention: at the deadline while open, later when the scorer's heartbeat is overdue; null when
+    done."""
     created_at: int = Field(sa_type=BigInteger, index=True)
 
 
 class PartMemberTable(Record, table=True):
-    """A completion in its place. `state` is held, left or answered: what has become of who brought it."""
+    """A completion in its place. `state` describes the sender: held (waiting), left (disconnected) or answered."""
 
     __tablename__ = "part_members"
     __table_args__ = (_partial("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
@@ -53,15 +53,15 @@ class PartMemberTable(Record, table=True):
     place: int = Field(primary_key=True)
     scope: str
     said: str
-    """Digest of what the completion says."""
+    """Digest of the completion's content."""
     completion: str | None = Field(sa_type=Text)
     """Null once it is in a stored group."""
     own_group: str | None
-    """The group in which it is scored alone, since it came late."""
+    """The separate group that scores it if it came late."""
     state: str
     holder: str
     held_until: int = Field(sa_type=BigInteger)
-    """Of a held one, when its holder should have said that it still waits; of another, when it ended."""
+    """While held, when the heartbeat is overdue; otherwise when the hold ended."""
 
 
 parts = table_of(PartTable)

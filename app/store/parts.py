@@ -1,4 +1,4 @@
-"""Groups whose completions do not come together, kept until they are whole or their time is up."""
+"""The store of pending groups, which collect completions until they are full or their deadline passes."""
 
 import secrets
 from collections.abc import Collection, Sequence
@@ -19,10 +19,10 @@ from app.store.rows import findable
 from app.store.tables import groups
 
 HELD_SECONDS: Final = 15.0
-"""A holder that has not said for so long that it waits is gone. Only where replicas share a database: on SQLite they
-are gone when the service starts."""
+"""A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as
+disconnected when the service starts."""
 CLEARED_AT_ONCE: Final = 500
-"""Cohorts."""
+"""Maximum number of entries deleted at once."""
 
 
 class StoredParts(Parts):
@@ -187,7 +187,7 @@ def _newest(connection: Connection, cohort: Cohort) -> RowMapping | None:
 def _left(
     connection: Connection, database: Database, cohort: Cohort, completion: Completion, now: int, seconds: float
 ) -> RowMapping | None:
-    """An equal member whose holder has left, the newest first: it asks again."""
+    """The newest equal member whose sender disconnected: this request is its retry."""
     gone = part_members.c.state == "left"
     if database.postgres:
         gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= now))
@@ -221,7 +221,7 @@ def _is(member: RowMapping) -> tuple[Any, ...]:
 
 
 def _awaits(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
-    """Whether one that was missing when it was closed may still come."""
+    """Whether the closed group still waits for missing completions."""
     if not row["missing"] or row["closed_at"] <= now - round(seconds * SECOND):
         return False
     missing: int = row["missing"]
@@ -297,7 +297,7 @@ def _take_due(connection: Connection, database: Database, limit: int) -> list[Gr
 
 
 def _pending(connection: Connection, cohort_id: str) -> list[Group]:
-    """Of a cohort's group, and of those that came late, whatever still waits for its scores."""
+    """The pending groups among the stored group and its late ones."""
     own = select(part_members.c.own_group).where(
         part_members.c.group_id == cohort_id, part_members.c.own_group.is_not(None)
     )

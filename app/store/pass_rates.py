@@ -1,4 +1,4 @@
-"""What a run's groups say of how hard tasks are: read from the groups themselves, nothing is kept twice."""
+"""Reads task outcomes from the groups of a run."""
 
 from collections.abc import Sequence
 

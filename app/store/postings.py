@@ -1,7 +1,6 @@
-"""The index that events are found by: rows in the order of time, under keys.
+"""Keys of the search index of events. Each key lists events in order of time.
 
-A key stands for who may know of an event and for what it is about, so that what may be told is found without passing
-over what may not.
+A key combines a visibility scope with a term or importance, so that searches read only events that the asker may know.
 """
 
 from collections.abc import Sequence
@@ -15,16 +14,16 @@ from app.domain.worlds import Event
 
 EVERYBODY: Final = "*"
 NOT_EVERYBODY: Final = "-"
-"""Under which everything stands that is not public, to find what is hidden from somebody."""
+"""Scope of all non-public events, used to find hidden ones."""
 
 MOST_NAMES: Final = 16
-"""An event that more names may know of stands under its terms for NOT_EVERYBODY alone, so that none takes more than
-some thousand rows; whoever searches looks there too."""
+"""An event visible to more names is indexed by terms only under NOT_EVERYBODY, which limits its number of rows.
+Searches look there too."""
 
 
 @dataclass(frozen=True)
 class Posted:
-    """An event in the index."""
+    """An event with its index keys."""
 
     sequence: int
     time: int
@@ -63,6 +62,6 @@ def _with_terms(names: Sequence[str]) -> Sequence[str]:
 
 @lru_cache(maxsize=65536)
 def _hash(kind: str, value: str) -> int:
-    """64 bits. Two that meet cost a look at an event in vain: whatever is found is looked at again."""
+    """A 64-bit hash. Collisions are harmless: every match is checked again."""
     digest = blake2b(f"{kind} {value}".encode(errors="surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big", signed=True)

@@ -1,4 +1,4 @@
-"""Statements of hot paths, compiled once for each dialect: running one costs little more than the driver's own work."""
+"""Prepared statements for hot paths, compiled once per dialect."""
 
 from collections.abc import Callable
 from functools import cache
@@ -12,7 +12,7 @@ Value = str | int | bytes | bool | None
 
 
 class Prepared:
-    """`make` gives the statement, with named parameters; it is told whether the database is PostgreSQL."""
+    """A statement with named parameters. `make` builds it, given whether the database is PostgreSQL."""
 
     def __init__(self, make: Callable[[bool], Executable]) -> None:
         self._compiled = cache(lambda postgres: _compiled(make(postgres), postgres))
@@ -23,7 +23,7 @@ class Prepared:
 
 
 def _compiled(statement: Executable, postgres: bool) -> tuple[str, tuple[str, ...], dict[str, Value]]:
-    """The text, its parameters in their order, and the values of those that the statement itself sets."""
+    """The SQL text, its parameter names in order, and the values that the statement itself sets."""
     dialect = cast("type[DefaultDialect]", make_url("postgresql+psycopg://" if postgres else "sqlite://").get_dialect())
     compiled = statement.compile(dialect=dialect(paramstyle="format" if postgres else "qmark"))  # type: ignore[attr-defined]
     return str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params)

@@ -1,4 +1,4 @@
-"""What every table class is: a record of one schema, whose constraints have names that migrations can refer to."""
+"""The base class of tables. Constraints have fixed names, so that migrations can refer to them."""
 
 from typing import ClassVar
 

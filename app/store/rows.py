@@ -1,4 +1,4 @@
-"""Rows: payloads as JSON text, and inserting many at the speed of the driver."""
+"""Rows: models encoded as JSON, times as microseconds, and fast bulk inserts."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def encode(value: BaseModel, exclude: set[str] | None = None) -> str:
-    """JSON without the fields that have their default. NUL is always escaped, lone surrogates where there are any."""
+    """A model as JSON without default values. NUL and lone surrogates are escaped."""
     try:
         return value.__pydantic_serializer__.to_json(value, exclude=exclude, exclude_defaults=True).decode()
     except PydanticSerializationError:  # a lone surrogate, which UTF-8 cannot hold but an ASCII escape can
@@ -37,7 +37,7 @@ def decode(model: type[ModelT], text: str) -> ModelT:
 
 
 def encode_json(value: JsonValue) -> str:
-    """Keys keep their order."""
+    """A value as JSON, with keys in their order."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -55,7 +55,7 @@ def from_micros(micros: int) -> datetime:
 
 
 def findable(identifiers: Iterable[str]) -> list[str]:
-    """Those, once each, that a text column could hold; any other names nothing."""
+    """Distinct identifiers that a text column can hold; others cannot exist in the store."""
     return [given for given in dict.fromkeys(identifiers) if "\x00" not in given and is_encodable(given)]
 
 
@@ -69,7 +69,7 @@ class _Statement:
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> None:
-    """Every row has a value for every column but a generated key."""
+    """Inserts rows. Each row has a value for every column except a generated key."""
     if rows:
         dialect = connection.dialect
         statement = _statement(table, f"{dialect.name}+{dialect.driver}://")

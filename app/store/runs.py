@@ -1,4 +1,4 @@
-"""Runs, what they pinned, and what they have done."""
+"""The store of runs, their pins and their activity."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -35,11 +35,11 @@ class StoredRuns(Runs):
         return await self._database.write(lambda connection: _pin(connection, self._database, name, pin), "runs")
 
     async def list(self, limit: int, after: str | None) -> list[Run]:
-        """In the order of their names; `after` is one."""
+        """Runs ordered by name, after the name `after`."""
         return await self._database.read(lambda connection: _list(connection, limit, after))
 
     async def activity(self, name: str) -> tuple[RunActivity, ...]:
-        """Groups of every purpose; `scored` and `unscored` count rollouts."""
+        """Activity per environment, over all purposes. `scored` and `unscored` count rollouts."""
         return await self._database.read(lambda connection: _activity(connection, self._database, name))
 
 
@@ -143,7 +143,7 @@ def _activity(connection: Connection, database: Database, name: str) -> tuple[Ru
 
 
 def _pass_rates(connection: Connection, name: str) -> dict[str, tuple[int, ...]]:
-    """Tasks of the run's training groups by tenths of their pass rates, by environment."""
+    """Histograms of task pass rates in ten bins, by environment."""
     rate = func.sum(groups.c.absolute_sum) / func.sum(groups.c.absolute_count)
     tried = (
         select(groups.c.environment, groups.c.task_id, rate.label("rate"))

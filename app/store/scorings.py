@@ -1,4 +1,4 @@
-"""Groups scored anew, beside what their trainers were told."""
+"""The store of new scorings of stored groups."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from app.store.tables import groups, rescores, scorings
 
 
 class ScoringHead(Frozen):
-    """What a scoring's row holds as JSON."""
+    """The values of a scoring that are stored as JSON."""
 
     options: ScoringOptions = ScoringOptions()
     judges: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ class StoredScorings(Scorings):
 
 
 def load_scorings(connection: Connection, statement_filter: ColumnElement[bool]) -> list[Scoring]:
-    """Oldest first, without their judgements."""
+    """Scorings without their judgements, oldest first."""
     statement = (
         select(scorings, groups.c.group_id)
         .join_from(scorings, groups, scorings.c.group_sequence == groups.c.sequence)
@@ -101,7 +101,7 @@ def _put(connection: Connection, database: Database, scoring: Scoring) -> Scorin
 
 
 def _inserted(connection: Connection, database: Database, scoring: Scoring, group_sequence: int) -> int | None:
-    """Its sequence; None when it was there before."""
+    """Inserts a scoring and returns its sequence; None if it existed."""
     head = ScoringHead(options=scoring.options, judges=scoring.judges, mode=scoring.mode, flags=scoring.flags)
     row = {
         "scoring_id": scoring.scoring_id,
@@ -116,7 +116,7 @@ def _inserted(connection: Connection, database: Database, scoring: Scoring, grou
 
 
 def _completed(connection: Connection, scoring: Scoring) -> tuple[int, Scoring]:
-    """The stored scoring with the given scores where it had none yet."""
+    """Adds the given scores to a stored scoring where it had none."""
     this = scorings.c.scoring_id == scoring.scoring_id
     sequence = connection.execute(select(scorings.c.sequence).where(this).with_for_update()).scalar_one()
     (stored,) = load_scorings(connection, this)

@@ -1,7 +1,6 @@
-"""Many places of the index in one statement.
+"""Queries of the event index: many keys in one statement.
 
-Lists go to the database and come back as one text: a row at a time, a thread that reads would wait for the interpreter
-once a row.
+Lists are passed as one text in both directions, which avoids taking the interpreter lock once per row.
 """
 
 import json
@@ -19,14 +18,14 @@ from app.store.prepared import Prepared
 
 @dataclass(frozen=True)
 class Seek:
-    """Events under `key` whose time is `until` or before."""
+    """A query for events under `key` with times up to `until`."""
 
     key: int
     until: int
 
 
 Hits = list[tuple[int, int]]
-"""Times and sequences."""
+"""Pairs of time and sequence."""
 
 
 def by_dialect(postgresql: str, sqlite: str) -> Callable[[bool], TextClause]:
@@ -141,13 +140,13 @@ _REMOVE = Prepared(
 
 
 def listed(values: Iterable[int], *, postgres: bool) -> str:
-    """As each database reads a list of integers out of one text."""
+    """A list of integers as one text, in the database's syntax."""
     written = ",".join(map(str, values))
     return f"{{{written}}}" if postgres else f"[{written}]"
 
 
 def count(connection: Connection, groups: Sequence[Sequence[Seek]], mosts: Sequence[int]) -> list[list[int]]:
-    """How many each seek of each group finds, counted up to what `mosts` has for the group."""
+    """Number of events per query, by group, counted up to the group's limit in `mosts`."""
     seeks = [(seek.key, seek.until, most) for group, most in zip(groups, mosts, strict=True) for seek in group]
     found = iter(
         _counts_at_once(connection, seeks) if connection.dialect.name == "postgresql" else _counts(connection, seeks)
@@ -164,26 +163,26 @@ def _counts_at_once(connection: Connection, seeks: Sequence[tuple[int, int, int]
 
 
 def _counts(connection: Connection, seeks: Sequence[tuple[int, int, int]]) -> Iterator[int]:
-    """A limit of SQLite's is the same for a whole statement."""
+    """Counts on SQLite, with one statement per limit."""
     for most, alike in groupby(seeks, key=itemgetter(2)):
         given = json.dumps([(key, until) for key, until, _ in alike])
         yield from json.loads(_COUNT.run(connection, seeks=given, most=most).scalar_one())
 
 
 def newest(connection: Connection, groups: Sequence[Sequence[Seek]], most: int) -> list[Hits]:
-    """The newest `most` of each seek, by group, the newest first. Some may be there several times."""
+    """The newest `most` events of each query, by group, newest first. May contain duplicates."""
     found = sorted(_run(_NEWEST, connection, groups, most=most), reverse=True)
     return [sorted(hits, reverse=True) for hits in _by_group(found, groups, most)]
 
 
 def following(connection: Connection, groups: Sequence[Sequence[Seek]], after: int, most: int) -> list[Hits]:
-    """The first `most` of each seek that are later than `after`, by group, the first first."""
+    """The first `most` events after `after` of each query, by group, oldest first."""
     found = sorted(_run(_NEXT, connection, groups, most=most, after=after))
     return [sorted(hits) for hits in _by_group(found, groups, most)]
 
 
 def _by_group(found: Sequence[tuple[int, int, int]], groups: Sequence[Sequence[Seek]], most: int) -> list[Hits]:
-    """Of each seek `most`: SQLite gives more where some are of the same time."""
+    """Splits hits by group, at most `most` per query. SQLite returns more when times are equal."""
     hits: list[Hits] = [[] for _ in groups]
     of_place = [hits[number] for number, group in enumerate(groups) for _ in group]
     before, left = -1, 0

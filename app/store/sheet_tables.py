@@ -1,4 +1,4 @@
-"""Tables of what is edited while the service runs, and of what was made from it."""
+"""Tables of character sheets, their versions, and the versions that epochs use."""
 
 from sqlalchemy import BigInteger, Text
 from sqlmodel import Field
@@ -7,7 +7,7 @@ from app.store.records import Record, table_of
 
 
 class SheetTable(Record, table=True):
-    """A character sheet as a JSON text, once by the digest of `body`."""
+    """A character sheet as JSON, stored once per digest of `body`."""
 
     __tablename__ = "sheets"
     digest: str = Field(primary_key=True)
@@ -16,7 +16,7 @@ class SheetTable(Record, table=True):
 
 
 class EditionTable(Record, table=True):
-    """All sheets that an environment had under one digest of its data: a JSON list of their digests, in order."""
+    """One version of an environment's sheets: a JSON list of their digests, in order."""
 
     __tablename__ = "editions"
     environment: str = Field(primary_key=True)
@@ -26,7 +26,7 @@ class EditionTable(Record, table=True):
 
 
 class EpochTable(Record, table=True):
-    """The edition that an epoch of a stream began with."""
+    """The version that an epoch of a stream began with."""
 
     __tablename__ = "epochs"
     run: str = Field(primary_key=True)

@@ -1,4 +1,4 @@
-"""Character sheets that tasks were made from, and which epochs began with them."""
+"""The store of character sheet versions, and of the versions that epochs began with."""
 
 from collections.abc import Sequence
 

@@ -44,18 +44,18 @@ class StoredHealth(Health):
                 await self._database.write(_touch)
                 await self._database.read(lambda connection: connection.execute(select(runs.c.name).limit(1)).all())
         except SQLAlchemyError as error:
-            raise StoreUnavailable("the store's tables are not as they should be") from error
+            raise StoreUnavailable("the database schema is not the one that the service expects") from error
         except TimeoutError as error:
             raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
 
 
 def _touch(connection: Connection) -> None:
-    """A real write, so that a full disk or a read-only replica shows; it changes nothing."""
+    """A real write that changes nothing, to detect a full disk or a read-only replica."""
     connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
 
 class Store:
-    """Every port of the store over one database."""
+    """All storage ports on one database."""
 
     def __init__(self, database: Database, judgements: Keeping) -> None:
         self._database = database
@@ -86,16 +86,16 @@ class Store:
         readers: int = 4,
         judgements: Keeping = KEEP_ALL,
     ) -> Self:
-        """Blocking: brings the schema up to date first. `committed` is told the seconds of every commit, from a thread
-        of the store. StoreUnavailable when there is no database, ValueError for a URL that is none."""
+        """Migrates and opens the database. Blocking. `committed` is called with the seconds of every commit, from a
+        store thread. StoreUnavailable when the database is unavailable, ValueError for an invalid URL."""
         migrate(url, migrations)
         return cls(Database(url, readers=readers, clock=clock, committed=committed), judgements)
 
     @property
     def depth(self) -> int:
-        """Writes that wait to be committed."""
+        """Number of queued writes."""
         return self._database.writer.depth
 
     async def close(self) -> None:
-        """What was accepted is committed first; later calls get StoreUnavailable."""
+        """Commits all accepted writes, then closes. Later calls get StoreUnavailable."""
         await self._database.close()

@@ -20,7 +20,7 @@ def _sequence(name: str = "sequence") -> "Column[int]":
 
 
 def _counter(name: str) -> "Column[int]":
-    """Of a column that came later: rows from before have counted nothing."""
+    """A counter column that was added later; older rows have 0."""
     return Column(name, BigInteger(), nullable=False, server_default=text("0"))
 
 
@@ -29,7 +29,7 @@ def _partial(name: str, *columns: str, where: str) -> Index:
 
 
 class PromptTable(Record, table=True):
-    """What was shown to a policy or a judge, once by the digest of `body`."""
+    """A prompt of a policy or a judge, stored once per digest of `body`."""
 
     __tablename__ = "prompts"
     digest: str = Field(primary_key=True)
@@ -49,14 +49,14 @@ class TaskTable(Record, table=True):
     context: str | None = Field(default=None, sa_type=Text)
     prompt_digest: str = Field(foreign_key="prompts.digest")
     title: str = Field(sa_type=Text)
-    """JSON string: the last thing the user says in the prompt, shortened."""
+    """JSON string: the last user message of the prompt, shortened."""
     created_at: int = Field(sa_type=BigInteger)
     label: str | None = Field(default=None, sa_type=Text)
-    """JSON string: what figures may be broken down by."""
+    """JSON string: the label by which statistics are broken down."""
 
 
 class ContextTable(Record, table=True):
-    """What was retrieved for a place of a stream, frozen by its first hand-out."""
+    """The retrieved context of a place of a stream, frozen by its first hand-out."""
 
     __tablename__ = "contexts"
     run: str = Field(primary_key=True)
@@ -83,7 +83,7 @@ class StreamTable(Record, table=True):
 
 
 class LeaseTable(Record, table=True):
-    """One hand-out. `state` is live, done, superseded, or deferred: a place kept back because its task is out."""
+    """One lease. `state` is live, done, superseded, or deferred (its task is leased elsewhere)."""
 
     __tablename__ = "leases"
     __table_args__ = (
@@ -130,7 +130,7 @@ class PinTable(Record, table=True):
 
 
 class GroupTable(Record, table=True):
-    """Counts and sums over the group's rollouts stand here, so that curves need not read them."""
+    """A group, with counts and sums over its rollouts, so that statistics need not read them."""
 
     __tablename__ = "groups"
     __table_args__ = (
@@ -155,15 +155,15 @@ class GroupTable(Record, table=True):
     mean: float | None
     std: float | None
     reward_sum: float
-    """Over scored rollouts."""
+    """Sum over scored rollouts."""
     absolute_sum: float
-    """Of gate x absolute, over the `absolute_count` scored rollouts that have an absolute part."""
+    """Sum of gate x absolute over the `absolute_count` scored rollouts with an absolute part."""
     absolute_count: int
     head: str = Field(sa_type=Text)
     """Policy, lease id and flags."""
     created_at: int = Field(sa_type=BigInteger)
     low_signal: int = Field(sa_column=Column(Integer(), nullable=False, server_default=text("0")))
-    """1 where the group is scored and teaches nothing."""
+    """1 if the group is scored and has a low signal."""
 
 
 class RolloutTable(Record, table=True):
@@ -182,7 +182,7 @@ class RolloutTable(Record, table=True):
 
 
 class ScoreTable(Record, table=True):
-    """One criterion of one scored rollout, for means; the whole score is in `rollouts.score`."""
+    """One criterion of a scored rollout, for means. The whole score is in `rollouts.score`."""
 
     __tablename__ = "scores"
     __table_args__ = (
@@ -198,7 +198,7 @@ class ScoreTable(Record, table=True):
 
 
 class ScoringTable(Record, table=True):
-    """A group scored anew; what the trainer was told stays in `rollouts`."""
+    """A new scoring of a group. The original scores stay in `rollouts`."""
 
     __tablename__ = "scorings"
     sequence: int = Field(sa_column=_sequence())
@@ -212,7 +212,7 @@ class ScoringTable(Record, table=True):
 
 
 class RescoreTable(Record, table=True):
-    """What one rollout of the group earns in a scoring."""
+    """The score of one rollout in a new scoring."""
 
     __tablename__ = "rescores"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -228,8 +228,8 @@ class RescoreTable(Record, table=True):
 
 
 class JudgementTable(Record, table=True):
-    """`answer` is the judgement without its prompt, which is in `prompts`. `scoring_sequence` is null for judgements
-    that the group's own scores were made from."""
+    """`answer` is the judgement without its prompt, which is in `prompts`. `scoring_sequence` is null for judgements of
+    the group's own scores."""
 
     __tablename__ = "judgements"
     __table_args__ = (_partial("ix_judgements_reading", "reading", where="reading IS NOT NULL"),)
@@ -247,11 +247,11 @@ class JudgementTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
     scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
     reading: str | None = None
-    """What the judge was asked, as in `judge_cache`."""
+    """Digest of the request, as in `judge_cache`."""
 
 
 class JudgeCacheTable(Record, table=True):
-    """Usable judgements by what was asked. `body` is without the prompt, which whoever asks knows."""
+    """Usable judgements by request digest. `body` leaves out the prompt, which the caller knows."""
 
     __tablename__ = "judge_cache"
     reading: str = Field(primary_key=True)
@@ -261,7 +261,7 @@ class JudgeCacheTable(Record, table=True):
 
 
 class JudgeSpendingTable(Record, table=True):
-    """What every judge spent on a day, counted in days since 1970 in UTC; failed readings too."""
+    """Spending per judge and UTC day (days since 1970), including failed judgements."""
 
     __tablename__ = "judge_spending"
     judge: str = Field(primary_key=True)
@@ -277,8 +277,8 @@ class JudgeSpendingTable(Record, table=True):
 
 
 class JudgeHoldTable(Record, table=True):
-    """What is put aside for a reading under way. One whose time is up is of a process that died: it stays, since its
-    call may have been charged."""
+    """Budget reservations of judgements in progress. An expired one belongs to a dead process; it stays, since its call
+    may have been charged."""
 
     __tablename__ = "judge_holds"
     hold: str = Field(primary_key=True)
@@ -292,7 +292,7 @@ class JudgeHoldTable(Record, table=True):
 
 
 class IdempotencyKeyTable(Record, table=True):
-    """`key_digest` because a client chose the key."""
+    """Used idempotency keys. Only digests are stored, since clients choose the keys."""
 
     __tablename__ = "idempotency_keys"
     key_digest: str = Field(primary_key=True)
@@ -301,7 +301,7 @@ class IdempotencyKeyTable(Record, table=True):
 
 
 class ApiKeyTable(Record, table=True):
-    """`digest` is the SHA-256 of the secret; the secret itself is nowhere."""
+    """`digest` is the SHA-256 of the secret. The secret itself is not stored."""
 
     __tablename__ = "api_keys"
     key_id: int = Field(sa_column=_sequence("key_id"))

@@ -1,4 +1,4 @@
-"""Tasks that were handed out, their prompts, and the contexts frozen for them."""
+"""The store of tasks, their prompts and frozen contexts, and leases."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -77,7 +77,7 @@ def load_tasks(connection: Connection, task_ids: Sequence[str]) -> dict[str, Tas
 
 
 def title_of(messages: Iterable[Message]) -> str:
-    """The last thing the user says, in one line, shortened."""
+    """The last user message, on one line, shortened."""
     said = [message.content or "" for message in messages if message.role == "user"]
     line = " ".join(said[-1][: 20 * TITLE_LENGTH].split()) if said else ""
     return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"

@@ -1,4 +1,4 @@
-"""Groups on their way from environments elsewhere to trainers: joining, posting, looking, forgetting."""
+"""The queue of groups between external environments and trainers."""
 
 from collections.abc import Collection, Sequence
 from functools import lru_cache
@@ -25,14 +25,13 @@ from app.store.trajectory_rows import line_of, load_run, locked_run, look
 from app.store.trajectory_tables import batches, bodies, feeders, trajectory_groups, trajectory_runs
 
 KNOWN_SECONDS = 300
-"""For so long a group that is sent again is known to be the same. An Atropos environment gives up trying after some 30
-seconds."""
+"""How long duplicates of a group are recognised. Atropos environments stop retrying after about 30 seconds."""
 
 MOST_ENV_ID = 2**31
-"""A group of an environment with a larger id stands in line as one of no environment."""
+"""Groups with a larger environment id are queued without an environment."""
 
 MOST_AT_ONCE = 500
-"""Groups; a statement has so many parameters at most."""
+"""Maximum number of groups per statement, since the number of parameters is limited."""
 
 
 _OPEN = Prepared(
@@ -167,7 +166,7 @@ def _add(connection: Connection, database: Database, run: str, groups: Sequence[
 
 
 def _add_some(connection: Connection, database: Database, run: str, groups: Sequence[Packed]) -> int:
-    """Many with as many statements as one."""
+    """Adds many groups with the same number of statements as one."""
     stamp = database.stamp()
     firsts: dict[str, Packed] = {}
     for group in groups:
@@ -183,7 +182,7 @@ def _add_some(connection: Connection, database: Database, run: str, groups: Sequ
 
 
 def _body_ids(connection: Connection, run: str, digests: Collection[str], since: int) -> dict[str, int]:
-    """By digest, where they are there."""
+    """Ids of the existing bodies, by digest."""
     sought = dict(zip(_digest_names(len(digests)), digests, strict=True))
     found = _bodies_of(len(digests)).run(connection, run=run, since=since, **sought)
     return {row.digest: row.body_id for row in found}

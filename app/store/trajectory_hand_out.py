@@ -1,4 +1,4 @@
-"""Handing out batches: one that did not arrive before a new one; what arrived is forgotten."""
+"""Hands out batches: undelivered ones first, then new ones. Delivered batches are deleted."""
 
 from collections.abc import Collection, Mapping
 
@@ -12,7 +12,7 @@ from app.store.trajectory_tables import batches, bodies, trajectory_groups, traj
 
 
 def hand_out(connection: Connection, database: Database, row: RunRow, life: str, form: Form) -> Handed | NotYet:
-    """In the transaction of `connection`, which holds the run."""
+    """Hands out one batch within the transaction of `connection`, which has locked the run."""
     if not row.started:
         _update_run(connection, row.run, {"started": True})
     lost = select(batches.c.number).where(*undelivered(database, row.run, life)).order_by(batches.c.number).limit(1)
@@ -55,7 +55,7 @@ def _put_together(connection: Connection, run: str, number: int, formed: Formed)
 
 
 def _take(connection: Connection, row: RowMapping, size: int, number: int, place: int) -> None:
-    """The whole row, or the first `size` sequences of it, with the rest left in line."""
+    """Assigns the whole row, or its first `size` sequences, and leaves the rest in the queue."""
     groups = trajectory_groups
     here = update(groups).where(groups.c.sequence == row["sequence"])
     if size == row["size"]:
@@ -84,8 +84,8 @@ def give_back(connection: Connection, run: str, number: int) -> None:
 
 
 def confirm(connection: Connection, run: str, numbers: Collection[int], known_since: int) -> None:
-    """Forgets delivered batches. Of their groups the digests stay until they are older than `known_since`, and the body
-    of the run's newest group stays as its latest example."""
+    """Deletes delivered batches. Digests of their groups stay until they are older than `known_since`, and the body of
+    the run's newest group stays as an example."""
     if not numbers:
         return
     groups = trajectory_groups

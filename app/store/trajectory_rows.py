@@ -1,4 +1,4 @@
-"""What the tables of trajectories say: a run, its environments, its line."""
+"""Reads runs, environments and queues from the trajectory tables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,19 +12,19 @@ from app.store.rows import from_micros
 from app.store.trajectory_tables import batches, feeders, trajectory_groups, trajectory_runs
 
 IN_TRANSIT_SECONDS = 60
-"""On PostgreSQL, where other processes hand out too: so long one of their batches counts as on its way."""
+"""On PostgreSQL: how long a batch handed out by another process counts as in transit."""
 
 _NAME = TypeAdapter(str)
 _TURNS = TypeAdapter(dict[int, float])
 NOBODY = -1
-"""The key, in `turns`, of groups of no environment."""
+"""The key in `turns` for groups without an environment."""
 
 _IN_LINE = trajectory_groups.c.batch.is_(None)
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run that has a trainer."""
+    """A run with a registered trainer."""
 
     run: str
     registration: Registration
@@ -36,7 +36,7 @@ class RunRow:
 
 
 def locked_run(connection: Connection, database: Database, run: str) -> RunRow | None:
-    """None without a trainer. Nobody else changes the run before the transaction ends."""
+    """The run, locked until the transaction ends; None without a trainer."""
     if database.postgres:
         connection.execute(select(trajectory_runs.c.run).where(trajectory_runs.c.run == run).with_for_update())
     return load_run(connection, run)
@@ -74,7 +74,7 @@ def _feeder(row: RowMapping) -> Feeder:
 
 
 def line_of(connection: Connection, database: Database, row: RunRow) -> Line:
-    """Of every environment and size only what could go into one batch is read, and one more."""
+    """The queue of a run. Reads, per environment and size, only what could fit into one batch plus one group."""
     groups = trajectory_groups.c
     here = (groups.run == row.run, _IN_LINE)
     size = max(1, row.registration.batch_size)
@@ -99,7 +99,7 @@ def line_of(connection: Connection, database: Database, row: RunRow) -> Line:
 
 
 def undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
-    """Which batches are to be handed out again."""
+    """Conditions for batches that must be handed out again."""
     mine = (batches.c.run == run, batches.c.holder != life)
     if not database.postgres:
         return mine

@@ -1,4 +1,4 @@
-"""Tables of what environments elsewhere send to trainers."""
+"""Tables of the queue between external environments and trainers."""
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Text, text
 from sqlmodel import Field
@@ -15,7 +15,7 @@ def _partial(name: str, *columns: str, where: str) -> Index:
 
 
 class TrajectoryRunTable(Record, table=True):
-    """`batches` were formed so far; the trainer's step is `step_before` more. `turns` is a JSON object."""
+    """`batches` counts formed batches; the trainer's step is `step_before` plus that. `turns` is a JSON object."""
 
     __tablename__ = "trajectory_runs"
     run: str = Field(primary_key=True)
@@ -28,7 +28,7 @@ class TrajectoryRunTable(Record, table=True):
 
 
 class FeederTable(Record, table=True):
-    """An environment that joined a run; `said` is a JSON text."""
+    """A registered environment of a run. `said` is its registration as JSON."""
 
     __tablename__ = "trajectory_feeders"
     run: str = Field(primary_key=True)
@@ -40,8 +40,7 @@ class FeederTable(Record, table=True):
 
 
 class TrajectoryBodyTable(Record, table=True):
-    """What was sent, compressed. One that was delivered has no body any more; it stays for a while, so that the same
-    group is known when it is sent again."""
+    """A compressed group. After delivery the body is deleted; the row stays for a while to recognise duplicates."""
 
     __tablename__ = "trajectory_bodies"
     __table_args__ = (
@@ -58,7 +57,8 @@ class TrajectoryBodyTable(Record, table=True):
 
 
 class TrajectoryGroupTable(Record, table=True):
-    """Sequences `first` to `first + size` of a body: in line, or in a batch. Rows are small: they are counted often."""
+    """Sequences `first` to `first + size` of a body, queued or in a batch. Rows are small, since they are counted
+    often."""
 
     __tablename__ = "trajectory_groups"
     __table_args__ = (
@@ -82,7 +82,7 @@ class TrajectoryGroupTable(Record, table=True):
 
 
 class TrajectoryBatchTable(Record, table=True):
-    """A batch that was handed out and is not known to have arrived. `holder` is the life of the process that did."""
+    """A batch that was handed out and is not confirmed. `holder` identifies the process that handed it out."""
 
     __tablename__ = "trajectory_batches"
     run: str = Field(primary_key=True)

@@ -1,4 +1,4 @@
-"""What pages and dashboards read: listings, one group with all that explains it, rewards over time."""
+"""Read models for pages and dashboards: group listings, group details, reward statistics."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class StoredViews(Views):
         self._database = database
 
     async def groups(self, where: GroupFilter) -> list[GroupSummary]:
-        """Newest first."""
+        """Group summaries, newest first."""
         return await self._database.read(lambda connection: _groups(connection, where))
 
     async def group(self, group_id: str) -> GroupDetail | None:
@@ -143,7 +143,7 @@ def _statistics(
 def _criteria(
     connection: Connection, source: FromClause, key: Sequence[ColumnElement[Any]], wanted: Sequence[ColumnElement[bool]]
 ) -> Mapping[tuple[object, ...], list[CriterionMean]]:
-    """Means by the values of `key`."""
+    """Criterion means, grouped by `key`."""
     means = (
         select(*key, scores.c.name.label("criterion"), func.avg(scores.c.value), func.count(scores.c.value))
         .select_from(source.join(scores, scores.c.group_sequence == groups.c.sequence))

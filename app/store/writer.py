@@ -1,4 +1,4 @@
-"""The one writer: a thread that commits many callers' work in one transaction and answers each after the commit."""
+"""Group commit: one thread commits the work of many callers in one transaction and then answers each."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ from app.store.failures import as_gateway_error, is_disconnect, is_transient
 
 T = TypeVar("T")
 Unit = Callable[[Connection], T]
-"""One caller's work. It may run several times, each time in a transaction of which the earlier runs left nothing."""
+"""One caller's work. It may run several times; earlier runs are rolled back."""
 
 CAPACITY = 1000
 BATCH = 100
@@ -46,7 +46,7 @@ class _Job(Generic[T]):
 
 @dataclass
 class _Queue:
-    """Everything that the callers' threads and the writer share, under one lock."""
+    """State shared by callers and the writer thread, under one lock."""
 
     jobs: deque[_Job[Any]] = field(default_factory=deque)
     waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = field(default_factory=deque)
@@ -55,7 +55,7 @@ class _Queue:
 
 
 class Writer:
-    """`committed` is told the seconds of every commit, from the writer's thread."""
+    """Commits units in batches. `committed` is called with the seconds of every commit, from the writer's thread."""
 
     def __init__(self, engine: Engine, committed: Callable[[float], None] | None = None) -> None:
         self._engine = engine
@@ -66,7 +66,7 @@ class Writer:
 
     @property
     def depth(self) -> int:
-        """Units that wait for the writer."""
+        """Number of queued units."""
         return len(self._queue.jobs)
 
     @property
@@ -74,8 +74,8 @@ class Writer:
         return self._queue.closing
 
     async def run(self, unit: Unit[T], order: str = "") -> T:
-        """The unit's result after it is committed. Waits while the queue is full. Units of one batch run in `order`,
-        so that replicas take their locks alike."""
+        """Returns the unit's result after the commit. Waits while the queue is full. Units of a batch are sorted by
+        `order`, so that replicas take locks in the same order."""
         loop = asyncio.get_running_loop()
         job = _Job(unit, order, loop, loop.create_future())
         while (room := self._enqueue(job)) is not None:
@@ -84,7 +84,7 @@ class Writer:
         return result
 
     def _enqueue(self, job: _Job[T]) -> asyncio.Future[None] | None:
-        """None when the job is queued, else what to wait for before the next attempt."""
+        """Queues the job and returns None, or returns a future to wait for when the queue is full."""
         queue = self._queue
         with queue.changed:
             if queue.closing:
@@ -110,7 +110,7 @@ class Writer:
             _wake(batch)
 
     def _take(self) -> list[_Job[Any]]:
-        """What is queued, up to a batch; empty only when the store closes."""
+        """The next batch of queued jobs; empty only when the store closes."""
         queue = self._queue
         with queue.changed:
             while not queue.jobs and not queue.closing:
@@ -148,7 +148,7 @@ def _release(waiter: asyncio.Future[None]) -> None:
 
 
 def _run_batch(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
-    """Fills in every job's result or error."""
+    """Runs a batch and sets every job's result or error. If it fails, each job runs alone."""
     try:
         _run_with_retries(engine, batch, committed)
     except Exception as error:
@@ -171,11 +171,11 @@ def _run_with_retries(engine: Engine, batch: Sequence[_Job[Any]], committed: Cal
 
 
 def _run_once(engine: Engine, batch: Sequence[_Job[Any]], committed: Callable[[float], None] | None) -> None:
-    """One transaction. StoreUnavailable where trying the units one by one would not help either."""
+    """Runs the batch in one transaction. StoreUnavailable when running jobs alone would not help."""
     try:
         connection = engine.connect()
     except DBAPIError as error:
-        raise StoreUnavailable("the store cannot be reached at present") from error
+        raise StoreUnavailable("the store cannot be reached; retry later") from error
     with connection:
         try:
             connection.begin()
@@ -192,7 +192,9 @@ def _commit(connection: Connection, committed: Callable[[float], None] | None) -
         connection.commit()
     except DBAPIError as error:
         if is_disconnect(error):
-            raise StoreUnavailable("the store went away during a commit; it may or may not have happened") from error
+            raise StoreUnavailable(
+                "the connection to the store was lost during a commit; the write may or may not have happened"
+            ) from error
         raise
     if committed is not None:
         with contextlib.suppress(Exception):  # what is committed must not look as if it had failed

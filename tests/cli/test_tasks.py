@@ -111,7 +111,7 @@ def test_what_was_written_can_be_scored_and_nothing_is_leased(gateway: Served, t
         (("rows.jsonl", "--env", "chess"), "the gateway has no environment 'chess'; it has: blackjack"),
         (("rows.jsonl", "--env", "gsm8k", "--params", "["), "--params is not JSON"),
         (("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'), "params.level: Extra inputs are not permitted"),
-        (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is played over several turns"),
+        (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is multi-turn"),
         (("rows.jsonl", "--env", "tool_calling", "--for", "verl"), "tasks of tool_calling offer tools"),
         (("missing/rows.jsonl", "--env", "gsm8k"), "cannot be written"),
     ],

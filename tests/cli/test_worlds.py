@@ -79,7 +79,7 @@ def test_what_the_gateway_refuses_is_said_in_its_words(served: Served, tmp_path:
             f'world: again\nevents: [{{id: rope, time: "2031-04-03T09:00Z", text: {text}}}]', encoding="utf-8"
         )
         answers.append(run("load", str(path), "--url", served.url))
-    assert (answers[0][0], answers[1][0], "'rope' was told before, with another content" in answers[1][2]) == (
+    assert (answers[0][0], answers[1][0], "event 'rope' already exists with different content" in answers[1][2]) == (
         0,
         1,
         True,

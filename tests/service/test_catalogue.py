@@ -115,7 +115,7 @@ def test_one_that_breaks_takes_no_other_with_it() -> None:
         def open(cls, datasets: Datasets) -> Self:
             raise ZeroDivisionError
 
-    assert opened(Faulty).reason("toy") == "it could not be opened; the service's log says why"
+    assert opened(Faulty).reason("toy") == "it could not be opened; see the service log"
 
 
 @pytest.mark.parametrize(
@@ -236,7 +236,7 @@ def test_what_cannot_be_read_again_leaves_everything_as_it_is() -> None:
     catalogue, kind = edited()
     before = catalogue.hosted("toy")
     kind.broken = True
-    with pytest.raises(InvalidRequest, match="a comma is missing; what was read before stays in use"):
+    with pytest.raises(InvalidRequest, match="a comma is missing; the data loaded before stays in use"):
         catalogue.reopen("toy")
     assert (catalogue.hosted("toy"), catalogue.reason("toy")) == (before, None)
 

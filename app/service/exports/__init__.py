@@ -1,1 +1,1 @@
-"""Training data out of what is stored: rows of several shapes, as JSON lines or Parquet."""
+"""Exports of stored groups as training data: rows of several shapes, as JSON lines or Parquet."""

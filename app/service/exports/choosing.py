@@ -1,4 +1,4 @@
-"""Which completions of a group become rows of a shape."""
+"""Selects completions of a group and builds the rows of a shape."""
 
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -21,15 +21,15 @@ from app.service.exports.rows import (
 GOOD: Final = 0.7
 DESIRABLE: Final = 0.5
 ABOVE_NOTHING: Final = 1e-9
-"""The best of a group may be a wrong answer, or fail a gate: nobody means to teach that."""
+"""Excludes value 0: even the best of a group may be wrong or fail a gate."""
 ROUNDING: Final = 1e-9
-"""By which 1.0 - 0.9 may miss a margin of 0.1."""
+"""Tolerance for floating-point differences such as 1.0 - 0.9 < 0.1."""
 UNDECIDED: Final = frozenset({"low_signal", "position_dominated"})
-"""Flags of judgements whose orders contradict one another: nobody knows which of two is better."""
+"""Flags of groups in which the order of two completions is uncertain."""
 
 
 def rows_of(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
-    """`rollouts` are those of the group that the request admits, in their order."""
+    """Rows of a group. `rollouts` are the ones that the request admits, in order."""
     if wanted.shape == "rollouts":
         yield from (rollout_row(stored, one, private=wanted.private) for one in rollouts)
     elif wanted.shape == "sft":
@@ -104,7 +104,7 @@ def _reward(rollout: Rollout) -> float:
 
 
 def _beats(better: Rollout, worse: Rollout, margin: float) -> bool:
-    """By the reward with a margin, and not the other way round by what it is made of: the value alone, the standing."""
+    """Whether the reward is higher by the margin, and neither value nor relative score says the opposite."""
     if _reward(better) - _reward(worse) < margin - ROUNDING:
         return False
     values = value_of(better), value_of(worse)

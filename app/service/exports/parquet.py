@@ -1,6 +1,6 @@
-"""Rows as Parquet, piece by piece, with a schema that no row can change.
+"""Encodes rows as Parquet, in pieces, with a fixed schema.
 
-Importing it takes a third of a second, so only those who export Parquet wait for it.
+Importing it takes a third of a second, so it is imported only for Parquet exports.
 """
 
 from collections.abc import Sequence
@@ -17,12 +17,12 @@ from app.service.exports.lines import lines
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps 14 MB more for pieces as small as these
 
 ROW_GROUP_BYTES: Final = 2 * 1024 * 1024
-"""Until the file is closed each row group takes 70 KB of memory, so pages are put together to some of a size."""
+"""Each row group takes 70 KB of memory until the file is closed, so pages are merged into larger ones."""
 _PLAIN: Final = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
 
 class ParquetEncoder:
-    """A file in pieces, whole only with the last."""
+    """Writes a Parquet file in pieces. It is complete only with the last one."""
 
     def __init__(self, row: type[BaseModel]) -> None:
         self._schema = schema_of(row)
@@ -31,7 +31,7 @@ class ParquetEncoder:
         self._writer = parquet.ParquetWriter(self._sink, self._schema, compression="zstd")
 
     def add(self, rows: Sequence[BaseModel]) -> bytes:
-        """By way of JSON lines, which Arrow reads by itself: from Python's objects it would have pandas help, and that
+        """Encodes rows via JSON lines, which Arrow reads by itself. From Python objects it would import pandas, which
         takes 50 MB."""
         said = lines(rows)
         parsing = json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="error")
@@ -53,7 +53,7 @@ class ParquetEncoder:
 
 
 class _Sink(RawIOBase):
-    """Where a writer believes a file to be: what was taken out still counts for its place in it."""
+    """A write-only file that hands out its bytes; its position counts all bytes written."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []

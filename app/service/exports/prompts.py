@@ -1,7 +1,7 @@
 """Tasks as rows of a prompt data set, in the columns that each trainer reads.
 
-Never the answer: what the trainer gives back to be scored names the task, and says of a held-out one that it is an
-evaluation, so that its scores are in no training figure.
+Rows never contain the answer. The label that the trainer returns for scoring names the task and marks test tasks as
+evaluation, so that their scores are not in training statistics.
 """
 
 from typing import Final, Literal
@@ -22,7 +22,7 @@ class TrlPrompt(Frozen):
     purpose: str
     environment: str
     tools: str
-    """OpenAI's tool specifications as JSON, a text; `[]` without any."""
+    """OpenAI tool specifications as a JSON string; `[]` without tools."""
 
 
 class OpenRlhfPrompt(Frozen):
@@ -30,13 +30,13 @@ class OpenRlhfPrompt(Frozen):
 
     prompt: tuple[Said, ...]
     label: str
-    """The task's id; with what is held out a label as JSON."""
+    """The task id; for test tasks a JSON label with the purpose."""
 
 
 class Label(Frozen):
     task_id: str
     purpose: str
-    """`eval` of what is held out, else `train`."""
+    """`eval` for test tasks, else `train`."""
 
 
 class SlimePrompt(Frozen):
@@ -50,7 +50,7 @@ class SlimePrompt(Frozen):
 class VerlReward(Frozen):
     style: str = "rule"
     ground_truth: str
-    """What `compute_score` is given: a label as OpenRLHF's."""
+    """The label passed to `compute_score`, as in `OpenRlhfPrompt`."""
 
 
 class VerlExtra(Frozen):
@@ -60,7 +60,7 @@ class VerlExtra(Frozen):
 
 
 class VerlPrompt(Frozen):
-    """The columns of verl's own data preparation."""
+    """The columns of verl's data format."""
 
     data_source: str
     """The environment's name."""
@@ -81,15 +81,15 @@ ROWS: Final[dict[Trainer, type[PromptRow]]] = {
 
 
 WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime"})
-"""Those whose rows can hold the tools that a task offers beside its prompt."""
+"""Trainers whose rows can hold a task's tools."""
 WHOLE_EPISODES: Final[frozenset[Trainer]] = frozenset({"trl"})
-"""Those that can play a task over several turns."""
+"""Trainers that support multi-turn tasks."""
 
 
 def prompt_row(trainer: Trainer, task: HandedOut, split: Split, index: int) -> PromptRow:
-    """InvalidRequest when the trainer can do nothing with the task."""
+    """The row of a task. InvalidRequest when the trainer cannot use the task."""
     if task.max_turns > 1 and trainer not in WHOLE_EPISODES:
-        raise InvalidRequest(f"{task.environment} is played over several turns; {trainer} sends one reply")
+        raise InvalidRequest(f"{task.environment} is multi-turn, but {trainer} sends one reply")
     if task.tools and trainer not in WITH_TOOLS:
         raise InvalidRequest(
             f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "

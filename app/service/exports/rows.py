@@ -1,4 +1,4 @@
-"""The rows, as trainers read them. What a completion says is always a list of messages, a plain text one of them."""
+"""Row models of exports. Prompts and completions are always lists of messages."""
 
 from collections.abc import Iterable
 from typing import Annotated
@@ -19,7 +19,7 @@ def _absent(value: object) -> bool:
 class SaidFunction(Frozen):
     name: str
     arguments: str
-    """JSON, as a text: the arguments of different functions have no common columns."""
+    """Arguments as a JSON string, since different functions share no columns."""
 
 
 class SaidCall(Frozen):
@@ -29,7 +29,7 @@ class SaidCall(Frozen):
 
 
 class Said(Frozen):
-    """A message in OpenAI's chat format. Absent parts are left out of JSON lines and null in Parquet."""
+    """A message in OpenAI's chat format. Absent fields are omitted in JSON lines and null in Parquet."""
 
     role: str
     content: str
@@ -40,7 +40,7 @@ class Said(Frozen):
 
 
 class Valued(Frozen):
-    """A criterion of a score."""
+    """One criterion of a score."""
 
     name: str
     value: FiniteNumber | None
@@ -48,7 +48,7 @@ class Valued(Frozen):
 
 
 class Origin(Frozen):
-    """Where a row comes from. Texts that are not there are empty, so that every row has the same columns."""
+    """Origin of a row. Missing texts are empty, so that every row has the same columns."""
 
     group_id: str
     task_id: str
@@ -56,12 +56,12 @@ class Origin(Frozen):
     version: str
     split: str
     task_label: str
-    """What figures are broken down by: a character, a category, a level."""
+    """Statistics label, such as a character, category or level."""
     run: str
     policy: str
-    """Name of the model that is trained."""
+    """Name of the trained model."""
     step: int | None
-    """Of its training."""
+    """Training step of the model."""
     created_at: str
     """ISO 8601, UTC."""
 
@@ -71,21 +71,21 @@ class RolloutRow(Origin):
     purpose: str
     prompt: tuple[Said, ...]
     tools: str
-    """OpenAI's tool specifications as JSON, a text; `[]` without any."""
+    """OpenAI tool specifications as a JSON string; `[]` without tools."""
     completion: tuple[Said, ...]
     finish_reason: str
     outcome: str
     reason: str
-    """Why it is unscored."""
+    """Why the rollout is unscored."""
     reward: FiniteNumber | None
     value: FiniteNumber | None
     """Gate x absolute."""
     gate: FiniteNumber | None
     """0 when a gate failed, else 1."""
     absolute: FiniteNumber | None
-    """How good it is by itself: what a verifier said, or judges without comparing."""
+    """Quality by itself: the verifier's score, or the judges' absolute score."""
     relative: FiniteNumber | None
-    """Its standing within its group."""
+    """Quality relative to the group."""
     criteria: tuple[Valued, ...]
     flags: tuple[str, ...]
     judges: tuple[str, ...]
@@ -93,17 +93,17 @@ class RolloutRow(Origin):
 
 
 class PrivateRow(RolloutRow):
-    """With what the policy never saw."""
+    """A rollout with fields that the policy never saw."""
 
     rationale: str
     notes: str
-    """Of the criteria, by name, as JSON."""
+    """Notes of the criteria, by name, as JSON."""
     context: str
-    """What was retrieved for the task and what was withheld, as JSON; empty without any."""
+    """Retrieved and withheld passages, as JSON; empty without retrieval."""
 
 
 class SftRow(Origin):
-    """TRL's conversational prompt-completion rows, with columns beside them that it leaves alone."""
+    """TRL's conversational prompt-completion format, plus columns that TRL ignores."""
 
     rollout_id: str
     prompt: tuple[Said, ...]
@@ -113,7 +113,7 @@ class SftRow(Origin):
 
 
 class DpoRow(Origin):
-    """TRL's conversational preference rows."""
+    """TRL's conversational preference format."""
 
     prompt: tuple[Said, ...]
     chosen: tuple[Said, ...]
@@ -126,13 +126,13 @@ class DpoRow(Origin):
 
 
 class KtoRow(Origin):
-    """TRL's unpaired preference rows."""
+    """TRL's unpaired preference format."""
 
     rollout_id: str
     prompt: tuple[Said, ...]
     completion: tuple[Said, ...]
     label: bool
-    """Desirable or not."""
+    """Whether the completion is desirable."""
     tools: str
     value: FiniteNumber
 
@@ -141,7 +141,7 @@ Row = RolloutRow | SftRow | DpoRow | KtoRow
 
 
 def value_of(rollout: Rollout) -> float | None:
-    """None where there is no score. What a verifier or judge of single completions said, else the reward."""
+    """gate x `absolute`, or gate x reward without an absolute part; None without a score."""
     score = rollout.score
     if score.outcome != "scored":
         return None
@@ -246,5 +246,5 @@ def _arguments(given: JsonValue) -> str:
 
 
 def written(text: str) -> str:
-    """Half a surrogate pair, which a model may say and no file can hold, becomes the replacement character."""
+    """Replaces lone surrogates, which files cannot hold, with the replacement character."""
     return text if is_encodable(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

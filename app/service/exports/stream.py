@@ -1,4 +1,4 @@
-"""Page by page through the store, so that an export takes the same memory whatever its length."""
+"""Streams exports page by page, so that memory use does not depend on their size."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from app.service.exports.lines import LinesEncoder
 from app.service.exports.rows import DpoRow, KtoRow, PrivateRow, RolloutRow, Row, SftRow
 
 PAGE: Final = 64
-"""Groups that are read at once."""
+"""Groups read per page."""
 MEDIA_TYPES: Final[Mapping[Format, str]] = {
     "jsonl": "application/x-ndjson",
     "parquet": "application/vnd.apache.parquet",
@@ -25,7 +25,7 @@ _ROWS: Final[Mapping[Shape, type[BaseModel]]] = {"rollouts": RolloutRow, "sft": 
 
 
 class Encoder(Protocol):
-    """Rows as a file, in pieces."""
+    """Encodes rows as a file, in pieces."""
 
     def add(self, rows: Sequence[BaseModel]) -> bytes: ...
 
@@ -35,8 +35,8 @@ class Encoder(Protocol):
 async def exported(
     exports: Exports, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
 ) -> AsyncIterator[bytes]:
-    """A file in pieces, oldest groups first, up to the one numbered `last`. `not_for_training` are judges whose scores
-    are left out unless the request asks for them."""
+    """The export file in pieces, oldest groups first, up to sequence `last`. Scores of the judges in `not_for_training`
+    are left out unless the request includes them."""
     encoder = await asyncio.to_thread(encoder_of, wanted.format, _row(wanted))
     choice = Choice(wanted, not_for_training)
     after = 0
@@ -58,7 +58,7 @@ def _row(wanted: ExportRequest) -> type[BaseModel]:
 
 
 def encoder_of(form: Format, row: type[BaseModel]) -> Encoder:
-    """For rows of this class."""
+    """The encoder of a format for rows of this class."""
     if form == "jsonl":
         return LinesEncoder()
     made: Encoder = import_module("app.service.exports.parquet").ParquetEncoder(row)
@@ -66,7 +66,7 @@ def encoder_of(form: Format, row: type[BaseModel]) -> Encoder:
 
 
 class Choice:
-    """What a request takes of groups. Remembers which completions it took, 16 bytes of each."""
+    """Selects the rows of a request. Keeps a 16-byte digest of each row to skip duplicates."""
 
     def __init__(self, wanted: ExportRequest, not_for_training: Collection[str]) -> None:
         self._wanted = wanted
@@ -83,7 +83,7 @@ class Choice:
         return (self._wanted.judge is None or self._wanted.judge in judges) and not judges & self._left_out
 
     def _is_new(self, row: Row) -> bool:
-        """The same completion of the same prompt, with the same verdict, teaches nothing new."""
+        """Whether the row is new: equal prompt, completion and label count as a duplicate."""
         if not isinstance(row, SftRow | KtoRow):
             return True
         said = [one.model_dump(mode="json") for one in (*row.prompt, *row.completion)]
