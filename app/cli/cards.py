@@ -36,19 +36,21 @@ _LOREBOOK = ".lorebook.json"
 _name = TypeAdapter[str](Name)
 _language = TypeAdapter[str](Language)
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object for each file, by line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
 
 
 def import_cards(
-    files: Annotated[list[Path], typer.Argument(help="Cards and lorebooks: JSON, PNG or CHARX.")],
-    to: Annotated[Path, typer.Option(help="Folder to write sheets to; made where it is not there.")] = Path(),
-    sheet_id: Annotated[str | None, typer.Option("--id", help="The sheet's id, in place of one from its name.")] = None,
-    language: Annotated[str, typer.Option(help="What the character speaks, by ISO 639-1: cards do not say.")] = "en",
-    world: Annotated[str | None, typer.Option(help="The world it lives in; one of its own by default.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over sheets that are there.")] = False,
+    files: Annotated[list[Path], typer.Argument(help="Character cards and lorebooks: JSON, PNG or CHARX.")],
+    to: Annotated[Path, typer.Option(help="Output folder; created if missing.")] = Path(),
+    sheet_id: Annotated[
+        str | None, typer.Option("--id", help="Sheet id; derived from the character's name by default.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of the character, as an ISO 639-1 code.")] = "en",
+    world: Annotated[str | None, typer.Option(help="World of the character; its own id by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing sheets.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make sheets of character cards (V1, V2, V3) and lorebooks, and say what became of every field."""
+    """Convert character cards (V1, V2, V3) and lorebooks to sheets, and report the outcome of each field."""
     try:
         naming = _naming(sheet_id, language, world)
         if sheet_id is not None and len(files) > 1:
@@ -71,14 +73,16 @@ def import_cards(
 
 
 def export_card(
-    sheet: Annotated[str, typer.Argument(help="A sheet's file, or the id of a character.")],
-    v2: Annotated[bool, typer.Option("--v2", help="As a V2 card.")] = False,
-    v3: Annotated[bool, typer.Option("--v3", help="As a V3 card.")] = False,
-    png: Annotated[Path | None, typer.Option(help="A PNG image to put the card into.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write; <id>.json or <id>.png by default.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    sheet: Annotated[str, typer.Argument(help="Sheet file or character id.")],
+    v2: Annotated[bool, typer.Option("--v2", help="Write a V2 card.")] = False,
+    v3: Annotated[bool, typer.Option("--v3", help="Write a V3 card.")] = False,
+    png: Annotated[Path | None, typer.Option(help="PNG image to embed the card in.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file; <id>.json or <id>.png by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a sheet as a character card: as it came, or as V2 where it never was a card. A lorebook as it came."""
+    """Write a sheet as a character card, or a lorebook in its original format.
+
+    Imported cards keep their version by default; other sheets become V2."""
     if v2 and v3:
         _stop("give either --v2 or --v3")
     version: Version | None = "V2" if v2 else "V3" if v3 else None

@@ -52,15 +52,16 @@ class Plan:
 
 def demo(
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Policy steps per environment.")] = 6,
-    batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks a step.")] = 8,
-    group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions a task.")] = 6,
-    run: Annotated[str, typer.Option(help="Name of the run.")] = "demo",
-    seed: Annotated[int, typer.Option(help="Of the policy's luck.")] = 0,
-    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+    batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks per step.")] = 8,
+    group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions per task.")] = 6,
+    run: Annotated[str, typer.Option(help="Run name.")] = "demo",
+    seed: Annotated[int, typer.Option(help="Random seed of the scripted policy.")] = 0,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
 ) -> None:
-    """Load the sample world, and send a scripted policy of mixed quality through every environment of a running
-    gateway."""
+    """Fill a running gateway with demo data.
+
+    Loads the sample world, and runs a scripted policy that improves with each step in every environment."""
     url = url or own_address()
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:

@@ -27,7 +27,7 @@ from app.main.configured import panels_of
 from app.main.discovery import discover
 from app.settings import Settings, read_settings
 
-judges = typer.Typer(help="See which judges there are, and whether one can be trusted.", no_args_is_help=True)
+judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 console = Console()
 errors = Console(stderr=True)
 
@@ -35,7 +35,7 @@ ANSWER_TOKENS = 500
 """What a verdict on two replies is taken to need when its price is estimated."""
 BYTES_PER_TOKEN = 4
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class JudgeLine(Frozen):
@@ -50,12 +50,12 @@ class JudgeLine(Frozen):
 
 @judges.callback()
 def about() -> None:
-    """See which judges there are, and whether one can be trusted."""
+    """List judges and measure their quality."""
 
 
 @judges.command("list")
 def list_judges(as_json: AsJson = False) -> None:
-    """Every judge with its model, the environments that it scores, and whether it is meant for training."""
+    """List judges with their models, the environments that they score, and whether they are fit for training."""
     lines = _lines(_panels(_settings()))
     if as_json:
         typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
@@ -68,21 +68,19 @@ def list_judges(as_json: AsJson = False) -> None:
 
 @judges.command()
 def check(
-    name: Annotated[str | None, typer.Argument(help="A judge; the first that scores NPC Arena by default.")] = None,
-    sheets: Annotated[
-        int, typer.Option(min=1, help="Characters whose replies are spoilt; pairs of each kind that few scenes allow.")
-    ] = 8,
-    votes: Annotated[int, typer.Option(min=1, max=9, help="Readings of each pair in each of its two orders.")] = 1,
-    seed: Annotated[
-        int, typer.Option(help="Of the choice of characters and of what their replies are spoilt with.")
-    ] = 0,
+    name: Annotated[str | None, typer.Argument(help="Judge name; the first judge of NPC Arena by default.")] = None,
+    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
+    votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file; - to print.")
+        Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Spend what it costs without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
 ) -> None:
-    """Put good and spoilt replies before a judge and say how often it knows them apart: exit 1 below target, 2 when a
-    budget stopped it. What it costs counts in the configured database, beside what the service spends."""
+    """Measure how often a judge prefers good replies to perturbed ones.
+
+    Exit code 1: below target. Exit code 2: a budget stopped the check.
+    Costs count against the judge budgets in the configured database."""
     settings = _settings()
     panels = _panels(settings)
     name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]

@@ -20,7 +20,7 @@ from app.cli.asking import AskedGateway
 from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook
 
-worlds = typer.Typer(help="Tell a running gateway what happens in a world.", no_args_is_help=True)
+worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
 console = Console()
 errors = Console(stderr=True)
 
@@ -28,8 +28,8 @@ SAMPLE: Final = Path(__file__).parents[1] / "envs" / "npc_arena" / "worlds" / "r
 EVENTS_A_REQUEST: Final = 500
 BEST_SHOWN: Final = 5
 
-Url = Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")]
-ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")]
+Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
+ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Loaded:
 
 @worlds.callback()
 def about() -> None:
-    """Tell a running gateway what happens in a world."""
+    """Load worlds into a running gateway."""
 
 
 @worlds.command()
 def load(
-    file: Annotated[Path, typer.Argument(help="YAML or JSON, as docs/world_files.md has it.")],
+    file: Annotated[Path, typer.Argument(help="World file, YAML or JSON; see docs/world_files.md.")],
     url: Url = "",
     api_key: ApiKey = "",
 ) -> None:
-    """Load a world from a file: events, branches, lorebooks. What was told before is left as it is."""
+    """Load a world from a file: events, branches and lorebooks. Events that are already stored stay unchanged."""
     try:
         world = read_world(file)
     except (GatewayError, OSError) as error:
@@ -65,7 +65,7 @@ def load(
 
 @worlds.command()
 def sample(url: Url = "", api_key: ApiKey = "") -> None:
-    """Load the world that ships: a week at the Reedgate crossing, with a branch and a lorebook."""
+    """Load the sample world: a week at the Reedgate crossing, with a branch and a lorebook."""
     _load(read_world(SAMPLE), url, api_key)
 
 
