@@ -54,7 +54,7 @@ def import_cards(
     try:
         naming = _naming(sheet_id, language, world)
         if sheet_id is not None and len(files) > 1:
-            raise InvalidRequest("--id names one sheet, and there are several files")
+            raise InvalidRequest("--id works with a single file only")
     except GatewayError as error:
         _stop(error.detail)
     failed = False
@@ -90,7 +90,7 @@ def export_card(
         name, card = _card(sheet, version)
         content = (json.dumps(card, ensure_ascii=False, indent=2) + "\n").encode()
         if len(content) > MAX_JSON_BYTES:
-            raise TooLarge(f"{name}: the card would have more than {MAX_JSON_BYTES} bytes and could not be read again")
+            raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
         if png is not None:
             content = _in_image(png, card)
         path = out or Path(f"{name}{'.json' if png is None else '.png'}")
@@ -99,7 +99,7 @@ def export_card(
         _stop(_told(None, error))
     console.print(Text.assemble((f"{path}", "bold"), f": {_kind(card)}, {len(content):,} bytes"), soft_wrap=True)
     if _whole(card):
-        console.print("It holds the whole sheet, with its secrets and what only judges see.", style="yellow")
+        console.print("It contains the whole sheet, including its secrets and fields for judges only.", style="yellow")
 
 
 def _naming(sheet_id: str | None, language: str, world: str | None) -> Naming:
@@ -140,7 +140,7 @@ def _write(path: Path, content: bytes, force: bool) -> None:
     """Whole or not at all; never through a link that stands where the file should."""
     if not force:
         if os.path.lexists(path):
-            raise Conflict(f"{path}: is there already; --force writes over it")
+            raise Conflict(f"{path}: already exists; use --force to overwrite it")
         with path.open("xb") as file:
             file.write(content)
         return
@@ -179,7 +179,7 @@ def _sheet(name: str) -> CharacterSheet:
         _name.validate_python(name)
         folder = read_settings().character_sheets or packaged_folder("character_sheets")
     except ValueError:
-        raise InvalidRequest(f"{name!r} is neither a file nor the id of a character") from None
+        raise InvalidRequest(f"{name!r} is neither a file nor a character id") from None
     return read_sheet(folder / f"{name}.yaml")
 
 
@@ -199,14 +199,14 @@ def _whole(card: dict[str, JsonValue]) -> bool:
 
 
 def _show(file: Path, found: Found, report: ImportReport, path: Path, as_json: bool) -> None:
-    beside = tuple(f"{what} is left in {file.name}" for what in found.beside)
+    beside = tuple(f"{what} stays in {file.name}" for what in found.beside)
     if as_json:
         shown = {"file": str(file), "sheet": str(path), "container": found.container, **report.model_dump(mode="json")}
         typer.echo(json.dumps({**shown, "beside": beside}, ensure_ascii=False))
         return
     console.print(Text.assemble((str(file), "bold"), f": {report.source} ({found.container})"), soft_wrap=True)
     _lines("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
-    _lines("is kept as it was:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
+    _lines("is kept unchanged:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
     for assumed in (*report.assumed, *beside):
         console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
     console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)

@@ -74,7 +74,7 @@ def demo(
         raise typer.Exit(1) from None
     except httpx.HTTPError as error:
         console.print(
-            f"no gateway answers at {url} (--url names another): {error or type(error).__name__}",
+            f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}",
             style="red",
             markup=False,
         )
@@ -99,7 +99,7 @@ async def _play(url: str, headers: dict[str, str], plan: Plan) -> None:
                     means[name].append(sum(rewards) / len(rewards) if rewards else 0.0)
                     progress.update(bar, advance=1, reward=f"mean reward {means[name][-1]:.2f}")
     console.print(_summary(means))
-    console.print(f"Look at {url}/ and {url}/view/stats", highlight=False)
+    console.print(f"Open {url}/ and {url}/view/stats", highlight=False)
 
 
 async def _world(gateway: AskedGateway) -> Group:

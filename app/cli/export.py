@@ -68,14 +68,14 @@ def export(
     url = (url or own_address()).rstrip("/")
     try:
         if file.exists() and not force:
-            stop(f"{file} exists; --force replaces it")
+            stop(f"{file} already exists; use --force to overwrite it")
         with half_done(file) as part:
             size = _fetched(url, api_key, wanted, part)
             part.replace(file)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
+        stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
     except OSError as error:
-        stop(f"{file} cannot be written: {error.strerror}")
+        stop(f"cannot write {file}: {error.strerror}")
     console.print(f"{file}: {size:,} bytes", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -94,7 +94,7 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
     ):
         if reply.is_error:
             reply.read()
-            stop(f"{url}/export answers {reply.status_code}: {told(reply)}")
+            stop(f"{url}/export returned {reply.status_code}: {told(reply)}")
         bar = progress.add_task("", total=None)
         with part.open("wb") as written:
             try:
@@ -102,5 +102,5 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
                     written.write(piece)
                     progress.update(bar, advance=len(piece))
             except httpx.HTTPError as error:
-                stop(f"{url} broke off after {written.tell():,} bytes, so no file was written: {error}")
+                stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {error}")
             return written.tell()

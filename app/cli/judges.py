@@ -85,7 +85,7 @@ def check(
     panels = _panels(settings)
     name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]
     if name not in panels.judges:
-        _stop(f"there is no judge {name!r}; there are {', '.join(sorted(panels.judges))}")
+        _stop(f"unknown judge {name!r}; known judges: {', '.join(sorted(panels.judges))}")
     questions = packaged_questions(sheets, votes, seed)
     _announce(name, questions, settings)
     _agree_to_pay(name, settings, yes)
@@ -99,7 +99,7 @@ def check(
     if str(json_file) != "-":
         _print(checked)
     if checked.stopped is not None:
-        _stop(f"stopped: {checked.stopped}; the figures are of the questions answered before")
+        _stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
     if not checked.passed:
         raise typer.Exit(1)
 
@@ -123,9 +123,9 @@ def _announce(name: str, questions: Questions, settings: Settings) -> None:
         answers = questions.count * ANSWER_TOKENS
         cost = _prices(name, settings).cost(tokens, answers)
         words = (
-            f"{questions.count} calls to {name}, about {tokens:,} tokens of prompts and {answers:,} of answers"
+            f"{questions.count} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
             + (f", about {cost:.2f} US dollars" if _prices(name, settings).known else ", price unknown")
-            + "; more where answers must be corrected or tried again"
+            + "; more if answers need corrections or retries"
         )
     errors.print(words, highlight=False, markup=False)
 
@@ -134,8 +134,8 @@ def _agree_to_pay(name: str, settings: Settings, yes: bool) -> None:
     if yes or not _prices(name, settings).known or _prices(name, settings).cost(10**6, 10**6) == 0:
         return
     if not sys.stdin.isatty():
-        _stop("this judge costs money: say --yes to spend it")
-    typer.confirm("Go on?", abort=True, err=True)
+        _stop("this judge costs money: confirm with --yes")
+    typer.confirm("Continue?", abort=True, err=True)
 
 
 def _prices(name: str, settings: Settings) -> Prices:
@@ -176,12 +176,12 @@ def _print(checked: CheckReport) -> None:
     console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
     if checked.stopped is not None:
         return
-    verdict = "fit to judge by these figures" if checked.passed else "below target: do not train on this judge"
+    verdict = "meets all targets" if checked.passed else "below target: do not train on this judge"
     console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
 
 
 def _figures(checked: CheckReport) -> Table:
-    table = Table("figure", "value", "95 % interval", "of", "target", "", title=f"{checked.characters} characters")
+    table = Table("metric", "value", "95 % interval", "trials", "target", "", title=f"{checked.characters} characters")
     for figure in checked.figures:
         mark = {True: "passed", False: "[red]missed[/red]", None: ""}[figure.passed]
         table.add_row(figure.name, _value(figure), _interval(figure), str(figure.trials), figure.target, mark)
@@ -190,8 +190,8 @@ def _figures(checked: CheckReport) -> Table:
 
 def _mutations(checked: CheckReport) -> Table:
     table = Table(title="clean reply preferred")
-    for title in ("spoilt by", "kind", "judge alone", "95 % interval", "behind gates", "of"):
-        table.add_column(title, no_wrap=title == "spoilt by")
+    for title in ("perturbation", "kind", "judge alone", "95 % interval", "after gates", "trials"):
+        table.add_column(title, no_wrap=title == "perturbation")
     for each in checked.mutations:
         alone, behind = each.judge, each.behind_gates
         table.add_row(each.mutation, each.grade, _value(alone), _interval(alone), _value(behind), str(alone.trials))

@@ -81,13 +81,13 @@ def rescore(
     try:
         asyncio.run(_rescore_all(url, headers, Wanted(env, run, limit, concurrency, request), tally))
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on from here", style="yellow")
+        console.print("stopped; run the same command again to resume", style="yellow")
     except httpx.HTTPStatusError as error:
         console.print(_summary(tally))
         _stop(f"{error.request.url}: {error.response.text[:500]}")
     except httpx.HTTPError as error:
         console.print(_summary(tally))
-        _stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
+        _stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
     console.print(_summary(tally))
 
 
@@ -165,7 +165,7 @@ async def _answer(
 
 def _summary(tally: Tally) -> Table:
     found = agreement_of(tally.pairs)
-    table = Table("agreement with the original", "", title=f"{len(tally.pairs)} groups scored anew")
+    table = Table("agreement with the original", "", title=f"{len(tally.pairs)} groups rescored")
     table.add_row("Spearman of rewards", _figure(found.spearman))
     table.add_row("mean absolute difference", _figure(found.mean_difference))
     table.add_row("groups whose best completion changed", _share(found.best_changed, found.groups))

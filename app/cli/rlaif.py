@@ -39,7 +39,7 @@ def rubric(
         settings = read_settings()
         if judge not in settings.judges:
             known = ", ".join(sorted(settings.judges)) or "none"
-            raise ValueError(f"there is no judge {judge!r} in the settings; there are: {known}")
+            raise ValueError(f"unknown judge {judge!r}; judges in the settings: {known}")
         written = asyncio.run(_written(settings, judge, wanted.preference))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

@@ -84,7 +84,7 @@ def _policy(settings: Settings, url: str | None, model: str | None, key_variable
         raise ValueError("--policy needs --model")
     key = None if key_variable is None else settings.secret(key_variable)
     if key_variable is not None and key is None:
-        raise ValueError(f"--api-key-env names {key_variable}, which is not set")
+        raise ValueError(f"--api-key-env: the environment variable {key_variable} is not set")
     return ChatPolicy(url, model, api_key=key)
 
 

@@ -49,7 +49,7 @@ def tasks(
     The file appears only when it is complete."""
     form = format_of(file)
     if file.exists() and not force:
-        stop(f"{file} exists; --force replaces it")
+        stop(f"{file} already exists; use --force to overwrite it")
     try:
         wanted = Wanted(trainer, env, split, params_of(params), run, first, count)
         with half_done(file) as part:
@@ -61,7 +61,7 @@ def tasks(
     except GatewayError as error:
         stop(error.detail)
     except OSError as error:
-        stop(f"{file} cannot be written: {error.strerror}")
+        stop(f"cannot write {file}: {error.strerror}")
     console.print(f"{file}: {rows:,} tasks of {env}", highlight=False, markup=False, soft_wrap=True)
 
 

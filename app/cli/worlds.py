@@ -77,7 +77,7 @@ def _load(world: WorldFile, url: str, api_key: str) -> None:
     except GatewayError as error:
         _stop(str(error), 1)
     console.print(summary(told))
-    console.print(f"Look at {url}/view/worlds", highlight=False)
+    console.print(f"Open {url}/view/worlds", highlight=False)
 
 
 async def _told_at(world: WorldFile, url: str, headers: Mapping[str, str]) -> list[Loaded]:
@@ -130,7 +130,7 @@ class _Telling:
 
 
 def summary(loaded: list[Loaded]) -> Table:
-    table = Table(Column("world", no_wrap=True), "branch of", "new events", "known before", "taken back", "lorebooks")
+    table = Table(Column("world", no_wrap=True), "branch of", "new events", "already stored", "withdrawn", "lorebooks")
     for one in loaded:
         counts = (one.new, one.known, one.withdrawn, one.lorebooks)
         table.add_row(one.world, one.branch_of or "", *map(str, counts))
@@ -149,7 +149,7 @@ class Asked:
 
 async def told_to(gateway: AskedGateway, moments: Sequence[Asked]) -> Table:
     """What the character would be told at each of them, best first, and how many near events are kept from it."""
-    table = Table("world, moment", "best of what is told", "held back", show_lines=True)
+    table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
     for asked in moments:
         found = await gateway.explain(asked.world, asked.character, asked.line, asked.as_of)
         best = [f"- {one.event.text}" for one in found.events if one.told][:BEST_SHOWN]

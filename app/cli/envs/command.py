@@ -117,7 +117,7 @@ def _checked(what: Found, settings: Settings, depth: Depth, *, quiet: bool) -> R
         async def elsewhere() -> dict[Split, str]:
             told = (await told_elsewhere([what.where], settings.datasets))[what.where]
             if told.broke:
-                raise RuntimeError(f"in a process of its own it breaks: {told.broke}")
+                raise RuntimeError(f"it fails in a separate process: {told.broke}")
             return told.digests
 
         return asyncio.run(reported(what.kind, _datasets(settings), depth, Watching(begins, scores), elsewhere))

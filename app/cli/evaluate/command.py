@@ -180,13 +180,15 @@ def _end(outcome: Outcome, place: Path, fail_under: float | None) -> None:
         return
     files = f"{place / REPORT}.html"
     if outcome.stopped:
-        errors.print(f"stopped; the same command goes on from here. So far: {files}", highlight=False, markup=False)
+        errors.print(
+            f"stopped; run the same command again to resume. Report so far: {files}", highlight=False, markup=False
+        )
         raise typer.Exit(130)
     errors.print(files, highlight=False, markup=False, soft_wrap=True)
     mean = outcome.report.mean.value
     if fail_under is not None and (mean is None or mean < fail_under):
-        reached = "there is no mean" if mean is None else f"the mean is {mean:.3f}"
-        errors.print(f"{reached}, --fail-under wants {fail_under}", style="red", highlight=False)
+        reached = "no mean reward" if mean is None else f"mean reward {mean:.3f}"
+        errors.print(f"{reached}, --fail-under is {fail_under}", style="red", highlight=False)
         raise typer.Exit(1)
 
 
@@ -199,8 +201,8 @@ def _asked(estimate: Estimate) -> bool:
     if not estimate.known_usd:
         return True
     if errors.is_terminal and typer.get_text_stream("stdin").isatty():
-        return typer.confirm("Go on?", default=True, err=True)
-    errors.print("this costs money and nobody can be asked: --yes goes on", style="red", highlight=False)
+        return typer.confirm("Continue?", default=True, err=True)
+    errors.print("this costs money and there is no terminal to confirm: use --yes", style="red", highlight=False)
     return False
 
 

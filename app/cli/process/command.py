@@ -151,7 +151,7 @@ def process(
     except (ValueError, OSError, httpx.InvalidURL) as error:
         _stop(str(error))
     if not ended:
-        errors.print("stopped; the same command goes on from here", highlight=False)
+        errors.print("stopped; run the same command again to resume", highlight=False)
         raise typer.Exit(130)
 
 
