@@ -27,7 +27,7 @@ def _spoken_name(name: str) -> str:
     name = " ".join(unicodedata.normalize("NFC", require_encodable(name)).split())
     spoken = all(character in " '’-." or unicodedata.category(character)[0] in "LM" for character in name)
     if not spoken or not any(character.isalpha() for character in name):
-        raise ValueError("a name has letters, spaces, apostrophes, hyphens and full stops only")
+        raise ValueError("a name may contain only letters, spaces, apostrophes, hyphens and full stops")
     return name
 
 

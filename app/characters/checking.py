@@ -129,7 +129,7 @@ def _read(path: Path) -> Source | list[Finding]:
         return [_schema_finding(name, document, one["loc"], one["msg"]) for one in error.errors(include_url=False)]
     source = Source(path, document, sheet)
     if sheet.id != path.stem:
-        return [source.finding("error", ("meta", "id"), f"is {sheet.id!r}, the file's name says {path.stem!r}")]
+        return [source.finding("error", ("meta", "id"), f"is {sheet.id!r}, but the file name says {path.stem!r}")]
     return source
 
 
@@ -148,7 +148,7 @@ def _repeated(sources: Sequence[Source]) -> Iterator[Finding]:
     first: dict[str, Path] = {}
     for source in sources:
         if source.sheet.id in first:
-            yield source.finding("error", ("meta", "id"), f"is taken by {first[source.sheet.id]}")
+            yield source.finding("error", ("meta", "id"), f"is already used by {first[source.sheet.id]}")
         first.setdefault(source.sheet.id, source.path)
 
 
@@ -160,7 +160,7 @@ def _leaks(source: Source) -> Iterator[Finding]:
             if where is not None:
                 at: FieldPath = ("secrets", number, "leak_terms", place)
                 shown = ".".join(map(str, where))
-                yield source.finding("error", at, f"{term!r} stands in {shown}, which the policy sees")
+                yield source.finding("error", at, f"{term!r} occurs in {shown}, which the policy sees")
 
 
 def _own_lines(source: Source) -> Iterator[Finding]:
@@ -173,7 +173,7 @@ def _own_lines(source: Source) -> Iterator[Finding]:
         for secret in sheet.secrets:
             for term in secret.leak_terms:
                 if at[0] == "probes" and mentions(line, term):
-                    yield source.finding("error", at, f"gives the secret {secret.id!r} away: {term!r}")
+                    yield source.finding("error", at, f"reveals the secret {secret.id!r}: {term!r}")
         if len(words(text)) > sheet.output.max_words:
             message = f"has {len(words(text))} words, output.max_words allows {sheet.output.max_words}"
             yield source.finding("warning", at, message)
@@ -194,12 +194,12 @@ def _pointers(source: Source, known: Mapping[str, CharacterSheet], gates: frozen
         at: FieldPath = ("relationships", number, "target_id")
         target = known.get(other.target_id or "")
         if other.target_id is not None and target is None:
-            yield source.finding("warning", at, f"no sheet here is called {other.target_id!r}")
+            yield source.finding("warning", at, f"there is no sheet {other.target_id!r}")
         elif target is not None and target.meta.world != sheet.meta.world:
             yield source.finding("error", at, f"{other.target_id!r} lives in another world, {target.meta.world!r}")
     for number, flag in enumerate(sheet.gates.disabled):
         if gates and flag not in gates:
-            yield source.finding("error", ("gates", "disabled", number), f"no gate is called {flag!r}")
+            yield source.finding("error", ("gates", "disabled", number), f"there is no gate {flag!r}")
 
 
 def _doubts(source: Source, used: Mapping[str, frozenset[str]]) -> Iterator[Finding]:
@@ -208,10 +208,10 @@ def _doubts(source: Source, used: Mapping[str, frozenset[str]]) -> Iterator[Find
     for number, secret in enumerate(sheet.secrets):
         at: FieldPath = ("secrets", number, "leak_terms")
         if not secret.leak_terms:
-            yield source.finding("warning", at, "without leak terms only a judge can notice that it was told")
+            yield source.finding("warning", at, "without leak terms, only a judge can notice a leak")
         for place, term in enumerate(secret.leak_terms):
             if _generic(term, sheet, used):
-                message = f"{term!r} is too common: innocent replies would count as leaks"
+                message = f"{term!r} is too common: harmless replies would count as leaks"
                 yield source.finding("warning", (*at, place), message)
 
 
@@ -221,11 +221,11 @@ def _unsaid(source: Source) -> Iterator[Finding]:
     core, voice, knowledge, probes = sheet.core, sheet.voice, sheet.knowledge, sheet.probes
     described = core.description or core.personality or core.backstory or core.traits
     if not (described or voice.style or voice.examples or voice.dialogue):
-        yield source.finding("error", ("core",), "nothing says who this is: no reply could be told from any other")
+        yield source.finding("error", ("core",), "nothing describes the character")
     doubts: list[tuple[bool, FieldPath, str]] = [
         (not (core.principles or core.goals), ("core",), "no principles and goals: judges must guess at motives"),
-        (not (voice.examples or voice.dialogue), ("voice", "examples"), "without examples a voice is only described"),
-        (not voice.markers, ("voice", "markers"), "no markers: the offline judge cannot hear the voice"),
+        (not (voice.examples or voice.dialogue), ("voice", "examples"), "no examples: the voice is only described"),
+        (not voice.markers, ("voice", "markers"), "no markers: the offline judge cannot recognise the voice"),
         (
             not voice.counter_examples,
             ("voice", "counter_examples"),
@@ -234,7 +234,7 @@ def _unsaid(source: Source) -> Iterator[Finding]:
         (
             not (knowledge.as_of or knowledge.knows or knowledge.does_not_know),
             ("knowledge",),
-            "nothing says what the character knows: judges cannot hold too much knowledge against it",
+            "nothing states what the character knows: judges cannot penalise excess knowledge",
         ),
         (not probes.gold_facts, ("probes", "gold_facts"), "no gold facts: judges have nothing to check facts with"),
         (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this one"),

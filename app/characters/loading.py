@@ -119,7 +119,7 @@ def read_sheet(path: Path) -> CharacterSheet:
     """One sheet; its id must be the file's name."""
     sheet = parse_model(read_text(path), path.name, CharacterSheet)
     if sheet.id != path.stem:
-        reason = f"{path.name}: meta.id: is {sheet.id!r}, the file's name says {path.stem!r}"
+        reason = f"{path.name}: meta.id: is {sheet.id!r}, but the file name says {path.stem!r}"
         raise InvalidRequest(reason, field="meta.id")
     return sheet
 
@@ -146,14 +146,14 @@ def yaml_files(folder: Path) -> Sequence[Path]:
         raise NotFound(f"{folder.name}: no such folder")
     files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
     if not files:
-        raise NotFound(f"{folder.name}: holds no YAML file")
+        raise NotFound(f"{folder.name}: contains no YAML file")
     if len(files) > MAX_FILES:
         raise TooLarge(f"{folder.name}: more than {MAX_FILES} files")
     inside = folder.resolve()
     for path in files:
         # links within the folder are how Kubernetes mounts files; others could show any file of the machine
         if not path.is_file() or not path.resolve().is_relative_to(inside):
-            raise InvalidRequest(f"{path.name}: not a file of this folder")
+            raise InvalidRequest(f"{path.name}: not a regular file in this folder")
     return files
 
 

@@ -163,7 +163,7 @@ class SceneSet(Frozen):
     def _exemplars_are_of_somebody(self) -> Self:
         exemplary = [scene.id for scene in self.scenes if scene.exemplar is not None]
         if self.character is None and exemplary:
-            raise ValueError(f"{exemplary[0]}: no reply is exemplary for every character")
+            raise ValueError(f"{exemplary[0]}: an exemplar needs a scene file with a character")
         return self
 
     @model_validator(mode="after")

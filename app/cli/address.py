@@ -23,5 +23,5 @@ def policy_headers(variable: str | None) -> dict[str, str]:
     """With the key that stands in this variable. ValueError when it is not set."""
     key = None if variable is None else read_settings().secret(variable)
     if variable is not None and key is None:
-        raise ValueError(f"--api-key-env names {variable}, which is not set")
+        raise ValueError(f"--api-key-env: the environment variable {variable} is not set")
     return bearer(key)

@@ -70,7 +70,7 @@ class AskedGateway:
         listed = {environment.name: environment for environment in (await self.environments()).environments}
         found = listed.get(name)
         if found is None:
-            raise NotFound(f"the gateway has no environment {name!r}; it has: {', '.join(sorted(listed))}")
+            raise NotFound(f"the gateway has no environment {name!r}; available: {', '.join(sorted(listed))}")
         if not found.available:
             raise EnvironmentUnavailable(f"{name} is not available: {found.reason}")
         return found
@@ -120,10 +120,10 @@ class AskedGateway:
         try:
             reply = await self.client.request(method, path, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"no gateway answers at {base}: {error or type(error).__name__}") from error
+            raise Unavailable(f"cannot reach the gateway at {base}: {error or type(error).__name__}") from error
         if reply.is_success:
             return reply.content
-        words = f"{str(base).rstrip('/')}{path} answers {reply.status_code}: {told(reply)}"
+        words = f"{str(base).rstrip('/')}{path} returned {reply.status_code}: {told(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)

@@ -36,23 +36,25 @@ _LOREBOOK = ".lorebook.json"
 _name = TypeAdapter[str](Name)
 _language = TypeAdapter[str](Language)
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object for each file, by line.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
 
 
 def import_cards(
-    files: Annotated[list[Path], typer.Argument(help="Cards and lorebooks: JSON, PNG or CHARX.")],
-    to: Annotated[Path, typer.Option(help="Folder to write sheets to; made where it is not there.")] = Path(),
-    sheet_id: Annotated[str | None, typer.Option("--id", help="The sheet's id, in place of one from its name.")] = None,
-    language: Annotated[str, typer.Option(help="What the character speaks, by ISO 639-1: cards do not say.")] = "en",
-    world: Annotated[str | None, typer.Option(help="The world it lives in; one of its own by default.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over sheets that are there.")] = False,
+    files: Annotated[list[Path], typer.Argument(help="Character cards and lorebooks: JSON, PNG or CHARX.")],
+    to: Annotated[Path, typer.Option(help="Output folder; created if missing.")] = Path(),
+    sheet_id: Annotated[
+        str | None, typer.Option("--id", help="Sheet id; derived from the character's name by default.")
+    ] = None,
+    language: Annotated[str, typer.Option(help="Language of the character, as an ISO 639-1 code.")] = "en",
+    world: Annotated[str | None, typer.Option(help="World of the character; its own id by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing sheets.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make sheets of character cards (V1, V2, V3) and lorebooks, and say what became of every field."""
+    """Convert character cards (V1, V2, V3) and lorebooks to sheets, and report the outcome of each field."""
     try:
         naming = _naming(sheet_id, language, world)
         if sheet_id is not None and len(files) > 1:
-            raise InvalidRequest("--id names one sheet, and there are several files")
+            raise InvalidRequest("--id works with a single file only")
     except GatewayError as error:
         _stop(error.detail)
     failed = False
@@ -71,14 +73,16 @@ def import_cards(
 
 
 def export_card(
-    sheet: Annotated[str, typer.Argument(help="A sheet's file, or the id of a character.")],
-    v2: Annotated[bool, typer.Option("--v2", help="As a V2 card.")] = False,
-    v3: Annotated[bool, typer.Option("--v3", help="As a V3 card.")] = False,
-    png: Annotated[Path | None, typer.Option(help="A PNG image to put the card into.")] = None,
-    out: Annotated[Path | None, typer.Option(help="The file to write; <id>.json or <id>.png by default.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write over a file that is there.")] = False,
+    sheet: Annotated[str, typer.Argument(help="Sheet file or character id.")],
+    v2: Annotated[bool, typer.Option("--v2", help="Write a V2 card.")] = False,
+    v3: Annotated[bool, typer.Option("--v3", help="Write a V3 card.")] = False,
+    png: Annotated[Path | None, typer.Option(help="PNG image to embed the card in.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Output file; <id>.json or <id>.png by default.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
 ) -> None:
-    """Write a sheet as a character card: as it came, or as V2 where it never was a card. A lorebook as it came."""
+    """Write a sheet as a character card, or a lorebook in its original format.
+
+    Imported cards keep their version by default; other sheets become V2."""
     if v2 and v3:
         _stop("give either --v2 or --v3")
     version: Version | None = "V2" if v2 else "V3" if v3 else None
@@ -86,7 +90,7 @@ def export_card(
         name, card = _card(sheet, version)
         content = (json.dumps(card, ensure_ascii=False, indent=2) + "\n").encode()
         if len(content) > MAX_JSON_BYTES:
-            raise TooLarge(f"{name}: the card would have more than {MAX_JSON_BYTES} bytes and could not be read again")
+            raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
         if png is not None:
             content = _in_image(png, card)
         path = out or Path(f"{name}{'.json' if png is None else '.png'}")
@@ -95,7 +99,7 @@ def export_card(
         _stop(_told(None, error))
     console.print(Text.assemble((f"{path}", "bold"), f": {_kind(card)}, {len(content):,} bytes"), soft_wrap=True)
     if _whole(card):
-        console.print("It holds the whole sheet, with its secrets and what only judges see.", style="yellow")
+        console.print("It contains the whole sheet, including its secrets and fields for judges only.", style="yellow")
 
 
 def _naming(sheet_id: str | None, language: str, world: str | None) -> Naming:
@@ -136,7 +140,7 @@ def _write(path: Path, content: bytes, force: bool) -> None:
     """Whole or not at all; never through a link that stands where the file should."""
     if not force:
         if os.path.lexists(path):
-            raise Conflict(f"{path}: is there already; --force writes over it")
+            raise Conflict(f"{path}: already exists; use --force to overwrite it")
         with path.open("xb") as file:
             file.write(content)
         return
@@ -175,7 +179,7 @@ def _sheet(name: str) -> CharacterSheet:
         _name.validate_python(name)
         folder = read_settings().character_sheets or packaged_folder("character_sheets")
     except ValueError:
-        raise InvalidRequest(f"{name!r} is neither a file nor the id of a character") from None
+        raise InvalidRequest(f"{name!r} is neither a file nor a character id") from None
     return read_sheet(folder / f"{name}.yaml")
 
 
@@ -195,14 +199,14 @@ def _whole(card: dict[str, JsonValue]) -> bool:
 
 
 def _show(file: Path, found: Found, report: ImportReport, path: Path, as_json: bool) -> None:
-    beside = tuple(f"{what} is left in {file.name}" for what in found.beside)
+    beside = tuple(f"{what} stays in {file.name}" for what in found.beside)
     if as_json:
         shown = {"file": str(file), "sheet": str(path), "container": found.container, **report.model_dump(mode="json")}
         typer.echo(json.dumps({**shown, "beside": beside}, ensure_ascii=False))
         return
     console.print(Text.assemble((str(file), "bold"), f": {report.source} ({found.container})"), soft_wrap=True)
     _lines("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
-    _lines("is kept as it was:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
+    _lines("is kept unchanged:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
     for assumed in (*report.assumed, *beside):
         console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
     console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)

@@ -52,15 +52,16 @@ class Plan:
 
 def demo(
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Policy steps per environment.")] = 6,
-    batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks a step.")] = 8,
-    group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions a task.")] = 6,
-    run: Annotated[str, typer.Option(help="Name of the run.")] = "demo",
-    seed: Annotated[int, typer.Option(help="Of the policy's luck.")] = 0,
-    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+    batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks per step.")] = 8,
+    group_size: Annotated[int, typer.Option(min=2, max=64, help="Completions per task.")] = 6,
+    run: Annotated[str, typer.Option(help="Run name.")] = "demo",
+    seed: Annotated[int, typer.Option(help="Random seed of the scripted policy.")] = 0,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
 ) -> None:
-    """Load the sample world, and send a scripted policy of mixed quality through every environment of a running
-    gateway."""
+    """Fill a running gateway with demo data.
+
+    Loads the sample world, and runs a scripted policy that improves with each step in every environment."""
     url = url or own_address()
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     try:
@@ -73,7 +74,7 @@ def demo(
         raise typer.Exit(1) from None
     except httpx.HTTPError as error:
         console.print(
-            f"no gateway answers at {url} (--url names another): {error or type(error).__name__}",
+            f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}",
             style="red",
             markup=False,
         )
@@ -98,7 +99,7 @@ async def _play(url: str, headers: dict[str, str], plan: Plan) -> None:
                     means[name].append(sum(rewards) / len(rewards) if rewards else 0.0)
                     progress.update(bar, advance=1, reward=f"mean reward {means[name][-1]:.2f}")
     console.print(_summary(means))
-    console.print(f"Look at {url}/ and {url}/view/stats", highlight=False)
+    console.print(f"Open {url}/ and {url}/view/stats", highlight=False)
 
 
 async def _world(gateway: AskedGateway) -> Group:

@@ -18,35 +18,46 @@ from app.domain.runs import Purpose
 READ_SECONDS = 120.0
 """Until the next piece: a filter that few groups pass makes the gateway look for long."""
 
-Moment = Annotated[
-    datetime | None,
-    typer.Option(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"], help="In UTC, or with its zone."),
-]
+FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
+"""Of moments."""
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="To write; .jsonl or .parquet says the format.")],
-    shape: Annotated[Shape, typer.Option(help="What a row is.")] = "rollouts",
+    file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
+    shape: Annotated[Shape, typer.Option(help="Row format.")] = "rollouts",
     env: Annotated[str | None, typer.Option(help="Only this environment.")] = None,
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
     label: Annotated[str | None, typer.Option(help="Only tasks with this label, such as a character's id.")] = None,
-    judge: Annotated[str | None, typer.Option(help="Only what this judge scored.")] = None,
-    since: Moment = None,
-    until: Moment = None,
-    purpose: Annotated[Purpose, typer.Option(help="Training, or evaluations instead.")] = "train",
-    threshold: Annotated[
-        float | None, typer.Option(min=0, max=1, help="sft: least value. kto: desirable from.")
+    judge: Annotated[str | None, typer.Option(help="Only completions scored by this judge.")] = None,
+    since: Annotated[
+        datetime | None, typer.Option(formats=FORMATS, help="Only groups scored at this time or later; UTC by default.")
     ] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="sft: the best of each group, so many.")] = None,
-    margin: Annotated[float, typer.Option(max=1, help="dpo: least difference in reward.")] = 0.1,
-    pairs: Annotated[int, typer.Option(min=1, help="dpo: pairs of a group at most.")] = 1,
-    offline_judge: Annotated[bool, typer.Option("--offline-judge", help="Also what no model judged.")] = False,
-    private: Annotated[bool, typer.Option("--private", help="Also what the policy never saw.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+    until: Annotated[
+        datetime | None, typer.Option(formats=FORMATS, help="Only groups scored before this time; UTC by default.")
+    ] = None,
+    purpose: Annotated[Purpose, typer.Option(help="Training rollouts or evaluations.")] = "train",
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0, max=1, help="sft: minimum value (0.7). kto: minimum value of a desirable completion (0.5)."
+        ),
+    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="sft: number of best completions per group.")] = None,
+    margin: Annotated[float, typer.Option(max=1, help="dpo: minimum difference in reward.")] = 0.1,
+    pairs: Annotated[int, typer.Option(min=1, help="dpo: maximum number of pairs per group.")] = 1,
+    offline_judge: Annotated[
+        bool, typer.Option("--offline-judge", help="Include scores of judges that are not for training.")
+    ] = False,
+    private: Annotated[
+        bool, typer.Option("--private", help="Include notes, rationales and what the judges were told.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
 ) -> None:
-    """Write stored rollouts as training data. The file is there when it is whole, and not before."""
+    """Export stored rollouts as training data.
+
+    The file appears only when it is complete."""
     given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
     try:
         wanted = ExportRequest.model_validate(
@@ -57,14 +68,14 @@ def export(
     url = (url or own_address()).rstrip("/")
     try:
         if file.exists() and not force:
-            stop(f"{file} exists; --force replaces it")
+            stop(f"{file} already exists; use --force to overwrite it")
         with half_done(file) as part:
             size = _fetched(url, api_key, wanted, part)
             part.replace(file)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
+        stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
     except OSError as error:
-        stop(f"{file} cannot be written: {error.strerror}")
+        stop(f"cannot write {file}: {error.strerror}")
     console.print(f"{file}: {size:,} bytes", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -83,7 +94,7 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
     ):
         if reply.is_error:
             reply.read()
-            stop(f"{url}/export answers {reply.status_code}: {told(reply)}")
+            stop(f"{url}/export returned {reply.status_code}: {told(reply)}")
         bar = progress.add_task("", total=None)
         with part.open("wb") as written:
             try:
@@ -91,5 +102,5 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
                     written.write(piece)
                     progress.update(bar, advance=len(piece))
             except httpx.HTTPError as error:
-                stop(f"{url} broke off after {written.tell():,} bytes, so no file was written: {error}")
+                stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {error}")
             return written.tell()

@@ -106,7 +106,7 @@ def _lock(lock: BinaryIO, path: Path) -> None:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        raise ValueError(f"{path}: another process is at work on it") from error
+        raise ValueError(f"{path}: in use by another process") from error
 
 
 def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
@@ -120,7 +120,7 @@ def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: Ledger[H]) 
             try:
                 ledger.apply(adapter.validate_json(line))
             except (ValidationError, KeyError) as error:
-                raise ValueError(f"{path}:{number}: this is no journal of `{command}`") from error
+                raise ValueError(f"{path}:{number}: not a journal of `{command}`") from error
 
 
 def _require_same(path: Path, before: Frozen, now: Frozen) -> None:
@@ -128,7 +128,7 @@ def _require_same(path: Path, before: Frozen, now: Frozen) -> None:
         return
     then, today = before.model_dump(mode="json"), now.model_dump(mode="json")
     differing = ", ".join(f"{name} was {then[name]}" for name in then if then[name] != today[name])
-    raise ValueError(f"{path} began otherwise ({differing}): give another --out, or the same options")
+    raise ValueError(f"{path} was started with other options ({differing}): repeat them, or use another --out")
 
 
 def _rewrite(path: Path, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:

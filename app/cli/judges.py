@@ -27,7 +27,7 @@ from app.main.configured import panels_of
 from app.main.discovery import discover
 from app.settings import Settings, read_settings
 
-judges = typer.Typer(help="See which judges there are, and whether one can be trusted.", no_args_is_help=True)
+judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 console = Console()
 errors = Console(stderr=True)
 
@@ -35,7 +35,7 @@ ANSWER_TOKENS = 500
 """What a verdict on two replies is taken to need when its price is estimated."""
 BYTES_PER_TOKEN = 4
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class JudgeLine(Frozen):
@@ -50,12 +50,12 @@ class JudgeLine(Frozen):
 
 @judges.callback()
 def about() -> None:
-    """See which judges there are, and whether one can be trusted."""
+    """List judges and measure their quality."""
 
 
 @judges.command("list")
 def list_judges(as_json: AsJson = False) -> None:
-    """Every judge with its model, the environments that it scores, and whether it is meant for training."""
+    """List judges with their models, the environments that they score, and whether they are fit for training."""
     lines = _lines(_panels(_settings()))
     if as_json:
         typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
@@ -68,26 +68,24 @@ def list_judges(as_json: AsJson = False) -> None:
 
 @judges.command()
 def check(
-    name: Annotated[str | None, typer.Argument(help="A judge; the first that scores NPC Arena by default.")] = None,
-    sheets: Annotated[
-        int, typer.Option(min=1, help="Characters whose replies are spoilt; pairs of each kind that few scenes allow.")
-    ] = 8,
-    votes: Annotated[int, typer.Option(min=1, max=9, help="Readings of each pair in each of its two orders.")] = 1,
-    seed: Annotated[
-        int, typer.Option(help="Of the choice of characters and of what their replies are spoilt with.")
-    ] = 0,
+    name: Annotated[str | None, typer.Argument(help="Judge name; the first judge of NPC Arena by default.")] = None,
+    sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
+    votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Write the figures to this file; - to print.")
+        Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Spend what it costs without asking.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")] = False,
 ) -> None:
-    """Put good and spoilt replies before a judge and say how often it knows them apart: exit 1 below target, 2 when a
-    budget stopped it. What it costs counts in the configured database, beside what the service spends."""
+    """Measure how often a judge prefers good replies to perturbed ones.
+
+    Exit code 1: below target. Exit code 2: a budget stopped the check.
+    Costs count against the judge budgets in the configured database."""
     settings = _settings()
     panels = _panels(settings)
     name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]
     if name not in panels.judges:
-        _stop(f"there is no judge {name!r}; there are {', '.join(sorted(panels.judges))}")
+        _stop(f"unknown judge {name!r}; known judges: {', '.join(sorted(panels.judges))}")
     questions = packaged_questions(sheets, votes, seed)
     _announce(name, questions, settings)
     _agree_to_pay(name, settings, yes)
@@ -101,7 +99,7 @@ def check(
     if str(json_file) != "-":
         _print(checked)
     if checked.stopped is not None:
-        _stop(f"stopped: {checked.stopped}; the figures are of the questions answered before")
+        _stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
     if not checked.passed:
         raise typer.Exit(1)
 
@@ -125,9 +123,9 @@ def _announce(name: str, questions: Questions, settings: Settings) -> None:
         answers = questions.count * ANSWER_TOKENS
         cost = _prices(name, settings).cost(tokens, answers)
         words = (
-            f"{questions.count} calls to {name}, about {tokens:,} tokens of prompts and {answers:,} of answers"
+            f"{questions.count} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
             + (f", about {cost:.2f} US dollars" if _prices(name, settings).known else ", price unknown")
-            + "; more where answers must be corrected or tried again"
+            + "; more if answers need corrections or retries"
         )
     errors.print(words, highlight=False, markup=False)
 
@@ -136,8 +134,8 @@ def _agree_to_pay(name: str, settings: Settings, yes: bool) -> None:
     if yes or not _prices(name, settings).known or _prices(name, settings).cost(10**6, 10**6) == 0:
         return
     if not sys.stdin.isatty():
-        _stop("this judge costs money: say --yes to spend it")
-    typer.confirm("Go on?", abort=True, err=True)
+        _stop("this judge costs money: confirm with --yes")
+    typer.confirm("Continue?", abort=True, err=True)
 
 
 def _prices(name: str, settings: Settings) -> Prices:
@@ -178,12 +176,12 @@ def _print(checked: CheckReport) -> None:
     console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
     if checked.stopped is not None:
         return
-    verdict = "fit to judge by these figures" if checked.passed else "below target: do not train on this judge"
+    verdict = "meets all targets" if checked.passed else "below target: do not train on this judge"
     console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
 
 
 def _figures(checked: CheckReport) -> Table:
-    table = Table("figure", "value", "95 % interval", "of", "target", "", title=f"{checked.characters} characters")
+    table = Table("metric", "value", "95 % interval", "trials", "target", "", title=f"{checked.characters} characters")
     for figure in checked.figures:
         mark = {True: "passed", False: "[red]missed[/red]", None: ""}[figure.passed]
         table.add_row(figure.name, _value(figure), _interval(figure), str(figure.trials), figure.target, mark)
@@ -192,8 +190,8 @@ def _figures(checked: CheckReport) -> Table:
 
 def _mutations(checked: CheckReport) -> Table:
     table = Table(title="clean reply preferred")
-    for title in ("spoilt by", "kind", "judge alone", "95 % interval", "behind gates", "of"):
-        table.add_column(title, no_wrap=title == "spoilt by")
+    for title in ("perturbation", "kind", "judge alone", "95 % interval", "after gates", "trials"):
+        table.add_column(title, no_wrap=title == "perturbation")
     for each in checked.mutations:
         alone, behind = each.judge, each.behind_gates
         table.add_row(each.mutation, each.grade, _value(alone), _interval(alone), _value(behind), str(alone.trials))

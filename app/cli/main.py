@@ -32,7 +32,7 @@ from app.toolkit.package_data import packaged_folder
 
 cli = typer.Typer(
     name="atropos-envs",
-    help="Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.",
+    help="Serve reinforcement-learning environments over HTTP: hand out tasks, score completions, store every result.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -54,9 +54,11 @@ errors = Console(stderr=True)
 @cli.command()
 def serve(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free port.")] = None,
 ) -> None:
-    """Migrate the database and serve until stopped. Settings: ATROPOS_ENVS_* variables over gateway.yaml."""
+    """Migrate the database and serve until stopped.
+
+    Settings come from gateway.yaml; ATROPOS_ENVS_* variables override it."""
     settings = _settings()
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings.model_copy(update=given)
@@ -107,7 +109,9 @@ def collect_seldom() -> None:
 
 @cli.command()
 def migrate() -> None:
-    """Bring the database to the newest schema and stop. `serve` does it too."""
+    """Migrate the database to the newest schema.
+
+    `serve` does this too."""
     settings = _settings()
     try:
         migrate_database(settings.database_url, packaged_folder("migrations"))

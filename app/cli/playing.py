@@ -110,4 +110,4 @@ async def require_model(server: InferenceServer) -> None:
     models = await server.models()
     if models is not None and server.model not in models:
         known = ", ".join(sorted(models)[:20]) or "none"
-        raise InvalidRequest(f"{server.base} has no model {server.model!r}; it has: {known}", field="--model")
+        raise InvalidRequest(f"{server.base} has no model {server.model!r}; available: {known}", field="--model")

@@ -54,16 +54,20 @@ class Tally:
 def rescore(
     env: Annotated[str | None, typer.Option(help="Only groups of this environment.")] = None,
     run: Annotated[str | None, typer.Option(help="Only groups of this run.")] = None,
-    judges: Annotated[str, typer.Option(help="Names of judges, separated by commas; the run's own when empty.")] = "",
-    mode: Annotated[Mode | None, typer.Option(help="How judges read a group; as configured when left out.")] = None,
-    relative_weight: Annotated[float | None, typer.Option(min=0, max=1, help="Share of the standing.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Newest groups only, at most so many.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups at once.")] = 8,
-    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+    judges: Annotated[str, typer.Option(help="Comma-separated judge names; the run's judges by default.")] = "",
+    mode: Annotated[Mode | None, typer.Option(help="Judging mode; as configured by default.")] = None,
+    relative_weight: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Weight of the relative score, from 0 to 1.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Maximum number of groups, newest first.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
 ) -> None:
-    """Score stored groups anew, beside what their trainers were told. Stop and start it as you like: a group that
-    has this scoring already costs nothing."""
+    """Rescore stored groups and report the agreement with the original rewards.
+
+    Original rewards stay unchanged.
+    You can stop and resume at any time: groups that already have this scoring cost nothing."""
     names = tuple(name.strip() for name in judges.split(",") if name.strip())
     try:
         request = RescoreRequest.model_validate(
@@ -77,13 +81,13 @@ def rescore(
     try:
         asyncio.run(_rescore_all(url, headers, Wanted(env, run, limit, concurrency, request), tally))
     except KeyboardInterrupt:
-        console.print("stopped; the same command goes on from here", style="yellow")
+        console.print("stopped; run the same command again to resume", style="yellow")
     except httpx.HTTPStatusError as error:
         console.print(_summary(tally))
         _stop(f"{error.request.url}: {error.response.text[:500]}")
     except httpx.HTTPError as error:
         console.print(_summary(tally))
-        _stop(f"no gateway answers at {url} (--url names another): {error or type(error).__name__}")
+        _stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
     console.print(_summary(tally))
 
 
@@ -161,7 +165,7 @@ async def _answer(
 
 def _summary(tally: Tally) -> Table:
     found = agreement_of(tally.pairs)
-    table = Table("agreement with the original", "", title=f"{len(tally.pairs)} groups scored anew")
+    table = Table("agreement with the original", "", title=f"{len(tally.pairs)} groups rescored")
     table.add_row("Spearman of rewards", _figure(found.spearman))
     table.add_row("mean absolute difference", _figure(found.mean_difference))
     table.add_row("groups whose best completion changed", _share(found.best_changed, found.groups))

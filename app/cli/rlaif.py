@@ -17,28 +17,29 @@ from app.settings import Settings, read_settings
 
 errors = Console(stderr=True)
 
-rlaif = typer.Typer(help="Prepare training by a preference.", no_args_is_help=True)
+rlaif = typer.Typer(help="Prepare training on a preference.", no_args_is_help=True)
 
 
 @rlaif.callback()
 def about() -> None:
-    """Prepare training by a preference."""
+    """Prepare training on a preference."""
 
 
 @rlaif.command()
 def rubric(
-    preference: Annotated[str, typer.Option(help="What judges shall prefer, in a sentence or two.")],
-    judge: Annotated[str, typer.Option(help="Name of a judge from the settings; its model writes.")],
+    preference: Annotated[str, typer.Option(help="What judges should prefer, in a sentence or two.")],
+    judge: Annotated[str, typer.Option(help="Judge from the settings whose model writes the rubric.")],
 ) -> None:
-    """Let a judge's model write down, once, which criteria a preference comes down to. Prints `params` for requests:
-    read them, change what is wrong, and send the same ones from then on. The judge's budgets apply, and what it costs
-    counts in the configured database."""
+    """Write a rubric for a preference with a judge's model.
+
+    Prints `params` for requests: review and edit them, then send the same ones in every request.
+    Costs count against the judge's budgets in the configured database."""
     try:
         wanted = Params(preference=preference)
         settings = read_settings()
         if judge not in settings.judges:
             known = ", ".join(sorted(settings.judges)) or "none"
-            raise ValueError(f"there is no judge {judge!r} in the settings; there are: {known}")
+            raise ValueError(f"unknown judge {judge!r}; judges in the settings: {known}")
         written = asyncio.run(_written(settings, judge, wanted.preference))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]

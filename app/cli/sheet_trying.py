@@ -31,19 +31,21 @@ errors = Console(stderr=True)
 
 
 def try_sheet(
-    sheet: Annotated[str, typer.Argument(help="A sheet's file, YAML or JSON; or the id of a character.")],
-    line: Annotated[str | None, typer.Option(help="What the player says.")] = None,
-    scene: Annotated[str | None, typer.Option(help="The id of a scene, in place of a line.")] = None,
-    event: Annotated[list[str] | None, typer.Option(help="Something that the character knows has happened.")] = None,
-    reply: Annotated[list[str] | None, typer.Option(help="A reply to judge; several are compared.")] = None,
-    policy: Annotated[str | None, typer.Option(help="URL of an OpenAI-compatible server that replies.")] = None,
-    model: Annotated[str | None, typer.Option(help="The model that it shall use.")] = None,
-    count: Annotated[int, typer.Option(min=1, max=16, help="How many replies to ask it for.")] = 4,
-    api_key_env: Annotated[str | None, typer.Option(help="The variable that holds the server's key.")] = None,
-    prompt: Annotated[bool, typer.Option("--prompt", help="Show the whole system prompt.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")] = False,
+    sheet: Annotated[str, typer.Argument(help="Sheet file (YAML or JSON) or character id.")],
+    line: Annotated[str | None, typer.Option(help="Player's line.")] = None,
+    scene: Annotated[str | None, typer.Option(help="Scene id, instead of a line.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Event that the character knows about; repeatable.")] = None,
+    reply: Annotated[list[str] | None, typer.Option(help="Reply to judge; repeat to compare several.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="URL of an OpenAI-compatible server to sample replies from.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=16, help="Number of replies to sample.")] = 4,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the server's API key.")] = None,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Show the full system prompt.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show what a character would be asked, and what gates and judges make of replies. Stores nothing."""
+    """Preview a character: show the prompt, and judge replies to it. Nothing is stored."""
     try:
         draft = _draft(sheet, line, scene, event or ())
         settings = read_settings()
@@ -82,7 +84,7 @@ def _policy(settings: Settings, url: str | None, model: str | None, key_variable
         raise ValueError("--policy needs --model")
     key = None if key_variable is None else settings.secret(key_variable)
     if key_variable is not None and key is None:
-        raise ValueError(f"--api-key-env names {key_variable}, which is not set")
+        raise ValueError(f"--api-key-env: the environment variable {key_variable} is not set")
     return ChatPolicy(url, model, api_key=key)
 
 

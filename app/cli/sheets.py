@@ -34,7 +34,7 @@ errors = Console(stderr=True)
 SHIPPED = "character_sheets"
 SCENES = Path(__file__).parents[1] / "envs" / "npc_arena" / "scenes"
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @sheets.callback()
@@ -44,14 +44,16 @@ def about() -> None:
 
 @sheets.command()
 def check(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="Files or folders; the sheets that ship by default.")
-    ] = None,
-    scenes: Annotated[Path, typer.Option(help="Folder of the scenes that should probe them.")] = SCENES,
-    strict: Annotated[bool, typer.Option(help="Fail for warnings too.")] = False,
+    paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders; the bundled sheets by default.")] = None,
+    scenes: Annotated[
+        Path, typer.Option(help="Folder of scenes to check coverage against.", show_default="the bundled scenes")
+    ] = SCENES,
+    strict: Annotated[bool, typer.Option(help="Treat warnings as errors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is wrong with character sheets: exit 1 when there are errors, 2 when there is nothing to check."""
+    """Check character sheets for errors.
+
+    Exit code 1: errors found. Exit code 2: nothing to check."""
     try:
         files = _files(paths or [packaged_folder(SHIPPED)])
         surroundings = Surroundings(read_scenes(scenes), frozenset(gate.flag for gate in GATES), _neighbours(files))
@@ -69,10 +71,12 @@ def check(
 
 @sheets.command()
 def apart(
-    others: Annotated[int, typer.Option(min=1, max=64, help="Other characters' replies beside each own one.")] = 7,
+    others: Annotated[
+        int, typer.Option(min=1, max=64, help="Number of other characters' replies to compare with each own reply.")
+    ] = 7,
     as_json: AsJson = False,
 ) -> None:
-    """Measure whether the configured judges tell characters apart: own reply against those of others."""
+    """Measure how well the configured judges tell characters apart."""
     try:
         arena = NpcArena.read(packaged_folder(SHIPPED))
         figures = asyncio.run(_told_apart(arena, read_settings(), others))

@@ -27,25 +27,29 @@ A_BATCH: Final = 256
 
 
 def tasks(
-    file: Annotated[Path, typer.Argument(help="To write; .jsonl or .parquet says the format.")],
-    env: Annotated[str, typer.Option(help="The environment.")],
-    trainer: Annotated[Trainer, typer.Option("--for", help="Whose columns.")] = "trl",
-    split: Annotated[Split, typer.Option(help="Of the tasks.")] = "train",
-    params: Annotated[str, typer.Option(help="Of the environment, a JSON object.")] = "{}",
+    file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
+    env: Annotated[str, typer.Option(help="Environment name.")],
+    trainer: Annotated[Trainer, typer.Option("--for", help="Trainer whose column format to use.")] = "trl",
+    split: Annotated[Split, typer.Option(help="Split to export.")] = "train",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
     count: Annotated[
-        int | None, typer.Option(min=1, help="Rows.", show_default="the split, or 1,000 of one without an end")
+        int | None,
+        typer.Option(min=1, help="Number of rows.", show_default="the whole split; 1,000 if it is endless"),
     ] = None,
-    first: Annotated[int, typer.Option(min=0, help="The place in the split to begin at.")] = 0,
-    run: Annotated[str | None, typer.Option(help="The run whose retrieved contexts they have.")] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace the file.")] = False,
-    url: Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")] = "",
-    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")] = "",
+    first: Annotated[int, typer.Option(min=0, help="Index of the first task.")] = 0,
+    run: Annotated[str | None, typer.Option(help="Run whose retrieved contexts to use.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
 ) -> None:
-    """Write an environment's tasks as prompts, each with the id that its answer is scored under. Nothing is leased; the
-    same command writes the same file. It is there when it is whole, and not before."""
+    """Export an environment's tasks as a prompt data set.
+
+    Each row has the task id to score answers under.
+    Nothing is leased, and the same command writes the same file.
+    The file appears only when it is complete."""
     form = format_of(file)
     if file.exists() and not force:
-        stop(f"{file} exists; --force replaces it")
+        stop(f"{file} already exists; use --force to overwrite it")
     try:
         wanted = Wanted(trainer, env, split, params_of(params), run, first, count)
         with half_done(file) as part:
@@ -57,7 +61,7 @@ def tasks(
     except GatewayError as error:
         stop(error.detail)
     except OSError as error:
-        stop(f"{file} cannot be written: {error.strerror}")
+        stop(f"cannot write {file}: {error.strerror}")
     console.print(f"{file}: {rows:,} tasks of {env}", highlight=False, markup=False, soft_wrap=True)
 
 

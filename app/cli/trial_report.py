@@ -27,7 +27,7 @@ def print_trial(console: Console, trial: Trial, *, whole_prompt: bool) -> None:
     for judgement in trial.judgements:
         _print_judgement(console, judgement, names)
     if trial.completions:
-        cost = "price not known" if trial.cost_usd is None else f"{trial.cost_usd:.4f} USD"
+        cost = "unknown price" if trial.cost_usd is None else f"{trial.cost_usd:.4f} USD"
         words = f"{trial.seconds:.2f} s, {trial.calls} calls to judge models, {cost}; nothing was stored"
         console.print(Text(words, style="bold"))
 

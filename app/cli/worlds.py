@@ -20,7 +20,7 @@ from app.cli.asking import AskedGateway
 from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook
 
-worlds = typer.Typer(help="Tell a running gateway what happens in a world.", no_args_is_help=True)
+worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
 console = Console()
 errors = Console(stderr=True)
 
@@ -28,8 +28,8 @@ SAMPLE: Final = Path(__file__).parents[1] / "envs" / "npc_arena" / "worlds" / "r
 EVENTS_A_REQUEST: Final = 500
 BEST_SHOWN: Final = 5
 
-Url = Annotated[str, typer.Option(help="Of a running gateway.", show_default="the settings' own")]
-ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.")]
+Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")]
+ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
 
 
 @dataclass(frozen=True)
@@ -46,16 +46,16 @@ class Loaded:
 
 @worlds.callback()
 def about() -> None:
-    """Tell a running gateway what happens in a world."""
+    """Load worlds into a running gateway."""
 
 
 @worlds.command()
 def load(
-    file: Annotated[Path, typer.Argument(help="YAML or JSON, as docs/world_files.md has it.")],
+    file: Annotated[Path, typer.Argument(help="World file, YAML or JSON; see docs/world_files.md.")],
     url: Url = "",
     api_key: ApiKey = "",
 ) -> None:
-    """Load a world from a file: events, branches, lorebooks. What was told before is left as it is."""
+    """Load a world from a file: events, branches and lorebooks. Events that are already stored stay unchanged."""
     try:
         world = read_world(file)
     except (GatewayError, OSError) as error:
@@ -65,7 +65,7 @@ def load(
 
 @worlds.command()
 def sample(url: Url = "", api_key: ApiKey = "") -> None:
-    """Load the world that ships: a week at the Reedgate crossing, with a branch and a lorebook."""
+    """Load the sample world: a week at the Reedgate crossing, with a branch and a lorebook."""
     _load(read_world(SAMPLE), url, api_key)
 
 
@@ -77,7 +77,7 @@ def _load(world: WorldFile, url: str, api_key: str) -> None:
     except GatewayError as error:
         _stop(str(error), 1)
     console.print(summary(told))
-    console.print(f"Look at {url}/view/worlds", highlight=False)
+    console.print(f"Open {url}/view/worlds", highlight=False)
 
 
 async def _told_at(world: WorldFile, url: str, headers: Mapping[str, str]) -> list[Loaded]:
@@ -130,7 +130,7 @@ class _Telling:
 
 
 def summary(loaded: list[Loaded]) -> Table:
-    table = Table(Column("world", no_wrap=True), "branch of", "new events", "known before", "taken back", "lorebooks")
+    table = Table(Column("world", no_wrap=True), "branch of", "new events", "already stored", "withdrawn", "lorebooks")
     for one in loaded:
         counts = (one.new, one.known, one.withdrawn, one.lorebooks)
         table.add_row(one.world, one.branch_of or "", *map(str, counts))
@@ -149,7 +149,7 @@ class Asked:
 
 async def told_to(gateway: AskedGateway, moments: Sequence[Asked]) -> Table:
     """What the character would be told at each of them, best first, and how many near events are kept from it."""
-    table = Table("world, moment", "best of what is told", "held back", show_lines=True)
+    table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
     for asked in moments:
         found = await gateway.explain(asked.world, asked.character, asked.line, asked.as_of)
         best = [f"- {one.event.text}" for one in found.events if one.told][:BEST_SHOWN]

@@ -59,7 +59,7 @@ def test_what_ships_is_without_fault() -> None:
             "voice.examples.1.player",
             "str",
         ),
-        ("  id: hob_tarrant", "  id: hob", "  id: hob", "meta.id", "the file's name says 'hob_tarrant'"),
+        ("  id: hob_tarrant", "  id: hob", "  id: hob", "meta.id", "the file name says 'hob_tarrant'"),
         ("  stance: good", "  stance: [good", "", "", "expected"),
         ("core:\n", "core: &core\n", "core: &core", "", "anchors"),
         ("  stance: good", "  stance: good\n  stance: good", "", "", "repeated"),
@@ -91,7 +91,7 @@ def test_a_leak_term_that_the_prompt_says_anyway_is_an_error(tmp_path: Path) -> 
             line("leak_terms:", text),
             "secrets.0.leak_terms.0",
             "error",
-            "'TARRED hands' stands in identity.appearance, which the policy sees",
+            "'TARRED hands' occurs in identity.appearance, which the policy sees",
         )
     ]
 
@@ -132,9 +132,9 @@ def test_pointers_lead_to_the_same_world_and_to_gates_that_exist(tmp_path: Path)
     ))  # fmt: skip
     text += "gates:\n  disabled: [overlong, too_loud]\n"
     assert [one[1:] for one in found(tmp_path, text, gates=frozenset({"overlong"}))] == [
-        ("relationships.0.target_id", "warning", "no sheet here is called 'nobody'"),
+        ("relationships.0.target_id", "warning", "there is no sheet 'nobody'"),
         ("relationships.1.target_id", "error", "'ruth_kessel' lives in another world, 'port_lorne'"),
-        ("gates.disabled.1", "error", "no gate is called 'too_loud'"),
+        ("gates.disabled.1", "error", "there is no gate 'too_loud'"),
     ]
 
 
@@ -144,7 +144,7 @@ def test_an_id_is_given_once(tmp_path: Path) -> None:
     for path in paths:
         path.write_text(TEXT, encoding="utf-8")
     (finding,) = [one for one in check_sheets(paths, Surroundings()).findings if one.level == "error"]
-    assert (finding.file, finding.field, finding.message) == (str(paths[1]), "meta.id", f"is taken by {paths[0]}")
+    assert (finding.file, finding.field, finding.message) == (str(paths[1]), "meta.id", f"is already used by {paths[0]}")
 
 
 def test_the_command_tells_programs_the_same(tmp_path: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_leak_term_in_the_characters_own_lorebook_is_an_error(tmp_path: Path) 
         (
             "secrets.0.leak_terms.0",
             "error",
-            f"{term!r} stands in lorebook.entries.0.content, which the policy sees",
+            f"{term!r} occurs in lorebook.entries.0.content, which the policy sees",
         )
     ]
 

@@ -202,7 +202,7 @@ def test_ids_within_a_sheet_are_unique(tmp_path: Path) -> None:
 
 def test_the_files_name_is_the_characters_id(tmp_path: Path) -> None:
     assert refusal(written(tmp_path, "somebody_else.yaml", sheet_data())) == (
-        "somebody_else.yaml: meta.id: is 'hob_tarrant', the file's name says 'somebody_else'",
+        "somebody_else.yaml: meta.id: is 'hob_tarrant', but the file name says 'somebody_else'",
         "meta.id",
     )
 
@@ -227,7 +227,7 @@ def test_links_that_leave_the_folder_are_refused_and_links_inside_it_are_not(tmp
     (mounted / "hob_tarrant.yaml").symlink_to("..data/hob_tarrant.yaml")
     assert [sheet.id for sheet in read_sheets(mounted)] == ["hob_tarrant"]
     (mounted / "wren.yaml").symlink_to(outside)
-    with pytest.raises(InvalidRequest, match=r"wren\.yaml: not a file of this folder"):
+    with pytest.raises(InvalidRequest, match=r"wren\.yaml: not a regular file in this folder"):
         read_sheets(mounted)
 
 

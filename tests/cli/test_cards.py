@@ -65,11 +65,11 @@ def test_an_import_says_what_became_of_the_card() -> None:
     expected = [
         "m.png: character card V3 (PNG)",
         "data.description → core.description",
-        "data.system_prompt is kept as it was: a stranger's orders to a model",
-        "data.character_book.entries[].content @@depth is kept as it was: a decorator without meaning here",
+        "data.system_prompt is kept unchanged: the author's instructions to a model",
+        "data.character_book.entries[].content @@depth is kept unchanged: unsupported decorator",
         "data.character_book.entries[].keys → lorebook.entries[].keys (2 times)",
         "note the licence is unknown",
-        "note the other card in the chunk chara is left in m.png",
+        "note the other card in the chunk chara stays in m.png",
         "written to mine/mara_quill.yaml",
     ]
     assert (shown.exit_code, [line for line in expected if line not in shown.output]) == (0, []), shown.output
@@ -101,7 +101,7 @@ def test_nothing_is_written_over_without_being_told_to(tmp_path: Path) -> None:
     forced = ran("import", "a.json", "--force")
     assert (refused.exit_code, refused.stderr, forced.exit_code) == (
         2,
-        "mara_quill.yaml: is there already; --force writes over it\n",
+        "mara_quill.yaml: already exists; use --force to overwrite it\n",
         0,
     )
     assert (elsewhere.read_text(encoding="utf-8"), Path("mara_quill.yaml").is_symlink()) == ("mine", False)
@@ -131,10 +131,10 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_are_read(content: Js
     [
         (["import", "a.json", "--id", "../a"], "--id: String should match pattern"),
         (["import", "a.json", "--language", "english"], "--language: String should match pattern"),
-        (["import", "a.json", "a.json", "--id", "a"], "--id names one sheet, and there are several files"),
+        (["import", "a.json", "a.json", "--id", "a"], "--id works with a single file only"),
         (["export", "nobody"], "nobody.yaml: No such file"),
         (["export", "../x"], "../x: No such file"),
-        (["export", "No Body"], "'No Body' is neither a file nor the id of a character"),
+        (["export", "No Body"], "'No Body' is neither a file nor a character id"),
         (["export", "hob_tarrant", "--v2", "--v3"], "give either --v2 or --v3"),
         (["export", "hob_tarrant", "--png", "a.json"], "a.json: not a PNG image"),
     ],
@@ -153,7 +153,7 @@ def test_a_card_goes_into_an_image_and_comes_out_again(option: str, spec: str, k
     shown = ran("export", "hob_tarrant", option, "--png", picture)
     content = Path("hob_tarrant.png").read_bytes()
     ran("import", "hob_tarrant.png", "--to", "mine")
-    assert (shown.exit_code, spec in shown.output, "with its secrets" in shown.output, keyword in content) == (
+    assert (shown.exit_code, spec in shown.output, "including its secrets" in shown.output, keyword in content) == (
         0,
         True,
         True,
@@ -170,7 +170,7 @@ def test_an_export_writes_over_nothing_and_gives_the_card_back() -> None:
     assert (first.exit_code, second.exit_code, second.stderr) == (
         0,
         2,
-        "b.json: is there already; --force writes over it\n",
+        "b.json: already exists; use --force to overwrite it\n",
     )
     assert read_bytes(Path("b.json").read_bytes(), "b.json").value == V3
 
@@ -207,6 +207,6 @@ def test_a_card_too_large_for_a_sheet_says_so() -> None:
     shown = ran("import", written("a.json", {**V1, "assets": "x" * room}))
     assert (shown.exit_code, shown.stderr, list(Path().glob("*.yaml"))) == (
         2,
-        f"mara_quill: the sheet would have more than {MAX_FILE_BYTES} bytes\n",
+        f"mara_quill: the sheet would exceed {MAX_FILE_BYTES} bytes\n",
         [],
     )

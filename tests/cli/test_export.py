@@ -96,7 +96,7 @@ def test_a_file_is_replaced_only_by_force(gateway: Served, tmp_path: Path) -> No
 
 def test_no_gateway_is_said(tmp_path: Path) -> None:
     done = command(str(tmp_path / "rows.jsonl"), url="http://127.0.0.1:9")
-    assert (done.returncode, "no gateway answers at http://127.0.0.1:9" in done.stderr) == (1, True)
+    assert (done.returncode, "cannot reach the gateway at http://127.0.0.1:9" in done.stderr) == (1, True)
 
 
 def _alter(database: Path, statement: str) -> None:
@@ -113,7 +113,7 @@ def test_what_breaks_off_is_no_file(tmp_path: Path, suffix: str) -> None:
         done = command(str(tmp_path / f"rows.{suffix}"), url=served.url)
         _alter(served.database, "ALTER TABLE groups RENAME TO lost")
         away = httpx.get(f"{served.url}/export")
-    assert (done.returncode, "broke off after" in done.stderr, [*tmp_path.iterdir()]) == (1, True, [folder])
+    assert (done.returncode, "failed after" in done.stderr, [*tmp_path.iterdir()]) == (1, True, [folder])
     assert (away.status_code, away.json()["code"]) == (503, "store_unavailable")
 
 

@@ -173,7 +173,7 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
     assert found is not None
     assert (code, found.calls, found.questions, 0 < found.pairs < calls) == (2, calls, calls, True)
     assert "this judge's budget is exhausted" in " ".join(output.split())
-    assert "fit to judge" not in output
+    assert "meets all targets" not in output
     assert found.stopped is not None
     spent = calls * (1000 * 2.5 + 100 * 10) / 1e6
     assert found.cost_usd == pytest.approx(spent)
@@ -190,7 +190,7 @@ def test_the_offline_judge_is_named_as_what_it_is() -> None:
 
 def test_an_unknown_judge_is_named_with_those_there_are() -> None:
     ran = RUN.invoke(cli, ["judges", "check", "nobody"])
-    assert (ran.exit_code, "there is no judge 'nobody'; there are offline" in ran.output) == (2, True)
+    assert (ran.exit_code, "unknown judge 'nobody'; known judges: offline" in ran.output) == (2, True)
 
 
 def test_listing(monkeypatch: pytest.MonkeyPatch) -> None:

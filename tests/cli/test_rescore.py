@@ -77,8 +77,8 @@ def test_groups_are_scored_anew_once(served: Served) -> None:
     limited = rescore(served, *options, "--limit", "1")
     counts = sorted(len(view["scorings"]) for view in group_views(served))
     everything = [rescore(served, *options, "--concurrency", "2") for _ in range(2)]
-    assert (limited[0], "1 groups scored anew" in limited[1], counts) == (0, True, [0, 0, 1])
-    assert [(code, "3 groups scored anew" in output) for code, output in everything] == [(0, True)] * 2
+    assert (limited[0], "1 groups rescored" in limited[1], counts) == (0, True, [0, 0, 1])
+    assert [(code, "3 groups rescored" in output) for code, output in everything] == [(0, True)] * 2
     assert [len(view["scorings"]) for view in group_views(served)] == [1, 1, 1]
     for figure in ("Spearman of rewards", "best completion changed", "completions compared │ 9", "0, $0.0000"):
         assert figure in everything[1][1]
@@ -86,7 +86,7 @@ def test_groups_are_scored_anew_once(served: Served) -> None:
 
 def test_nothing_to_score_is_no_error(served: Served) -> None:
     code, output = rescore(served, "--run", "nobody")
-    assert (code, "0 groups scored anew" in output) == (0, True)
+    assert (code, "0 groups rescored" in output) == (0, True)
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_the_gateway_is_looked_for_where_the_settings_serve_it(
 ) -> None:
     monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
     ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
-    said = f"no gateway answers at http://{address}:9 (--url names another)"
+    said = f"cannot reach the gateway at http://{address}:9 (set --url)"
     assert (ran.exit_code, said in " ".join(ran.output.split())) == (1, True)
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
     ran = RUNNER.invoke(cli, ["rescore", "--url", "http://127.0.0.1:9"])
-    assert (ran.exit_code, "no gateway answers" in ran.output) == (1, True)
+    assert (ran.exit_code, "cannot reach the gateway" in ran.output) == (1, True)

@@ -132,7 +132,7 @@ def test_a_server_that_fails_is_named(reply: Reply, words: str) -> None:
         ),
         (
             ["hob_tarrant", "--line", "a", "--policy", "x", "--model", "m", "--api-key-env", "NOT_SET_HERE"],
-            "--api-key-env names NOT_SET_HERE, which is not set",
+            "--api-key-env: the environment variable NOT_SET_HERE is not set",
         ),
     ],
 )

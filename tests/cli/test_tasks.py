@@ -130,4 +130,4 @@ def test_a_file_is_replaced_only_by_force(gateway: Served, tmp_path: Path) -> No
 
 def test_no_gateway_is_said(tmp_path: Path) -> None:
     done = command(tmp_path / "rows.jsonl", "--env", "gsm8k", url="http://127.0.0.1:9")
-    assert (done.returncode, "no gateway answers at http://127.0.0.1:9" in done.stderr) == (1, True)
+    assert (done.returncode, "cannot reach the gateway at http://127.0.0.1:9" in done.stderr) == (1, True)

@@ -100,7 +100,7 @@ def test_what_cannot_be_read_is_not_told(tmp_path: Path) -> None:
 
 def test_a_gateway_that_is_not_there() -> None:
     code, _, said = run("sample", "--url", f"http://127.0.0.1:{free_port()}")
-    assert (code, said.startswith("no gateway answers at http://127.0.0.1:")) == (1, True)
+    assert (code, said.startswith("cannot reach the gateway at http://127.0.0.1:")) == (1, True)
 
 
 def test_the_demo_shows_what_somebody_is_told(served: Served) -> None:

@@ -119,7 +119,7 @@ def test_what_was_done_before_ctrl_c_is_reported(gateway: Served, tmp_path: Path
     report = report_in(out)
     assert report is not None
     made = (report.complete, report.counts.made, len(attempts_in(out)))
-    assert (made, asked < len(ALL), "the same command goes on from here" in told) == ((False, asked, asked), True, True)
+    assert (made, asked < len(ALL), "run the same command again" in told) == ((False, asked, asked), True, True)
 
 
 def test_a_policy_and_a_gateway_that_go_away_are_waited_for(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_once_finishes_what_is_in_hand(gateway: Served, policy: ChatServer, tmp_
     second = started(gateway, policy, out, "once")
     second.communicate(timeout=120)
     tasks = Counter(line.task_id for line in lines_of(out))
-    ends = (first.returncode, second.returncode, "the same command goes on from here" in told)
+    ends = (first.returncode, second.returncode, "run the same command again to resume" in told)
     assert (ends, written == asked, list(tasks.values())) == ((130, 0, True), True, [1] * ROWS), told
 
 

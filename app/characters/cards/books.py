@@ -59,7 +59,7 @@ def _book_in(value: Mapping[str, JsonValue]) -> tuple[str, Given]:
     if isinstance(value.get("entries"), dict):
         return "world info", from_world_info(Given(value))
     if "entries" not in value:
-        raise refused("entries", "is missing: not a lorebook that is known here")
+        raise refused("entries", "is missing: not a supported lorebook format")
     return "lorebook V2", Given(value)
 
 
@@ -90,5 +90,5 @@ def lorebook_of(book: Given, wording: Wording, notes: Notes, where: str) -> Lore
         if name in _BOOK_FIELDS:
             notes.mapped(f"{where}{name}", f"lorebook.{_BOOK_FIELDS[name]}")
         elif name not in ("entries", "extensions") or (name == "extensions" and given):
-            notes.kept(f"{where}{name[:60]}", "no field of a lorebook here")
+            notes.kept(f"{where}{name[:60]}", "not a lorebook field")
     return Lorebook.model_validate(values)

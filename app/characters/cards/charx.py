@@ -30,13 +30,13 @@ def card_in_archive(archive: bytes, name: str) -> tuple[bytes, int]:
             if len(cards) != 1:
                 raise InvalidRequest(f"{name}: holds {len(cards)} members called {CARD}, not one", field=CARD)
             if cards[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise InvalidRequest(f"{name}: {CARD} is packed in a way that is not read here", field=CARD)
+                raise InvalidRequest(f"{name}: {CARD} uses an unsupported compression method", field=CARD)
             with opened.open(cards[0]) as file:
                 content = file.read(MAX_JSON_BYTES + 1)
     except (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, EOFError, ValueError) as error:
         raise InvalidRequest(f"{name}: not a readable ZIP archive: {' '.join(str(error).split())[:200]}") from None
     if len(content) > MAX_JSON_BYTES:
-        raise TooLarge(f"{name}: {CARD} becomes more than {MAX_JSON_BYTES} bytes", field=CARD)
+        raise TooLarge(f"{name}: {CARD} unpacks to more than {MAX_JSON_BYTES} bytes", field=CARD)
     return content, len(members) - 1
 
 
@@ -45,7 +45,7 @@ def _refuse_large_directory(archive: bytes, name: str) -> None:
     allows is too large anyway."""
     at = archive.rfind(_END, max(0, len(archive) - 65_557))
     if at < 0 or at + 22 > len(archive):
-        raise InvalidRequest(f"{name}: not a readable ZIP archive: it has no end")
+        raise InvalidRequest(f"{name}: not a readable ZIP archive: the end record is missing")
     count, size = struct.unpack_from("<HI", archive, at + 10)
     if count > MAX_MEMBERS or size > MAX_DIRECTORY or archive[max(0, at - 20) : at].startswith(b"PK\x06\x07"):
         raise TooLarge(f"{name}: more than {MAX_MEMBERS} members")

@@ -82,7 +82,7 @@ class EntryReader:
         self._decorate(decorated, entry, values)
         self._leftovers(entry, extensions)
         if len(content) > MOST_CONTENT:
-            self._notes.kept(f"{self._where}entries[]", f"its content is longer than {MOST_CONTENT} characters")
+            self._notes.kept(f"{self._where}entries[]", f"the content is longer than {MOST_CONTENT} characters")
             return None
         try:
             return LoreEntry.model_validate({"id": self._id(entry, number), **values})
@@ -104,7 +104,7 @@ class EntryReader:
     def _worded(self, text: str, field: str) -> str:
         found = worded(text, self._wording)
         for macro in dict.fromkeys(map(macro_name, found.left)):
-            self._notes.kept(f"{self._where}entries[].{field}", f"{macro} stands as it was written")
+            self._notes.kept(f"{self._where}entries[].{field}", f"{macro} is left unchanged")
         return found.text
 
     def _keys(self, entry: Given) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
@@ -114,7 +114,7 @@ class EntryReader:
         keys = [self._worded(key, "keys").strip() for key in entry.texts("keys")]
         more = [self._worded(key, "secondary_keys").strip() for key in entry.texts("secondary_keys")]
         if more and (uses_regex or entry.flag("selective") is not True):
-            self._notes.kept(f"{self._where}entries[].secondary_keys", "the entry does not ask for them")
+            self._notes.kept(f"{self._where}entries[].secondary_keys", "the entry does not use secondary keys")
             more = []
         patterns = uses_regex or any(_SLASHED.fullmatch(key) for key in (*keys, *more))
         if patterns and not uses_regex:
@@ -133,7 +133,7 @@ class EntryReader:
         if not key:
             return False
         if len(key) > MOST_KEY:
-            self._notes.kept(f"{self._where}entries[].keys", f"a key of more than {MOST_KEY} characters is not used")
+            self._notes.kept(f"{self._where}entries[].keys", f"a key longer than {MOST_KEY} characters is not used")
             return False
         return not pattern or self._searchable(key)
 
@@ -158,7 +158,7 @@ class EntryReader:
         if number is None:
             return "before_character" if entry.text("position") == "before_char" else "after_character"
         if number not in (0, 1):
-            why = "stands among the other lore: author's notes, examples and depths are no places of this prompt"
+            why = "placed with the other lore: author's notes, examples and depths are not supported"
             self._notes.kept(f"{self._where}entries[].extensions.position", why)
         return "before_character" if number == 0 else "after_character"
 
@@ -168,7 +168,7 @@ class EntryReader:
             return otherwise
         whole = int(max(-1_000_000, min(1_000_000, number)))
         if whole != number:
-            self._notes.kept(f"{self._where}entries[].{name}", "used as the nearest whole number within a million")
+            self._notes.kept(f"{self._where}entries[].{name}", "rounded to a whole number within ±1,000,000")
         return whole
 
     def _depth(self, number: float | None) -> int | None:
@@ -181,7 +181,7 @@ class EntryReader:
             used = next((one for one in chain if one.name not in names and self._apply(one, entry, values)), None)
             field = f"{self._where}entries[].content @@{chain[0].name if used is None else used.name}"
             if used is None:
-                self._notes.kept(field, "a decorator without meaning here")
+                self._notes.kept(field, "unsupported decorator")
             else:
                 names.add(used.name)
                 self._notes.mapped(field, f"lorebook.entries[].{_DECORATED[used.name]}")
@@ -222,7 +222,7 @@ class EntryReader:
     def _leftovers(self, entry: Given, extensions: Given) -> None:
         for name, value in entry.values.items():
             if name not in _ENTRY_FIELDS:
-                self._notes.kept(f"{self._where}entries[].{name[:60]}", "no field of a lorebook here")
+                self._notes.kept(f"{self._where}entries[].{name[:60]}", "not a lorebook field")
             elif name in _MAPPED:
                 self._notes.mapped(f"{self._where}entries[].{name}", f"lorebook.entries[].{_MAPPED[name]}")
             elif name == "comment" and value and entry.text("name"):
@@ -230,7 +230,7 @@ class EntryReader:
         for name, value in extensions.values.items():
             read = name in _READ_EXTENSIONS and isinstance(value, bool | int | float)
             if not read and value not in (None, False, 0, "", [], {}):
-                self._notes.kept(f"{self._where}entries[].extensions.{name[:60]}", "read by other tools only")
+                self._notes.kept(f"{self._where}entries[].extensions.{name[:60]}", "used by other tools only")
 
 
 _MAPPED: Final = {

@@ -50,7 +50,7 @@ def card_in(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
 def with_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
     """The image with this card in place of those that it held. TooLarge for one that could not be read again."""
     if len(card) > MAX_JSON_BYTES:
-        raise TooLarge(f"{name}: the card would have more than {MAX_JSON_BYTES} bytes")
+        raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
     kept = [chunk for chunk in chunks(image, name) if chunk.keyword not in NEWEST_FIRST]
     text = Chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(card))
     return SIGNATURE + b"".join(map(_written, _before_end(kept, text)))
@@ -63,10 +63,10 @@ def chunks(image: bytes, name: str) -> Iterator[Chunk]:
     at = len(SIGNATURE)
     for _ in range(MAX_CHUNKS):
         if at + 12 > len(image):
-            raise InvalidRequest(f"{name}: the image breaks off at byte {at}")
+            raise InvalidRequest(f"{name}: the image ends early, at byte {at}")
         length, kind = struct.unpack_from(">I4s", image, at)
         if length > len(image) - at - 12:
-            raise InvalidRequest(f"{name}: the chunk at byte {at} says it has {length} bytes, and there are fewer")
+            raise InvalidRequest(f"{name}: the chunk at byte {at} is truncated: it declares {length} bytes")
         data = image[at + 8 : at + 8 + length]
         (checksum,) = struct.unpack_from(">I", image, at + 8 + length)
         if zlib.crc32(data, zlib.crc32(kind)) != checksum:
@@ -99,7 +99,7 @@ def _inflated(packed: bytes, name: str, keyword: str) -> bytes:
     except zlib.error:
         raise InvalidRequest(f"{name}: the chunk {keyword!r} cannot be decompressed", field=keyword) from None
     if len(text) > MAX_TEXT:
-        raise TooLarge(f"{name}: the chunk {keyword!r} becomes more than {MAX_TEXT} bytes", field=keyword)
+        raise TooLarge(f"{name}: the chunk {keyword!r} unpacks to more than {MAX_TEXT} bytes", field=keyword)
     return text
 
 

@@ -28,12 +28,12 @@ _YOU: Final = {"de": "du", "en": "you", "es": "tú", "fr": "toi", "it": "tu", "p
 _YOUR: Final = {"en": "your"}
 
 KEPT: Final = {
-    "creator_notes": "notes for people; no prompt shows them",
-    "creator_notes_multilingual": "notes for people; no prompt shows them",
-    "system_prompt": "a stranger's orders to a model; no prompt shows them, of policies and judges alike",
-    "post_history_instructions": "a stranger's orders to a model; no prompt shows them, of policies and judges alike",
-    "group_only_greetings": "scenes here have one character",
-    "assets": "never fetched and not used",
+    "creator_notes": "notes for people; not used in prompts",
+    "creator_notes_multilingual": "notes for people; not used in prompts",
+    "system_prompt": "the author's instructions to a model; not used in any prompt",
+    "post_history_instructions": "the author's instructions to a model; not used in any prompt",
+    "group_only_greetings": "scenes have one character",
+    "assets": "neither fetched nor used",
     "source": "where the card came from",
     "creation_date": "a fact about the card",
     "modification_date": "a fact about the card",
@@ -102,7 +102,7 @@ class _Parts:
         self._language = language
         self._name = _one_line(fields.text("name"))
         if not self._name:
-            raise refused(fields.at("name"), "is missing: a character has a name")
+            raise refused(fields.at("name"), "is missing")
         self._nickname = _one_line(fields.text("nickname"))
         name = called(fields)
         self._told = Wording(char=name)
@@ -141,7 +141,7 @@ class _Parts:
     def _worded(self, text: str, name: str, wording: Wording) -> str:
         found = worded(text, wording)
         for macro in dict.fromkeys(map(macro_name, found.left)):
-            self._notes.kept(self._fields.at(name), f"{macro} stands as it was written")
+            self._notes.kept(self._fields.at(name), f"{macro} is left unchanged")
         return found.text.strip()
 
     def _voice(self) -> Mapping[str, object]:
@@ -150,7 +150,9 @@ class _Parts:
         fitting = [one for one in lines if all(0 < len(line) <= MOST for line in one)]
         examples = [{"player": player, "reply": reply} for player, reply in fitting]
         if len(fitting) < len(lines):
-            self._notes.kept(self._fields.at("mes_example"), "an exchange is empty or too long once names are put in")
+            self._notes.kept(
+                self._fields.at("mes_example"), "an exchange is empty or too long after names are filled in"
+            )
         dialogue = self._worded(talk.rest, "mes_example", self._spoken)
         if examples:
             self._map("mes_example", "voice.examples")
@@ -170,7 +172,7 @@ def _described(card: Card, notes: Notes) -> dict[str, object]:
     given = tuple(dict.fromkeys(_one_line(tag) for tag in fields.texts("tags")))
     tags = tuple(tag for tag in given if 0 < len(tag) <= 120)
     if len(tags) < len(given):
-        notes.kept(fields.at("tags"), "tags that are empty or have more than 120 characters are not used")
+        notes.kept(fields.at("tags"), "empty tags and tags longer than 120 characters are not used")
     version, creator = _one_line(fields.text("character_version"))[:120].strip(), _one_line(fields.text("creator"))
     for name, value, to in (
         ("tags", tags, "meta.tags"),
@@ -179,7 +181,7 @@ def _described(card: Card, notes: Notes) -> dict[str, object]:
     ):
         if value:
             notes.mapped(fields.at(name), to)
-    notes.assumed("the licence is unknown: ask who made the card before you pass on what comes of it")
+    notes.assumed("the licence is unknown: ask the card's author before you redistribute the sheet")
     return {
         "version": version or "1",
         "source": f"character card {card.version}{f' by {creator}' if creator else ''}"[:120].strip(),
@@ -194,13 +196,13 @@ def _name_the_rest(card: Card, notes: Notes) -> None:
         if name in KEPT and value not in (None, "", [], {}):
             notes.kept(fields.at(name), KEPT[name])
         elif name not in KEPT and name not in _READ:
-            notes.kept(fields.at(name[:60]), "no field of a sheet")
+            notes.kept(fields.at(name[:60]), "not a sheet field")
     for name in fields.part("extensions").values:
-        notes.kept(f"{fields.at('extensions')}.{name[:60]}", "read by other tools only")
+        notes.kept(f"{fields.at('extensions')}.{name[:60]}", "used by other tools only")
     for name in card.outside:
         notes.kept(name[:60], "outside the card's fields")
     if card.newer is not None:
-        notes.assumed(f"{card.newer} is newer than what is known here, and is read as {card.version}")
+        notes.assumed(f"{card.newer} is a newer version; it is read as {card.version}")
 
 
 _SOURCES: Final = {

@@ -13,7 +13,7 @@ def sheet_text(sheet: CharacterSheet) -> str:
     """TooLarge for one that would not be read again, InvalidRequest for one that YAML cannot hold."""
     text: str = yaml.dump(sheet.model_dump(mode="json"), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=120)
     if len(text.encode()) > MAX_FILE_BYTES:
-        raise TooLarge(f"{sheet.id}: the sheet would have more than {MAX_FILE_BYTES} bytes")
+        raise TooLarge(f"{sheet.id}: the sheet would exceed {MAX_FILE_BYTES} bytes")
     if parse_model(text, f"{sheet.id}.yaml", CharacterSheet) != sheet:
-        raise InvalidRequest(f"{sheet.id}: holds text that YAML does not give back")
+        raise InvalidRequest(f"{sheet.id}: contains text that YAML cannot represent")
     return text

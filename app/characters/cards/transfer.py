@@ -49,7 +49,7 @@ def _native(card: Card) -> tuple[CharacterSheet, Object] | None:
         sheet = CharacterSheet.model_validate(extensions.values[NATIVE])
         return sheet, written_card(sheet, card.version)
     except InvalidRequest as error:
-        raise refused(extensions.at(NATIVE), f"the card that it came from is broken: {error.detail}") from None
+        raise refused(extensions.at(NATIVE), f"the original card is invalid: {error.detail}") from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         field = ".".join([extensions.at(NATIVE), *map(str, first["loc"])])
@@ -58,9 +58,9 @@ def _native(card: Card) -> tuple[CharacterSheet, Object] | None:
 
 def _reunited(card: Card, native: CharacterSheet, written: Object, naming: Naming, notes: Notes) -> CharacterSheet:
     """What other tools changed in the card since counts for more than what the sheet says."""
-    notes.mapped(card.fields.part("extensions").at(NATIVE), "the whole sheet, with what only judges read")
+    notes.mapped(card.fields.part("extensions").at(NATIVE), "the whole sheet, including fields for judges only")
     if native.gates.disabled:
-        notes.assumed(f"the sheet switches gates off: {', '.join(native.gates.disabled)}")
+        notes.assumed(f"the sheet disables gates: {', '.join(native.gates.disabled)}")
     sheet = native
     if written != card.document:
         alone = _without_native(card)
@@ -77,7 +77,7 @@ def _changed(card: Card, written: Card | None, notes: Notes) -> list[str]:
     now = card.fields.values
     changed = [name for name in _PARTS if now.get(name) != then.get(name)]
     for name in changed:
-        notes.mapped(card.fields.at(name), f"{' and '.join(_PARTS[name])}, changed since the sheet was put in")
+        notes.mapped(card.fields.at(name), f"{' and '.join(_PARTS[name])}, changed since the sheet was embedded")
     if {"name", "nickname"} & set(changed):
         changed += [name for name in _PARTS if "{{char}}" in str(now.get(name)).casefold()]
     return ["meta.extensions", *(part for name in changed for part in _PARTS[name])]

@@ -23,21 +23,21 @@ from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.findings import Report
 from app.toolkit.conformance.subject import Depth
 
-envs = typer.Typer(help="List environments, check one, begin a new one.", no_args_is_help=True)
+envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
 console = Console()
 errors = Console(stderr=True)
 
-AsJson = Annotated[bool, typer.Option("--json", help="For programs, one JSON object.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @envs.callback()
 def about() -> None:
-    """List environments, check one, begin a new one."""
+    """List, check and create environments."""
 
 
 @envs.command("list")
 def list_environments(as_json: AsJson = False) -> None:
-    """Every environment that would be served here: what scores it, where it is from, why one is not available."""
+    """List the environments that this installation serves: scoring, source and availability."""
     try:
         listed = lines(_datasets(read_settings()))
     except ValueError as error:
@@ -50,13 +50,15 @@ def list_environments(as_json: AsJson = False) -> None:
 
 @envs.command()
 def check(
-    where: Annotated[str, typer.Argument(metavar="NAME|FILE", help="An environment by name, or the file it is in.")],
-    tasks: Annotated[int, typer.Option(min=20, max=100_000, help="Tasks of each split to look at.")] = 1_000,
-    texts: Annotated[int, typer.Option(min=0, max=100_000, help="Texts without sense to score.")] = 2_000,
+    where: Annotated[str, typer.Argument(metavar="NAME|FILE", help="Environment name, file or folder.")],
+    tasks: Annotated[int, typer.Option(min=20, max=100_000, help="Tasks to check per split.")] = 1_000,
+    texts: Annotated[int, typer.Option(min=0, max=100_000, help="Nonsense texts to score.")] = 2_000,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether an environment does what every one must, and how fast it is: exit 1 when it does not, 2 when there
-    is nothing to check. Judged ones are scored by the judge without a model."""
+    """Run the conformance checks on an environment and measure its speed.
+
+    Exit code 1: a check failed. Exit code 2: nothing to check.
+    Judged environments are scored by the offline judge."""
     try:
         settings = read_settings()
         report = _checked(found(where), settings, Depth(tasks=tasks, scored=tasks, texts=texts), quiet=as_json)
@@ -72,13 +74,19 @@ def check(
 
 @envs.command()
 def new(
-    name: Annotated[str, typer.Argument(help="Of small letters, digits and _, such as tide_tables.")],
-    path: Annotated[Path | None, typer.Option(help="The folder to write into.", show_default="see below")] = None,
-    package: Annotated[bool, typer.Option("--package", help="A package of its own, to install anywhere.")] = False,
-    judged: Annotated[bool, typer.Option("--judged", help="Scored by judges, against a rubric.")] = False,
+    name: Annotated[
+        str, typer.Argument(help="Environment name: lower-case letters, digits and _, such as tide_tables.")
+    ],
+    path: Annotated[Path | None, typer.Option(help="Folder to write into.", show_default="as described above")] = None,
+    package: Annotated[bool, typer.Option("--package", help="Create an installable package.")] = False,
+    judged: Annotated[
+        bool, typer.Option("--judged", help="Create an environment scored by judges against a rubric.")
+    ] = False,
 ) -> None:
-    """Write an environment that passes `envs check` as it is, to be changed bit by bit: into app/envs/community of a
-    checkout, or with --package a whole package into a new folder here. --path names another folder."""
+    """Create a small working environment to build on.
+
+    By default it goes into app/envs/community of the checkout.
+    With --package it goes into a new folder of the current directory."""
     try:
         made = make(Wanted(name=name, folder=path, package=package, judged=judged), taken=all_environments())
     except (ValueError, OSError) as error:
@@ -109,7 +117,7 @@ def _checked(what: Found, settings: Settings, depth: Depth, *, quiet: bool) -> R
         async def elsewhere() -> dict[Split, str]:
             told = (await told_elsewhere([what.where], settings.datasets))[what.where]
             if told.broke:
-                raise RuntimeError(f"in a process of its own it breaks: {told.broke}")
+                raise RuntimeError(f"it fails in a separate process: {told.broke}")
             return told.digests
 
         return asyncio.run(reported(what.kind, _datasets(settings), depth, Watching(begins, scores), elsewhere))

@@ -44,7 +44,7 @@ async def told_elsewhere(wheres: Sequence[str], locations: Mapping[str, str]) ->
     said, complaint = await process.communicate()
     if process.returncode != 0:
         last = complaint.decode(errors="replace").strip().splitlines()[-1:]
-        raise RuntimeError(f"another process could not be asked: {' '.join(last)}")
+        raise RuntimeError(f"the separate process failed: {' '.join(last)}")
     return _TOLD.validate_json(said)
 
 

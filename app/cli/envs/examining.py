@@ -77,7 +77,7 @@ def _opened(kind: type[Environment], datasets: Datasets) -> Environment:
     except EnvironmentUnavailable:
         raise
     except Exception as error:  # another's code may raise whatever it likes
-        raise ValueError(f"{kind.name} cannot be opened: {type(error).__name__}: {error}") from error
+        raise ValueError(f"cannot open {kind.name}: {type(error).__name__}: {error}") from error
 
 
 async def _figures(subject: Subject) -> Figures | None:

@@ -22,8 +22,8 @@ def found(where: str) -> Found:
     known = all_environments()
     if where not in known:
         raise ValueError(
-            f"there is no environment {where!r}; there are {', '.join(sorted(known))}. A folder or file is given "
-            f"by its path, such as ./{where}"
+            f"unknown environment {where!r}; known environments: {', '.join(sorted(known))}. "
+            f"Give a file or folder by its path, such as ./{where}"
         )
     return Found(known[where], where)
 
@@ -33,7 +33,7 @@ def all_environments() -> dict[str, type[Environment]]:
     try:
         return discover()
     except Exception as error:  # another's code may raise whatever it likes
-        raise ValueError(f"an environment cannot be read: {' <- '.join(_said(error))}") from error
+        raise ValueError(f"cannot load an environment: {' <- '.join(_said(error))}") from error
 
 
 def _in_file(file: Path) -> Found:
@@ -41,7 +41,7 @@ def _in_file(file: Path) -> Found:
     try:
         return Found(environment_in(inside), str(inside.resolve()))
     except FileNotFoundError:
-        raise ValueError(f"there is no file {inside}") from None
+        raise ValueError(f"file not found: {inside}") from None
 
 
 def _module_in(folder: Path) -> Path:

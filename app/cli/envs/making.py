@@ -58,7 +58,7 @@ def make(wanted: Wanted, taken: Collection[str]) -> Made:
     texts = {folder / place: text for place, text in _texts(wanted).items()}
     there = [str(path) for path in texts if path.exists()]
     if there:
-        raise ValueError(f"there already: {', '.join(there)}; nothing was written")
+        raise ValueError(f"already exists: {', '.join(there)}; nothing was written")
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
@@ -73,11 +73,11 @@ def module_of(name: str) -> str:
 def _check_name(name: str, taken: Collection[str]) -> None:
     if not _NAME.fullmatch(name) or keyword.iskeyword(name) or len(name) > LONGEST_NAME:
         raise ValueError(
-            f"{name!r} cannot be the name of an environment: it is at most {LONGEST_NAME} small letters, digits and _, "
-            "begins with a letter, and is no word of Python, such as tide_tables"
+            f"invalid environment name {name!r}: use at most {LONGEST_NAME} lower-case letters, digits and _, starting "
+            "with a letter, and no Python keyword; for example tide_tables"
         )
     if name in taken:
-        raise ValueError(f"there is an environment {name!r} already; names are unique")
+        raise ValueError(f"the environment {name!r} already exists; names must be unique")
 
 
 def _folder(wanted: Wanted) -> Path:
@@ -87,7 +87,7 @@ def _folder(wanted: Wanted) -> Path:
         return wanted.folder
     community = Path(app.envs.community.__path__[0])
     if not (community.parents[2] / "pyproject.toml").is_file():
-        raise ValueError("this is an installed package, no checkout: say --path FOLDER, or --package")
+        raise ValueError("this is an installed package, not a checkout: use --path FOLDER or --package")
     return community
 
 
@@ -130,4 +130,6 @@ def _next_steps(wanted: Wanted, folder: Path) -> str:
     else:
         steps = (f"atropos-envs envs check {shown / wanted.name}",)
     told = "\n".join(f"    {step}" for step in steps)
-    return f"It passes as it is. Change it bit by bit, and check it each time:\n{told}\nCONTRIBUTING.md is the guide."
+    return (
+        f"It passes all checks. Change it step by step, and check it after each change:\n{told}\nSee CONTRIBUTING.md."
+    )

@@ -27,10 +27,10 @@ def show(report: Report, console: Console) -> None:
         console.print()
         console.print(_figures(report.figures))
     failed = sum(not one.passed for one in report.checks)
-    words = "passed: it does what an environment must" if report.passed else f"failed: {failed} of {len(report.checks)}"
+    words = "passed: all checks" if report.passed else f"failed: {failed} of {len(report.checks)}"
     if report.figures is None and not failed:
         words = (
-            "failed: it broke while it was measured, on tasks after those that were looked at (--tasks looks at more)"
+            "failed: it raised an error during measurement, on tasks beyond those checked (use --tasks to check more)"
         )
     console.print()
     console.print(words, style="green" if report.passed else "red", highlight=False)
@@ -43,7 +43,7 @@ def _result(one: Checked) -> Text:
 
 
 def _told(finding: Finding) -> Text:
-    lines = [("expected", finding.expected), ("came", finding.came), ("to mend", finding.mend)]
+    lines = [("expected", finding.expected), ("got", finding.came), ("fix", finding.mend)]
     told = Text()
     for name, words in [*([("task", finding.task)] if finding.task else []), *lines]:
         told.append(f"    {name}: ", style="cyan").append(f"{words}\n")
@@ -51,7 +51,7 @@ def _told(finding: Finding) -> Text:
 
 
 def _figures(figures: Figures) -> Table:
-    table = Table("figure", "value", show_edge=False, pad_edge=False, box=None)
+    table = Table("metric", "value", show_edge=False, pad_edge=False, box=None)
     for name, value in _rows(figures):
         table.add_row(name, Text(value))
     return table
@@ -59,18 +59,21 @@ def _figures(figures: Figures) -> Table:
 
 def _rows(figures: Figures) -> Iterator[tuple[str, str]]:
     sizes = ["endless" if size is None else f"{size:,}" for size in (figures.train_size, figures.test_size)]
-    yield "tasks to train, to test", ", ".join(sizes)
-    yield "different prompts", f"{figures.distinct_prompts:,} of {figures.looked_at:,}"
-    yield "characters of a prompt", _spread(figures.prompt_characters)
-    yield "tokens of a prompt, about", _spread(figures.prompt_tokens)
-    yield "most frequent right answer", _share(figures.commonest_gold)
-    yield "another task's right answer is paid", f"{_share(figures.strangers_paid)} (at most {figures.chance:.1%})"
-    yield "tasks made a second of one core", f"{figures.tasks_per_second:,.0f}"
+    yield "training tasks, test tasks", ", ".join(sizes)
+    yield "distinct prompts", f"{figures.distinct_prompts:,} of {figures.looked_at:,}"
+    yield "prompt length in characters", _spread(figures.prompt_characters)
+    yield "prompt length in tokens (estimate)", _spread(figures.prompt_tokens)
+    yield "share of the most frequent right answer", _share(figures.commonest_gold)
+    yield (
+        "share paid for another task's right answer",
+        f"{_share(figures.strangers_paid)} (at most {figures.chance:.1%})",
+    )
+    yield "tasks generated per second and core", f"{figures.tasks_per_second:,.0f}"
     gold = figures.gold_scores_per_second
-    yield "right answers scored a second", "-" if gold is None else f"{gold:,.0f}"
-    yield "junk scored a second", f"{figures.junk_scores_per_second:,.0f}"
-    clock = f"{figures.score_p99_ms_by_the_clock:.2f} ms by the clock"
-    yield "scoring one reply, 99th percentile", f"{figures.score_p99_ms:.2f} ms of a core, {clock}"
+    yield "right answers scored per second", "-" if gold is None else f"{gold:,.0f}"
+    yield "junk replies scored per second", f"{figures.junk_scores_per_second:,.0f}"
+    clock = f"{figures.score_p99_ms_by_the_clock:.2f} ms wall time"
+    yield "scoring one reply, 99th percentile", f"{figures.score_p99_ms:.2f} ms CPU time, {clock}"
 
 
 def _spread(spread: Spread) -> str:

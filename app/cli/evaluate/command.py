@@ -30,81 +30,86 @@ from app.toolkit.display import visible
 console = Console()
 errors = Console(stderr=True)
 
-_ENDS = "Where from and where to"
-_WHAT = "What"
-_HOW = "How"
-_WHEN = "Whether"
+_ENDS = "Connections"
+_WHAT = "Tasks"
+_HOW = "Sampling"
+_WHEN = "Cost and checks"
 
 
 def evaluate(
-    policy: Annotated[str, typer.Option(help="URL of the policy's OpenAI-compatible server.", rich_help_panel=_ENDS)],
-    model: Annotated[str, typer.Option(help="The model's name there.", rich_help_panel=_ENDS)],
-    env: Annotated[str, typer.Option(help="The environment.", rich_help_panel=_WHAT)],
-    split: Annotated[Split, typer.Option(help="Of the tasks.", rich_help_panel=_WHAT)] = "test",
-    params: Annotated[str, typer.Option(help="Of the environment, a JSON object.", rich_help_panel=_WHAT)] = "{}",
+    policy: Annotated[str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_ENDS)],
+    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_ENDS)],
+    env: Annotated[str, typer.Option(help="Environment name.", rich_help_panel=_WHAT)],
+    split: Annotated[Split, typer.Option(help="Split to evaluate.", rich_help_panel=_WHAT)] = "test",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=_WHAT)] = "{}",
     tasks: Annotated[
         int | None,
         typer.Option(
-            min=1, show_default="the split, or 100 of one without an end", help="How many.", rich_help_panel=_WHAT
+            min=1,
+            show_default="the whole split; 100 if it is endless",
+            help="Number of tasks.",
+            rich_help_panel=_WHAT,
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=256, help="Attempts at each task.", rich_help_panel=_WHAT)] = 1,
-    run: Annotated[
-        str, typer.Option(help="Under which the gateway keeps the groups.", rich_help_panel=_WHAT)
-    ] = "evaluation",
-    step: Annotated[int | None, typer.Option(min=0, help="The policy's training step.", rich_help_panel=_WHAT)] = None,
+    samples: Annotated[int, typer.Option(min=1, max=256, help="Attempts per task.", rich_help_panel=_WHAT)] = 1,
+    run: Annotated[str, typer.Option(help="Run name to store results under.", rich_help_panel=_WHAT)] = "evaluation",
+    step: Annotated[int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_WHAT)] = None,
     seed: Annotated[
-        int, typer.Option(min=0, max=2**53 - 1, help="Of order, sampling and intervals.", rich_help_panel=_WHAT)
+        int,
+        typer.Option(min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=_WHAT),
     ] = 0,
     pass_at: Annotated[
-        float, typer.Option(min=0, max=1, help="The least reward that counts as passed.", rich_help_panel=_WHAT)
+        float, typer.Option(min=0, max=1, help="Minimum reward that counts as a pass.", rich_help_panel=_WHAT)
     ] = 1.0,
-    url: Annotated[
-        str, typer.Option(help="Of the gateway.", show_default="the settings' own", rich_help_panel=_ENDS)
-    ] = "",
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_ENDS)] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of the results.", show_default="evaluations/<env>-<model>", rich_help_panel=_ENDS),
+        typer.Option(help="Output folder.", show_default="evaluations/<env>-<model>", rich_help_panel=_ENDS),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of an answer.", rich_help_panel=_HOW)] = 1_024,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling.", rich_help_panel=_HOW)] = 1.0,
-    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Of sampling.", rich_help_panel=_HOW)] = None,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per answer.", rich_help_panel=_HOW)] = 1_024,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_HOW)] = 1.0,
+    top_p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_HOW)
+    ] = None,
     extra: Annotated[
         str,
-        typer.Option(help="More fields of each request, a JSON object; null leaves one out.", rich_help_panel=_HOW),
+        typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=_HOW),
     ] = "{}",
-    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Attempts at once.", rich_help_panel=_HOW)] = 32,
+    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Concurrent attempts.", rich_help_panel=_HOW)] = 32,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to ask again a server that fails.", rich_help_panel=_HOW)
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=_HOW)
     ] = 600.0,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="tokenizer.json, for the estimate.", rich_help_panel=_WHEN)
+        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=_WHEN)
     ] = None,
     input_price: Annotated[
-        float | None, typer.Option(min=0, help="US dollars per million prompt tokens.", rich_help_panel=_WHEN)
+        float | None, typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=_WHEN)
     ] = None,
     output_price: Annotated[
-        float | None, typer.Option(min=0, help="US dollars per million completion tokens.", rich_help_panel=_WHEN)
+        float | None,
+        typer.Option(min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=_WHEN),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what it would take.", rich_help_panel=_WHEN)
+        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=_WHEN)
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask whether to go on.", rich_help_panel=_WHEN)] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=_WHEN)] = False,
     fail_under: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Exit with 1 if the mean is lower.", rich_help_panel=_WHEN)
+        float | None,
+        typer.Option(min=0, max=1, help="Exit with code 1 if the mean reward is lower.", rich_help_panel=_WHEN),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Compare with this finished evaluation.", rich_help_panel=_WHEN)
+        Path | None, typer.Option(help="Folder of a finished evaluation to compare with.", rich_help_panel=_WHEN)
     ] = None,
     api_key: Annotated[
-        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.", rich_help_panel=_ENDS)
+        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_ENDS)
     ] = "",
     api_key_env: Annotated[
-        str | None, typer.Option(help="The variable that holds the policy's key.", rich_help_panel=_ENDS)
+        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_ENDS)
     ] = None,
 ) -> None:
-    """Have a model attempt the tasks of a held-out split, and report how well it did. Started again with the same --out
-    it goes on where it was."""
+    """Evaluate a model on the tasks of a held-out split and write a report.
+
+    To resume, repeat the command with the same --out."""
     url = url or own_address()
     place = out or Path("evaluations") / _folder(env, model, step)
     try:
@@ -152,12 +157,12 @@ def evaluate(
 
 
 def compare(
-    before: Annotated[Path, typer.Argument(help="Folder of an evaluation.")],
-    after: Annotated[Path, typer.Argument(help="Folder of the one to compare with it.")],
-    html: Annotated[Path | None, typer.Option(help="Write a page.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures.")] = None,
+    before: Annotated[Path, typer.Argument(help="Folder of the first evaluation.")],
+    after: Annotated[Path, typer.Argument(help="Folder of the second evaluation.")],
+    html: Annotated[Path | None, typer.Option(help="HTML file to write.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="JSON file to write.")] = None,
 ) -> None:
-    """Compare two evaluations task by task, with how much of the difference may be chance."""
+    """Compare two evaluations task by task and test the differences for significance."""
     try:
         document = comparison_of(read_evaluation(before), read_evaluation(after))
         write_document(html, json_file, document)
@@ -175,13 +180,15 @@ def _end(outcome: Outcome, place: Path, fail_under: float | None) -> None:
         return
     files = f"{place / REPORT}.html"
     if outcome.stopped:
-        errors.print(f"stopped; the same command goes on from here. So far: {files}", highlight=False, markup=False)
+        errors.print(
+            f"stopped; run the same command again to resume. Report so far: {files}", highlight=False, markup=False
+        )
         raise typer.Exit(130)
     errors.print(files, highlight=False, markup=False, soft_wrap=True)
     mean = outcome.report.mean.value
     if fail_under is not None and (mean is None or mean < fail_under):
-        reached = "there is no mean" if mean is None else f"the mean is {mean:.3f}"
-        errors.print(f"{reached}, --fail-under wants {fail_under}", style="red", highlight=False)
+        reached = "no mean reward" if mean is None else f"mean reward {mean:.3f}"
+        errors.print(f"{reached}, --fail-under is {fail_under}", style="red", highlight=False)
         raise typer.Exit(1)
 
 
@@ -194,8 +201,8 @@ def _asked(estimate: Estimate) -> bool:
     if not estimate.known_usd:
         return True
     if errors.is_terminal and typer.get_text_stream("stdin").isatty():
-        return typer.confirm("Go on?", default=True, err=True)
-    errors.print("this costs money and nobody can be asked: --yes goes on", style="red", highlight=False)
+        return typer.confirm("Continue?", default=True, err=True)
+    errors.print("this costs money and there is no terminal to confirm: use --yes", style="red", highlight=False)
     return False
 
 

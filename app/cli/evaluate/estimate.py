@@ -72,7 +72,7 @@ def estimated(
     prices: Prices,
     judging: Sequence[Judging],
     count: Count = about,
-    counted: str = "at about four characters a token",
+    counted: str = "at about four characters per token",
 ) -> Estimate:
     """`owed` are tasks with the number of attempts that are still to be made at each."""
     spaced = owed[:: max(1, -(-len(owed) // MEASURED))]
@@ -138,10 +138,9 @@ def words(estimate: Estimate) -> list[str]:
         f"{_count(estimate.tasks, 'task')}, {_count(estimate.attempts, 'answer')}{turns}",
         f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
         f"and {usage.completion_tokens:,} completion tokens",
-        "cost of the policy: "
-        + ("unknown without prices" if estimate.usd is None else f"at most {_usd(estimate.usd)}"),
+        "policy cost: " + ("unknown without prices" if estimate.usd is None else f"at most {_usd(estimate.usd)}"),
         *map(_judging_words, estimate.judging),
-        f"at most about {_span(estimate.seconds)}, if a request gets {SPEED:.0f} tokens a second",
+        f"at most about {_span(estimate.seconds)}, at {SPEED:.0f} tokens per second and request",
     ]
     return lines
 
@@ -149,7 +148,9 @@ def words(estimate: Estimate) -> list[str]:
 def _judging_words(judging: Judging) -> str:
     readings = f"{judging.least:,}" if judging.least == judging.most else f"{judging.least:,} to {judging.most:,}"
     cost = (
-        "of unknown cost" if judging.usd is None else f"at most about {_usd(judging.usd)}, by what it has cost so far"
+        "unknown cost"
+        if judging.usd is None
+        else f"at most about {_usd(judging.usd)}, based on its average cost so far"
     )
     return f"judge {judging.name}: {readings} readings, {cost}"
 

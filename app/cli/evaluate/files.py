@@ -40,10 +40,12 @@ def read_evaluation(place: Path) -> Evaluation:
         with (folder / ATTEMPTS).open("rb") as file:
             attempts = tuple(Attempt.model_validate_json(line) for line in file)
     except FileNotFoundError as error:
-        raise ValueError(f"{folder} holds no evaluation: there is no {Path(str(error.filename)).name}") from error
+        raise ValueError(
+            f"{folder} is not an evaluation folder: {Path(str(error.filename)).name} is missing"
+        ) from error
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        raise ValueError(f"{folder} holds no evaluation of this version: {first['msg']}") from error
+        raise ValueError(f"{folder} holds an evaluation of another version: {first['msg']}") from error
     return Evaluation(
         setup=report.setup, attempts=attempts, judging_usd=report.cost.judging_usd, finished_at=report.finished_at
     )

@@ -171,14 +171,14 @@ class Evaluating:
             return
         self._in_a_row += 1
         if self._in_a_row >= MOST_IN_A_ROW:
-            raise InvalidRequest(f"{MOST_IN_A_ROW} tasks in a row have no score, the last one because of {_why(item)}")
+            raise InvalidRequest(f"{MOST_IN_A_ROW} tasks in a row got no score; last reason: {_why(item)}")
 
 
 def _why(item: Item) -> str:
     for failed in item.failed.values():
         return f"{failed.reason}: {failed.detail}"
     reasons = {score.reason for one in item.scored.values() for score in one.scores if score.reason is not None}
-    return ", ".join(sorted(reasons)) or "nothing that is known"
+    return ", ".join(sorted(reasons)) or "unknown"
 
 
 def judging_usd(judgements: Sequence[Judgement]) -> float | None:

@@ -119,9 +119,7 @@ class Session:
         await require_model(server)
         tasks = await taken(gateway, environment, self.wanted, None if run is None else run.name)
         if self.wanted.tasks is not None and len(tasks) < self.wanted.tasks:
-            told = (
-                f"{environment.name} has {len(tasks):,} tasks in its {self.wanted.split} split: all of them are taken"
-            )
+            told = f"{environment.name} has {len(tasks):,} tasks in its {self.wanted.split} split: using all of them"
             self.console.print(told, highlight=False, markup=False)
         judges, version = await gateway.judges(), await gateway.version()
         return Found(environment, judges.judges, version, tasks, None if run is None else run.created_at)
@@ -144,12 +142,12 @@ class Session:
 
     def _say(self, found: Found, estimate: Estimate) -> None:
         wanted = self.wanted
-        since = "" if found.since is None else f", begun {found.since:%Y-%m-%d %H:%M}"
+        since = "" if found.since is None else f", started {found.since:%Y-%m-%d %H:%M}"
         title = f"{wanted.model} on {wanted.environment}, {wanted.split} split, as run {wanted.run}{since}:"
         own = [
             judge.name for judge in found.judges if judge.name in found.environment.judges and not judge.for_training
         ]
-        tried = [f"judge {name}: no model, costs nothing; good enough to try the system, and no more" for name in own]
+        tried = [f"judge {name}: no model, no cost; for trying out only, not for training" for name in own]
         for line in (title, *(f"  {line}" for line in (*words(estimate), *tried))):
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
@@ -163,7 +161,7 @@ class Session:
             await asked.ask(hello, seed=seed_of(self.wanted.seed, 0, 0, 0))
         except InvalidRequest:
             await asked.ask(hello)
-            self.console.print("the policy's server takes no seed: its answers are not repeatable", highlight=False)
+            self.console.print("the policy server does not accept seeds: answers are not reproducible", highlight=False)
             return False
         return True
 
@@ -187,7 +185,9 @@ class Session:
                     return
                 stopped = True
                 evaluating.stop()
-                bar.say(f"finishing {evaluating.in_hand} tasks in hand; once more leaves them for the next start")
+                bar.say(
+                    f"finishing {evaluating.in_hand} running tasks; press Ctrl-C again to leave them for the next start"
+                )
 
             follow = asyncio.create_task(followed(bar, tally, patience))
             try:

@@ -94,6 +94,6 @@ def require_same_tasks(before: Sequence[str], now: Sequence[HandedOut], out: str
     other = [place for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
     if other:
         raise InvalidRequest(
-            f"{len(other)} of the tasks are others than when {out} began, the first at place {other[0]}: its data, "
-            f"characters or passages have changed; give another --out, and another --run"
+            f"{len(other)} tasks differ from those that {out} was started with (first at index {other[0]}), because "
+            "data, characters or passages have changed: use another --out and another --run"
         )

@@ -70,10 +70,10 @@ class AtroposApi:
         try:
             reply = await self.client.request(method, path, json=plain, content=sent, headers=headers)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"no Atropos API answers at {base}: {error or type(error).__name__}") from error
+            raise Unavailable(f"cannot reach the Atropos API at {base}: {error or type(error).__name__}") from error
         if reply.is_success:
             return reply.content
-        words = f"{base}{path} answers {reply.status_code}: {' '.join(reply.text.split())[:300]}"
+        words = f"{base}{path} returned {reply.status_code}: {' '.join(reply.text.split())[:300]}"
         passing = reply.status_code >= 500 or reply.status_code in {408, 429}
         raise Unavailable(words) if passing else InvalidRequest(words)
 

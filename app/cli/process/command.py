@@ -20,72 +20,93 @@ from app.inference.tokenizer import LocalTokenizer
 
 errors = Console(stderr=True)
 
-_ENDS = "Where from and where to"
-_WHAT = "What"
-_HOW = "How"
+_ENDS = "Connections"
+_WHAT = "Tasks"
+_HOW = "Sampling"
+_COST_AND_CHECKS = "Cost and checks"
 
 
 def process(
-    policy: Annotated[str, typer.Option(help="URL of the policy's OpenAI-compatible server.", rich_help_panel=_ENDS)],
-    model: Annotated[str, typer.Option(help="The model's name there.", rich_help_panel=_ENDS)],
-    env: Annotated[str | None, typer.Option(help="The environment.", rich_help_panel=_WHAT)] = None,
-    mix: Annotated[str | None, typer.Option(help="Several: env=weight,env=weight.", rich_help_panel=_WHAT)] = None,
-    split: Annotated[Split, typer.Option(help="Of the tasks.", rich_help_panel=_WHAT)] = "train",
-    params: Annotated[str | None, typer.Option(help="Of --env, a JSON object.", rich_help_panel=_WHAT)] = None,
-    limit: Annotated[
-        int | None, typer.Option(min=1, help="Groups to write in all; else to the end.", rich_help_panel=_WHAT)
+    policy: Annotated[str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_ENDS)],
+    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_ENDS)],
+    env: Annotated[str | None, typer.Option(help="Environment name.", rich_help_panel=_WHAT)] = None,
+    mix: Annotated[
+        str | None, typer.Option(help="Several environments: env=weight,env=weight.", rich_help_panel=_WHAT)
     ] = None,
-    url: Annotated[
-        str, typer.Option(help="Of the gateway.", show_default="the settings' own", rich_help_panel=_ENDS)
-    ] = "",
-    to: Annotated[To, typer.Option(help="A file of JSON lines, or a trainer.", rich_help_panel=_ENDS)] = "jsonl",
+    split: Annotated[Split, typer.Option(help="Split to take tasks from.", rich_help_panel=_WHAT)] = "train",
+    params: Annotated[
+        str | None, typer.Option(help="Params of --env, as a JSON object.", rich_help_panel=_WHAT)
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(min=1, help="Total number of groups to write; unlimited by default.", rich_help_panel=_WHAT),
+    ] = None,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_ENDS)] = "",
+    to: Annotated[
+        To, typer.Option(help="Output: a JSON Lines file or an Atropos trainer.", rich_help_panel=_ENDS)
+    ] = "jsonl",
     out: Annotated[
         Path | None,
-        typer.Option(help="The file; beside it stands its journal. By default <run>.jsonl.", rich_help_panel=_ENDS),
+        typer.Option(
+            help="Output file; the journal is written next to it.", show_default="<run>.<to>", rich_help_panel=_ENDS
+        ),
     ] = None,
     atropos: Annotated[
         str | None,
-        typer.Option(help="The trainer's Atropos API; by default the gateway's own.", rich_help_panel=_ENDS),
+        typer.Option(help="URL of the trainer's Atropos API.", show_default="the gateway's", rich_help_panel=_ENDS),
     ] = None,
-    run: Annotated[str, typer.Option(help="The run that tasks are leased to.", rich_help_panel=_WHAT)] = "process",
+    run: Annotated[str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=_WHAT)] = "process",
     cursor: Annotated[
-        int | None, typer.Option(min=0, help="Take tasks from this place on, without leases.", rich_help_panel=_WHAT)
+        int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=_WHAT)
     ] = None,
-    group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions a task.", rich_help_panel=_WHAT)] = 8,
-    batch_size: Annotated[int, typer.Option(min=1, max=1024, help="Tasks a request.", rich_help_panel=_HOW)] = 16,
+    group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions per task.", rich_help_panel=_WHAT)] = 8,
+    batch_size: Annotated[
+        int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=_WHAT)
+    ] = 16,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=4096, help="Requests to the policy at once.", rich_help_panel=_HOW)
+        int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=_HOW)
     ] = 32,
     lease_seconds: Annotated[
-        float, typer.Option(min=1, max=86_400, help="How long a task is held.", rich_help_panel=_HOW)
+        float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=_WHAT)
     ] = 600.0,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of a completion.", rich_help_panel=_HOW)] = 1_024,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Of sampling.", rich_help_panel=_HOW)] = 1.0,
-    top_p: Annotated[float | None, typer.Option(min=0, max=1, help="Of sampling.", rich_help_panel=_HOW)] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="The policy's training step.", rich_help_panel=_HOW)] = None,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum tokens per completion.", rich_help_panel=_HOW)
+    ] = 1_024,
+    temperature: Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_HOW)] = 1.0,
+    top_p: Annotated[
+        float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_HOW)
+    ] = None,
+    step: Annotated[int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_WHAT)] = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(help="tokenizer.json, for servers that send no token ids.", rich_help_panel=_HOW),
+        typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=_HOW),
     ] = None,
     batches_ahead: Annotated[
-        int, typer.Option(min=1, help="Pause while so many batches wait for the trainer.", rich_help_panel=_HOW)
+        int, typer.Option(min=1, help="Pause when this many batches are queued at the trainer.", rich_help_panel=_ENDS)
     ] = 3,
-    weight: Annotated[float, typer.Option(min=0, help="Among the trainer's environments.", rich_help_panel=_HOW)] = 1.0,
+    weight: Annotated[
+        float, typer.Option(min=0, help="Weight among the trainer's environments.", rich_help_panel=_ENDS)
+    ] = 1.0,
     input_price: Annotated[
-        float | None, typer.Option(min=0, help="US dollars per million prompt tokens.", rich_help_panel=_HOW)
+        float | None,
+        typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=_COST_AND_CHECKS),
     ] = None,
     output_price: Annotated[
-        float | None, typer.Option(min=0, help="US dollars per million completion tokens.", rich_help_panel=_HOW)
+        float | None,
+        typer.Option(
+            min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=_COST_AND_CHECKS
+        ),
     ] = None,
     api_key: Annotated[
-        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Of the gateway.", rich_help_panel=_ENDS)
+        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_ENDS)
     ] = "",
     api_key_env: Annotated[
-        str | None, typer.Option(help="The variable that holds the policy's key.", rich_help_panel=_ENDS)
+        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_ENDS)
     ] = None,
 ) -> None:
-    """Take tasks, sample completions from a policy's server, have them scored, and write the groups to a file or to an
-    Atropos trainer. Started again with the same --out it goes on where it was."""
+    """Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.
+
+    To resume, repeat the command with the same --out."""
     url = url or own_address()
     try:
         setup = Setup(
@@ -130,7 +151,7 @@ def process(
     except (ValueError, OSError, httpx.InvalidURL) as error:
         _stop(str(error))
     if not ended:
-        errors.print("stopped; the same command goes on from here", highlight=False)
+        errors.print("stopped; run the same command again to resume", highlight=False)
         raise typer.Exit(130)
 
 

@@ -21,7 +21,7 @@ from app.service.requests import GroupReply
 
 LOOK_SECONDS: Final = 1.0
 """Between two questions for tasks, when there were none."""
-LEASES: Final = "leases to run out"
+LEASES: Final = "leases to expire"
 GRACE: Final = 5.0
 ATTEMPTS: Final = 3
 """At scoring a group that comes back unscored."""
@@ -150,9 +150,7 @@ class Processing:
             self._last_fresh = time.monotonic()
         else:
             self._next_look = time.monotonic() + LOOK_SECONDS
-        self._patience.idle(
-            LEASES, "held by others, or on tasks that were refused", waits=not found and not self.in_hand
-        )
+        self._patience.idle(LEASES, "held by others, or for refused tasks", waits=not found and not self.in_hand)
         return found
 
     def _cursor(self) -> int | None:
@@ -252,6 +250,4 @@ class Processing:
         self.last_left_out = f"{left_out.reason}: {left_out.detail}"
         self._in_a_row += 1
         if self._in_a_row >= MOST_IN_A_ROW:
-            raise InvalidRequest(
-                f"{MOST_IN_A_ROW} groups in a row were left out, the last one for {self.last_left_out}"
-            )
+            raise InvalidRequest(f"{MOST_IN_A_ROW} groups in a row were left out; last reason: {self.last_left_out}")

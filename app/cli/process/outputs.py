@@ -57,7 +57,7 @@ def opened_file(path: Path, *, began: bool) -> Iterator[JsonlFile]:
     though nothing was written yet, or holds something else."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not began and path.exists() and path.stat().st_size:
-        raise ValueError(f"{path} is there already, without a journal beside it: give another --out")
+        raise ValueError(f"{path} already exists without a journal: use another --out")
     with path.open("a+b") as file:
         group_ids, end = _written(path, file)
         file.truncate(end)
@@ -74,6 +74,6 @@ def _written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
         try:
             group_ids.add(_Known.model_validate(json.loads(line)).group_id)
         except (ValidationError, ValueError) as error:
-            raise ValueError(f"{path}:{number}: this is no group") from error
+            raise ValueError(f"{path}:{number}: not a group") from error
         end += len(line)
     return group_ids, end

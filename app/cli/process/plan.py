@@ -55,7 +55,7 @@ def members(env: str | None, mix: str | None, split: Split, params: str | None) 
     if mix is None:
         return (_member("--env", str(env), "1", split, params_of(params)),)
     if params is not None:
-        raise ValueError("--params goes with --env; members of a mixture have their defaults")
+        raise ValueError("--params needs --env; environments in --mix use their default params")
     parts = [part.strip().partition("=") for part in mix.split(",") if part.strip()]
     if not parts:
         raise ValueError("--mix names no environment")
@@ -66,7 +66,7 @@ def checked_run(name: str) -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
-        raise ValueError("--run: lower-case letters, digits, - and _, 64 at most") from error
+        raise ValueError("--run: use at most 64 lower-case letters, digits, - and _") from error
 
 
 def _member(option: str, name: str, weight: str, split: Split, params: dict[str, JsonValue]) -> MixMember:

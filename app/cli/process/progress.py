@@ -41,7 +41,7 @@ class Shown:
         self._progress.console.print(words, highlight=False, markup=False)
 
     def _show(self, processing: Processing, ledger: Ledger, meter: Meter, patience: Patience) -> None:
-        parts = [meter.words, f"{processing.in_hand} in hand"]
+        parts = [meter.words, f"{processing.in_hand} running"]
         left_out = sum(ledger.left_out.values())
         parts += [f"{left_out} left out"] if left_out else []
         parts += [f"waiting for {who}: {why[:100]}" for who, why in patience.waiting.items()]
@@ -54,5 +54,5 @@ def summary(ledger: Ledger) -> Table:
     for reason, count in ledger.left_out.items():
         table.add_row(f"left out: {escape(reason)}", str(count))
     if ledger.open:
-        table.add_row("in hand", str(len(ledger.open)))
+        table.add_row("running", str(len(ledger.open)))
     return table

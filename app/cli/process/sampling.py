@@ -43,7 +43,7 @@ class Sampler:
         """What the server did not tell is made from the tokenizer; the server's log probabilities go with its own
         tokens only."""
         if self.tokenizer is None and not said.has_tokens:
-            raise ValueError(f"{self.player.server.base} sent no token ids, and there is no --tokenizer")
+            raise ValueError(f"{self.player.server.base} returned no token ids: set --tokenizer")
         prompt, ids = said.prompt_ids, said.ids
         if self.tokenizer is not None:
             prompt = self.tokenizer.prompt(before, task.tools) if prompt is None else prompt

@@ -64,7 +64,9 @@ class Session:
                     self.console.print(meter.words, highlight=False)
                     self.console.print(summary(journal.ledger))
                     if processing.last_left_out:
-                        self.console.print(f"left out last: {processing.last_left_out}", highlight=False, markup=False)
+                        self.console.print(
+                            f"last group left out: {processing.last_left_out}", highlight=False, markup=False
+                        )
 
     async def _require_environments(self, gateway: AskedGateway) -> None:
         """Before anything is spent on tokens."""
@@ -76,7 +78,7 @@ class Session:
         server = InferenceServer(client, self.ends.policy, self.plan.setup.model, self.sampling, line=line)
         extensions, said = await able(server)
         if not said.has_tokens and self.tokenizer is None:
-            raise InvalidRequest(f"{server.base} sends no token ids: give the model's tokenizer.json with --tokenizer")
+            raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
         logprobs = "log probabilities" if said.logprobs is not None else "no log probabilities"
         ids = "token ids from the server" if said.has_tokens else "token ids from the tokenizer"
         self.console.print(f"{server.model}: {ids}, {logprobs}", highlight=False, markup=False)
@@ -110,7 +112,7 @@ class Session:
                 return known
         setup = self.plan.setup
         name = setup.mix[0].env if len(setup.mix) == 1 else setup.run
-        self.console.print(f"registering at {self.ends.atropos}; waits for a trainer to begin", highlight=False)
+        self.console.print(f"registering at {self.ends.atropos}; waiting for a trainer to start", highlight=False)
         env_id = await patience.until_answered(
             TRAINER, lambda: api.register(name, setup.group_size, self.weight, self.sampling.max_tokens)
         )
@@ -129,7 +131,9 @@ class Session:
                     return
                 stopped = True
                 processing.stop()
-                bar.say(f"finishing {processing.in_hand} tasks in hand; once more leaves them for the next start")
+                bar.say(
+                    f"finishing {processing.in_hand} running tasks; press Ctrl-C again to leave them for the next start"
+                )
 
             follow = asyncio.create_task(bar.follow(processing, journal.ledger, meter, patience))
             try:

@@ -16,19 +16,21 @@ async def episodes_end(subject: Subject) -> AsyncIterator[Finding]:
         if not ended:
             yield Finding(
                 task=str(one),
-                expected=f"an episode that is over within its max_turns, {one.task.max_turns}",
-                came="it goes on",
-                mend="`step` says `done` at the latest with the last turn; a reply that is no move uses one up.",
+                expected=f"an episode that ends within its max_turns, {one.task.max_turns}",
+                came="it continues",
+                mend="`step` must return `done` with the last turn at the latest; an invalid reply uses up a turn.",
             )
         if _played(subject, one)[0] != played:
             yield Finding(
                 task=str(one),
                 expected="the same observations for the same replies",
-                came="others",
-                mend="Replay the episode from its transcript with `app.toolkit.replay.replayed`. Keep no state.",
+                came="different ones",
+                mend="Replay the episode from its transcript with `app.toolkit.replay.replayed`, and keep no state.",
             )
     if max((one.task.max_turns for one in subject.episodes), default=0) < 2:
-        yield Finding(task="", expected="tasks with max_turns above 1", came="none", mend="Or leave `multi_turn` out.")
+        yield Finding(
+            task="", expected="tasks with max_turns above 1", came="none", mend="Raise `turns`, or remove `multi_turn`."
+        )
 
 
 async def what_is_forged_is_refused(subject: Subject) -> AsyncIterator[Finding]:
@@ -37,7 +39,7 @@ async def what_is_forged_is_refused(subject: Subject) -> AsyncIterator[Finding]:
         changed = (*played[:1], FORGED, *played[2:])
         for what, messages, field in (
             ("no messages", (), "messages"),
-            ("an observation of its own", changed, "messages[1]"),
+            ("a forged observation", changed, "messages[1]"),
             ("a reply after the end", (*played, *played[:1]), None),
         ):
             came = _refused(subject, one, messages)
@@ -45,14 +47,14 @@ async def what_is_forged_is_refused(subject: Subject) -> AsyncIterator[Finding]:
                 yield Finding(
                     task=str(one),
                     expected=f"InvalidRequest naming {field or 'the message'} for {what}",
-                    came="it was taken" if came is None else f"it names {came!r}",
-                    mend="`app.toolkit.replay` does this: `replayed` for the moves, `turn_after` for the answer.",
+                    came="it was accepted" if came is None else f"it names {came!r}",
+                    mend="Use `app.toolkit.replay`: `replayed` for the moves, `turn_after` for the answer.",
                 )
         (score,) = await subject.score(one, [Completion(messages=changed)])
         if score.reward is None or score.reward > 0:
             yield Finding(
                 task=str(one),
-                expected="0 for a transcript with an observation that was not given",
+                expected="0 for a transcript with a forged observation",
                 came=str(score.reward),
                 mend="Return `app.toolkit.replay.forged` for it.",
             )

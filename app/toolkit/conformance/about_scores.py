@@ -16,8 +16,8 @@ DUMPED: Final = 9
 """Right answers on either side of a task's own."""
 
 _UNSCORED = (
-    "Unscored means that the service failed. Return a score for every text; what cannot be read earns 0. "
-    "What must be parsed at length belongs into `tools.workers`, with limits."
+    "Unscored means that the service failed. Return a score for every text; unreadable text earns 0. "
+    "Run expensive parsing in `tools.workers`, with limits."
 )
 
 
@@ -32,15 +32,15 @@ async def gold_earns_one(subject: Subject) -> AsyncIterator[Finding]:
                     task=str(one),
                     expected=f"1.0 for its own right answer, {excerpt(gold)}",
                     came=_said(score),
-                    mend="`gold` and `score` disagree about what is right. If the answer is right, score it so; if no "
-                    "reply is sure to be, let `gold` return None.",
+                    mend="`gold` and `score` disagree. If the answer is right, give it 1.0; if no reply is sure to be "
+                    "right, return None from `gold`.",
                 )
         if not subject.judged and len(known) < KNOWN * len(tasks):
             yield Finding(
                 task="",
                 expected=f"a right answer from `gold` for at least {KNOWN:.0%} of the tasks in {split}",
                 came=f"{len(known)} of {len(tasks)}",
-                mend="An environment without judges knows its right answers: compute one in `gold`.",
+                mend="An environment without judges must know its right answers: compute one in `gold`.",
             )
 
 
@@ -53,19 +53,19 @@ async def strangers_earn_nothing(subject: Subject) -> AsyncIterator[Finding]:
         shown = ", ".join(f"{one.one} by that of {one.other} ({one.reward})" for one in paid[:3])
         yield Finding(
             task="",
-            expected=f"at most {chance:.1%} of tasks met by another task's right answer: its `chance`",
+            expected=f"at most {chance:.1%} of tasks solved by another task's right answer (`chance`)",
             came=f"{len(paid)} of {len(met)}: {shown}",
-            mend="Answers repeat too often, and a constant one would be paid: ask for answers of a larger range. Where "
-            "tasks are few, or few answers exist, declare `chance`.",
+            mend="Answers repeat too often, so a constant answer would earn rewards: use a larger range of answers. If "
+            "there are only few tasks or answers, declare `chance`.",
         )
         return
     for one in paid:
         if one.reward == 1.0 and not subject.environment.equivalent(one.one.task, one.other.task):
             yield Finding(
                 task=str(one.one),
-                expected=f"less than 1 for the right answer of {one.other}, which `equivalent` says is another",
+                expected=f"less than 1 for the right answer of {one.other}, which is not `equivalent`",
                 came="1.0",
-                mend="Score what was asked for and nothing near it; or, where both are right, let `equivalent` say so.",
+                mend="Score only what was asked for; if both answers are right, make `equivalent` return True.",
             )
 
 
@@ -98,7 +98,7 @@ async def a_list_of_answers_earns_nothing(subject: Subject) -> AsyncIterator[Fin
                     task=str(one),
                     expected=f"0 for {len(others) + 1} answers of which one is right",
                     came=_said(score),
-                    mend="Different answers are none: `app.toolkit.answers.committed` reads them so.",
+                    mend="Treat different answers as no answer, as `app.toolkit.answers.committed` does.",
                 )
 
 
@@ -115,11 +115,11 @@ async def no_text_breaks_it(subject: Subject) -> AsyncIterator[Finding]:
         if score.reward is None or score.reward > (most if number >= len(HARD) else subject.most):
             yield Finding(
                 task=str(one),
-                expected=f"at most {most:g} for a text that nobody meant, {excerpt(text)}",
+                expected=f"at most {most:g} for a nonsense text, {excerpt(text)}",
                 came=_said(score),
                 mend=_UNSCORED
                 if score.reward is None
-                else "Find out why this text counts as an answer, and refuse it.",
+                else "Find out why this text counts as an answer, and reject it.",
             )
 
 
@@ -133,9 +133,9 @@ async def scores_come_in_order(subject: Subject) -> AsyncIterator[Finding]:
         if not right:
             yield Finding(
                 task=str(one),
-                expected="one score for each completion of a group, in its order: 0, 1, 0",
+                expected="one score per completion, in the order of the group: 0, 1, 0",
                 came=str(rewards),
-                mend="`score` returns a list as long as `group`; each completion is scored by itself.",
+                mend="Return one score per completion from `score`, in order.",
             )
 
 
@@ -148,9 +148,9 @@ async def scoring_twice_says_the_same(subject: Subject) -> AsyncIterator[Finding
             if once != again:
                 yield Finding(
                     task=str(one),
-                    expected=f"the same score for {excerpt(reply)} each time",
+                    expected=f"the same score for {excerpt(reply)} every time",
                     came=f"{_said(once)}, then {_said(again)}",
-                    mend="Scoring keeps no state, and takes no chance but from a seed.",
+                    mend="Keep no state in scoring, and seed all randomness.",
                 )
 
 
@@ -162,12 +162,12 @@ def _said(score: Score) -> str:
 def _mended(kind: str) -> str:
     if "thinking" in kind:
         return (
-            "Thinking is not said to anybody: `app.toolkit.answers.committed` leaves it out, "
+            "Thinking does not count as an answer: `app.toolkit.answers.committed` removes it, "
             "`app.toolkit.answers.replies` shows how."
         )
     if "prompt" in kind:
-        return "The answer stands in the prompt, and is found there. Read only what is committed, and all of it."
-    return "Read one declared form, the whole of it, and refuse everything else; without an answer there is no reward."
+        return "The answer is found in the echoed prompt. Read only the committed answer, in full."
+    return "Read one declared answer format in full, and reject everything else; no answer earns no reward."
 
 
 def _tagged(subject: Subject, one: Numbered) -> str | None:

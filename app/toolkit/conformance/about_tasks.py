@@ -18,7 +18,7 @@ MOST_LABELS: Final = 100
 LABELLED: Final = 200
 """Tasks whose labels are counted."""
 _PURE = (
-    "Take all chance from `app.toolkit.seeded.Draws`, with a seed made of split, params and index. Time, `random`, "
+    "Take all randomness from `app.toolkit.seeded.Draws`, seeded with split, params and index. Time, `random`, "
     "`hash` and the order of sets differ between processes."
 )
 
@@ -30,27 +30,30 @@ async def says_what_it_is(subject: Subject) -> AsyncIterator[Finding]:
     except ValidationError:
         yield Finding(
             task="",
-            expected="a name of small letters, digits, - and _, since it stands in paths",
+            expected="a name of lower-case letters, digits, - and _, since it is part of URLs",
             came=repr(kind.name),
             mend="Rename it.",
         )
     if not getattr(kind, "version", ""):
-        yield Finding(task="", expected="a version", came="none", mend='Set `version`; "1" is a good first one.')
+        yield Finding(task="", expected="a version", came="none", mend='Set `version`, such as "1".')
     module = inspect.getmodule(kind)
     if module is None or not (module.__doc__ or "").strip():
         yield Finding(
             task="",
-            expected="a docstring of the module: its first paragraph is the description in the catalogue",
+            expected="a module docstring, whose first paragraph is the description in the catalogue",
             came="none",
-            mend="Begin the file with what it is, an example of prompt, reply and reward, and what is not paid.",
+            mend="Describe the task, an example of prompt, reply and reward, and what earns nothing.",
         )
     if not 0 <= kind.chance < 1:
-        yield Finding(task="", expected="`chance` in [0, 1)", came=str(kind.chance), mend="It is a share of tasks.")
+        yield Finding(task="", expected="`chance` in [0, 1)", came=str(kind.chance), mend="It is a fraction of tasks.")
     for split in SPLITS:
         size = subject.environment.size(split, kind.Params())
         if size is not None and size < 1:
             yield Finding(
-                task="", expected=f"tasks in {split}", came=f"size {size}", mend="Return None from `size` for endless."
+                task="",
+                expected=f"tasks in {split}",
+                came=f"size {size}",
+                mend="Return None from `size` for an endless split.",
             )
 
 
@@ -60,7 +63,7 @@ async def the_same_bytes(subject: Subject) -> AsyncIterator[Finding]:
             if one.task.model_dump_json() != again.task.model_dump_json():
                 yield Finding(
                     task=str(one),
-                    expected="the same task from the same index, however often it is made",
+                    expected="the same task from the same index every time",
                     came=f"{excerpt(prompt_of(one.task))}, then {excerpt(prompt_of(again.task))}",
                     mend=_PURE,
                 )
@@ -70,7 +73,7 @@ async def the_same_bytes(subject: Subject) -> AsyncIterator[Finding]:
             yield Finding(
                 task=f"{split} 0 to {Depth.sample - 1}",
                 expected="the same tasks in every process",
-                came="others in a process of its own",
+                came="different tasks in a separate process",
                 mend=_PURE,
             )
 
@@ -82,10 +85,10 @@ async def splits_stay_apart(subject: Subject) -> AsyncIterator[Finding]:
             yield Finding(
                 task=str(one),
                 expected="no prompt in both splits",
-                came=f"{train[prompt_of(one.task)]} asks the same: {excerpt(prompt_of(one.task))}",
-                mend="Let what is asked decide the split: `app.toolkit.seeded.drawn_apart`, which "
-                "`app.toolkit.procedural` uses with `key`. Equal keys are in one split; a key must hold all that makes "
-                "two tasks different.",
+                came=f"{train[prompt_of(one.task)]} has the same prompt: {excerpt(prompt_of(one.task))}",
+                mend="Derive the split from the content with `app.toolkit.seeded.drawn_apart`, which "
+                "`app.toolkit.procedural` uses with `key`. Equal keys share a split; a key must hold everything that "
+                "makes two tasks different.",
             )
 
 
@@ -95,9 +98,9 @@ async def tasks_differ(subject: Subject) -> AsyncIterator[Finding]:
     if distinct < DISTINCT * len(tasks):
         yield Finding(
             task="",
-            expected=f"{DISTINCT:.0%} of {len(tasks):,} prompts that differ",
+            expected=f"{DISTINCT:.0%} of {len(tasks):,} prompts distinct",
             came=f"{distinct:,}",
-            mend="Draw from more: larger numbers, longer lists, more parts, several phrasings.",
+            mend="Add variety: larger numbers, longer lists, more parts, several phrasings.",
         )
 
 
@@ -108,9 +111,9 @@ async def the_answer_is_hidden(subject: Subject) -> AsyncIterator[Finding]:
         if len(secret) > 4 and secret.strip('"') in public:
             yield Finding(
                 task=str(one),
-                expected="metadata and tools that do not hold the reference",
+                expected="metadata and tools without the reference",
                 came=f"metadata {excerpt(json.dumps(one.task.metadata))}",
-                mend="Metadata are public. What the answer can be read from belongs into `reference` alone.",
+                mend="Metadata are public. Put everything that reveals the answer into `reference`.",
             )
 
 
@@ -123,9 +126,9 @@ async def labels_agree(subject: Subject) -> AsyncIterator[Finding]:
         if label != said:
             yield Finding(
                 task=str(one),
-                expected=f"`label` and the metadata's {environment.stats_label!r} to be the same text",
+                expected=f"`label` equal to {environment.stats_label!r} in the metadata",
                 came=f"{label!r} and {said!r}",
-                mend="`label` is there to know it without making the task; it must say what `task` writes.",
+                mend="`label` must return the value that `task` writes to the metadata.",
             )
     values = {one.task.metadata.get(environment.stats_label or "") for one in subject.tasks("train", LABELLED)} - {None}
     if environment.stats_label is not None and not 0 < len(values) <= MOST_LABELS:
@@ -133,5 +136,5 @@ async def labels_agree(subject: Subject) -> AsyncIterator[Finding]:
             task="",
             expected=f"tasks with 1 to {MOST_LABELS} different values of {environment.stats_label!r} in their metadata",
             came=str(len(values)),
-            mend="`stats_label` names a metadata key with few values, such as a level or a kind of task.",
+            mend="Set `stats_label` to a metadata key with few values, such as a level or a kind of task.",
         )

@@ -45,7 +45,7 @@ def _verifies(kind: type[Environment]) -> bool:
 @dataclass(frozen=True)
 class Check:
     asks: str
-    """What it makes sure of, in a sentence."""
+    """The guarantee that it checks, in one sentence."""
     run: Callable[[Subject], AsyncIterator[Finding]]
     applies: Callable[[type[Environment]], bool] = _any
 
@@ -56,20 +56,20 @@ class Check:
 
 CHECKS: Final[Sequence[Check]] = (
     Check("It has a name, a version, a description and tasks.", says_what_it_is),
-    Check("The same index is the same task, byte for byte.", the_same_bytes),
+    Check("The same index gives the same task, byte for byte.", the_same_bytes),
     Check("No prompt is in both splits.", splits_stay_apart),
     Check("Prompts differ.", tasks_differ),
-    Check("Nothing public holds the answer.", the_answer_is_hidden),
-    Check("Labels are what the metadata say.", labels_agree),
+    Check("Nothing public reveals the answer.", the_answer_is_hidden),
+    Check("Labels match the metadata.", labels_agree),
     Check("The right answer earns 1.", gold_earns_one),
     Check("Another task's right answer earns nothing.", strangers_earn_nothing, _verifies),
-    Check("What deserves nothing earns nothing.", junk_earns_nothing),
-    Check("A list of answers is no answer.", a_list_of_answers_earns_nothing, _verifies),
-    Check("No text breaks it, or is paid by accident.", no_text_breaks_it),
-    Check("A group gets one score for each completion, in order.", scores_come_in_order),
-    Check("Scoring twice says the same.", scoring_twice_says_the_same),
-    Check("Episodes end, and replay the same.", episodes_end, _has_turns),
-    Check("What the environment did not say is refused.", what_is_forged_is_refused, _has_turns),
+    Check("Junk earns nothing.", junk_earns_nothing),
+    Check("A list of answers earns nothing.", a_list_of_answers_earns_nothing, _verifies),
+    Check("No text breaks scoring or earns a reward by accident.", no_text_breaks_it),
+    Check("A group gets one score per completion, in order.", scores_come_in_order),
+    Check("Scoring twice gives the same scores.", scoring_twice_says_the_same),
+    Check("Episodes end, and replay identically.", episodes_end, _has_turns),
+    Check("Forged observations are refused.", what_is_forged_is_refused, _has_turns),
 )
 
 
@@ -91,5 +91,5 @@ async def checked(subject: Subject, check: Check) -> Checked:
 
 
 def _broken(task: str, came: str, expected: str) -> Finding:
-    mend = "What a model wrote must never raise: what cannot be read earns 0." if "scoring" in expected else ""
-    return Finding(task=task, expected=expected, came=came, mend=mend or "The place is named beside the error.")
+    mend = "Text from a model must never raise: unreadable text earns 0." if "scoring" in expected else ""
+    return Finding(task=task, expected=expected, came=came, mend=mend or "See the file and line after the error.")

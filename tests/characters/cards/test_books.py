@@ -90,7 +90,7 @@ def test_every_field_of_the_third_specification_is_read() -> None:
         "lorebook V3",
         [
             ("entries[].comment", "the entry has a name"),
-            ("extensions", "no field of a lorebook here"),
+            ("extensions", "not a lorebook field"),
         ],
     )
 
@@ -154,7 +154,7 @@ def test_what_other_tools_write_their_own_way_stops_nothing() -> None:
     world: JsonValue = {"entries": {"a": {"key": ["x"], "content": "c", "position": "before_char", "order": 3}}}
     assert (entry_of(extensions=odd), read(world)[0].entries[0].position) == (entry_of(), "before_character")
     assert kept({"entries": [{**ENTRY, "extensions": odd}]}) == [
-        (f"entries[].extensions.{name}", "read by other tools only") for name in odd
+        (f"entries[].extensions.{name}", "used by other tools only") for name in odd
     ]
 
 
@@ -191,8 +191,8 @@ def test_decorators_are_followed_where_an_entry_has_a_place_for_them(head: str, 
 def test_decorators_without_a_place_are_named() -> None:
     value: JsonValue = {"entries": [{**ENTRY, "content": "@@depth 4\n@@activate_only_after 3\n@@activate\nText"}] * 2}
     assert [(one.field, one.why, one.times) for one in read(value)[1].kept] == [
-        ("entries[].content @@depth", "a decorator without meaning here", 2),
-        ("entries[].content @@activate_only_after", "a decorator without meaning here", 2),
+        ("entries[].content @@depth", "unsupported decorator", 2),
+        ("entries[].content @@activate_only_after", "unsupported decorator", 2),
     ]
 
 
@@ -218,10 +218,10 @@ def test_what_an_entry_has_no_field_for_is_named() -> None:
     assert kept(value) == [
         (
             "entries[].extensions.position",
-            "stands among the other lore: author's notes, examples and depths are no places of this prompt",
+            "placed with the other lore: author's notes, examples and depths are not supported",
         ),
-        ("entries[].unheard_of", "no field of a lorebook here"),
-        ("entries[].extensions.role", "read by other tools only"),
+        ("entries[].unheard_of", "not a lorebook field"),
+        ("entries[].extensions.role", "used by other tools only"),
     ]
 
 
@@ -233,7 +233,7 @@ def test_what_an_entry_has_no_field_for_is_named() -> None:
         (r"(a)\1", "no back-references"),
         ("(((((((((((((((((((((x{100}){100}){100})", "RE2 cannot use this pattern"),
         ("[", "RE2 cannot use this pattern"),
-        ("x" * 201, "more than 200 characters"),
+        ("x" * 201, "longer than 200 characters"),
     ],
 )
 def test_patterns_run_in_linear_time_or_not_at_all(key: str, words: str | None) -> None:
@@ -248,7 +248,7 @@ def test_a_book_belongs_to_nobody_so_that_a_name_stays_open() -> None:
     value: JsonValue = {"entries": [{**ENTRY, "content": "{{char}} owes {{user}} an ox. {{user}}'s ox. {{// note}}"}]}
     assert (read(value)[0].entries[0].content, kept(value)) == (
         "{{char}} owes the one before you an ox. their ox. ",
-        [("entries[].content", "{{char}} stands as it was written")],
+        [("entries[].content", "{{char}} is left unchanged")],
     )
 
 
@@ -273,7 +273,7 @@ def test_an_entry_too_long_to_hold_is_named_and_kept() -> None:
     value: JsonValue = {"entries": [{**ENTRY, "content": "x" * 20_001}, ENTRY]}
     book, report = read(value)
     assert ([one.id for one in book.entries], book.extensions[ORIGINAL] == value) == (["2"], True)
-    assert [one.why for one in report.kept] == ["its content is longer than 20000 characters"]
+    assert [one.why for one in report.kept] == ["the content is longer than 20000 characters"]
 
 
 @pytest.mark.parametrize(

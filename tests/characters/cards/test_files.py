@@ -98,14 +98,14 @@ def packed(size: int) -> bytes:
     [
         (image(), "holds no card: no text chunk is called ccv3 or chara"),
         (image(text_chunk("Comment", V2)), "holds no card"),
-        (image(ends=False), "breaks off at byte"),
-        (image(text_chunk("ccv3", V3))[:-30], "bytes, and there are fewer"),
+        (image(ends=False), "ends early, at byte"),
+        (image(text_chunk("ccv3", V3))[:-30], "is truncated"),
         (image(chunk(b"tEXt", b"ccv3\0" + BASE64, checksum=7)), "has a wrong checksum"),
-        (image(b"\x7f\xff\xff\xfftEXtccv3\0"), "says it has 2147483647 bytes, and there are fewer"),
-        (image(b"\xff\xff\xff\xfftEXt" + b"x" * 60), "says it has 4294967295 bytes"),
+        (image(b"\x7f\xff\xff\xfftEXtccv3\0"), "is truncated: it declares 2147483647 bytes"),
+        (image(b"\xff\xff\xff\xfftEXt" + b"x" * 60), "it declares 4294967295 bytes"),
         (image(chunk(b"tEXt", b"ccv3\0" + b"A" * (MAX_TEXT + 1))), f"the chunk 'ccv3' has more than {MAX_TEXT} bytes"),
-        (image(chunk(b"zTXt", b"ccv3\0\0" + packed(64 * MAX_TEXT))), f"becomes more than {MAX_TEXT} bytes"),
-        (image(chunk(b"iTXt", b"chara\0\1\0\0\0" + packed(64 * MAX_TEXT))), f"becomes more than {MAX_TEXT} bytes"),
+        (image(chunk(b"zTXt", b"ccv3\0\0" + packed(64 * MAX_TEXT))), f"unpacks to more than {MAX_TEXT} bytes"),
+        (image(chunk(b"iTXt", b"chara\0\1\0\0\0" + packed(64 * MAX_TEXT))), f"unpacks to more than {MAX_TEXT} bytes"),
         (image(chunk(b"zTXt", b"ccv3\0\0nonsense")), "the chunk 'ccv3' cannot be decompressed"),
         (image(chunk(b"tEXt", b"chara\0not base64!")), "the chunk 'chara' is not base64"),
         (image(chunk(b"tEXt", b"chara\0" + base64.b64encode(b"{"))), "card.bin: chara: not JSON"),
@@ -146,11 +146,11 @@ def of_many(count: int) -> bytes:
         (archive([("card.json", CARD), (link("assets/a"), b"/etc/passwd")]), "'assets/a' is a link"),
         (archive([(link("card.json"), b"/etc/passwd")]), "'card.json' is a link"),
         (encrypted(archive([("card.json", CARD)])), "'card.json' is encrypted"),
-        (archive([("card.json", b" " * (MAX_JSON_BYTES + 1))]), f"becomes more than {MAX_JSON_BYTES} bytes"),
-        (archive([("card.json", CARD)], zipfile.ZIP_BZIP2), "packed in a way that is not read here"),
+        (archive([("card.json", b" " * (MAX_JSON_BYTES + 1))]), f"unpacks to more than {MAX_JSON_BYTES} bytes"),
+        (archive([("card.json", CARD)], zipfile.ZIP_BZIP2), "uses an unsupported compression method"),
         (archive([("card.json", b"{")]), "card.bin: card.json: not JSON"),
         (archive([("card.json", CARD)])[:-40], "not a readable ZIP archive"),
-        (b"PK\x03\x04" + b"\0" * 100, "not a readable ZIP archive: it has no end"),
+        (b"PK\x03\x04" + b"\0" * 100, "not a readable ZIP archive: the end record is missing"),
         (of_many(MAX_MEMBERS), f"more than {MAX_MEMBERS} members"),
         (b"PK\x03\x04PK\x05\x06" + b"\0" * 8 + (MAX_DIRECTORY + 1).to_bytes(4, "little") + b"\0" * 6, "more than 2000"),
     ],
@@ -199,5 +199,5 @@ def test_an_image_takes_a_new_card_in_place_of_its_old_ones() -> None:
 
 
 def test_an_image_takes_no_card_that_could_not_be_read_again() -> None:
-    with pytest.raises(GatewayError, match="the card would have more than 4194304 bytes"):
+    with pytest.raises(GatewayError, match="the card would exceed 4194304 bytes"):
         with_card(image(), "a.png", "chara", b" " * (MAX_JSON_BYTES + 1))

@@ -22,7 +22,7 @@ from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 from tests.support.cards import V1, V2, V3, Fields
 
-ORDERS = "a stranger's orders to a model; no prompt shows them, of policies and judges alike"
+ORDERS = "the author's instructions to a model; not used in any prompt"
 
 BROKEN: JsonValue = {
     "meta": {
@@ -99,24 +99,24 @@ def test_the_report_names_every_field() -> None:
     named = {field.removeprefix("data.").split(".")[0] for field in fields}
     assert named == {*data_of(V3), "beside"}
     assert {one.field.removeprefix("data."): one.why for one in report.kept if "[]" not in one.field} == {
-        "personality": "{{random}} stands as it was written",
-        "creator_notes": "notes for people; no prompt shows them",
-        "creator_notes_multilingual": "notes for people; no prompt shows them",
+        "personality": "{{random}} is left unchanged",
+        "creator_notes": "notes for people; not used in prompts",
+        "creator_notes_multilingual": "notes for people; not used in prompts",
         "system_prompt": ORDERS,
         "post_history_instructions": ORDERS,
-        "assets": "never fetched and not used",
+        "assets": "neither fetched nor used",
         "source": "where the card came from",
-        "group_only_greetings": "scenes here have one character",
+        "group_only_greetings": "scenes have one character",
         "creation_date": "a fact about the card",
         "modification_date": "a fact about the card",
-        "unheard_of": "no field of a sheet",
-        "extensions.talkativeness": "read by other tools only",
-        "extensions.fav": "read by other tools only",
-        "extensions.depth_prompt": "read by other tools only",
-        "character_book.extensions": "no field of a lorebook here",
+        "unheard_of": "not a sheet field",
+        "extensions.talkativeness": "used by other tools only",
+        "extensions.fav": "used by other tools only",
+        "extensions.depth_prompt": "used by other tools only",
+        "character_book.extensions": "not a lorebook field",
         "beside": "outside the card's fields",
     }
-    assert report.assumed == ("the licence is unknown: ask who made the card before you pass on what comes of it",)
+    assert report.assumed == ("the licence is unknown: ask the card's author before you redistribute the sheet",)
 
 
 @pytest.mark.parametrize("card", [V1, V2, V3], ids=["V1", "V2", "V3"])
@@ -188,8 +188,8 @@ def test_what_grows_too_long_by_a_name_is_kept_only() -> None:
         (),
         ("z",),
         {
-            "data.mes_example": "an exchange is empty or too long once names are put in",
-            "data.tags": "tags that are empty or have more than 120 characters are not used",
+            "data.mes_example": "an exchange is empty or too long after names are filled in",
+            "data.tags": "empty tags and tags longer than 120 characters are not used",
         },
     )
 
@@ -277,7 +277,7 @@ def test_a_newer_card_is_read_as_what_is_known() -> None:
     report = imported(newer, Naming()).report
     assert (sheet_of(newer).identity.name, report.assumed[-1]) == (
         "Mara Quill",
-        "chara_card_v3 3.7 is newer than what is known here, and is read as V3",
+        "chara_card_v3 3.7 is a newer version; it is read as V3",
     )
 
 
@@ -286,6 +286,6 @@ def test_a_sheet_in_a_strangers_card_is_said_to_be_there() -> None:
     report = imported(of_v2(extensions={"npc_arena/sheet": native}), Naming()).report
     assert (report.source, report.mapped[0].to, report.assumed) == (
         "character card V2 with a sheet",
-        "the whole sheet, with what only judges read",
-        ("the sheet switches gates off: repetition",),
+        "the whole sheet, including fields for judges only",
+        ("the sheet disables gates: repetition",),
     )

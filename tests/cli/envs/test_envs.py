@@ -42,8 +42,8 @@ def test_a_check_passes_and_shows_figures() -> None:
     assert words.startswith(
         "date_arithmetic 1 app.envs.community.date_arithmetic.environment.DateArithmetic check result"
     )
-    assert "different prompts 40 of 40" in words
-    assert words.endswith("passed: it does what an environment must")
+    assert "distinct prompts 40 of 40" in words
+    assert words.endswith("passed: all checks")
 
 
 @pytest.fixture
@@ -59,19 +59,19 @@ def broken(tmp_path: Path) -> Path:
 def test_a_check_fails_with_what_to_mend(broken: Path) -> None:
     words = said("check", str(broken), *QUICKLY, expected=1)
     assert "Another task's right answer earns nothing. failed" in words
-    assert "expected: at most 0.0% of tasks met by another task's right answer: its `chance` came: 80 of 80:" in words
-    assert "to mend: Answers repeat too often, and a constant one would be paid" in words
+    assert "expected: at most 0.0% of tasks solved by another task's right answer (`chance`) got: 80 of 80:" in words
+    assert "fix: Answers repeat too often, so a constant answer would earn rewards" in words
     assert words.endswith(f"failed: 2 of {len(CHECKS)}")
 
 
 @pytest.mark.parametrize(
     ("code", "told"),
     [
-        ("def gold(self, task): raise KeyError('oops')", "came: KeyError: 'oops'"),
-        ("def size(self, split, params): return 0", "came: size 0"),
+        ("def gold(self, task): raise KeyError('oops')", "got: KeyError: 'oops'"),
+        ("def size(self, split, params): return 0", "got: size 0"),
         (
             "def task(self, split, index, params): return super().task(split, index, params if index < 99 else 1 / 0)",
-            "failed: it broke while it was measured, on tasks after those that were looked at",
+            "failed: it raised an error during measurement, on tasks beyond those checked",
         ),
     ],
 )
@@ -94,14 +94,17 @@ def test_a_check_for_programs_is_one_object(broken: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (None, "there is no file"),
+        (None, "file not found"),
         ("x = 1\n", "should hold one environment, a class that inherits from Environment; it has none"),
         ("from app.ports import Environment\n\n\nclass Odd(Environment):\n    size = None\n", "Odd has no name"),
         (
             "from app.toolkit.procedural import Generated\n\n\nclass Odd(Generated):\n    name = 'odd'\n",
-            "odd cannot be opened: TypeError: Can't instantiate abstract class Odd",
+            "cannot open odd: TypeError: Can't instantiate abstract class Odd",
         ),
-        ("import nowhere_at_all\n", "cannot be read: ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        (
+            "import nowhere_at_all\n",
+            "cannot be read: ModuleNotFoundError: No module named 'nowhere_at_all'",
+        ),
     ],
 )
 def test_what_is_no_environment_is_said(tmp_path: Path, text: str | None, words: str) -> None:
@@ -113,7 +116,7 @@ def test_what_is_no_environment_is_said(tmp_path: Path, text: str | None, words:
 
 def test_an_unknown_name_is_answered_with_the_known_ones() -> None:
     words = said("check", "tide_tables", expected=2)
-    assert words.startswith("there is no environment 'tide_tables'; there are ")
+    assert words.startswith("unknown environment 'tide_tables'; known environments: ")
     assert "date_arithmetic" in words
 
 
@@ -122,9 +125,7 @@ def test_what_is_begun_passes_as_it_is(tmp_path: Path, judged: bool) -> None:
     options = ["--judged"] if judged else []
     told = said("new", "tide_tables", "--path", str(tmp_path), *options, expected=0)
     assert f"atropos-envs envs check {tmp_path}/tide_tables" in told
-    assert said("check", str(tmp_path / "tide_tables"), *QUICKLY, expected=0).endswith(
-        "passed: it does what an environment must"
-    )
+    assert said("check", str(tmp_path / "tide_tables"), *QUICKLY, expected=0).endswith("passed: all checks")
 
 
 def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
@@ -148,18 +149,18 @@ def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
     "name", ["Tides", "tide-tables", "2_tides", "tide__tables", "tides_", "class", "t" * 41, "../up"]
 )
 def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="cannot be the name of an environment"):
+    with pytest.raises(ValueError, match="invalid environment name"):
         make(Wanted(name=name, folder=tmp_path), taken=())
     assert list(tmp_path.rglob("*")) == []
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
-    assert said("new", "mastermind", expected=2) == "there is an environment 'mastermind' already; names are unique"
+    assert said("new", "mastermind", expected=2) == "the environment 'mastermind' already exists; names must be unique"
 
 
 def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "tide_tables").mkdir()
     (tmp_path / "tide_tables" / "prompts.yaml").write_text("mine", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"there already: .*prompts.yaml; nothing was written"):
+    with pytest.raises(ValueError, match=r"already exists: .*prompts.yaml; nothing was written"):
         make(Wanted(name="tide_tables", folder=tmp_path), taken=())
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]

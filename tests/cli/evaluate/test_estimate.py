@@ -51,7 +51,7 @@ def test_many_prompts_are_counted_on_some() -> None:
     estimate = of(owed)
     assert (estimate.usage.prompt_tokens, estimate.counted) == (
         500 * 24,
-        "at about four characters a token, on 167 of the tasks",
+        "at about four characters per token, on 167 of the tasks",
     )
 
 
@@ -83,9 +83,9 @@ def test_it_says_all_of_it() -> None:
     told = words(of([(task(turns=3), 2)], Prices(1e4, 1e4), judging))
     assert told == [
         "1 task, 2 answers, at most 6 requests over all turns",
-        "at most 684 prompt tokens (at about four characters a token) and 600 completion tokens",
-        "cost of the policy: at most 12.84 USD",
-        "judge large: 10 to 20 readings, at most about 0.20 USD, by what it has cost so far",
-        "judge new: 10 readings, of unknown cost",
-        "at most about 6 seconds, if a request gets 50 tokens a second",
+        "at most 684 prompt tokens (at about four characters per token) and 600 completion tokens",
+        "policy cost: at most 12.84 USD",
+        "judge large: 10 to 20 readings, at most about 0.20 USD, based on its average cost so far",
+        "judge new: 10 readings, unknown cost",
+        "at most about 6 seconds, at 50 tokens per second and request",
     ]

@@ -115,14 +115,14 @@ def test_another_setup_in_the_same_folder_is_refused_by_name(gateway: Served, tm
         other = evaluate(
             gateway.url, policy.url, tmp_path / "out", "--tasks", "2", "--samples", "8", "--max-tokens", "5"
         )
-    words = "began otherwise (samples was 4, sampling was {'temperature': 1.0, 'max_tokens': 1024})"
+    words = "was started with other options (samples was 4, sampling was {'temperature': 1.0, 'max_tokens': 1024})"
     assert (other.exit_code, words in other.told) == (2, True), other.told
 
 
 def test_tasks_beyond_the_split_are_said_and_cut(gateway: Served, tmp_path: Path) -> None:
     with serving_policy(Policy()) as policy:
         done = evaluate(gateway.url, policy.url, tmp_path / "out", "--tasks", "50", "--samples", "1")
-    cut = f"gsm8k has {ROWS} tasks in its test split: all of them are taken" in done.told
+    cut = f"gsm8k has {ROWS} tasks in its test split: using all of them" in done.told
     assert (done.exit_code, cut, len(done.attempts), done.report.complete) == (0, True, ROWS, True), done.told
 
 
@@ -158,7 +158,7 @@ def test_what_costs_is_not_begun_where_nobody_can_be_asked(gateway: Served, tmp_
     with serving_policy(Policy()) as policy:
         done = evaluate(gateway.url, policy.url, tmp_path / "out", *prices)
         asked = len(policy.received)
-    assert (done.exit_code, "--yes goes on" in done.told, asked, done.attempts) == (2, True, 0, []), done.told
+    assert (done.exit_code, "use --yes" in done.told, asked, done.attempts) == (2, True, 0, []), done.told
 
 
 @pytest.mark.parametrize(("least", "exit_code"), [("0.5", 0), ("0.51", 1)])
@@ -188,7 +188,10 @@ def test_compared_with_an_earlier_one(gateway: Served, tmp_path: Path) -> None:
 def test_what_is_no_evaluation_cannot_be_compared(tmp_path: Path) -> None:
     for place in (tmp_path, tmp_path / "mistyped"):
         done = invoked(tmp_path, "compare", str(place), str(tmp_path))
-        assert (done.exit_code, f"{place} holds no evaluation: there is no report.json" in done.told) == (2, True)
+        assert (done.exit_code, f"{place} is not an evaluation folder: report.json is missing" in done.told) == (
+            2,
+            True,
+        )
 
 
 def test_figures_are_shown_also_where_the_other_cannot_be_compared(gateway: Served, tmp_path: Path) -> None:
@@ -274,14 +277,14 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
 
 WRONG = {
     "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; it has: blackjack,"),
-    "no gateway": (("--url", "http://127.0.0.1:9"), "no gateway answers at http://127.0.0.1:9"),
+    "no gateway": (("--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
     "no policy": (("--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
-    "no model": (("--model", "large"), "has no model 'large'; it has: small"),
-    "no key": (("--api-key-env", "MY_KEY"), "--api-key-env names MY_KEY, which is not set"),
+    "no model": (("--model", "large"), "has no model 'large'; available: small"),
+    "no key": (("--api-key-env", "MY_KEY"), "--api-key-env: the environment variable MY_KEY is not set"),
     "no run": (("--run", "My Run"), "--run: lower-case letters"),
     "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
     "bad extra": (("--extra", "[]"), "--extra is not a JSON object"),
-    "no other": (("--against", "nowhere"), "holds no evaluation"),
+    "no other": (("--against", "nowhere"), "is not an evaluation folder"),
 }
 
 

@@ -94,7 +94,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=r"out\.jsonl") as raised, opened_file(path, began=began):
             pass
         told.append(str(raised.value).split("out.jsonl")[1])
-    expected = [" is there already, without a journal beside it: give another --out", ":1: this is no group"]
+    expected = [" already exists without a journal: use another --out", ":1: not a group"]
     assert (told, path.read_text(encoding="utf-8")) == (expected, '{"text": "mine"}\n')
 
 
@@ -112,7 +112,7 @@ def test_environments_are_one_or_a_mixture() -> None:
     [
         (None, None, None, "give either --env or --mix"),
         ("gsm8k", "gsm8k=1", None, "give either --env or --mix"),
-        (None, "gsm8k", "{}", "--params goes with --env"),
+        (None, "gsm8k", "{}", "--params needs --env"),
         (None, ", ,", None, "--mix names no environment"),
         (None, "gsm8k=many", None, "--mix gsm8k: weight: "),
         (None, "gsm8k=0", None, "--mix gsm8k: weight: "),

@@ -123,7 +123,7 @@ def test_it_is_shortened_while_it_is_written(tmp_path: Path) -> None:
 
 def test_only_one_process_is_at_work_on_it(tmp_path: Path) -> None:
     path = tmp_path / "out.journal"
-    with opened_journal(path, SETUP), pytest.raises(ValueError, match="another process is at work"):
+    with opened_journal(path, SETUP), pytest.raises(ValueError, match="in use by another process"):
         write(path, [])
 
 
@@ -139,7 +139,7 @@ def test_another_setup_is_refused_by_name(tmp_path: Path) -> None:
 def test_what_is_no_journal_is_refused(tmp_path: Path, line: str) -> None:
     path = tmp_path / "out.journal"
     path.write_text(f"{line}\n", encoding="utf-8")
-    with pytest.raises(ValueError, match=r"out.journal:1: this is no journal"):
+    with pytest.raises(ValueError, match=r"out.journal:1: not a journal"):
         write(path, [])
 
 

@@ -81,7 +81,7 @@ def test_without_token_ids_and_tokenizer_nothing_is_begun(
     with serving_policy(script(answers_rows, "plain")) as policy:
         done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)
         asked = len(policy.received)
-    assert (done.exit_code, "give the model's tokenizer.json" in done.told, asked) == (2, True, 1)
+    assert (done.exit_code, "the model's tokenizer.json" in done.told, asked) == (2, True, 1)
 
 
 def test_it_is_done_once_however_often_it_is_started(gateway: Served, run: tuple[str, ...], tmp_path: Path) -> None:
@@ -213,11 +213,14 @@ WRONG = {
         ("--env", "chess"),
         "the gateway has no environment 'chess'; it has: blackjack, code_exec,",
     ),
-    "no gateway": (("--env", "gsm8k", "--url", "http://127.0.0.1:9"), "no gateway answers at http://127.0.0.1:9"),
+    "no gateway": (("--env", "gsm8k", "--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
     "no policy": (("--env", "gsm8k", "--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
-    "no model": (("--env", "gsm8k", "--model", "large"), "has no model 'large'; it has: small"),
+    "no model": (("--env", "gsm8k", "--model", "large"), "has no model 'large'; available: small"),
     "no tokenizer": (("--env", "gsm8k", "--tokenizer", "nowhere.json"), "nowhere.json: file not found"),
-    "no key": (("--env", "gsm8k", "--api-key-env", "MY_KEY"), "--api-key-env names MY_KEY, which is not set"),
+    "no key": (
+        ("--env", "gsm8k", "--api-key-env", "MY_KEY"),
+        "--api-key-env: the environment variable MY_KEY is not set",
+    ),
     "no run": (("--env", "gsm8k", "--run", "My Run"), "--run: lower-case letters"),
     "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
 }

@@ -97,5 +97,5 @@ def test_a_counterfactual_differs_by_one_event_alone(changed: dict[str, object],
 
 
 def test_no_reply_is_exemplary_for_every_character() -> None:
-    with pytest.raises(ValidationError, match="sunk: no reply is exemplary for every character"):
+    with pytest.raises(ValidationError, match="sunk: an exemplar needs a scene file with a character"):
         SceneSet.model_validate({"scenes": [{**FACTUAL, "exemplar": "Aye."}]})

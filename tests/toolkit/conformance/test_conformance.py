@@ -193,7 +193,7 @@ def test_what_raises_is_told_with_its_place_and_ends_the_check() -> None:
     assert "test_conformance.py, line " in finding.came
     assert (finding.task.split()[0], finding.mend) == (
         "train",
-        "What a model wrote must never raise: what cannot be read earns 0.",
+        "Text from a model must never raise: unreadable text earns 0.",
     )
 
 
