@@ -261,10 +261,8 @@ def test_the_preference_is_the_only_criterion_unless_a_rubric_is_given() -> None
         GivenCriterion(name="warmth", description="Sounds like a friend.", weight=3),
         GivenCriterion(name="brevity", description="Two sentences at most."),
     )
-    assert [
-        rubric_of(params).criteria
-        for params in (Params(preference="Prefer rhymes."), Params(preference="Prefer friends.", rubric=rubric))
-    ] == [
+    given = [Params(preference="Prefer rhymes."), Params(preference="Prefer friends.", rubric=rubric)]
+    assert [rubric_of(params).criteria for params in given] == [
         (RubricCriterion(name="preference", weight=1.0, description="Prefer rhymes.", anchors=anchors),),
         (
             RubricCriterion(name="warmth", weight=0.75, description="Sounds like a friend.", anchors=anchors),

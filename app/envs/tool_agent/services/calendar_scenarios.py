@@ -190,12 +190,12 @@ def _first_free(draws: Draws) -> Scenario[Diary]:
     free = min(end for end in (one.end for one in events) if end > since and _is_free(events, end, minutes))
     start = clock(free)
     asked = (
-        f"Find the first free {minutes} minutes on {day} from {clock(since)} on, put {title} there and tell me when it "
-        "is.",
-        f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {clock(since)}. When will "
-        "it be?",
-        f"On {day}, {clock(since)} or later: what is the earliest start for {title} if it takes {minutes} minutes and "
-        "nothing else may move? Book that.",
+        f"Find the first free {minutes} minutes on {day} from {clock(since)} on, put {title} there and tell me "
+        "when it is.",
+        f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {clock(since)}. "
+        "When will it be?",
+        f"On {day}, {clock(since)} or later: what is the earliest start for {title} if it takes {minutes} minutes "
+        "and nothing else may move? Book that.",
     )
     added = (
         f"Good. {person} has to be there too, please invite them.",

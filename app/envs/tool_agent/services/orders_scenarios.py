@@ -41,8 +41,8 @@ def _two_sent_back(draws: Draws) -> Scenario[Shop]:
     number = next(place for place, item in enumerate(latest.items, 1) if item.product == third)
     who, (one, other) = f"{making.customer.name} from {making.town}", draws.shuffled((returned.placed, stays.placed))
     asked = (
-        f"Hello, {who} here. I want to return everything that I ordered on {in_words(one)} and on {in_words(other)}. "
-        "Refund what you may; which product do I have to keep?",
+        f"Hello, {who} here. I want to return everything that I ordered on {in_words(one)} and on {in_words(other)}"
+        ". Refund what you may; which product do I have to keep?",
         f"My name is {who}. My orders of {in_words(one)} and {in_words(other)} were a mistake. Money back for all that "
         "can go back, please, and tell me which thing cannot.",
         f"{who}: both what I bought on {in_words(one)} and what I bought on {in_words(other)} should go back to you. "

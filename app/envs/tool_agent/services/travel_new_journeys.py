@@ -47,8 +47,8 @@ def _there_in_time(draws: Draws) -> Scenario[Desk]:
         "terms; what does it cost?",
         f"Everything moves to {in_words(next_day)}. Same conditions: cheapest train, there by the same time. Rebook "
         "it and give me the price.",
-        f"It turns out that I am expected on {in_words(next_day)}, not the day before. Swap the train for the one that "
-        "is right by the same rules and tell me its price.",
+        f"It turns out that I am expected on {in_words(next_day)}, not the day before. Swap the train for the one "
+        "that is right by the same rules and tell me its price.",
     )
     return Scenario(
         kind="there in time",

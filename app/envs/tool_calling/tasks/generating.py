@@ -90,7 +90,7 @@ class GeneratedRequests:
             return None
         wanted: list[Asked] = []
         for domain, tool in members:
-            one = _met(lambda: asked(domain, tool, draws), lambda one: _fits(one, wanted, split))  # noqa: B023  # called at once
+            one = _asked_apart(domain, tool, wanted, split, draws)
             if one is None:
                 return None
             wanted.append(one)
@@ -125,7 +125,7 @@ class GeneratedRequests:
             text, lacks = said if said is not None else ("", "")
             missing = tool.arguments[lacks].missing if lacks else ()
         else:
-            one = _met(lambda: asked(domain, tool, draws), lambda one: _fits(one, (), split))
+            one = _asked_apart(domain, tool, (), split, draws)
             text, missing = (one.text, tool.about) if one is not None else ("", ())
         if not text:
             return None
@@ -158,6 +158,11 @@ def category_of(index: int, categories: Sequence[Category] = ()) -> Category:
 
 def _can_be_told_apart(one: Tool, other: Tool) -> bool:
     return one.name != other.name and one.name not in other.confusable and other.name not in one.confusable
+
+
+def _asked_apart(domain: Domain, tool: Tool, others: Sequence[Asked], split: Split, draws: Draws) -> Asked | None:
+    """A request for one call that belongs to the split and asks for none of the other calls."""
+    return _met(lambda: asked(domain, tool, draws), lambda one: _fits(one, others, split))
 
 
 def _fits(one: Asked, others: Sequence[Asked], split: Split) -> bool:
