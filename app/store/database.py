@@ -8,7 +8,7 @@ from functools import cache
 from typing import TypeVar
 
 from sqlalchemy import Connection, Insert, Table, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
@@ -99,5 +99,7 @@ class Database:
 @cache
 def insert_new(table: Table, postgres: bool) -> Insert:
     if postgres:
+        from sqlalchemy.dialects import postgresql  # takes long to import
+
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()
