@@ -55,6 +55,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "worlds": CommandPlace("app.cli.worlds", "Tell a running gateway what happens in a world."),
         "judges": CommandPlace("app.cli.judges", "See which judges there are, and whether one can be trusted."),
         "rlaif": CommandPlace("app.cli.rlaif", "Prepare training by a preference."),
+        "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),
     }
 )
 

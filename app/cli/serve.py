@@ -7,14 +7,13 @@ from typing import Annotated, NoReturn
 
 import typer
 import uvicorn
-from pydantic import ValidationError
 from rich.console import Console
 
 from app.cli.descriptors import allow_many_sockets
 from app.domain.errors import GatewayError
 from app.http.web.origins import is_loopback
 from app.main.application import VERSION, create_app
-from app.settings import PREFIX, Settings, read_settings
+from app.settings import Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
 from app.toolkit.package_data import packaged_folder
@@ -99,17 +98,12 @@ def version() -> None:
 def _settings() -> Settings:
     try:
         return read_settings()
-    except ValidationError as error:
-        for item in error.errors(include_url=False, include_input=False):
-            name = "__".join(str(part) for part in item["loc"])
-            errors.print(f"{PREFIX}{name.upper()}: {item['msg']}", style="red", highlight=False)
-        raise typer.Exit(2) from None
     except ValueError as error:
         _stop(str(error))
 
 
 def _stop(message: str) -> NoReturn:
-    errors.print(message, style="red", highlight=False)
+    errors.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(2)
 
 

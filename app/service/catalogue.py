@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -87,10 +87,13 @@ class Catalogue:
         self.ready = False
         """Set by whoever opens it and tries the isolation, when both are done or the latter takes too long."""
 
-    def open(self, datasets: Datasets) -> None:
-        """Blocking: reads every configured data source once. One that breaks takes no other with it."""
+    def open(self, datasets: Datasets, names: Collection[str] | None = None) -> None:
+        """Blocking: reads the data of these environments, of all by default, once. One that breaks takes no other with
+        it."""
         self._datasets = datasets
         for name, environment in self.classes.items():
+            if names is not None and name not in names:
+                continue
             try:
                 self._hosted[name] = Hosted.of(environment.open(datasets))
             except EnvironmentUnavailable as error:
