@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from app.cli.main import COMMANDS, DeferredCommand, cli
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ("pydantic", "httpx", "fastapi", "sqlalchemy", "yaml", "numpy", "aiohttp", "app.settings")
+HEAVY = ("httpx", "fastapi", "sqlalchemy", "yaml", "numpy", "aiohttp", "app.settings")
 
 
 @pytest.mark.parametrize("name", COMMANDS)
