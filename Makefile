@@ -8,6 +8,10 @@ TUNERS := .cache/tuners
 TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+# For people who wait: with progress. uv where it is on the machine, pip otherwise, and where uv cannot (it reads no pip.conf).
+UV := $(shell command -v uv 2>/dev/null)
+LOUD_PIP := $(BIN)/python -m pip --disable-pip-version-check install --progress-bar on
+INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" || )$(LOUD_PIP) "$$@"; }; install
 
 .DEFAULT_GOAL := help
 .PHONY: help run demo test check record format lock bench soak clean
@@ -62,8 +66,11 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: requirements.lock pyproject.toml | $(VENV)/bin/python
-	$(PIP) install --require-hashes -r requirements.lock
-	$(PIP) install --no-deps -e .
+	@echo "Installing $$(grep -c == requirements.lock) packages into $(VENV) with $(if $(UV),uv,pip). This happens once."
+	@$(INSTALL) --require-hashes -r requirements.lock
+	@$(INSTALL) --no-deps -e .
+	@$(BIN)/python -m compileall -q app
+	@echo "Installed $$(du -sh $(VENV) | cut -f1) in $(VENV)."
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.lock $(VENV)/.installed

@@ -4,7 +4,7 @@ import os
 import platform
 import sqlite3
 
-from app.cli.main import collect_seldom
+from app.cli.serve import collect_seldom
 from benchmarks import atropos, calls, catalogue, difficulty, dispatch, judging, retrieval, scoring, startup
 
 

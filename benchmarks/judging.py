@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from app.cli.main import collect_seldom
+from app.cli.serve import collect_seldom
 from app.datasets.configured import ConfiguredDatasets
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score

@@ -1,10 +1,39 @@
-"""From the start of the process to the first 200 on /readyz, on an empty folder and on one that was served before."""
+"""What the first minute takes, as ratios: commands against a Typer program of two commands, starts against importing
+the libraries that a service like this one is made of. Processor time, medians of five. `python -m benchmarks.startup`.
+"""
 
+import contextlib
+import os
+import signal
+import statistics
+import subprocess
+import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support.serving import serving
+import httpx
+
+from tests.support.serving import ROOT, START_SECONDS, free_port, serving
+
+TIMES = 5
+POLL_SECONDS = 0.02
+LIBRARIES = "import fastapi, sqlmodel, alembic, uvicorn"
+TYPER_PROGRAM = '''
+import typer
+cli = typer.Typer(no_args_is_help=True)
+@cli.command()
+def one(name: str = "x") -> None:
+    """Do one thing."""
+@cli.command()
+def two(count: int = 1) -> None:
+    """Do another."""
+cli()
+'''
+COMPLETION = {"_ATROPOS_ENVS_COMPLETE": "complete_bash", "COMP_WORDS": "atropos-envs e", "COMP_CWORD": "1"}
+ENTRY = "import sys; sys.argv[0] = 'atropos-envs'; from app.cli.main import run; run()"
 
 
 @dataclass(frozen=True)
@@ -13,10 +42,118 @@ class StartUp:
     again_seconds: float
 
 
+@dataclass(frozen=True)
+class FirstMinute:
+    """Processor seconds."""
+
+    typer_help: float
+    help: float
+    version: float
+    completion: float
+    libraries: float
+    livez: float
+    readyz: float
+
+
 def measure() -> StartUp:
+    """From the start of the process to the first 200 on /readyz, on an empty folder and on one served before."""
     with tempfile.TemporaryDirectory() as folder:
         with serving(Path(folder)) as first:
             pass
         with serving(Path(folder)) as again:
             pass
     return StartUp(first.seconds_to_ready, again.seconds_to_ready)
+
+
+def measure_ratios(times: int = TIMES) -> FirstMinute:
+    """Each once without being counted, so that what Python compiles is there."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = folder / "two_commands.py"
+        program.write_text(TYPER_PROGRAM, encoding="utf-8")
+        livez, readyz = _starts(folder, times)
+        return FirstMinute(
+            typer_help=_median(times, lambda: _processor_seconds([str(program), "--help"], folder)),
+            help=_median(times, lambda: _processor_seconds(["-c", ENTRY, "--help"], folder)),
+            version=_median(times, lambda: _processor_seconds(["-c", ENTRY, "--version"], folder)),
+            completion=_median(times, lambda: _processor_seconds(["-c", ENTRY], folder, COMPLETION)),
+            libraries=_median(times, lambda: _processor_seconds(["-c", LIBRARIES], folder)),
+            livez=livez,
+            readyz=readyz,
+        )
+
+
+def report(found: FirstMinute) -> Iterator[str]:
+    yield f"processor time of a two-command Typer program's --help: {found.typer_help:.2f} s"
+    for name, seconds in (("--help", found.help), ("--version", found.version), ("completion", found.completion)):
+        yield f"  {name:<28} {seconds:8.2f} s   {seconds / found.typer_help:5.2f} times   (at most 2 are wanted)"
+    yield f"processor time of `{LIBRARIES}`: {found.libraries:.2f} s"
+    for name, seconds, most in (("/livez", found.livez, 2.2), ("/readyz", found.readyz, 3)):
+        ratio = seconds / found.libraries
+        yield f"  start to {name:<19} {seconds:8.2f} s   {ratio:5.2f} times   (at most {most} are wanted)"
+
+
+def _median(times: int, once: Callable[[], float]) -> float:
+    once()
+    return statistics.median(once() for _ in range(times))
+
+
+def _environment(folder: Path, more: Mapping[str, str]) -> dict[str, str]:
+    """Compiled code is kept in the folder, whatever this process is told."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("ATROPOS_ENVS_", "PYTHON"))}
+    return {**kept, "PYTHONPATH": str(ROOT), "PYTHONPYCACHEPREFIX": str(folder / "compiled"), **more}
+
+
+def _processor_seconds(arguments: Sequence[str], folder: Path, more: Mapping[str, str] | None = None) -> float:
+    process = subprocess.Popen(
+        [sys.executable, *arguments], cwd=folder, env=_environment(folder, more or {}), stdout=subprocess.DEVNULL
+    )
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0, arguments
+    return usage.ru_utime + usage.ru_stime
+
+
+def _starts(folder: Path, times: int) -> tuple[float, float]:
+    """To /livez and to /readyz, on a store that is there already."""
+    _start(folder)
+    found = [_start(folder) for _ in range(times)]
+    return statistics.median(one[0] for one in found), statistics.median(one[1] for one in found)
+
+
+def _start(folder: Path) -> tuple[float, float]:
+    port = free_port()
+    given = {"ATROPOS_ENVS_PORT": str(port), "ATROPOS_ENVS_DATABASE_URL": f"sqlite:///{folder / 'gateway.db'}"}
+    with (folder / "gateway.log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "app.cli", "serve"],
+            cwd=folder,
+            env=_environment(folder, given),
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        return tuple(_used_until(f"http://127.0.0.1:{port}/{path}", process) for path in ("livez", "readyz"))  # type: ignore[return-value]
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(30)
+
+
+def _used_until(url: str, process: "subprocess.Popen[bytes]") -> float:
+    """The processor seconds of the process when the address answers 200."""
+    began = time.monotonic()
+    while time.monotonic() - began < START_SECONDS and process.poll() is None:
+        with contextlib.suppress(httpx.TransportError):
+            if httpx.get(url, timeout=30).status_code == 200:
+                fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+                return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        time.sleep(POLL_SECONDS)
+    raise RuntimeError(f"{url} never answered 200")
+
+
+def main() -> None:
+    print(*report(measure_ratios()), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

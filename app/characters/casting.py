@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import CharacterSheet
@@ -59,8 +59,6 @@ class Cast:
 
 class Staging(Frozen):
     """How a scene is put on: what a caller may choose that changes the prompt."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     reply_words: Annotated[WholeNumber, Field(ge=20, le=400)] = 120
     """The prompt asks for at most this many words, or fewer where the sheet does."""

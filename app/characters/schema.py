@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, model_validator
 
 from app.characters.lorebooks.checking import refuse_unusable
 from app.domain.errors import InvalidRequest
@@ -46,7 +46,7 @@ Words = tuple[Word, ...]
 
 
 class SheetPart(Frozen):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    pass
 
 
 def _readable(version: int) -> int:

@@ -1,157 +1,125 @@
-"""`atropos-envs`: serve the gateway, or try it."""
+"""`atropos-envs`: the commands by name, each with the module that is imported when it is called."""
 
 import gc
-import socket
+import importlib
 import sys
-from typing import Annotated, NoReturn
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from types import MappingProxyType
+from typing import Annotated, Any, Final
 
 import typer
-import uvicorn
-from pydantic import ValidationError
-from rich.console import Console
+from typer.core import TyperCommand, TyperGroup
 
-from app.cli.demo import demo
-from app.cli.descriptors import allow_many_sockets
-from app.cli.envs.command import envs
-from app.cli.evaluate.command import compare, evaluate
-from app.cli.export import export
-from app.cli.judges import judges
-from app.cli.process.command import process
-from app.cli.rescore import rescore
-from app.cli.rlaif import rlaif
-from app.cli.sheets import sheets
-from app.cli.tasks import tasks
-from app.cli.worlds import worlds
-from app.domain.errors import GatewayError
-from app.http.web.browser_protection import is_loopback
-from app.main.application import VERSION, create_app
-from app.settings import PREFIX, Settings, read_settings
-from app.store.migration import migrate as migrate_database
-from app.telemetry.logs import configure_logging
-from app.toolkit.package_data import packaged_folder
+
+@dataclass(frozen=True)
+class CommandPlace:
+    """Where the code of a command is. `help` is the first sentence of its own help."""
+
+    module: str
+    help: str
+
+
+COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
+    {
+        "serve": CommandPlace("app.cli.serve", "Migrate the database and serve until stopped."),
+        "demo": CommandPlace(
+            "app.cli.demo",
+            "Load the sample world, and send a scripted policy of mixed quality through every environment of a running "
+            "gateway.",
+        ),
+        "evaluate": CommandPlace(
+            "app.cli.evaluate.command",
+            "Have a model attempt the tasks of a held-out split, and report how well it did.",
+        ),
+        "compare": CommandPlace(
+            "app.cli.evaluate.command",
+            "Compare two evaluations task by task, with how much of the difference may be chance.",
+        ),
+        "process": CommandPlace(
+            "app.cli.process.command",
+            "Take tasks, sample completions from a policy's server, have them scored, and write the groups to a file "
+            "or to an Atropos trainer.",
+        ),
+        "rescore": CommandPlace("app.cli.rescore", "Score stored groups anew, beside what their trainers were told."),
+        "export": CommandPlace("app.cli.export", "Write stored rollouts as training data."),
+        "tasks": CommandPlace(
+            "app.cli.tasks",
+            "Write an environment's tasks as prompts, each with the id that its answer is scored under.",
+        ),
+        "migrate": CommandPlace("app.cli.serve", "Bring the database to the newest schema and stop."),
+        "version": CommandPlace("app.cli.serve", "Print the version."),
+        "envs": CommandPlace("app.cli.envs.command", "List environments, check one, begin a new one."),
+        "sheets": CommandPlace("app.cli.sheets", "Check, try, import and export character sheets."),
+        "worlds": CommandPlace("app.cli.worlds", "Tell a running gateway what happens in a world."),
+        "judges": CommandPlace("app.cli.judges", "See which judges there are, and whether one can be trusted."),
+        "rlaif": CommandPlace("app.cli.rlaif", "Prepare training by a preference."),
+        "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),
+    }
+)
+
+
+class DeferredCommand(TyperCommand):
+    """Stands for a command until it is called, or its own help or completion is asked for."""
+
+    def __init__(self, name: str, place: CommandPlace) -> None:
+        super().__init__(name, help=place.help)
+        self._place = place
+
+    def load(self) -> TyperCommand | TyperGroup:
+        """The real command, which the module has under this command's name."""
+        gc.disable()  # what is imported stays
+        try:
+            found = getattr(importlib.import_module(self._place.module), str(self.name))
+        finally:
+            gc.enable()
+        parent = typer.Typer(pretty_exceptions_enable=False)
+        parent.callback()(_nothing)
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=self.name)
+        else:
+            parent.command(self.name)(found)
+        return typer.main.get_group(parent).commands[str(self.name)]  # type: ignore[return-value]
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        return self.load().make_context(info_name, args, parent, **extra)
+
+
+def _nothing() -> None:
+    pass
+
+
+class DeferredCommands(TyperGroup):
+    """A group whose commands are those of COMMANDS, none of them imported."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands = {name: DeferredCommand(name, place) for name, place in COMMANDS.items()}
+
 
 cli = typer.Typer(
     name="atropos-envs",
-    help="Serve reinforcement-learning environments over HTTP: hand out tasks, score completions, store every result.",
+    cls=DeferredCommands,
+    help="Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-cli.command()(demo)
-cli.command()(evaluate)
-cli.command()(compare)
-cli.command()(export)
-cli.command()(process)
-cli.command()(rescore)
-cli.command()(tasks)
-cli.add_typer(envs, name="envs")
-cli.add_typer(sheets, name="sheets")
-cli.add_typer(worlds, name="worlds")
-cli.add_typer(judges, name="judges")
-cli.add_typer(rlaif, name="rlaif")
-errors = Console(stderr=True)
 
 
-@cli.command()
-def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 picks a free port.")] = None,
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("atropos-environments"))
+        raise typer.Exit
+
+
+@cli.callback()
+def about(
+    show_version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
 ) -> None:
-    """Migrate the database and serve until stopped.
-
-    Settings come from gateway.yaml; ATROPOS_ENVS_* variables override it."""
-    settings = _settings()
-    given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
-    settings = settings.model_copy(update=given)
-    configure_logging(settings.log_level, settings.log_format)
-    try:
-        app = create_app(settings, announce=_announce)
-    except (GatewayError, ValueError) as error:
-        _stop(str(error))
-    _greet(settings)
-    collect_seldom()
-    allow_many_sockets()
-    config = uvicorn.Config(
-        app,
-        host=settings.host,
-        port=settings.port,
-        log_config=None,
-        access_log=settings.log_level == "debug",
-        server_header=False,
-        timeout_graceful_shutdown=20,
-        ws="websockets-sansio",
-        ws_max_size=settings.max_body_bytes,
-        ws_per_message_deflate=False,  # as request bodies: a few kilobytes could become gigabytes
-        ws_ping_timeout=None,  # a client may learn for minutes, and answer nothing meanwhile
-    )
-    uvicorn.Server(config).run(_sockets(settings))
-
-
-def _sockets(settings: Settings) -> list[socket.socket]:
-    """One for each port. They are one service: what differs is decided by the port that a request came in at."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    opened: list[socket.socket] = []
-    for port in (settings.port, *settings.atropos_listeners):
-        try:
-            opened.append(socket.create_server((settings.host, port), family=family))
-        except OSError as error:
-            _stop(f"cannot listen on {settings.host}:{port}: {error.strerror}")
-    return opened
-
-
-def collect_seldom() -> None:
-    """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
-    everything that was ever loaded, took a fifth of the time of scoring. Looking at 10,000 young ones takes some
-    milliseconds, for which everything waits; at all of them once in 50 million."""
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(2_000, 5, 5_000)
-
-
-@cli.command()
-def migrate() -> None:
-    """Migrate the database to the newest schema.
-
-    `serve` does this too."""
-    settings = _settings()
-    try:
-        migrate_database(settings.database_url, packaged_folder("migrations"))
-    except (GatewayError, ValueError) as error:
-        _stop(str(error))
-
-
-@cli.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(VERSION)
-
-
-def _settings() -> Settings:
-    try:
-        return read_settings()
-    except ValidationError as error:
-        for item in error.errors(include_url=False, include_input=False):
-            name = "__".join(str(part) for part in item["loc"])
-            errors.print(f"{PREFIX}{name.upper()}: {item['msg']}", style="red", highlight=False)
-        raise typer.Exit(2) from None
-    except ValueError as error:
-        _stop(str(error))
-
-
-def _stop(message: str) -> NoReturn:
-    errors.print(message, style="red", highlight=False)
-    raise typer.Exit(2)
-
-
-def _announce(key: str) -> None:
-    """On the terminal only, once: the log may be kept by others."""
-    errors.print(f"API key, shown this once: {key}", style="bold", highlight=False)
-
-
-def _greet(settings: Settings) -> None:
-    address = f"http://{'127.0.0.1' if is_loopback(settings.host) else settings.host}:{settings.port}"
-    errors.print(f"Atropos Environments {VERSION}: {address}/ to look, {address}/docs to try", highlight=False)
-    for port, run in settings.atropos_listeners.items():
-        errors.print(f"Atropos' API for the run {run}: port {port}", highlight=False)
+    """Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept."""
 
 
 def run() -> None:

@@ -71,6 +71,10 @@ class Unavailable(GatewayError):
     retry_after: ClassVar[int] = 5
 
 
+class StillStarting(Unavailable):
+    """Told to a probe; nothing that an operator need look at."""
+
+
 class EnvironmentUnavailable(Unavailable):
     code = "environment_unavailable"
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, Field, model_validator
+from pydantic import AwareDatetime, ConfigDict, Field, model_validator
 
 from app.domain.groups import Group, TaskRecord
 from app.domain.runs import Purpose
@@ -14,6 +14,8 @@ Format = Literal["jsonl", "parquet"]
 
 class ExportFilter(Frozen):
     """Which stored groups are exported. Every field narrows the selection."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)  # as query parameters they have no schema of the class
 
     env: Annotated[str | None, Field(max_length=100)] = None
     """Only groups of this environment."""

@@ -4,7 +4,10 @@ import math
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, JsonValue
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetJsonSchemaHandler, JsonValue
+from pydantic_core import CoreSchema
+
+from app.domain.field_docstrings import describe_fields
 
 Split = Literal["train", "test"]
 
@@ -66,7 +69,22 @@ FiniteJson = Annotated[JsonValue, AfterValidator(_finite)]
 
 
 class Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, JsonValue]:
+        """The docstrings below fields describe them. They are read here, since reading all of them when the classes
+        are made took a fifth of the start."""
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema).get("properties", {})
+        for name, text in describe_fields(cls).items():
+            field = cls.model_fields.get(name)
+            shown = properties.get(name if field is None else field.alias or name)
+            if shown is not None:
+                shown.setdefault("description", text)
+        return schema
 
 
 class NoParams(Frozen):

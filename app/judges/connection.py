@@ -6,9 +6,8 @@ the measurements.
 
 import json
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
-import aiohttp
 from pydantic import JsonValue, SecretStr
 
 from app.judges.failures import CallFailed
@@ -27,7 +26,7 @@ class Connection:
         self._headers = {"content-type": "application/json", "accept": "application/json"}
         if api_key is not None:
             self._headers["authorization"] = f"Bearer {api_key.get_secret_value()}"
-        self._session: aiohttp.ClientSession | None = None
+        self._session: Any = None
 
     async def close(self) -> None:
         if self._session is not None:
@@ -35,6 +34,8 @@ class Connection:
 
     async def send(self, body: Mapping[str, JsonValue]) -> bytes:
         """Returns the body of a response with a status below 300. CallFailed for everything else."""
+        import aiohttp  # takes long to import, and most starts need none of it
+
         content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         try:
             return await self._exchanged(content)
@@ -67,8 +68,11 @@ class Connection:
                 retry_after=retry_after(response.headers),
             )
 
-    def _open(self) -> aiohttp.ClientSession:
+    def _open(self) -> Any:
+        """An `aiohttp.ClientSession`."""
         if self._session is None:
+            import aiohttp
+
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),  # the limit of the judge is the only one
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),

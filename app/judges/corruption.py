@@ -8,7 +8,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Final, Literal
 
-import yaml
 from pydantic import JsonValue, TypeAdapter
 
 from app.characters.casting import Cast, Staging, case_document, claimable, gate_facts, scene_probes
@@ -16,6 +15,7 @@ from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubri
 from app.judges.gates.registry import hints
 from app.judges.orders import opaque_ids
 from app.judges.reading import Reply, says, spoken_form
+from app.toolkit.package_data import read_yaml
 
 Grade = Literal["hard", "subtle"]
 """`hard`: visible in the reply alone. `subtle`: visible only with the sheet and the scene."""
@@ -27,7 +27,7 @@ _Templates: Final = TypeAdapter(dict[str, dict[str, tuple[str, ...]]])
 
 
 def read_templates(path: Path) -> Templates:
-    return _Templates.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")))
+    return _Templates.validate_python(read_yaml(path))
 
 
 @cache

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 
@@ -46,6 +46,7 @@ from app.judges.panels import reports_of
 from app.main.configured import panels_of, retriever_of
 from app.main.discovery import discover
 from app.main.gateway import gateway_of
+from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
@@ -69,7 +70,14 @@ log = logging.getLogger(__name__)
 VERSION = version("atropos-environments")
 ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
-DESCRIPTION = "Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept."
+DESCRIPTION = """Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.
+
+1. `GET /envs` lists the environments.
+2. `POST /envs/{env}/next-batch` hands out tasks; let your model answer them.
+3. `POST /envs/{env}/score` takes the answers and returns rewards.
+
+Each environment has a group below with examples that run as they are. Open a group to see its routes; the box above
+the groups finds one by its name. `/` shows in a browser what is kept."""
 
 
 def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
@@ -101,6 +109,9 @@ def create_app(
     """Opens and migrates the store at once, the environments' data behind the first requests. `environments`,
     `panels`, `retriever` and `programs` replace what would be discovered and configured, `clock` the present in groups,
     runs and leases; `announce` is told a key that was made."""
+    classes = environments if environments is not None else discover()
+    if environments is None:
+        require_known_names(settings, classes)
     observer = PrometheusObserver()
     store = Store.open(
         settings.database_url,
@@ -116,7 +127,6 @@ def create_app(
     observer.watch_workers(lambda: workers.waiting)
     jails = programs or JailedPrograms(settings.programs.at_once or usual_size(), told=observer.ran)
     observer.watch_programs(lambda: jails.waiting)
-    classes = environments if environments is not None else discover()
     retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     rules = settings.parts.rules
@@ -204,19 +214,30 @@ def _lifespan(
 
 
 async def _open(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
-    """Reads the data, then takes up what a restart interrupted, and looks after groups that come in pieces meanwhile
-    and for ever: what was interrupted may take long, and replicas may always have more of it."""
+    """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then takes
+    up what a restart interrupted, and looks after groups that come in pieces meanwhile and for ever: what was
+    interrupted may take long, and replicas may always have more of it."""
     folders = {"character_sheets": settings.character_sheets}
     datasets = ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
     trying = asyncio.create_task(_try_isolation(settings, gateway.catalogue, programs))
+    slow = {name for name in gateway.catalogue.classes if settings.datasets.get(name, "").strip()}
+    reading = [asyncio.to_thread(gateway.catalogue.open, datasets, {name}) for name in sorted(slow)]
+    configured = asyncio.ensure_future(asyncio.gather(*reading))
     try:
-        await asyncio.to_thread(gateway.catalogue.open, datasets)
+        await asyncio.to_thread(gateway.catalogue.open, datasets, gateway.catalogue.classes.keys() - slow)
         await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
+        await asyncio.wait({configured}, timeout=settings.ready_after_data)
         gateway.catalogue.ready = True
-        await trying  # what was interrupted is not given up because nobody knows yet whether it may be run
-        await asyncio.gather(_start_up(gateway, examples), gateway.gathering.keep())
+        await asyncio.gather(_take_up(gateway, examples, trying, configured), gateway.gathering.keep())
     finally:
         trying.cancel()
+        configured.cancel()
+
+
+async def _take_up(gateway: Gateway, examples: Examples, *known: Awaitable[object]) -> None:
+    """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
+    await asyncio.gather(*known)
+    await _start_up(gateway, examples)
 
 
 async def _start_up(gateway: Gateway, examples: Examples) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
@@ -87,10 +87,13 @@ class Catalogue:
         self.ready = False
         """Set when environments are open and the isolation check is done or has timed out."""
 
-    def open(self, datasets: Datasets) -> None:
-        """Reads every configured data source once. Blocking. A failure affects only its own environment."""
+    def open(self, datasets: Datasets, names: Collection[str] | None = None) -> None:
+        """Reads the data of these environments, by default of all, once. Blocking. A failure affects only its own
+        environment."""
         self._datasets = datasets
         for name, environment in self.classes.items():
+            if names is not None and name not in names:
+                continue
             try:
                 self._hosted[name] = Hosted.of(environment.open(datasets))
             except EnvironmentUnavailable as error:

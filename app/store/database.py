@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sqlalchemy import URL, Connection, Engine, Insert, Table, create_engine, event, func, make_url, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
@@ -200,5 +200,7 @@ class Database:
 @cache
 def insert_new(table: Table, postgres: bool) -> Insert:
     if postgres:
+        from sqlalchemy.dialects import postgresql  # takes long to import
+
         return postgresql.insert(table).on_conflict_do_nothing()
     return sqlite.insert(table).on_conflict_do_nothing()

@@ -20,7 +20,7 @@ from sqlalchemy import (
     select,
     true,
 )
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from app.domain.budgets import Admission, Amount, BudgetConfig, Hold, Standing
 from app.domain.judging import Judgement, Spending
@@ -122,12 +122,21 @@ def _spending(values: list[float], lost: list[float]) -> Spending:
     return Spending.model_validate(whole)
 
 
+def _insert(table: Table, postgres: bool) -> Any:
+    if postgres:
+        from sqlalchemy.dialects import postgresql  # takes long to import
+
+        return postgresql.insert(table)
+    return sqlite.insert(table)
+
+
 @cache
 def _upsert(table: Table, key: tuple[str, ...], postgres: bool, *, adding: bool) -> Insert:
-    into = postgresql.insert(table) if postgres else sqlite.insert(table)
+    into = _insert(table, postgres)
     changed = {
         column.name: column + into.excluded[column.name] if adding else into.excluded[column.name]
         for column in table.columns
         if column.name not in key
     }
-    return into.on_conflict_do_update(index_elements=list(key), set_=changed)
+    written: Insert = into.on_conflict_do_update(index_elements=list(key), set_=changed)
+    return written

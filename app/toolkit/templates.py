@@ -1,9 +1,10 @@
 """Prompt templates, rendered strictly in a sandbox, and the phrasings of tasks."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 
-from jinja2 import StrictUndefined
+import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import TypeAdapter
 
@@ -12,7 +13,11 @@ from app.toolkit.package_data import packaged_data
 from app.toolkit.seeded import Draws
 
 _jinja = ImmutableSandboxedEnvironment(
-    undefined=StrictUndefined, autoescape=False, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=False
+    undefined=jinja2.StrictUndefined,
+    autoescape=False,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=False,
 )
 
 
@@ -20,12 +25,17 @@ class Template:
     """A template file of ours beside its owner. What players and models wrote only ever enters as a value."""
 
     def __init__(self, source: str) -> None:
-        self._template = _jinja.from_string(source)
+        self._source = source
         self.digest = digest_of_text(source)
 
     @classmethod
     def read(cls, path: Path) -> "Template":
         return cls(path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def _template(self) -> jinja2.Template:
+        """Compiled by its first use: a start needs none."""
+        return _jinja.from_string(self._source)
 
     def render(self, **values: object) -> str:
         """jinja2.UndefinedError when the template names a value that is not given."""

@@ -10,6 +10,7 @@ from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet, SheetPart
 from app.characters.views import audience
 from app.cli.sheets import SCENES, SHIPPED
+from app.domain.field_docstrings import describe_fields
 from app.toolkit.package_data import packaged_folder
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
@@ -59,7 +60,7 @@ def sheet_fields() -> str:
 
 def _block(name: str, field: FieldInfo) -> str:
     if name in ELSEWHERE:
-        meaning = " ".join((field.description or "").split())
+        meaning = " ".join(describe_fields(CharacterSheet)[name].split())
         return f"### {name}\n\n{ELSEWHERE[name]} {meaning} Seen by {SEEN_BY[str(audience(field))]}."
     part, many = _part(field)
     if part is None:

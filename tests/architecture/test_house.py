@@ -96,7 +96,7 @@ RULES = {
     "only the command line prints": (prints, lambda: [p for p in app_sources() if not p.startswith("app/cli/")]),
     "only the settings read the environment": (
         readings_of_the_environment,
-        lambda: [path for path in app_sources() if path != "app/settings.py"],
+        lambda: [path for path in app_sources() if not path.startswith("app/settings/")],
     ),
 }
 

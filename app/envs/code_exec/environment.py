@@ -26,7 +26,7 @@ from app.domain.programs import Ending, Execution, Program, ProgramLimits
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
 from app.envs.code_exec.tasks.exercises import Case, Exercise, examples, hidden_tests, passed
-from app.envs.code_exec.tasks.registry import DIGEST, FAMILIES
+from app.envs.code_exec.tasks.registry import FAMILIES, digest_families
 from app.ports import Tools
 from app.toolkit.answers.code import committed_code
 from app.toolkit.answers.committed import Committed, without_answer
@@ -52,7 +52,10 @@ class CodeExec(Generated[Exercise, Levelled]):
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
-    data: ClassVar[Mapping[str, str]] = {"families": DIGEST}
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        return {**super().digests, "families": digest_families()}
 
     def make(self, draws: Draws, level: Level, params: Levelled) -> Exercise:
         family = draws.one(_BY_LEVEL[level])

@@ -7,10 +7,10 @@ from pathlib import Path
 from string import Formatter
 from typing import Annotated, Self
 
-import yaml
 from pydantic import Field, model_validator
 
 from app.domain.values import Frozen, Name, Split
+from app.toolkit.package_data import read_yaml
 from app.toolkit.seeded import Draws, held_out
 
 TEST_SIZE = 1_000
@@ -79,7 +79,7 @@ class WordProblems:
     @classmethod
     def read(cls, path: Path) -> Self:
         """pydantic.ValidationError when the file is not a story book."""
-        return cls(StoryBook.model_validate(yaml.safe_load(path.read_text(encoding="utf-8"))))
+        return cls(StoryBook.model_validate(read_yaml(path)))
 
     def problem(self, split: Split, index: int) -> WordProblem:
         """`index` is any non-negative integer for train and below TEST_SIZE for test, whose problems are made on first

@@ -5,11 +5,11 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from app.domain.tasks import Message
 from app.domain.values import Frozen, Split, require_encodable
+from app.toolkit.package_data import read_yaml
 
 Speaker = Literal["system", "user", "assistant"]
 
@@ -145,9 +145,7 @@ class PromptBook(Frozen):
     def read(cls, folder: Path) -> Self:
         """From `train.yaml` and `test.yaml`."""
         files = {name: folder / f"{name}.yaml" for name in ("train", "test")}
-        return cls.model_validate(
-            {name: yaml.safe_load(file.read_text(encoding="utf-8")) for name, file in files.items()}
-        )
+        return cls.model_validate({name: read_yaml(file) for name, file in files.items()})
 
     def conversations(self, split: Split) -> tuple[Conversation, ...]:
         """One of each chapter in turn, so that neighbours differ."""

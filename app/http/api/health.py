@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from fastapi import APIRouter, Response
 
-from app.domain.errors import Unavailable
+from app.domain.errors import StillStarting
 from app.http.api.models import Health
 from app.http.web.problems import problem_responses
 from app.ports.runtime import Clock
@@ -26,7 +26,7 @@ def health_router(gateway: Gateway, version: str, clock: Clock, exposition: Expo
     )
     async def readyz() -> Health:
         if not gateway.catalogue.ready:
-            raise Unavailable("the environments' data is still being read")
+            raise StillStarting("the environments' data is still being read")
         await gateway.health.check()
         return Health(status="ok", version=version, time=clock())
 

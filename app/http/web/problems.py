@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.domain.errors import GatewayError, Unavailable
+from app.domain.errors import GatewayError, StillStarting, Unavailable
 from app.domain.values import Frozen
 from app.http.web.request_tracking import request_id_of
 
@@ -184,7 +184,9 @@ def _phrase(status: int) -> str:
 async def _gateway_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)  # noqa: S101 - registered for this class
     detail = shown(error.detail, MAX_DETAIL)
-    if error.status >= 500:
+    if isinstance(error, StillStarting):
+        _log.debug("still_starting", detail=detail)
+    elif error.status >= 500:
         _log.warning("request_failed", code=error.code, detail=detail)
     return problem_response(
         request.scope,

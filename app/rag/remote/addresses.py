@@ -3,13 +3,19 @@
 import socket
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-
-from aiohttp import ThreadedResolver
-from aiohttp.abc import AbstractResolver, ResolveResult
+from typing import Any, Protocol
 
 from app.domain.errors import RetrieverFailed
 
-MakeResolver = Callable[[], AbstractResolver]
+
+class Resolver(Protocol):
+    """aiohttp's AbstractResolver and ResolveResult, without importing them: most starts need none of it."""
+
+    async def resolve(self, host: str, port: int = ..., family: socket.AddressFamily = ...) -> list[Any]: ...
+    async def close(self) -> None: ...
+
+
+MakeResolver = Callable[[], Resolver]
 """Called inside a running event loop."""
 
 _NAT64 = ip_network("64:ff9b::/96")
@@ -37,17 +43,15 @@ def _inner(address: IPv6Address) -> IPv4Address | None:
     return address.ipv4_mapped or address.sixtofour
 
 
-class CheckedResolver(AbstractResolver):
+class CheckedResolver:
     """Returns only allowed addresses, which the connection then uses (no DNS rebinding). A name with any forbidden
     address is rejected. `localhost` may resolve to loopback addresses only."""
 
-    def __init__(self, resolver: AbstractResolver, *, allow_private: bool) -> None:
+    def __init__(self, resolver: Resolver, *, allow_private: bool) -> None:
         self._resolver = resolver
         self._allow_private = allow_private
 
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
-    ) -> list[ResolveResult]:
+    async def resolve(self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[Any]:
         found = await self._resolver.resolve(host, port, family)
         if not all(self._may(host, result["host"]) for result in found):
             raise RetrieverFailed(
@@ -64,5 +68,7 @@ class CheckedResolver(AbstractResolver):
         return is_loopback(address) if host.rstrip(".").lower() == "localhost" else is_public(address)
 
 
-def system_resolver() -> AbstractResolver:
+def system_resolver() -> Resolver:
+    from aiohttp import ThreadedResolver  # takes long to import
+
     return ThreadedResolver()

@@ -3,10 +3,9 @@
 import asyncio
 import random
 from dataclasses import dataclass, field
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-import aiohttp
 from pydantic import SecretStr
 
 from app.domain.errors import InvalidRequest, RetrieverFailed
@@ -52,10 +51,12 @@ class RemoteRetriever:
         self._headers["accept-encoding"] = "identity"
         if config.api_key is not None:
             self._headers["authorization"] = f"Bearer {config.api_key.get_secret_value()}"
-        self._session: aiohttp.ClientSession | None = None
+        self._session: Any = None
 
     async def open(self) -> None:
-        resolver = CheckedResolver(self._resolver(), allow_private=self._config.allow_private)
+        import aiohttp  # takes long to import, and most starts need none of it
+
+        resolver: Any = CheckedResolver(self._resolver(), allow_private=self._config.allow_private)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=self._config.max_concurrency, resolver=resolver),
             timeout=aiohttp.ClientTimeout(total=None),
@@ -87,6 +88,8 @@ class RemoteRetriever:
     async def _asked(self, body: bytes, world: str) -> Context:
         if self._session is None:
             raise RetrieverFailed("the retriever is not open yet")
+        import aiohttp
+
         try:
             async with self._session.post(
                 self._config.url, data=body, headers=self._headers, allow_redirects=False
@@ -102,7 +105,7 @@ class RemoteRetriever:
             raise RetrieverFailed(f"the request to the retriever failed: {type(error).__name__}") from None
         return read(received, self._config.bounds)
 
-    async def _received(self, response: aiohttp.ClientResponse) -> bytes:
+    async def _received(self, response: Any) -> bytes:
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise RetrieverFailed("the retriever's answer is compressed although only identity was accepted")
         parts: list[bytes] = []
@@ -115,7 +118,7 @@ class RemoteRetriever:
             parts.append(part)
         return b"".join(parts)
 
-    async def _refuse(self, response: aiohttp.ClientResponse, world: str) -> NoReturn:
+    async def _refuse(self, response: Any, world: str) -> NoReturn:
         status = response.status
         if status < 400:
             raise RetrieverFailed(f"the retriever answered {status}: redirects are not followed")
@@ -140,7 +143,9 @@ def _require_allowed(config: RemoteConfig) -> None:
         raise ValueError(f"rag.remote.url names {parts.hostname}, which is not in rag.remote.allow_hosts")
 
 
-def _met(error: aiohttp.ClientError) -> Exception:
+def _met(error: Exception) -> Exception:
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientSSLError):
         return RetrieverFailed("the TLS handshake with the retriever's server failed, or its certificate is invalid")
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -1,6 +1,7 @@
 """Every family, by its name."""
 
 from collections.abc import Mapping
+from functools import cache
 
 from app.domain.digests import digest
 from app.envs.code_exec.tasks.families import Family, read_families
@@ -20,5 +21,8 @@ _MODULES = (strings, lists, machines, numbers, dates, grids, formats, machines, 
 
 FAMILIES: Mapping[str, Family] = {family.name: family for module in _MODULES for family in read_families(module)}
 
-DIGEST = digest([[family.spec.model_dump(mode="json"), family.solution({})] for family in FAMILIES.values()])
-"""Of all that tasks and their tests are made from."""
+
+@cache
+def digest_families() -> str:
+    """Of all that tasks and their tests are made from. Reading the source of every function takes a while."""
+    return digest([[family.spec.model_dump(mode="json"), family.solution({})] for family in FAMILIES.values()])

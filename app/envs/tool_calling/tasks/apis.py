@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
-import yaml
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from app.domain.tasks import FunctionSpec, ToolSpec
 from app.domain.values import FiniteJson, Frozen
+from app.toolkit.package_data import read_yaml
 
 SLOT = re.compile(r"\{(\w+)\}")
 PART = re.compile(r"\[([^\[\]]+)\]")
@@ -153,7 +153,7 @@ class ApiBook(Frozen):
     def read(cls, folder: Path) -> Self:
         """From one YAML file per domain; pydantic.ValidationError where one is not a domain."""
         files = sorted(folder.glob("*.yaml"))
-        return cls.model_validate({"domains": [yaml.safe_load(file.read_text(encoding="utf-8")) for file in files]})
+        return cls.model_validate({"domains": [read_yaml(file) for file in files]})
 
     def tools(self) -> Iterator[tuple[Domain, Tool]]:
         return ((domain, tool) for domain in self.domains for tool in domain.tools)

@@ -8,6 +8,8 @@ SwaggerUIBundle({
   deepLinking: true,
   displayRequestDuration: true,
   tryItOutEnabled: true,
+  docExpansion: "none",
+  filter: true,
   defaultModelsExpandDepth: 0,
   validatorUrl: null,
 });

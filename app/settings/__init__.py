@@ -4,21 +4,26 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, model_validator
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
+    EnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     YamlConfigSettingsSource,
 )
+from pydantic_settings import SettingsError as UnreadableSource
 
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, Windows
 from app.domain.runs import ScoringOptions, Votes
 from app.domain.values import Name, Unit
-
-PREFIX = "ATROPOS_ENVS_"
-DEFAULT_FILE = "gateway.yaml"
+from app.settings.mistakes import DEFAULT_FILE as DEFAULT_FILE
+from app.settings.mistakes import PREFIX as PREFIX
+from app.settings.mistakes import SettingsError as SettingsError
+from app.settings.mistakes import explain, settings_file, unknown_variables
+from app.settings.mistakes import place_of as place_of
 
 
 class _Section(BaseModel):
@@ -216,6 +221,9 @@ class Settings(BaseSettings):
     """Folder of character sheets for NPC Arena, one YAML file each; those that ship by default."""
     datasets: dict[Name, str] = {}
     """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
+    ready_after_data: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 120.0
+    """Seconds that `/readyz` waits at most for configured data sets to be read, so that a roll-out does not replace
+    replicas too early. Environments whose data is still being read then answer 503, each for itself alone."""
     judges: dict[Name, JudgeSettings] = {}
     """Judge models by name."""
     judging_seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
@@ -262,8 +270,10 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        file = Path(os.environ.get(PREFIX + "SETTINGS", DEFAULT_FILE))
-        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=file)
+        if isinstance(env_settings, EnvSettingsSource):  # Kubernetes sets `…_PORT=tcp://…` for a service of our name
+            given = env_settings.env_vars.items()
+            env_settings.env_vars = {name: value for name, value in given if not (value or "").startswith("tcp://")}
+        return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=settings_file())
 
     def secret(self, variable: str) -> SecretStr | None:
         """The value of a variable that the settings name, such as `judges.*.api_key_env`; None when it is not set."""
@@ -272,9 +282,25 @@ class Settings(BaseSettings):
 
 
 def read_settings() -> Settings:
-    """ValueError when the file that ATROPOS_ENVS_SETTINGS names is not there; pydantic.ValidationError naming each
-    setting that is wrong."""
+    """SettingsError when the file that ATROPOS_ENVS_SETTINGS names is not there, the file is no YAML, or a setting is
+    unknown or has a wrong value."""
     named = os.environ.get(PREFIX + "SETTINGS")
     if named and not Path(named).is_file():
-        raise ValueError(f"{PREFIX}SETTINGS names {named}, which is not a file")
-    return Settings()
+        raise SettingsError(f"{PREFIX}SETTINGS names {named}, which is not a file")
+    try:
+        settings = Settings()
+    except ValidationError as error:
+        found = error.errors(include_url=False, include_input=False)
+        raise SettingsError(
+            "\n".join(explain(Settings, item["type"], item["loc"], item["msg"]) for item in found)
+        ) from None
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f", line {error.problem_mark.line + 1}"
+        raise SettingsError(f"{settings_file()}{line}: not valid YAML: {error.problem}") from None
+    except (UnreadableSource, ValueError, TypeError, OSError, yaml.YAMLError) as error:
+        raise SettingsError(f"{settings_file()} or a variable {PREFIX}* cannot be read: {error}") from None
+    keys = {judge.api_key_env for judge in settings.judges.values()} | {settings.rag.remote.api_key_env}
+    unknown = unknown_variables(Settings, keys)
+    if unknown:
+        raise SettingsError("\n".join(unknown))
+    return settings

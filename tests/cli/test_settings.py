@@ -1,0 +1,112 @@
+"""Settings that are wrong stop every command with a sentence; what they point to is tried by `settings check`."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import cli
+from app.main.settings_check import require_known_names
+from app.settings import SettingsError, read_settings
+
+KNOWN = ("gsm8k", "npc_arena")
+
+JUDGE = """judges:
+  stern:
+    base_url: http://127.0.0.1:9/v1
+    model: m
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("judges: [", "gateway.yaml, line 1: not valid YAML"),
+        ("prot: 8000\n", "gateway.yaml, line 1: prot: there is no setting 'prot'; did you mean 'port'?"),
+        (JUDGE + "    modle: x\n", "line 5: judges.stern.modle: there is no setting 'modle'; did you mean 'model'?"),
+        ("\nport: eighty\n", "gateway.yaml, line 2: port: Input should be a valid integer"),
+        (
+            "environments:\n  npc_aren: {}\n",
+            "line 2: environments.npc_aren: there is no environment 'npc_aren'; did you mean 'npc_arena'?",
+        ),
+        (
+            "datasets:\n  gsm8: openai/gsm8k\n",
+            "line 2: datasets.gsm8: there is no environment 'gsm8'; did you mean 'gsm8k'?",
+        ),
+        (
+            JUDGE + "environments:\n  npc_arena:\n    judges: [stren]\n",
+            "line 7: environments.npc_arena.judges: there is no judge 'stren'; did you mean 'stern'?",
+        ),
+        (JUDGE + "    fallback: stirn\n", "judges.stern.fallback: there is no judge 'stirn'; did you mean 'stern'?"),
+        (JUDGE + "    api_key_env: NOWHERE_SET\n", "line 2: judges.stern: judges.stern.api_key_env names NOWHERE_SET"),
+    ],
+)
+def test_what_is_wrong_in_the_file_is_said_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gateway.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError) as raised:
+        require_known_names(read_settings(), KNOWN)
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("variable", "says"),
+    [
+        ("ATROPOS_ENVS_HOTS", "ATROPOS_ENVS_HOTS: there is no such setting; did you mean 'ATROPOS_ENVS_HOST'?"),
+        ("ATROPOS_ENVS_PORT", "ATROPOS_ENVS_PORT: Input should be a valid integer"),
+        ("ATROPOS_ENVS_RAG__RETREIVER", "ATROPOS_ENVS_RAG__RETREIVER: there is no setting 'retreiver'"),
+    ],
+)
+def test_what_is_wrong_in_a_variable_is_said_with_its_name(
+    monkeypatch: pytest.MonkeyPatch, variable: str, says: str
+) -> None:
+    monkeypatch.setenv(variable, "x")
+    with pytest.raises(SettingsError) as raised:
+        read_settings()
+    assert says in str(raised.value)
+
+
+def test_what_kubernetes_sets_for_a_service_of_our_name_is_no_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gateway.yaml").write_text("port: 8123\n", encoding="utf-8")
+    address = "tcp://10.0.0.7:8000"
+    given = {
+        "PORT": address,
+        "PORT_8000_TCP": address,
+        "PORT_8000_TCP_ADDR": "10.0.0.7",
+        "PORT_8000_TCP_PORT": "8000",
+        "PORT_8000_TCP_PROTO": "tcp",
+        "SERVICE_HOST": "10.0.0.7",
+        "SERVICE_PORT": "8000",
+        "SERVICE_PORT_HTTP": "8000",
+    }
+    for name, value in given.items():
+        monkeypatch.setenv(f"ATROPOS_ENVS_{name}", value)
+    assert read_settings().port == 8123
+
+
+def test_a_key_that_a_judge_names_may_have_a_name_like_a_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gateway.yaml").write_text(JUDGE + "    api_key_env: ATROPOS_ENVS_STERN_KEY\n", encoding="utf-8")
+    monkeypatch.setenv("ATROPOS_ENVS_STERN_KEY", "sk-1")
+    assert read_settings().judges["stern"].api_key_env == "ATROPOS_ENVS_STERN_KEY"
+
+
+def test_check_tells_wrong_settings_from_what_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "gateway.yaml"
+    file.write_text(JUDGE + f"datasets:\n  gsm8k: {tmp_path / 'nowhere' / 'mounted'}\n", encoding="utf-8")
+    away = CliRunner().invoke(cli, ["settings", "check", "--json"])
+    file.write_text("environments:\n  npc_aren: {}\n", encoding="utf-8")
+    wrong = CliRunner().invoke(cli, ["settings", "check", "--json"])
+    tried = {one["name"]: one["problem"] for one in json.loads(away.stdout)["tried"]}
+    assert (away.exit_code, bool(tried["gsm8k"]), bool(tried["stern"]), tried["math"]) == (1, True, True, None)
+    assert wrong.exit_code == 2
+    assert "did you mean 'npc_arena'?" in json.loads(wrong.stdout)["settings"][0]
