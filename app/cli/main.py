@@ -24,37 +24,30 @@ class CommandPlace:
 COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
     {
         "serve": CommandPlace("app.cli.serve", "Migrate the database and serve until stopped."),
-        "demo": CommandPlace(
-            "app.cli.demo",
-            "Load the sample world, and send a scripted policy of mixed quality through every environment of a running "
-            "gateway.",
-        ),
+        "demo": CommandPlace("app.cli.demo", "Fill a running gateway with demo data."),
         "evaluate": CommandPlace(
-            "app.cli.evaluate.command",
-            "Have a model attempt the tasks of a held-out split, and report how well it did.",
+            "app.cli.evaluate.command", "Evaluate a model on the tasks of a held-out split and write a report."
         ),
         "compare": CommandPlace(
             "app.cli.evaluate.command",
-            "Compare two evaluations task by task, with how much of the difference may be chance.",
+            "Compare two evaluations task by task and test the differences for significance.",
         ),
         "process": CommandPlace(
             "app.cli.process.command",
-            "Take tasks, sample completions from a policy's server, have them scored, and write the groups to a file "
-            "or to an Atropos trainer.",
+            "Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.",
         ),
-        "rescore": CommandPlace("app.cli.rescore", "Score stored groups anew, beside what their trainers were told."),
-        "export": CommandPlace("app.cli.export", "Write stored rollouts as training data."),
-        "tasks": CommandPlace(
-            "app.cli.tasks",
-            "Write an environment's tasks as prompts, each with the id that its answer is scored under.",
+        "rescore": CommandPlace(
+            "app.cli.rescore", "Rescore stored groups and report the agreement with the original rewards."
         ),
+        "export": CommandPlace("app.cli.export", "Export stored rollouts as training data."),
+        "tasks": CommandPlace("app.cli.tasks", "Export an environment's tasks as a prompt data set."),
         "migrate": CommandPlace("app.cli.serve", "Bring the database to the newest schema and stop."),
         "version": CommandPlace("app.cli.serve", "Print the version."),
-        "envs": CommandPlace("app.cli.envs.command", "List environments, check one, begin a new one."),
+        "envs": CommandPlace("app.cli.envs.command", "List, check and create environments."),
         "sheets": CommandPlace("app.cli.sheets", "Check, try, import and export character sheets."),
-        "worlds": CommandPlace("app.cli.worlds", "Tell a running gateway what happens in a world."),
-        "judges": CommandPlace("app.cli.judges", "See which judges there are, and whether one can be trusted."),
-        "rlaif": CommandPlace("app.cli.rlaif", "Prepare training by a preference."),
+        "worlds": CommandPlace("app.cli.worlds", "Load worlds into a running gateway."),
+        "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
+        "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
         "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),
     }
 )
@@ -101,7 +94,7 @@ class DeferredCommands(TyperGroup):
 cli = typer.Typer(
     name="atropos-envs",
     cls=DeferredCommands,
-    help="Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.",
+    help="Serve reinforcement-learning environments over HTTP: hand out tasks, score completions, store every result.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
