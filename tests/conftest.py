@@ -11,6 +11,9 @@ import pytest
 from app.settings import PREFIX
 from app.store.migration import migrate
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.tiers import register_tiers
+
+register_tiers()
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from app.main.discovery import discover
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import Depth, Subject
 from app.toolkit.conformance.texts import PIECES
+from tests.support.tiers import examples
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
 WHOLE = Depth(tasks=1_000, scored=1_000)
@@ -42,7 +43,7 @@ def examining(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, 
             runner.run(entered.__aexit__(None, None, None))
 
 
-@settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(text=hostile, form=wrapped, number=st.integers(0, 199))
 def test_no_text_raises_or_is_paid_by_accident(
     examining: tuple[asyncio.Runner, Subject], text: str, form: str, number: int
