@@ -1,7 +1,6 @@
 """Scoring many groups anew from the command line, against a real gateway; and the figures it prints."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -10,9 +9,11 @@ from typer.testing import CliRunner
 
 from app.cli.agreement import Agreement, Rewards, agreement_of
 from app.cli.main import cli
-from tests.support.serving import Served, serving
+from tests.support.gateways import Gateways
+from tests.support.serving import Served
 
 RUNNER = CliRunner()
+RUN = "rescored"
 
 
 @pytest.mark.parametrize(
@@ -52,18 +53,18 @@ def test_spearman_is_the_rule_for_ranks_without_ties() -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("gateway")) as gateway:
-        handed = httpx.get(f"{gateway.url}/envs/npc_arena/next-batch?batch_size=3&run=first&cursor=0").json()["tasks"]
-        texts = ("Well met. Mind the step.", "As an AI language model I cannot say.", "Ask me again tomorrow, friend.")
-        completions = [{"text": text} for text in texts]
-        groups = [{"task_id": task["task_id"], "completions": completions} for task in handed]
-        httpx.post(f"{gateway.url}/score", json={"run": "first", "groups": groups}).raise_for_status()
-        yield gateway
+def served(gateways: Gateways) -> Served:
+    gateway = gateways.of()
+    handed = httpx.get(f"{gateway.url}/envs/npc_arena/next-batch?batch_size=3&run={RUN}&cursor=0").json()["tasks"]
+    texts = ("Well met. Mind the step.", "As an AI language model I cannot say.", "Ask me again tomorrow, friend.")
+    completions = [{"text": text} for text in texts]
+    groups = [{"task_id": task["task_id"], "completions": completions} for task in handed]
+    httpx.post(f"{gateway.url}/score", json={"run": RUN, "groups": groups}).raise_for_status()
+    return gateway
 
 
 def group_views(served: Served) -> list[dict[str, list[object]]]:
-    listed = httpx.get(f"{served.url}/groups").json()["groups"]
+    listed = httpx.get(f"{served.url}/groups?run={RUN}").json()["groups"]
     return [httpx.get(f"{served.url}/groups/{group['group_id']}").json() for group in listed]
 
 
@@ -73,7 +74,7 @@ def rescore(served: Served, *options: str) -> tuple[int, str]:
 
 
 def test_groups_are_scored_anew_once(served: Served) -> None:
-    options = ("--env", "npc_arena", "--run", "first", "--judges", "offline", "--relative-weight", "0")
+    options = ("--env", "npc_arena", "--run", RUN, "--judges", "offline", "--relative-weight", "0")
     limited = rescore(served, *options, "--limit", "1")
     counts = sorted(len(view["scorings"]) for view in group_views(served))
     everything = [rescore(served, *options, "--concurrency", "2") for _ in range(2)]

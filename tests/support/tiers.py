@@ -24,6 +24,10 @@ def is_quick() -> bool:
     return settings.get_current_profile_name() == QUICK
 
 
+def is_thorough() -> bool:
+    return settings.get_current_profile_name() not in _SHARES
+
+
 def examples(thorough: int, *, fewest: int = _FEWEST) -> int:
     """How many the tier of this run looks at, of as many as `thorough` does."""
     share = _SHARES.get(settings.get_current_profile_name(), 1)

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,6 +12,7 @@ from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows
 from tests.support.evaluating import ROWS, SAMPLES, Policy, evaluate, invoked, row_of
+from tests.support.gateways import Gateways
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
 
@@ -21,11 +21,8 @@ RATES = [row % 5 for row in range(ROWS)]
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    data = numbered_rows(folder / "data", ROWS)
-    with serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of_rows(ROWS)
 
 
 def test_figures_are_those_of_the_policy(gateway: Served, tmp_path: Path) -> None:
