@@ -73,7 +73,10 @@ async def rank_(client: httpx.AsyncClient, rank: int, tasks: Sequence[str], seen
             seen.done.add((number, rank))
 
     left = [(number, task_id) for number, task_id in enumerate(tasks) if (number, rank) not in seen.done]
-    await asyncio.gather(*(send(*one) for one in left))
+    ends = await asyncio.gather(*(send(*one) for one in left), return_exceptions=True)  # no connection is left opening
+    failed = [end for end in ends if end is not None]
+    if failed:
+        raise min(failed, key=lambda end: isinstance(end, httpx.TransportError))
 
 
 async def load(gateway: Served, tasks: Sequence[str], seen: Seen, kill_after: float | None) -> None:
