@@ -5,6 +5,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+import respx
 from typer.testing import CliRunner
 
 from app.cli.agreement import Agreement, Rewards, agreement_of
@@ -111,9 +112,11 @@ def test_the_gateway_is_looked_for_where_the_settings_serve_it(
     command: str, host: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
-    ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
+    with respx.mock:
+        asked = respx.route(host=address, port=9).mock(side_effect=httpx.ConnectError("nobody listens"))
+        ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
     said = f"no gateway answers at http://{address}:9 (--url names another)"
-    assert (ran.exit_code, said in " ".join(ran.output.split())) == (1, True)
+    assert (asked.called, ran.exit_code, said in " ".join(ran.output.split())) == (True, 1, True)
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

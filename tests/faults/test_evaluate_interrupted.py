@@ -120,6 +120,7 @@ def test_what_was_done_before_ctrl_c_is_reported(gateway: Served, tmp_path: Path
     assert (made, asked < len(ALL), "the same command goes on from here" in told) == ((False, asked, asked), True, True)
 
 
+@pytest.mark.slow
 def test_a_policy_and_a_gateway_that_go_away_are_waited_for(tmp_path: Path) -> None:
     out, port, policy_port, rows = tmp_path / "out", free_port(), free_port(), 100
     settings = {"ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(tmp_path / "data", rows))}

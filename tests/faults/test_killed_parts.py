@@ -131,6 +131,7 @@ def test_what_was_open_is_judged_at_its_deadline_though_nobody_asks(tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_single_samples_that_are_sent_again_after_a_kill_are_counted_once(tmp_path: Path) -> None:
     """Two of them say the same."""
     settings, port = settings_of(tmp_path, 1, 60), free_port()

@@ -258,7 +258,9 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
     with serving_policy(script(lambda received, place: Speech("Aye, that I can tell you."))) as policy:
         given = ("--env", "npc_arena", "--samples", "1")
         done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
-    train = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json={"batch_size": 1024}).json()["tasks"]
+    train = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json={"batch_size": 1024}, timeout=60).json()[
+        "tasks"
+    ]
     trained = {task["metadata"]["character"] for task in train}
     labels = {row.name: row.attempts for row in done.report.labels}
     own = Counter(attempt.label for attempt in done.attempts)
