@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.support.data_sets import numbered_rows
 from tests.support.interrupted_processing import Programs, interrupted, wait_for
 from tests.support.processing import arguments, lines_of
