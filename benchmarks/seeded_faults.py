@@ -69,16 +69,35 @@ def first_failure(copy: Path, arguments: Sequence[str]) -> str:
     return lines[0] if lines else f"pytest left with {ran.returncode}: {ran.stdout[-300:]}{ran.stderr[-300:]}"
 
 
-def tried(fault: Fault, tier: str, copy: Path) -> Result:
+class Tests:
+    """Of one tier, in a copy of the checkout. RuntimeError where they fail without a fault: then they find nothing."""
+
+    def __init__(self, tier: str, copy: Path) -> None:
+        self.tier = tier
+        self.copy = copy
+        self._sound: set[tuple[str, ...]] = set()
+
+    def ensure_sound(self, selection: Sequence[str]) -> None:
+        if tuple(selection) not in self._sound:
+            if failed := first_failure(self.copy, [*selection, *TIERS[self.tier]]):
+                raise RuntimeError(f"without a fault: {failed}")
+            self._sound.add(tuple(selection))
+
+    def finding(self, fault: Fault, selection: Sequence[str]) -> str:
+        self.ensure_sound(selection)
+        file = self.copy / fault.file
+        whole = file.read_text(encoding="utf-8")
+        file.write_text(seeded(fault, self.copy), encoding="utf-8")
+        try:
+            return first_failure(self.copy, [*selection, *TIERS[self.tier]])
+        finally:
+            file.write_text(whole, encoding="utf-8")
+
+
+def tried(fault: Fault, tests: Tests) -> Result:
     began = time.monotonic()
-    file = copy / fault.file
-    whole = file.read_text(encoding="utf-8")
-    file.write_text(seeded(fault, copy), encoding="utf-8")
-    try:
-        by = next((said for one in selections(fault) if (said := first_failure(copy, [*one, *TIERS[tier]]))), "")
-    finally:
-        file.write_text(whole, encoding="utf-8")
-    return Result(fault.name, tier, bool(by), by, round(time.monotonic() - began))
+    by = next((said for one in selections(fault) if (said := tests.finding(fault, one))), "")
+    return Result(fault.name, tests.tier, bool(by), by, round(time.monotonic() - began))
 
 
 def kept(file: Path) -> list[Result]:
@@ -113,8 +132,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+        tests = Tests(given.tier, copy)
         for fault in left:
-            result = tried(fault, given.tier, copy)
+            result = tried(fault, tests)
             with given.results.open("a", encoding="utf-8") as output:
                 output.write(json.dumps(asdict(result)) + "\n")
             print(

@@ -20,7 +20,7 @@ def _execute(page: Page, environment: str, verb: str) -> str:
     block.locator(".opblock-summary-control").click()
     block.get_by_role("button", name="Execute").click()
     status = block.locator(".live-responses-table .response .response-col_status").first
-    expect(status).to_be_visible(timeout=20_000)
+    expect(status).to_be_visible(timeout=60_000)
     told = status.inner_text().split()[0]
     block.locator(".opblock-summary-control").click()
     return told

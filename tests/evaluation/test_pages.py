@@ -108,7 +108,7 @@ def test_a_long_table_of_tasks_is_cut_and_says_so() -> None:
 def test_the_palette_is_the_viewers() -> None:
     palettes = [
         path.read_text().partition("* { box-sizing")[0]
-        for path in (APP / "viewer" / "static" / "viewer.css", APP / "evaluation" / "templates" / "report.css")
+        for path in (APP / "http" / "viewer" / "static" / "viewer.css", APP / "evaluation" / "templates" / "report.css")
     ]
     assert palettes[0] == palettes[1]
 
