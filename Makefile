@@ -7,6 +7,7 @@ TRAINERS_PIP := $(TRAINERS)/bin/python -m pip --disable-pip-version-check -q
 TUNERS := .cache/tuners
 TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
+PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup -ra --ignore=tests/trainers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # For people who wait: with progress. uv where it is on the machine, pip otherwise, and where uv cannot (it reads no pip.conf).
 UV := $(shell command -v uv 2>/dev/null)
@@ -14,7 +15,10 @@ LOUD_PIP := $(BIN)/python -m pip --disable-pip-version-check install --progress-
 INSTALL = install() { $(if $(UV),$(UV) pip install --python $(BIN)/python "$$@" || )$(LOUD_PIP) "$$@"; }; install
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo test check record format lock bench soak clean
+# Byte code is kept: programs that are started often would compile themselves at each start.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help run demo test test-long test-all test-wires test-trainers check record format lock bench soak clean
 
 help: ## list these commands
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,11 +29,19 @@ run: $(VENV)/.installed ## install, migrate, serve on 127.0.0.1:8000 with SQLite
 demo: $(VENV)/.installed ## send a scripted policy through every environment of the running gateway
 	$(BIN)/atropos-envs demo
 
-test: $(VENV)/.installed-dev ## install what the tests need and run all of them
-	$(BIN)/python -m pytest -n auto --dist loadgroup -ra --ignore=tests/trainers
+test: $(VENV)/.installed-dev ## install what the tests need and run every suite with few examples: minutes
+	$(PYTEST) -m "not slow" --hypothesis-profile=quick
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## drive released trainers and their environments against a live gateway
-	$(BIN)/python -m pytest -n 4 -ra tests/trainers
+test-long: $(VENV)/.installed-dev ## what `make test` leaves out, and with more examples what it had few of
+	$(PYTEST) -m "slow or deep or hypothesis" --hypothesis-profile=all
+
+test-all: test test-long ## everything but released trainers
+
+test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## one released client for each wire, against a live gateway
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
+
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## drive all released trainers and their environments against a live gateway
+	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
 	$(BIN)/ruff format --check .

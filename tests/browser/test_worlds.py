@@ -1,14 +1,12 @@
 """A designer's way through a world in a real browser: from the list to the reason why a character does not know."""
 
-from pathlib import Path
-
 import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.support.chromium import strangers, violations, watched
+from tests.support.gateways import Gateways
 from tests.support.sample_texts import HOSTILE_JSON
-from tests.support.serving import serving
 
 pytestmark = pytest.mark.browser
 
@@ -24,13 +22,14 @@ EVENTS = [
 ]
 
 
-def test_a_designer_finds_out_why_hob_does_not_know(browser: Browser, tmp_path: Path) -> None:
-    with serving(tmp_path) as gateway, browser.new_context(viewport={"width": 1280, "height": 800}) as context:
-        httpx.post(f"{gateway.url}/worlds/coast/events", json={"events": EVENTS}, timeout=30).raise_for_status()
+def test_a_designer_finds_out_why_hob_does_not_know(browser: Browser, gateways: Gateways) -> None:
+    gateway = gateways.of()
+    with browser.new_context(viewport={"width": 1280, "height": 800}) as context:
+        httpx.post(f"{gateway.url}/worlds/shore/events", json={"events": EVENTS}, timeout=30).raise_for_status()
         page, watch = watched(context)
         page.goto(f"{gateway.url}/")
         page.get_by_role("link", name="Worlds").click()
-        page.get_by_role("link", name="coast").click()
+        page.get_by_role("link", name="shore", exact=True).click()
         expect(page.locator(".event")).to_have_count(len(EVENTS))
         page.get_by_label("Character").fill("hob_tarrant")
         page.get_by_label("At (UTC)").fill("1312-04-03T12:00:00")
@@ -47,10 +46,11 @@ def test_a_designer_finds_out_why_hob_does_not_know(browser: Browser, tmp_path: 
 
 
 @pytest.mark.parametrize("width", [320, 390, 768])
-def test_nothing_is_wider_than_the_window(browser: Browser, tmp_path: Path, width: int) -> None:
-    paths = ("/view/worlds", "/view/worlds/coast", "/view/worlds/coast/why?character=hob_tarrant&q=ferry")
-    with serving(tmp_path) as gateway, browser.new_context(viewport={"width": width, "height": 800}) as context:
-        httpx.post(f"{gateway.url}/worlds/coast/events", json={"events": EVENTS}, timeout=30).raise_for_status()
+def test_nothing_is_wider_than_the_window(browser: Browser, gateways: Gateways, width: int) -> None:
+    paths = ("/view/worlds", "/view/worlds/shore", "/view/worlds/shore/why?character=hob_tarrant&q=ferry")
+    gateway = gateways.of()
+    with browser.new_context(viewport={"width": width, "height": 800}) as context:
+        httpx.post(f"{gateway.url}/worlds/shore/events", json={"events": EVENTS}, timeout=30).raise_for_status()
         page = context.new_page()
         widths = []
         for path in paths:

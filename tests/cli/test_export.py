@@ -3,7 +3,6 @@
 import json
 import os
 import sqlite3
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,8 @@ import pytest
 from app.domain.scores import Score
 from app.ports.store import GroupToStore
 from app.store.store import Store
-from tests.support.serving import ROOT, Served, serving
+from tests.support.commands import Ended, ended
+from tests.support.serving import Served, serving
 from tests.support.store_cases import group, record, using
 
 MEGABYTE = 1024 * 1024
@@ -37,9 +37,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         yield served
 
 
-def command(*arguments: str, url: str) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "app.cli", "export", *arguments, "--url", url]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+def command(*arguments: str, url: str) -> Ended:
+    return ended("export", *arguments, "--url", url)
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])

@@ -11,19 +11,20 @@ from typer.testing import CliRunner
 
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
-from app.cli.specimens import packaged_questions, packaged_specimens
+from app.cli.specimens import packaged_questions
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.figures import CheckReport
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
+from tests.support.specimens import shipped_specimens
 
 RUN = CliRunner()
 CRITERIA = [criterion.name for criterion in NpcArena.rubric.criteria] if NpcArena.rubric else []
 Levels = Callable[[str, list[dict[str, str]]], list[int]]
 """Of the scene's id and the candidates as shown: a level of 0 to 4 for each."""
 
-CLEAN = {specimen.cast.scene.id: specimen.clean for specimen in packaged_specimens()}
+CLEAN = {specimen.cast.scene.id: specimen.clean for specimen in shipped_specimens()}
 
 
 def good(scene: str, candidates: list[dict[str, str]]) -> list[int]:

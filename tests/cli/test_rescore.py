@@ -1,18 +1,20 @@
 """Scoring many groups anew from the command line, against a real gateway; and the figures it prints."""
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
+import respx
 from typer.testing import CliRunner
 
 from app.cli.agreement import Agreement, Rewards, agreement_of
 from app.cli.main import cli
-from tests.support.serving import Served, serving
+from tests.support.gateways import Gateways
+from tests.support.serving import Served
 
 RUNNER = CliRunner()
+RUN = "rescored"
 
 
 @pytest.mark.parametrize(
@@ -52,18 +54,18 @@ def test_spearman_is_the_rule_for_ranks_without_ties() -> None:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("gateway")) as gateway:
-        handed = httpx.get(f"{gateway.url}/envs/npc_arena/next-batch?batch_size=3&run=first&cursor=0").json()["tasks"]
-        texts = ("Well met. Mind the step.", "As an AI language model I cannot say.", "Ask me again tomorrow, friend.")
-        completions = [{"text": text} for text in texts]
-        groups = [{"task_id": task["task_id"], "completions": completions} for task in handed]
-        httpx.post(f"{gateway.url}/score", json={"run": "first", "groups": groups}).raise_for_status()
-        yield gateway
+def served(gateways: Gateways) -> Served:
+    gateway = gateways.of()
+    handed = httpx.get(f"{gateway.url}/envs/npc_arena/next-batch?batch_size=3&run={RUN}&cursor=0").json()["tasks"]
+    texts = ("Well met. Mind the step.", "As an AI language model I cannot say.", "Ask me again tomorrow, friend.")
+    completions = [{"text": text} for text in texts]
+    groups = [{"task_id": task["task_id"], "completions": completions} for task in handed]
+    httpx.post(f"{gateway.url}/score", json={"run": RUN, "groups": groups}).raise_for_status()
+    return gateway
 
 
 def group_views(served: Served) -> list[dict[str, list[object]]]:
-    listed = httpx.get(f"{served.url}/groups").json()["groups"]
+    listed = httpx.get(f"{served.url}/groups?run={RUN}").json()["groups"]
     return [httpx.get(f"{served.url}/groups/{group['group_id']}").json() for group in listed]
 
 
@@ -73,7 +75,7 @@ def rescore(served: Served, *options: str) -> tuple[int, str]:
 
 
 def test_groups_are_scored_anew_once(served: Served) -> None:
-    options = ("--env", "npc_arena", "--run", "first", "--judges", "offline", "--relative-weight", "0")
+    options = ("--env", "npc_arena", "--run", RUN, "--judges", "offline", "--relative-weight", "0")
     limited = rescore(served, *options, "--limit", "1")
     counts = sorted(len(view["scorings"]) for view in group_views(served))
     everything = [rescore(served, *options, "--concurrency", "2") for _ in range(2)]
@@ -110,9 +112,11 @@ def test_the_gateway_is_looked_for_where_the_settings_serve_it(
     command: str, host: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
-    ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
+    with respx.mock:
+        asked = respx.route(host=address, port=9).mock(side_effect=httpx.ConnectError("nobody listens"))
+        ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
     said = f"cannot reach the gateway at http://{address}:9 (set --url)"
-    assert (ran.exit_code, said in " ".join(ran.output.split())) == (1, True)
+    assert (asked.called, ran.exit_code, said in " ".join(ran.output.split())) == (True, 1, True)
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

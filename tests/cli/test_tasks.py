@@ -1,9 +1,6 @@
 """Prompt data sets from a gateway in a process of its own: the command, and the file as `datasets` reads it."""
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +8,18 @@ import datasets
 import httpx
 import pytest
 
-from tests.support.serving import ROOT, Served, serving
+from tests.support.commands import Ended, ended
+from tests.support.gateways import Gateways
+from tests.support.serving import Served
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("served")) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of()
 
 
-def command(*arguments: str | Path, url: str) -> "subprocess.CompletedProcess[str]":
-    line = [sys.executable, "-m", "app.cli", "tasks", *map(str, arguments), "--url", url]
-    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
+def command(*arguments: str | Path, url: str) -> Ended:
+    return ended("tasks", *arguments, "--url", url)
 
 
 def handed_out(url: str, environment: str, **asked: Any) -> list[dict[str, Any]]:

@@ -1,39 +1,24 @@
 """`atropos-envs worlds` and what the demo shows of a world, against a real gateway."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
 from app.cli.worlds import EVENTS_A_REQUEST
-from tests.support.serving import Served, free_port, serving
-
-
-def command(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """On a wide terminal: how wide it is, a process finds out once."""
-    return subprocess.run(
-        [sys.executable, "-m", "app.cli", *arguments],
-        env={**os.environ, "COLUMNS": "200"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+from tests.support.commands import ended
+from tests.support.gateways import Gateways
+from tests.support.serving import Served, free_port
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("gateway")) as gateway:
-        yield gateway
+def served(gateways: Gateways) -> Served:
+    return gateways.of()
 
 
 def run(*arguments: str) -> tuple[int, list[list[str]], str]:
     """The exit code, the rows of the table, and what went to the standard error."""
-    done = command("worlds", *arguments)
+    done = ended("worlds", *arguments)
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
     return done.returncode, rows, " ".join(done.stderr.split())
 
@@ -104,7 +89,7 @@ def test_a_gateway_that_is_not_there() -> None:
 
 
 def test_the_demo_shows_what_somebody_is_told(served: Served) -> None:
-    done = command("demo", "--steps", "1", "--batch-size", "1", "--group-size", "2", "--url", served.url)
+    done = ended("demo", "--steps", "1", "--batch-size", "1", "--group-size", "2", "--url", served.url)
     said = done.stdout.split("mean reward")[0]
     shown = {
         "Wednesday, before": "The Reedgate ferry runs from first light to last light." in said,

@@ -5,7 +5,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -15,7 +14,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.settings import PREFIX, read_settings
-from tests.support.serving import ROOT, Served, serving
+from tests.support.gateways import Gateways
+from tests.support.serving import ROOT, Served
 
 pytestmark = pytest.mark.xdist_group("readme")
 
@@ -24,9 +24,8 @@ SHOWN = "http://127.0.0.1:8000"
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("readme")) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of()
 
 
 def shell_blocks() -> list[str]:

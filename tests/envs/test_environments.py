@@ -11,17 +11,24 @@ from app.datasets.configured import ConfiguredDatasets
 from app.main.discovery import discover
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import SPLITS, Depth, digest_of_sample
+from tests.support.tiers import examples
 
 CLASSES = discover()
-DEPTH = Depth(scored=24, texts=200)
-"""`test_verifiers` looks at a thousand of each split, and at more texts."""
+DEPTH = Depth(tasks=examples(1_000, fewest=200), scored=24, texts=examples(200, fewest=60))
+"""`test_verifiers` scores more of each split, and looks at more texts."""
 CASES = [(name, check) for name, kind in sorted(CLASSES.items()) for check in CHECKS if check.applies(kind)]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
-    ("name", "check"), [pytest.param(name, check, id=f"{name}-{check.name}") for name, check in CASES]
+    ("name", "check"),
+    [
+        pytest.param(name, check, id=f"{name}-{check.name}", marks=pytest.mark.xdist_group(f"environment {name}"))
+        for name, check in CASES
+    ],
 )
 def test_it_does_what_every_environment_must(name: str, check: Check) -> None:
+    """All checks of an environment run in one process, and look at the same tasks."""
     assert asyncio.run(examined(CLASSES[name], check, DEPTH)).findings == ()
 
 
@@ -30,6 +37,7 @@ def _elsewhere() -> dict[str, Told]:
     return asyncio.run(told_elsewhere(sorted(CLASSES), {}))
 
 
+@pytest.mark.xdist_group("elsewhere")
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_another_process_makes_the_same_tasks(name: str) -> None:
     environment = CLASSES[name].open(ConfiguredDatasets({}))

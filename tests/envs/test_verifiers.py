@@ -13,18 +13,21 @@ from app.main.discovery import discover
 from app.toolkit.conformance.checks import CHECKS, Check
 from app.toolkit.conformance.subject import Depth, Subject
 from app.toolkit.conformance.texts import PIECES
+from tests.support.tiers import examples
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
-WHOLE = Depth(tasks=1_000, scored=1_000)
+WHOLE = Depth(tasks=examples(1_000), scored=examples(1_000))
+TASKS = examples(200, fewest=40)
 OVER_MANY = [check for check in CHECKS if check.name in {"gold_earns_one", "strangers_earn_nothing"}]
 
 hostile = st.lists(st.sampled_from(PIECES) | st.text(max_size=6), max_size=25).map("".join)
 wrapped = st.sampled_from(("{}", "<answer>{}</answer>", "\\boxed{{{}}}", "```python\n{}\n```", "<think>{}</think>{}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CLASSES))
 @pytest.mark.parametrize("check", OVER_MANY, ids=[check.name for check in OVER_MANY])
-def test_over_a_thousand_tasks_of_each_split(name: str, check: Check) -> None:
+def test_over_many_tasks_of_each_split(name: str, check: Check) -> None:
     assert asyncio.run(examined(CLASSES[name], check, WHOLE)).findings == ()
 
 
@@ -37,13 +40,13 @@ def examining(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, 
         entered = tools_for(kind)
         tools = runner.run(entered.__aenter__())
         try:
-            yield runner, Subject(environment, environment, tools, Depth(tasks=200))
+            yield runner, Subject(environment, environment, tools, Depth(tasks=TASKS))
         finally:
             runner.run(entered.__aexit__(None, None, None))
 
 
-@settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
-@given(text=hostile, form=wrapped, number=st.integers(0, 199))
+@settings(max_examples=examples(2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(text=hostile, form=wrapped, number=st.integers(0, TASKS - 1))
 def test_no_text_raises_or_is_paid_by_accident(
     examining: tuple[asyncio.Runner, Subject], text: str, form: str, number: int
 ) -> None:

@@ -18,6 +18,7 @@ from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows
 from tests.support.evaluating import SAMPLES, Policy, answered_in, arguments, attempts_in, evaluate, report_in, seeds_of
+from tests.support.gateways import Gateways
 from tests.support.interrupted_processing import Programs
 from tests.support.serving import ROOT, Served, free_port, serving
 
@@ -28,11 +29,8 @@ ALL = {(place, sample) for place in range(ROWS) for sample in range(SAMPLES)}
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    data = numbered_rows(folder / "data", ROWS)
-    with serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of_rows(ROWS)
 
 
 @contextmanager
@@ -122,6 +120,7 @@ def test_what_was_done_before_ctrl_c_is_reported(gateway: Served, tmp_path: Path
     assert (made, asked < len(ALL), "run the same command again" in told) == ((False, asked, asked), True, True)
 
 
+@pytest.mark.slow
 def test_a_policy_and_a_gateway_that_go_away_are_waited_for(tmp_path: Path) -> None:
     out, port, policy_port, rows = tmp_path / "out", free_port(), free_port(), 100
     settings = {"ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(tmp_path / "data", rows))}

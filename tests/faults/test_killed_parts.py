@@ -73,7 +73,10 @@ async def rank_(client: httpx.AsyncClient, rank: int, tasks: Sequence[str], seen
             seen.done.add((number, rank))
 
     left = [(number, task_id) for number, task_id in enumerate(tasks) if (number, rank) not in seen.done]
-    await asyncio.gather(*(send(*one) for one in left))
+    ends = await asyncio.gather(*(send(*one) for one in left), return_exceptions=True)  # no connection is left opening
+    failed = [end for end in ends if end is not None]
+    if failed:
+        raise min(failed, key=lambda end: isinstance(end, httpx.TransportError))
 
 
 async def load(gateway: Served, tasks: Sequence[str], seen: Seen, kill_after: float | None) -> None:
@@ -128,6 +131,7 @@ def test_what_was_open_is_judged_at_its_deadline_though_nobody_asks(tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_single_samples_that_are_sent_again_after_a_kill_are_counted_once(tmp_path: Path) -> None:
     """Two of them say the same."""
     settings, port = settings_of(tmp_path, 1, 60), free_port()

@@ -4,6 +4,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.support.data_sets import numbered_rows
 from tests.support.interrupted_processing import Programs, interrupted, wait_for
 from tests.support.processing import arguments, lines_of
@@ -21,12 +23,14 @@ def test_each_task_is_there_once(tmp_path: Path) -> None:
     assert told == (0, TASKS, TASKS, TASKS, True), done.told
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_answers_after_it_too(tmp_path: Path) -> None:
     done = interrupted(tmp_path, 60, "--group-size", "4", "--concurrency", "4", "--lease-seconds", "5", "--cursor", "0")
     scores = [line.scores for line in done.lines]
     assert (done.exit_code, scores) == (0, [[1.0, 0.0, 1.0, 0.0]] * 60), done.told
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_killed_is_waited_for(tmp_path: Path) -> None:
     out, port = tmp_path / "out.jsonl", free_port()
     settings = {"ATROPOS_ENVS_DATASETS__GSM8K": str(numbered_rows(tmp_path / "data", 80))}

@@ -13,10 +13,10 @@ import pytest
 
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as serving_policy
-from tests.support.data_sets import numbered_rows
+from tests.support.gateways import Gateways
 from tests.support.policy_server import answers_rows, script
 from tests.support.processing import arguments, lines_of
-from tests.support.serving import ROOT, Served, serving
+from tests.support.serving import ROOT, Served
 
 ROWS = 40
 SECONDS = 0.4
@@ -24,11 +24,8 @@ SECONDS = 0.4
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    data = numbered_rows(folder / "data", ROWS)
-    with serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of_rows(ROWS)
 
 
 @pytest.fixture

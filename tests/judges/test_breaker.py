@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from app.judges.breaker import Breaker
 from app.judges.failures import ReadingFailed
 from tests.judges.test_limits import Hand
+from tests.support.tiers import examples
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
@@ -120,4 +121,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = hypothesis_settings(max_examples=50, deadline=None)
+TestMachine.settings = hypothesis_settings(max_examples=examples(50), deadline=None)

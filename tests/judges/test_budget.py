@@ -15,6 +15,7 @@ from app.domain.judging import Judgement, Spending
 from app.judges.budget import Account, Budget, Prices, estimated_tokens, new_hold
 from app.judges.failures import ReadingFailed
 from app.judges.forgetful import Forgetful
+from tests.support.tiers import examples
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 
@@ -54,7 +55,7 @@ def budget(**limits: float | int) -> Purse:
     return Purse(BudgetConfig(**limits))  # type: ignore[arg-type]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.integers(0, 2_000),
     st.lists(st.tuples(st.integers(1, 400), st.floats(0, 1), st.integers(0, 5)), min_size=1, max_size=40),

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.cli.specimens import packaged_specimens, questions_about
+from app.cli.specimens import questions_about
 from app.domain.judging import JudgeRequest, Rubric
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.corruption import MUTATIONS, Pair, Specimen, one_each, packaged_templates, pairs, seldom_pairs
@@ -19,11 +19,12 @@ from app.judges.languages import LANGUAGES
 from app.judges.measuring import measure
 from app.judges.reading import Reply
 from app.judges.scripted import Script, ScriptedJudge, by_position, failing, indifferent, noisy
+from tests.support.specimens import shipped_specimens
 
 
 @cache
 def found() -> tuple[Specimen, ...]:
-    return packaged_specimens()
+    return shipped_specimens()
 
 
 @cache

@@ -21,6 +21,7 @@ from app.judges.scripted import ScriptedJudge
 from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, completion, config, verdict
+from tests.support.tiers import examples
 
 WELL_BEHAVED: Final = ("The ferry sank.", "As you wish, my lord.", "Hm, no.", "Back to the barn with you!")
 FRAGMENTS: Final = (
@@ -140,7 +141,7 @@ def told(score: Score) -> Told:
 def test_no_completion_changes_how_an_answer_is_read(levels_of: Levels) -> None:
     with serving(citing(levels_of)) as server:
 
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
         @given(GROUPS)
         def as_without_a_wire(texts: Sequence[str]) -> None:
             over_the_wire = scores_by(ChatJudge(config(server.url)), texts)
@@ -154,7 +155,7 @@ def test_no_completion_changes_how_an_answer_is_read(levels_of: Levels) -> None:
 def test_rewards_go_with_their_completions(levels_of: Levels) -> None:
     with serving(citing(levels_of)) as server:
 
-        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+        @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
         @given(GROUPS.flatmap(lambda texts: st.tuples(st.just(texts), st.permutations(range(len(texts))))))
         def permuted(group: tuple[Sequence[str], Sequence[int]]) -> None:
             texts, places = group

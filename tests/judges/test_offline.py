@@ -12,7 +12,6 @@ from pydantic import JsonValue
 
 from app.characters.casting import Staging, case_document, cast_all, scene_probes
 from app.characters.loading import read_scenes, read_sheets
-from app.cli.specimens import packaged_specimens
 from app.domain.judging import (
     Candidate,
     Defect,
@@ -27,6 +26,7 @@ from app.judges.corruption import Specimen
 from app.judges.languages import LANGUAGES, language, told_language
 from app.judges.lexical import line_of, texts
 from app.judges.offline import OfflineJudge, ranked, standing
+from tests.support.specimens import shipped_specimens
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("in_character_consistency", "lore_accuracy", "engagingness", "responsiveness")
@@ -201,12 +201,12 @@ def test_text_that_says_nothing_new_can_only_lower(more: list[str], place: int) 
 def test_an_idle_sentence_costs_in_every_language() -> None:
     unpunished = [
         (specimen.cast.scene.id, plain, padded)
-        for specimen in packaged_specimens()
+        for specimen in shipped_specimens()
         for idle in [IDLE[specimen.language]]
         for plain, *padded in [_standings_of(specimen, "{}", f"{{}} {idle}", f"{idle} {{}}")]
         if plain <= max(padded)
     ]
-    assert (unpunished, {"en", "de", "es", "fr"} <= {specimen.language for specimen in packaged_specimens()}) == (
+    assert (unpunished, {"en", "de", "es", "fr"} <= {specimen.language for specimen in shipped_specimens()}) == (
         [],
         True,
     )

@@ -15,6 +15,7 @@ SEED = 11
 PLAYED = ("gsm8k", "tool_calling", "tool_agent", "mastermind")
 
 
+@pytest.mark.wire
 def test_the_generic_client_plays(gateway: Served, tmp_path: Path) -> None:
     right = {name: right_actions(name, SEED) for name in PLAYED}
     (tmp_path / "right.json").write_text(json.dumps(right), encoding="utf-8")

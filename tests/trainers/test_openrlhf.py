@@ -32,6 +32,7 @@ def rolled_out(label: Any, answers: Sequence[tuple[str, str]], *urls: str) -> li
     return told
 
 
+@pytest.mark.wire
 def test_a_group_of_rollouts_earns_what_it_would_at_the_native_door(judged: Judged) -> None:
     task = judged.preferring()
     answers = ["Yes.", "Yes, of course.", "Yes.", "Yes, of"]

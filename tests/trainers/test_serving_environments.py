@@ -88,6 +88,7 @@ def told(groups: list[Group]) -> dict[str, list[int]]:
     return by_name
 
 
+@pytest.mark.wire
 def test_all_fourteen_fields_arrive_as_they_were_sent(api: Api, tmp_path: Path, policy: str, tokenizer: Path) -> None:
     record = tmp_path / "batches.jsonl"
     with (

@@ -44,6 +44,7 @@ def advantages(rewards: Sequence[float]) -> list[float]:
     return [0.0 if math.isnan(reward) else (reward - mean) / (spread + 1e-4) for reward in rewards]
 
 
+@pytest.mark.wire
 def test_what_has_no_score_is_in_no_baseline(odd: Served, tmp_path: Path) -> None:
     record = tmp_path / "steps.jsonl"
     with running(tmp_path, "grpo.py", odd.url, "odd", "whole", record, 12, installed=TUNERS) as trainer:

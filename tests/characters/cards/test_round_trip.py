@@ -22,6 +22,7 @@ from app.characters.schema import CharacterSheet
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.toolkit.package_data import packaged_folder
 from tests.support.cards import BOOK_V2, BOOK_V3, V1, V2, V3, Fields, archive, image
+from tests.support.tiers import examples
 
 HOB = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
 CARDS = {"V1": V1, "V2": V2, "V3": V3}
@@ -240,7 +241,7 @@ DATA = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(data=DATA, version=st.sampled_from(BOTH), outside=st.dictionaries(TEXT, ANY, max_size=2))
 def test_any_card_comes_back(data: Fields, version: Version, outside: Fields) -> None:
     spec, spec_version = SPECS[version]

@@ -2,7 +2,6 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -13,6 +12,7 @@ from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows
 from tests.support.evaluating import ROWS, SAMPLES, Policy, evaluate, invoked, row_of
+from tests.support.gateways import Gateways
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import Served, serving
 
@@ -21,11 +21,8 @@ RATES = [row % 5 for row in range(ROWS)]
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    data = numbered_rows(folder / "data", ROWS)
-    with serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of_rows(ROWS)
 
 
 def test_figures_are_those_of_the_policy(gateway: Served, tmp_path: Path) -> None:
@@ -264,7 +261,9 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
     with serving_policy(script(lambda received, place: Speech("Aye, that I can tell you."))) as policy:
         given = ("--env", "npc_arena", "--samples", "1")
         done = evaluate(gateway.url, policy.url, tmp_path / "out", *given)
-    train = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json={"batch_size": 1024}).json()["tasks"]
+    train = httpx.post(f"{gateway.url}/envs/npc_arena/next-batch", json={"batch_size": 1024}, timeout=60).json()[
+        "tasks"
+    ]
     trained = {task["metadata"]["character"] for task in train}
     labels = {row.name: row.attempts for row in done.report.labels}
     own = Counter(attempt.label for attempt in done.attempts)

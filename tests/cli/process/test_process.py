@@ -4,7 +4,6 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pydantic import JsonValue
 
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as serving_policy
-from tests.support.data_sets import numbered_rows
+from tests.support.gateways import Gateways
 from tests.support.local_tokenizer import END as END_TEXT
 from tests.support.local_tokenizer import saved_tokenizer
 from tests.support.policy_server import END, MODEL, Speech, Style, answers_rows, logprob, prompt_ids, script
@@ -24,11 +23,8 @@ _runs = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    data = numbered_rows(folder / "data", ROWS)
-    with serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of_rows(ROWS)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """`process --to atropos`: registered, in step with the trainer, each group there once."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -9,6 +8,7 @@ from pydantic import JsonValue
 
 from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows
+from tests.support.gateways import Gateways
 from tests.support.policy_server import answers_rows, script
 from tests.support.processing import Processed, process
 from tests.support.recording_atropos import Kept, recording
@@ -19,11 +19,8 @@ FIELDS = ["tokens", "masks", "scores", "inference_logprobs", "messages", "genera
 
 
 @pytest.fixture(scope="module")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    folder = tmp_path_factory.mktemp("gateway")
-    data = numbered_rows(folder / "data", ROWS)
-    with serving(folder, settings={"ATROPOS_ENVS_DATASETS__GSM8K": str(data)}) as served:
-        yield served
+def gateway(gateways: Gateways) -> Served:
+    return gateways.of_rows(ROWS)
 
 
 def fed(gateway: Served, atropos: str, run: str, out: Path, *more: str) -> Processed:

@@ -30,6 +30,7 @@ def arena() -> NpcArena:
     return NpcArena.read(packaged_folder("character_sheets"))
 
 
+@cache
 def exemplary() -> list[tuple[Cast, Task]]:
     params = Params()
     tasks = [arena().task(split, index, params) for split in SPLITS for index in range(arena().size(split, params))]

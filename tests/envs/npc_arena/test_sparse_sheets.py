@@ -12,6 +12,7 @@ from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.envs.npc_arena.environment import NpcArena, Params
 from app.toolkit.package_data import packaged_folder
+from tests.support.tiers import examples
 
 HOB = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
 BLOCKS = ("identity", "core", "voice", "knowledge", "boundaries", "actions", "scenario")
@@ -63,7 +64,7 @@ def test_one_thing_unsaid_leaves_no_gap(block: str, name: str) -> None:
     assert gaps(prompt(without([(block, name)]))) == []
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(left_out=st.lists(st.sampled_from(OPTIONAL), unique=True, min_size=2))
 def test_many_things_unsaid_leave_no_gap(left_out: list[tuple[str, str]]) -> None:
     found = gaps(prompt(without(left_out)))

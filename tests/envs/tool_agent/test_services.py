@@ -29,6 +29,7 @@ from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.registry import FORMATS
 from app.toolkit.tool_calls.schemas import members, schema_fault
 from app.toolkit.tool_calls.values import Call
+from tests.support.tiers import examples
 
 SAMPLE = 200
 SILENCE = Message(role="assistant", content="I am done.")
@@ -221,7 +222,7 @@ ODD = st.one_of(
 
 @every_service
 @given(data=st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_no_call_does_worse_than_to_be_refused(service: Service[Any], data: st.DataObject) -> None:
     """Whatever is called, there is a result of JSON, and a call that was refused has done nothing."""
     scenario = service.scenario(Draws("odd"))

@@ -20,6 +20,7 @@ from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.registry import FORMATS
+from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
 AGENT = ToolAgent()
@@ -198,7 +199,7 @@ _hostile = st.builds(
 )
 
 
-@settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(messages=st.lists(_hostile, min_size=1, max_size=6), number=st.integers(0, 199))
 def test_no_transcript_raises_and_junk_is_not_paid(messages: list[Message], number: int) -> None:
     """Played turn by turn as a trainer would, so that what follows is not merely out of turn."""

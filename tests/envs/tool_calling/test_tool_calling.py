@@ -25,6 +25,7 @@ from app.service.judging import NoPanel
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.registry import FORMATS
 from app.toolkit.tool_calls.values import Call
+from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
 CATEGORIES: tuple[Category, ...] = get_args(Category)
@@ -297,7 +298,7 @@ _pieces = st.sampled_from(
 _hostile = st.lists(_pieces | st.text(max_size=8), max_size=30).map("".join)
 
 
-@settings(max_examples=2_000, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(text=_hostile, number=st.integers(0, 199))
 def test_no_text_raises_and_junk_is_not_paid(text: str, number: int) -> None:
     """Of a refusal's opening and a word of what is missing a right refusal may come about: those are not junk."""

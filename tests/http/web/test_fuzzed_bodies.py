@@ -13,6 +13,7 @@ from app.http.web.bodies import JsonRoute
 from app.http.web.door import Door, install_door
 from app.http.web.keys import KeyRing
 from app.http.web.problems import Problem
+from tests.support.tiers import examples
 
 
 class Body(Frozen):
@@ -61,7 +62,7 @@ bodies = (
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(300), deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(bodies)
 def test_any_body_gets_an_answer(body: bytes) -> None:
     response = CLIENT.post("/score", content=body, headers={"Content-Type": "application/json"})

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from app.domain.trajectories import Feeder, Formed, Joining, Line, NotYet, Waiting
 from app.http.compat.atropos.forming import ALIVE_SECONDS, PATIENCE, form
+from tests.support.tiers import examples
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -172,7 +173,7 @@ lines = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(lines)
 def test_batches_are_exact_and_everything_is_taken_once(whole: Line) -> None:
     batches, left = drained(whole)
@@ -184,14 +185,14 @@ def test_batches_are_exact_and_everything_is_taken_once(whole: Line) -> None:
     assert min(sizes.values(), default=0) >= 0
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(lines)
 def test_two_batches_worth_never_wait(whole: Line) -> None:
     _, left = drained(whole)
     assert left.sequences < 2 * whole.batch_size
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 @given(st.integers(1, 48), st.integers(1, 16), st.integers(1, 40))
 def test_groups_of_one_size_are_first_in_first_out(batch_size: int, size: int, count: int) -> None:
     batches, _ = drained(line(batch_size, [(0, size)] * count))

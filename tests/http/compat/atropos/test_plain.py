@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 from app.http.compat.atropos.plain import Plain, plain_group, plain_texts
 from app.http.compat.atropos.wire import ScoredData
 from tests.support.atropos import FIELDS, JSON, group, large_group
+from tests.support.tiers import examples
 
 MODEL = TypeAdapter(ScoredData)
 
@@ -107,7 +108,7 @@ groups = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(groups, st.sampled_from(sorted(FULL)), st.booleans())
 def test_nothing_is_plain_that_the_model_would_refuse(made: dict[str, Any], from_full: str, ascii_only: bool) -> None:
     """A whole group with one part of it made up, and a group made up altogether."""

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection
 
 from app.main.discovery import discover
+from tests.support.gateways import Gateways
 from tests.support.openenv import PREFIX, connected, right_actions
 from tests.support.serving import serving
 
@@ -23,13 +23,12 @@ SEED = 11
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("openenv")) as gateway:
-        yield gateway.url
+def url(gateways: Gateways) -> str:
+    return gateways.of().url
 
 
 @pytest.fixture(scope="module")
-def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def narrow(gateways: Gateways) -> str:
     """With a key, and room for little."""
     settings = {
         "ATROPOS_ENVS_API_KEY": KEY,
@@ -37,8 +36,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "ATROPOS_ENVS_COMPAT__OPENENV_SESSIONS": "2",
         "ATROPOS_ENVS_COMPAT__OPENENV_IDLE_SECONDS": "1.5",
     }
-    with serving(tmp_path_factory.mktemp("narrow"), settings=settings) as gateway:
-        yield gateway.url
+    return gateways.of(**settings).url
 
 
 @pytest.mark.parametrize("name", sorted(discover()))

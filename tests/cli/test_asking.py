@@ -1,0 +1,96 @@
+"""What the commands make of a gateway's answers, without a gateway."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import httpx
+import pytest
+import respx
+
+from app.cli.asking import AskedGateway
+from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unauthorized, Unavailable
+
+URL = "http://gateway.invalid:8000"
+PROBLEM = {
+    "title": "Wrong",
+    "status": 422,
+    "code": "invalid_request",
+    "detail": "too many.",
+    "instance": "/envs",
+    "request_id": "r1",
+}
+NOTHING_MORE = {
+    **dict.fromkeys(("origin", "label", "mode", "votes", "relative_weight", "isolation")),
+    **{name: [] for name in ("splits", "criteria", "judges")},
+    **{"version": "1", "description": "A toy.", "multi_turn": False, "params_schema": {}},
+}
+
+
+def asked(question: Callable[[AskedGateway], Awaitable[object]]) -> object:
+    async def whole() -> object:
+        async with httpx.AsyncClient(base_url=URL) as client:
+            return await question(AskedGateway(client))
+
+    return asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, InvalidRequest),
+        (401, Unauthorized),
+        (404, NotFound),
+        (408, Unavailable),
+        (422, InvalidRequest),
+        (429, Unavailable),
+        (500, Unavailable),
+        (503, Unavailable),
+    ],
+)
+@respx.mock
+def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Exception]) -> None:
+    respx.get(f"{URL}/envs").respond(status, json=PROBLEM)
+    with pytest.raises(kind) as raised:
+        asked(lambda gateway: gateway.environments())
+    assert (type(raised.value), f"{URL}/envs answers {status}: too many." in str(raised.value)) == (kind, True)
+
+
+@pytest.mark.parametrize(
+    "error", [httpx.ConnectError("refused"), httpx.ReadTimeout("slow"), httpx.RemoteProtocolError("cut off")]
+)
+@respx.mock
+def test_who_does_not_answer_may_answer_later(error: httpx.HTTPError) -> None:
+    respx.get(f"{URL}/livez").mock(side_effect=error)
+    with pytest.raises(Unavailable, match=f"no gateway answers at {URL}: {error}"):
+        asked(lambda gateway: gateway.version())
+
+
+@respx.mock
+def test_what_is_no_problem_of_ours_is_quoted_in_short() -> None:
+    respx.get(f"{URL}/judges").respond(502, text="<html>\n  bad gateway " + "x" * 1_000)
+    with pytest.raises(Unavailable) as raised:
+        asked(lambda gateway: gateway.judges())
+    said = str(raised.value)
+    assert ("<html> bad gateway x" in said, len(said) < 400) == (True, True)
+
+
+@respx.mock
+def test_a_run_that_is_not_there_is_none() -> None:
+    respx.get(f"{URL}/runs/first").respond(404, json=PROBLEM)
+    assert asked(lambda gateway: gateway.run("first")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "said"),
+    [("chess", NotFound, "it has: drill, toy"), ("toy", EnvironmentUnavailable, "toy is not available: no data")],
+)
+@respx.mock
+def test_an_environment_that_cannot_be_had_is_said(name: str, kind: type[Exception], said: str) -> None:
+    listed = [
+        {**NOTHING_MORE, "name": one, "available": one != "toy", "reason": "no data" if one == "toy" else None}
+        for one in ("toy", "drill")
+    ]
+    respx.get(f"{URL}/envs").respond(json={"environments": listed})
+    with pytest.raises(kind) as raised:
+        asked(lambda gateway: gateway.environment(name))
+    assert said in str(raised.value)

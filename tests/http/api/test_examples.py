@@ -1,0 +1,35 @@
+"""The examples of our own OpenAPI document, as a press in Swagger UI sends them; `tests/browser` presses."""
+
+import time
+from typing import Any
+
+import httpx
+
+from app.main.discovery import discover
+from tests.support.gateways import Gateways
+
+WAIT = 60.0
+
+
+def example_of(operation: dict[str, Any]) -> Any:
+    return operation["requestBody"]["content"]["application/json"].get("example")
+
+
+def examples_at(client: httpx.Client) -> dict[str, Any]:
+    """By route of an environment, once they are there: they name tasks, which are made behind the first requests."""
+    end = time.monotonic() + WAIT
+    while time.monotonic() < end:
+        paths = client.get("/openapi.json").json()["paths"]
+        posted = {path: one["post"] for path, one in paths.items() if path.startswith("/envs/") and "post" in one}
+        examples = {path: example_of(operation) for path, operation in posted.items()}
+        if None not in examples.values():
+            return examples
+        time.sleep(0.1)
+    raise TimeoutError(f"no example of {[path for path, example in examples.items() if example is None]}")
+
+
+def test_every_example_of_every_environment_is_answered(gateways: Gateways) -> None:
+    with httpx.Client(base_url=gateways.of().url, timeout=WAIT) as client:
+        statuses = {path: client.post(path, json=body).status_code for path, body in examples_at(client).items()}
+    wanted = {f"/envs/{name}/{verb}" for name in discover() for verb in ("next-batch", "score")}
+    assert (wanted - statuses.keys(), {path: told for path, told in statuses.items() if told != 200}) == (set(), {})
