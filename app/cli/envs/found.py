@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.domain.suggestions import suggest
 from app.main.discovery import ENVIRONMENT_MODULE, discover, environment_in
 from app.ports.environment import Environment
 
@@ -22,8 +23,8 @@ def found(where: str) -> Found:
     known = all_environments()
     if where not in known:
         raise ValueError(
-            f"there is no environment {where!r}; there are {', '.join(sorted(known))}. A folder or file is given "
-            f"by its path, such as ./{where}"
+            f"there is no environment {where!r}{suggest(where, known)}; there are {', '.join(sorted(known))}. "
+            f"A folder or file is given by its path, such as ./{where}"
         )
     return Found(known[where], where)
 
