@@ -17,6 +17,7 @@ from app.domain.errors import (
 )
 from app.domain.lorebooks import Lorebook
 from app.domain.runs import Purpose, Run
+from app.domain.suggestions import suggest
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.worlds import Event, EventsTold, Explained
 from app.http.api.models import EnvironmentInfo, EnvironmentList, GroupView, Health, JudgeList
@@ -70,7 +71,8 @@ class AskedGateway:
         listed = {environment.name: environment for environment in (await self.environments()).environments}
         found = listed.get(name)
         if found is None:
-            raise NotFound(f"the gateway has no environment {name!r}; available: {', '.join(sorted(listed))}")
+            near = suggest(name, listed) or f"; available: {', '.join(sorted(listed))}"
+            raise NotFound(f"the gateway has no environment {name!r}{near}")
         if not found.available:
             raise EnvironmentUnavailable(f"{name} is not available: {found.reason}")
         return found

@@ -23,13 +23,14 @@ from app.characters.cards.transfer import Imported, imported
 from app.characters.cards.writing import NATIVE, written_card
 from app.characters.loading import read_sheet
 from app.characters.schema import CharacterSheet, Language
+from app.cli.consoles import output_console
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Name
 from app.settings import read_settings
 from app.toolkit.package_data import packaged_folder
 
-console = Console()
+console = output_console()
 errors = Console(stderr=True)
 MOST_LINES = 200
 _LOREBOOK = ".lorebook.json"

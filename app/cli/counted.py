@@ -4,18 +4,28 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import typer
+
 from app.judges.panels import ConfiguredPanels
 from app.judges.remembered import AskingAnew
 from app.main.configured import panels_of
 from app.ports.runtime import Opened
 from app.settings import Settings
+from app.store.database import describe
 from app.store.store import Store
 from app.toolkit.package_data import packaged_folder
 
 
+def say_store(settings: Settings) -> None:
+    """On stderr, before it is opened: a file is relative to the folder one stands in. ValueError for a URL that is
+    none."""
+    typer.echo(f"store: {describe(settings.database_url)}", err=True)
+
+
 @contextlib.asynccontextmanager
 async def configured_store(settings: Settings) -> AsyncIterator[Store]:
-    """Open for as long as the context lasts. StoreUnavailable when there is none."""
+    """Open for as long as the context lasts; says which one. StoreUnavailable when there is none."""
+    say_store(settings)
     store = await asyncio.to_thread(Store.open, settings.database_url, packaged_folder("migrations"))
     try:
         yield store

@@ -9,13 +9,14 @@ from typing import Annotated
 
 import httpx
 import typer
-from rich.console import Console, Group
+from rich.console import Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.characters.worlds import read_world
 from app.cli.address import own_address
 from app.cli.asking import AskedGateway
+from app.cli.consoles import output_console
 from app.cli.scripted import turns_of
 from app.cli.worlds import SAMPLE, Asked, load_world, summary, told_to
 from app.datasets.configured import ConfiguredDatasets
@@ -28,7 +29,7 @@ from app.service.catalogue import Catalogue
 from app.service.requests import Batch, GroupReply, HandedOut, Scored
 from app.settings import read_settings
 
-console = Console()
+console = output_console()
 
 CUT = Completion(text="Let us go through this slowly and", finish_reason="length")
 

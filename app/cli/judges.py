@@ -11,10 +11,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from app.cli.consoles import output_console
 from app.cli.counted import counted_panels
 from app.cli.specimens import packaged_questions
 from app.domain.errors import GatewayError
 from app.domain.runs import ScoringOptions
+from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.budget import Prices, estimated_tokens
@@ -28,7 +30,7 @@ from app.main.discovery import discover
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
-console = Console()
+console = output_console()
 errors = Console(stderr=True)
 
 ANSWER_TOKENS = 500
@@ -85,7 +87,8 @@ def check(
     panels = _panels(settings)
     name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]
     if name not in panels.judges:
-        _stop(f"unknown judge {name!r}; known judges: {', '.join(sorted(panels.judges))}")
+        near = suggest(name, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
+        _stop(f"unknown judge {name!r}{near}")
     questions = packaged_questions(sheets, votes, seed)
     _announce(name, questions, settings)
     _agree_to_pay(name, settings, yes)

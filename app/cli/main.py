@@ -62,11 +62,7 @@ class DeferredCommand(TyperCommand):
 
     def load(self) -> TyperCommand | TyperGroup:
         """The real command, which the module has under this command's name."""
-        gc.disable()  # what is imported stays
-        try:
-            found = getattr(importlib.import_module(self._place.module), str(self.name))
-        finally:
-            gc.enable()
+        found = _from_module(self._place.module, str(self.name))
         parent = typer.Typer(pretty_exceptions_enable=False)
         parent.callback()(_nothing)
         if isinstance(found, typer.Typer):
@@ -76,7 +72,18 @@ class DeferredCommand(TyperCommand):
         return typer.main.get_group(parent).commands[str(self.name)]  # type: ignore[return-value]
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        return self.load().make_context(info_name, args, parent, **extra)
+        command = self.load()
+        if extra.get("resilient_parsing"):  # somebody pressed Tab
+            _from_module("app.cli.completion", "attach_completions")(command)
+        return command.make_context(info_name, args, parent, **extra)
+
+
+def _from_module(module: str, name: str) -> Any:
+    gc.disable()  # what is imported stays
+    try:
+        return getattr(importlib.import_module(module), name)
+    finally:
+        gc.enable()
 
 
 def _nothing() -> None:

@@ -7,17 +7,17 @@ from typing import Annotated, NoReturn
 
 import httpx
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from app.cli.address import own_address
 from app.cli.agreement import Rewards, agreement_of
+from app.cli.consoles import output_console
 from app.domain.judging import Mode
 from app.http.api.models import GroupPage
 from app.service.rescoring import Rescored, RescoreRequest
 
-console = Console()
+console = output_console()
 
 PAGE = 100
 WAIT_SECONDS = 60.0

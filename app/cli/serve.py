@@ -9,6 +9,7 @@ import typer
 import uvicorn
 from rich.console import Console
 
+from app.cli.counted import say_store
 from app.cli.descriptors import allow_many_sockets
 from app.domain.errors import GatewayError
 from app.http.web.browser_protection import is_loopback
@@ -26,13 +27,14 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> None:
     """Migrate the database and serve until stopped. Settings: ATROPOS_ENVS_* variables over gateway.yaml."""
-    gc.disable()  # until everything is loaded: it takes a fifth of the start, and what is loaded stays
     settings = _settings()
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings.model_copy(update=given)
-    configure_logging(settings.log_level, settings.log_format)
     sockets = _sockets(settings)
+    configure_logging(settings.log_level, settings.log_format)
+    gc.disable()  # until everything is loaded: it takes a fifth of the start, and what is loaded stays
     try:
+        say_store(settings)
         app = create_app(settings, announce=_announce)
     except (GatewayError, ValueError) as error:
         _stop(str(error))
@@ -85,6 +87,7 @@ def migrate() -> None:
     """Bring the database to the newest schema and stop. `serve` does it too."""
     settings = _settings()
     try:
+        say_store(settings)
         migrate_database(settings.database_url, packaged_folder("migrations"))
     except (GatewayError, ValueError) as error:
         _stop(str(error))

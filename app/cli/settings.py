@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from app.cli.consoles import output_console
 from app.cli.envs.found import all_environments
 from app.datasets.configured import ConfiguredDatasets
 from app.domain.programs import Isolation
@@ -55,7 +56,7 @@ def check(as_json: AsJson = False) -> None:
         table = Table("", "name", "result")
         for one in tried:
             table.add_row(one.kind, one.name, one.problem or "ok")
-        Console(width=None if Console().is_terminal else 10_000).print(table)
+        output_console().print(table)
     if any(one.problem for one in tried):
         raise typer.Exit(1)
 

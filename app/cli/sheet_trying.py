@@ -9,6 +9,7 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from app.cli.consoles import output_console
 from app.cli.counted import counted_panels
 from app.cli.trial_report import print_trial
 from app.datasets.configured import ConfiguredDatasets
@@ -61,7 +62,7 @@ def try_sheet(
     if as_json:
         typer.echo(trial.model_dump_json(indent=2))
     else:
-        print_trial(Console(), trial, whole_prompt=prompt)
+        print_trial(output_console(), trial, whole_prompt=prompt)
 
 
 def _draft(sheet: str, line: str | None, scene: str | None, events: Sequence[str]) -> Draft:

@@ -15,6 +15,7 @@ from app.characters.checking import Checked, Finding, Surroundings, check_sheets
 from app.characters.loading import read_scenes, read_sheet, yaml_files
 from app.characters.schema import CharacterSheet
 from app.cli.cards import export_card, import_cards
+from app.cli.consoles import output_console
 from app.cli.counted import counted_panels
 from app.cli.sheet_figures import Figures, tell_apart
 from app.cli.sheet_trying import try_sheet
@@ -28,7 +29,7 @@ sheets = typer.Typer(help="Check, try, import and export character sheets.", no_
 sheets.command("try")(try_sheet)
 sheets.command("import")(import_cards)
 sheets.command("export")(export_card)
-console = Console()
+console = output_console()
 errors = Console(stderr=True)
 
 SHIPPED = "character_sheets"

@@ -17,11 +17,12 @@ from rich.text import Text
 from app.characters.worlds import Line, WorldFile, read_world
 from app.cli.address import own_address
 from app.cli.asking import AskedGateway
+from app.cli.consoles import output_console
 from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook
 
 worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
-console = Console()
+console = output_console()
 errors = Console(stderr=True)
 
 SAMPLE: Final = Path(__file__).parents[1] / "envs" / "npc_arena" / "worlds" / "reedgate.yaml"

@@ -5,9 +5,6 @@ from difflib import get_close_matches
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """To be put behind a sentence: `; did you mean 'gsm8k'?`, else what there is when that is little, else nothing."""
-    names = sorted(known)
-    near = get_close_matches(name, names, n=1, cutoff=0.6)
-    if near:
-        return f"; did you mean {near[0]!r}?"
-    return f"; there are: {', '.join(names)}" if 0 < len(names) <= 30 else ""
+    """To be put behind a sentence: `; did you mean 'gsm8k'?`, or nothing where no name is near."""
+    near = get_close_matches(name, sorted(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

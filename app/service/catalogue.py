@@ -13,6 +13,7 @@ from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound
 from app.domain.programs import Isolation
 from app.domain.runs import Pin, ScoringOptions
+from app.domain.suggestions import suggest
 from app.domain.values import FiniteJson
 from app.ports.environment import Datasets, Environment
 from app.ports.judges import Panel
@@ -136,7 +137,7 @@ class Catalogue:
     def require(self, name: str) -> None:
         """NotFound for an unknown name."""
         if name not in self.classes:
-            raise NotFound(f"there is no environment {name!r}; GET /envs lists them")
+            raise NotFound(f"there is no environment {name!r}{suggest(name, self.classes)}; GET /envs lists them")
 
     def hosted(self, name: str, data_digest: str | None = None) -> Hosted:
         """The current version, or the one with `data_digest` if it is still kept. NotFound for an unknown name;

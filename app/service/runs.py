@@ -7,12 +7,15 @@ from pydantic import Field
 from app.domain.errors import Conflict, NotFound
 from app.domain.groups import RunActivity
 from app.domain.runs import Pin, Run, ScoringOptions
+from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.runtime import Clock
 from app.ports.store import Runs
 from app.service.order import seed_of
 
 REMEMBERED_RUNS = 10_000
+NEAR_RUNS = 500
+"""Among so many runs the one is looked for that somebody may have meant."""
 
 
 class RunSettings(Frozen):
@@ -63,7 +66,8 @@ class RunBook:
     async def report(self, name: str) -> RunReport:
         run = await self._runs.get(name)
         if run is None:
-            raise NotFound(f"there is no run {name!r}")
+            known = [run.name for run in await self._runs.list(NEAR_RUNS, None)]
+            raise NotFound(f"there is no run {name!r}{suggest(name, known)}")
         return RunReport(run=run, activity=await self._runs.activity(name))
 
     async def listing(self, limit: int, after: str | None) -> list[Run]:

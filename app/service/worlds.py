@@ -12,6 +12,7 @@ from app.characters.lorebooks.checking import refuse_unusable
 from app.characters.schema import Text
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook
+from app.domain.suggestions import suggest
 from app.domain.tasks import ContextQuery, Message, Passage
 from app.domain.values import Frozen, Name
 from app.domain.worlds import Event, EventId, EventsTold, Explained, GameTime, World
@@ -21,6 +22,8 @@ from app.service.catalogue import Catalogue
 from app.service.drafting import Drafting
 from app.service.retrieval import Retrieval
 
+NEAR_WORLDS = 500
+"""Among so many worlds the one is looked for that somebody may have meant."""
 MOST_EVENTS = 1000
 """In one request."""
 
@@ -140,7 +143,7 @@ class WorldDesk:
         """NotFound."""
         found = await self._events.world(name)
         if found is None:
-            raise _no_such(name)
+            raise await _no_such(name, self._events)
         return found
 
     async def events(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> Sequence[Event]:
@@ -173,7 +176,7 @@ class WorldDesk:
         try:
             return await self._retrieval.explained(query)
         except InvalidRequest as error:
-            raise (_no_such(world) if error.field == "world" else error) from error
+            raise (await _no_such(world, self._events) if error.field == "world" else error) from error
 
     async def context(self, world: str, moment: Moment) -> GameContext:
         """The exact prompt and passages that a task of this moment would have; nothing is stored. NotFound without the
@@ -183,7 +186,7 @@ class WorldDesk:
         try:
             placed = await self._drafting.placed(made, "moment")
         except InvalidRequest as error:
-            raise (_no_such(world) if error.field == "moment.world" else error) from error
+            raise (await _no_such(world, self._events) if error.field == "moment.world" else error) from error
         context = placed.context
         return GameContext(
             messages=placed.task.messages, passages=context.passages, as_of=context.as_of, failure=context.failure
@@ -225,5 +228,6 @@ class WorldDesk:
         return query if text else query.model_copy(update={"text": "", "conversation": ()})
 
 
-def _no_such(world: str) -> NotFound:
-    return NotFound(f"there is no world {world!r}: no events were posted to it")
+async def _no_such(world: str, events: Events) -> NotFound:
+    near = suggest(world, [one.name for one in await events.worlds(NEAR_WORLDS, None)])
+    return NotFound(f"there is no world {world!r}: no events were posted to it{near}")

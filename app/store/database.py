@@ -56,6 +56,15 @@ def parse_url(url: str) -> URL:
     raise ValueError("the database URL must be sqlite:///path or postgresql://user@host/name")
 
 
+def describe(url: str) -> str:
+    """The database as people know it, without a password: a file by its whole path, and whether it is new."""
+    parsed = parse_url(url)
+    if not parsed.drivername.startswith("sqlite"):
+        return parsed.set(drivername="postgresql").render_as_string(hide_password=True)
+    file = Path(str(parsed.database)).absolute()
+    return str(file) if file.exists() else f"{file} (new: there was none)"
+
+
 def open_writer(url: str, *, connections: int = 1) -> Engine:
     """An engine whose transactions take SQLite's write lock when they begin."""
     return _open(parse_url(url), connections, _WRITER_PRAGMAS, "BEGIN IMMEDIATE")

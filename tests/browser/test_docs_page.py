@@ -50,6 +50,10 @@ def origin(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def execute(page: Page) -> None:
+    """Groups are folded until they are opened, and there is a box that filters them."""
+    expect(page.locator(".operation-filter-input")).to_be_visible()
+    expect(page.locator(".opblock")).to_have_count(0)
+    page.locator("#operations-tag-small").click()
     page.locator("#operations-small-score_score_post .opblock-summary-control").click()
     page.get_by_role("button", name="Execute").click()
 

@@ -1,14 +1,17 @@
 """The command line as a whole: its table of commands, and what the first level must not import."""
 
 import os
+import socket
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from typer.testing import CliRunner
 
+from app.cli.completion import run_names
 from app.cli.main import COMMANDS, DeferredCommand, cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,3 +59,70 @@ def test_it_says_its_version_both_ways() -> None:
 
 def test_a_mistyped_command_gets_the_nearest_one() -> None:
     assert "Did you mean 'export'?" in CliRunner().invoke(cli, ["exprt"]).stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "completed"),
+    [
+        ("evaluate --env gs", ["gsm8k"]),
+        ("envs check letter", ["letter_counting"]),
+        ("judges check off", ["offline"]),
+        ("sheets try hob_", ["hob_tarrant"]),
+    ],
+)
+def test_names_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, completed: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = {"COMP_WORDS": f"atropos-envs {line}", "COMP_CWORD": str(len(line.split()))}
+    ran = CliRunner().invoke(
+        cli, [], prog_name="atropos-envs", env={"_ATROPOS_ENVS_COMPLETE": "complete_bash", **words}
+    )
+    assert ran.stdout.split() == completed
+
+
+def test_runs_are_completed_from_the_gateway_of_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        monkeypatch.setenv("ATROPOS_ENVS_PORT", str(listening.getsockname()[1]))
+        Thread(target=_answer_runs, args=(listening,), daemon=True).start()
+        assert list(run_names()) == ["red", "blue"]
+
+
+def _answer_runs(listening: socket.socket) -> None:
+    connection, _ = listening.accept()
+    with connection:
+        connection.recv(65536)
+        body = b'{"runs": [{"name": "red"}, {"name": "blue"}]}'
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body))
+
+
+def test_a_mistyped_environment_gets_the_nearest_one() -> None:
+    assert "did you mean 'gsm8k'?" in CliRunner().invoke(cli, ["envs", "check", "gsm8"]).stderr
+
+
+def test_tables_are_not_cut_when_piped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    nowhere = tmp_path / ("a" * 100) / "mounted"
+    (tmp_path / "gateway.yaml").write_text(f"datasets:\n  gsm8k: {nowhere}\n", encoding="utf-8")
+    listed = CliRunner().invoke(cli, ["envs", "list"]).stdout
+    (line,) = (line for line in listed.splitlines() if "gsm8k" in line)
+    assert "mounted" in line
+
+
+def test_a_command_says_which_store_it_opens_and_that_it_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "atropos_envs.db"
+    said = [CliRunner().invoke(cli, ["migrate"]).stderr.strip() for _ in range(2)]
+    assert said == [f"store: {file} (new: there was none)", f"store: {file}"]
+
+
+def test_a_port_in_use_is_said_before_anything_is_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ran = CliRunner().invoke(cli, ["serve", "--port", str(taken.getsockname()[1])])
+    assert (ran.exit_code, "Address already in use" in ran.stderr, "--port takes another" in ran.stderr) == (
+        2,
+        True,
+        True,
+    )
+    assert list(tmp_path.iterdir()) == []

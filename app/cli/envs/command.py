@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from app.cli.consoles import output_console
 from app.cli.envs.elsewhere import told_elsewhere
 from app.cli.envs.examining import Watching, reported
 from app.cli.envs.found import Found, all_environments, found
@@ -24,7 +25,7 @@ from app.toolkit.conformance.findings import Report
 from app.toolkit.conformance.subject import Depth
 
 envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
-console = Console()
+console = output_console()
 errors = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

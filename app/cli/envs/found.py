@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.domain.suggestions import suggest
 from app.main.discovery import ENVIRONMENT_MODULE, discover, environment_in
 from app.ports.environment import Environment
 
@@ -22,7 +23,7 @@ def found(where: str) -> Found:
     known = all_environments()
     if where not in known:
         raise ValueError(
-            f"unknown environment {where!r}; known environments: {', '.join(sorted(known))}. "
+            f"unknown environment {where!r}{suggest(where, known)}; known environments: {', '.join(sorted(known))}. "
             f"Give a file or folder by its path, such as ./{where}"
         )
     return Found(known[where], where)

@@ -10,6 +10,7 @@ from app.characters.loading import parse_model
 from app.characters.scenes import Scene, SceneEvent, SceneSet
 from app.characters.schema import CharacterSheet, Text
 from app.domain.errors import InvalidRequest
+from app.domain.suggestions import suggest
 from app.domain.values import FiniteJson, Frozen, Name
 
 PartT = TypeVar("PartT", bound=BaseModel)
@@ -60,7 +61,8 @@ def _sheet(draft: SheetDraft, sheets: Sequence[CharacterSheet]) -> CharacterShee
     if draft.sheet is None:
         found = next((sheet for sheet in sheets if sheet.id == draft.character), None)
         if found is None:
-            raise InvalidRequest(f"there is no character {draft.character!r}", field="draft.character")
+            near = suggest(str(draft.character), (sheet.id for sheet in sheets))
+            raise InvalidRequest(f"there is no character {draft.character!r}{near}", field="draft.character")
         return found
     if isinstance(draft.sheet, str):
         try:
@@ -78,7 +80,8 @@ def _scene(draft: SheetDraft, scenes: Mapping[str, Scene]) -> Scene:
         return Scene(id="draft", kind="conversation", split="train", player=draft.line)
     if isinstance(draft.scene, str):
         if draft.scene not in scenes:
-            raise InvalidRequest(f"there is no scene {draft.scene!r}", field="draft.scene")
+            near = suggest(draft.scene, scenes)
+            raise InvalidRequest(f"there is no scene {draft.scene!r}{near}", field="draft.scene")
         return scenes[draft.scene]
     defaults: dict[str, FiniteJson] = {"id": "draft", "kind": "conversation", "split": "train"}
     return _validated(Scene, defaults | (draft.scene or {}), "draft.scene")

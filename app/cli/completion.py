@@ -1,0 +1,77 @@
+"""What the shell completes behind options and arguments: names of environments, characters, judges and runs."""
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+import httpx
+
+from app.cli.address import own_address
+from app.judges.offline import NAME as OFFLINE
+from app.settings import read_settings
+from app.toolkit.package_data import packaged_folder
+
+ENVIRONMENTS: Final = Path(__file__).parents[1] / "envs"
+RUNS_SECONDS: Final = 1.0
+
+
+def environment_names() -> Iterable[str]:
+    """By their folders: importing them all would take seconds."""
+    folders = [
+        file.parent.name for pattern in ("*", "community/*") for file in ENVIRONMENTS.glob(f"{pattern}/environment.py")
+    ]
+    return [*folders, *(point.name for point in entry_points(group="atropos_environments.envs"))]
+
+
+def character_names() -> Iterable[str]:
+    folder = read_settings().character_sheets or packaged_folder("character_sheets")
+    return [file.stem for file in folder.glob("*.yaml")]
+
+
+def judge_names() -> Iterable[str]:
+    return [OFFLINE, *read_settings().judges]
+
+
+def run_names() -> Iterable[str]:
+    """Of the gateway that these settings would serve here, when it runs."""
+    settings = read_settings()
+    key = settings.api_key
+    headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
+    reply = httpx.get(f"{own_address()}/runs", headers=headers, timeout=RUNS_SECONDS).raise_for_status()
+    return [one["name"] for one in reply.json()["runs"]]
+
+
+COMPLETED: Final[Mapping[tuple[str, str], Callable[[], Iterable[str]]]] = MappingProxyType(
+    {
+        ("", "env"): environment_names,
+        ("", "run"): run_names,
+        ("", "judge"): judge_names,
+        ("check", "where"): environment_names,
+        ("check", "name"): judge_names,
+        ("try", "sheet"): character_names,
+        ("export", "sheet"): character_names,
+    }
+)
+"""By command, of any name where it is empty, and parameter."""
+
+
+def attach_completions(command: Any) -> None:
+    """To the parameters of a command and of everything below it."""
+    for parameter in command.params:
+        names = COMPLETED.get((command.name, parameter.name)) or COMPLETED.get(("", parameter.name))
+        if names is not None:
+            parameter._custom_shell_complete = _completer(names)
+    for below in getattr(command, "commands", {}).values():
+        attach_completions(below)
+
+
+def _completer(names: Callable[[], Iterable[str]]) -> Callable[[Any, Any, str], list[str]]:
+    def complete(_context: Any, _parameter: Any, incomplete: str) -> list[str]:
+        try:
+            return sorted({name for name in names() if name.startswith(incomplete)})
+        except Exception:  # a broken setting or a gateway that is away must not break the line that is typed
+            return []
+
+    return complete
