@@ -232,9 +232,9 @@ def test_any_text_has_a_score(text: str) -> None:
 
 @pytest.mark.parametrize("unit", ["a ", "ferry ", ".", "ferry? ", "1. x\n", "the ferry sank ", "鍵", "\u0301"])
 def test_long_texts_take_time_in_proportion(unit: str) -> None:
-    began = time.perf_counter()
+    began = time.process_time()
     judged(unit * (200_000 // len(unit)))
-    assert time.perf_counter() - began < 10
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(
