@@ -1,4 +1,4 @@
-"""A world as a file: what happened in it, its branches and its lorebooks."""
+"""World files: events, branches and lorebooks."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -90,7 +90,7 @@ def _doubles(world: WorldFile) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _later(names: Iterable[str]) -> Iterator[int]:
-    """The places of names that occurred before."""
+    """Indices of repeated names."""
     seen: set[str] = set()
     for place, name in enumerate(names):
         if name in seen:
@@ -99,7 +99,7 @@ def _later(names: Iterable[str]) -> Iterator[int]:
 
 
 def _steps(field: str | None) -> Iterator[int | str]:
-    """`entries[3].keys[0]` step by step."""
+    """Path steps of a field such as `entries[3].keys[0]`."""
     for step in (field or "").replace("]", "").replace("[", ".").split("."):
         yield int(step) if step.isdecimal() else step
 
