@@ -1,1 +1,1 @@
-"""Character sheets: what one NPC is, knows and hides, and the scenes it is put into. Pure but for reading files."""
+"""Character sheets of NPCs, and the scenes they play in. Pure except for reading files."""

@@ -1,4 +1,4 @@
-"""Telling characters apart: each exemplary reply against what others of the same language would have said."""
+"""Lineups for telling characters apart: an exemplar against exemplars of other characters in the same language."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from app.characters.schema import CharacterSheet
 
 @dataclass(frozen=True)
 class Lineup:
-    """One scene with the character's own exemplary reply, and exemplary replies of others to lines of their own."""
+    """A scene with the character's own exemplar, and exemplars of other characters to their own lines."""
 
     cast: Cast
     own: str
@@ -24,7 +24,7 @@ class Lineup:
 
 
 def lineups(casts: Sequence[Cast], sheets: Sequence[CharacterSheet], most: int | None = None) -> Iterator[Lineup]:
-    """For every scene that has an exemplar, with at most `most` others, chosen the same way every time."""
+    """Lineups of all scenes with an exemplar, with at most `most` others, chosen deterministically."""
     for cast in casts:
         if cast.exemplar is None:
             continue

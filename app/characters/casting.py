@@ -1,4 +1,4 @@
-"""A character in a scene: what goes into the prompt, what judges are told, what the gates know."""
+"""A character in a scene: values for the prompt, the judges and the gates."""
 
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -48,7 +48,7 @@ class Cast:
 
     @property
     def exemplar(self) -> str | None:
-        """The scene's exemplary reply, or the sheet's to this line, for tests of judges; None where there is none."""
+        """The exemplar of the scene, or of the sheet for this line, for tests of judges."""
         return self.scene.exemplar or next(
             (exemplar.reply for exemplar in self.sheet.probes.exemplars if exemplar.player == self.scene.player), None
         )
@@ -77,7 +77,7 @@ class Known(Frozen):
 
 
 def cast_in(sheet: CharacterSheet, scene: Scene) -> Cast:
-    """Whoever is held out of training plays in the test split alone."""
+    """Moves scenes of held-out characters to the test split."""
     return Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
 
 
@@ -95,12 +95,12 @@ def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -
 
 
 def written(moment: datetime) -> str:
-    """Game time as prompts have it."""
+    """Game time in the format of prompts."""
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
 def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
-    """The scene's own events, then what was retrieved, each on one line and under an id of its own."""
+    """The scene's events, then retrieved ones, each on one line with a unique id."""
     own = tuple(Known(id=event.id, time=event.time, text=event.text) for event in cast.scene.visible)
     retrieved = tuple(
         Known(
@@ -115,7 +115,7 @@ def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
 
 
 def _told_apart(events: Iterable[Known]) -> tuple[Known, ...]:
-    """Scenes and worlds choose their ids without knowing of each other."""
+    """Renames duplicate ids, since scenes and worlds choose theirs independently."""
     found: dict[str, Known] = {}
     for event in events:
         name = event.id
@@ -126,13 +126,13 @@ def _told_apart(events: Iterable[Known]) -> tuple[Known, ...]:
 
 
 def claimable(cast: Cast, passages: Sequence[Passage]) -> tuple[Source, ...]:
-    """What a reply may tell of as having happened: all that the prompt tells of, and what the scene opens with."""
+    """Sources for claims in replies: the events of the prompt and the scene's opening event."""
     opening = () if cast.scene.event is None else (Source(id=OPENING, text=cast.scene.event),)
     return (*(Source(id=event.id, text=event.text) for event in known_events(cast, passages)), *opening)
 
 
 def known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
-    """What holds at all times, each on one line."""
+    """Retrieved lore, one line each."""
     return tuple(" ".join(passage.text.split()) for passage in passages if passage.kind == "lore")
 
 
@@ -159,7 +159,7 @@ def prompt_values(
 
 
 def public_facts(cast: Cast) -> dict[str, JsonValue]:
-    """What a task's metadata says of it."""
+    """Public task metadata."""
     sheet, scene = cast.sheet, cast.scene
     return {
         "character": sheet.id,
@@ -172,7 +172,7 @@ def public_facts(cast: Cast) -> dict[str, JsonValue]:
 
 
 def conversation(cast: Cast) -> tuple[Message, ...]:
-    """What has been said, ending with the line to answer."""
+    """The conversation, ending with the line to answer."""
     said = tuple(
         Message(role="user" if line.speaker == "player" else "assistant", content=line.text)
         for line in cast.scene.history
@@ -226,7 +226,7 @@ def _opening(scene: Scene) -> dict[str, JsonValue]:
 
 
 def scene_probes(cast: Cast) -> Probes:
-    """The scene's probes, filled up with what the sheet says of voice and facts."""
+    """The scene's probes, completed with the sheet's voice and facts."""
     sheet, probes = cast.sheet, cast.scene.probes
     return Probes(
         must_mention=probes.must_mention,

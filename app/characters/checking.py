@@ -1,4 +1,4 @@
-"""What is wrong with character sheets, and what is doubtful, each with its file, line and field."""
+"""Errors and warnings of character sheets, with file, line and field."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,11 +30,11 @@ PROBED: Final[tuple[SceneKind, ...]] = (
     "recent_event",
     "false_premise",
 )
-"""What scenes of a character's own should probe; generic scenes cover the rest."""
+"""Kinds that a character's own scenes should cover; generic scenes cover the rest."""
 
 
 class Finding(Frozen):
-    """`line` is counted from 1 and 0 where the whole file is meant; `field` is empty then."""
+    """`line` starts at 1. For a whole file `line` is 0 and `field` is empty."""
 
     file: str
     line: int
@@ -45,7 +45,7 @@ class Finding(Frozen):
 
 @dataclass(frozen=True)
 class Source:
-    """A sheet that could be read, with its text's places."""
+    """A valid sheet with the positions in its file."""
 
     path: Path
     document: Document
@@ -62,7 +62,7 @@ class Source:
 
     @cached_property
     def told(self) -> tuple[tuple[FieldPath, str], ...]:
-        """What the policy may see outside the secrets themselves, spelled for comparison."""
+        """Normalised texts that the policy may see, except secrets."""
         view = policy_view(self.sheet)
         lore = enumerate(() if self.sheet.lorebook is None else self.sheet.lorebook.entries)
         told = [(at, text) for at, text in _texts(view, ()) if at[0] not in ("secrets", "meta")]
@@ -72,7 +72,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Checked:
-    """Everything found, in the order of files and lines, and the sheets that could be read."""
+    """All findings in the order of files and lines, and the valid sheets."""
 
     findings: tuple[Finding, ...]
     sheets: tuple[CharacterSheet, ...]
@@ -88,8 +88,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What sheets are checked against: the scenes that there are, the gates that can be switched off, and sheets that
-    are not checked themselves but that others may point to."""
+    """Context of a check: scenes, gates that can be disabled, and other sheets that relationships may refer to."""
 
     scene_sets: Sequence[SceneSet] = ()
     gates: frozenset[str] = frozenset()
@@ -97,7 +96,7 @@ class Surroundings:
 
 
 def check_sheets(paths: Sequence[Path], surroundings: Surroundings) -> Checked:
-    """Reads each file once. Never raises for what is in them."""
+    """Reads each file once. Never raises for invalid content."""
     read = [_read(path) for path in paths]
     sources = [one for one in read if isinstance(one, Source)]
     findings = [finding for one in read if not isinstance(one, Source) for finding in one]
@@ -153,7 +152,7 @@ def _repeated(sources: Sequence[Source]) -> Iterator[Finding]:
 
 
 def _leaks(source: Source) -> Iterator[Finding]:
-    """A term that the prompt says anyway would be punished in replies that only use what they were told."""
+    """Leak terms in the prompt itself would penalise replies that only use the prompt."""
     for number, secret in enumerate(source.sheet.secrets):
         for place, term in enumerate(secret.leak_terms):
             where = next((at for at, text in source.told if mentions(text, term)), None)
@@ -216,7 +215,7 @@ def _doubts(source: Source, used: Mapping[str, frozenset[str]]) -> Iterator[Find
 
 
 def _unsaid(source: Source) -> Iterator[Finding]:
-    """What an author left open, or a card has no field for."""
+    """Missing information, left out by the author or absent from cards."""
     sheet = source.sheet
     core, voice, knowledge, probes = sheet.core, sheet.voice, sheet.knowledge, sheet.probes
     described = core.description or core.personality or core.backstory or core.traits
@@ -245,7 +244,7 @@ def _unsaid(source: Source) -> Iterator[Finding]:
 
 
 def _generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]]) -> bool:
-    """One short word, or one that another character of the language says too; several of a letter or two."""
+    """Whether a term is too common: a short word, or one that another character of the language uses."""
     found = words(spelled(term))
     if len(found) != 1:
         return all(word.isascii() and word.isalpha() and len(word) < 3 for word in found)
@@ -253,7 +252,7 @@ def _generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]
 
 
 def _users_of_words(sheets: Iterable[CharacterSheet]) -> Mapping[str, frozenset[str]]:
-    """Who uses a word, by language and word."""
+    """Ids of characters by language and word."""
     users: defaultdict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
         for _, text in _texts(policy_view(sheet), ()):

@@ -1,4 +1,4 @@
-"""Reading sheets and scenes from YAML that somebody may have written badly or meant badly."""
+"""Safe loading of sheets and scenes from untrusted YAML."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _json = TypeAdapter[JsonValue](FiniteJson)
 
 
 class _Loader(_Parser):  # type: ignore[valid-type, misc]
-    """Dates stay text: the schema says which texts are moments."""
+    """Leaves dates as text for the schema to parse."""
 
     yaml_implicit_resolvers = {
         first: [(tag, pattern) for tag, pattern in resolvers if not tag.endswith(":timestamp")]
@@ -32,7 +32,7 @@ class _Loader(_Parser):  # type: ignore[valid-type, misc]
 
 
 class BrokenYaml(InvalidRequest):
-    """Not a plain YAML document. `line` is counted from 1; None where it has no single place."""
+    """Not a plain YAML document. `line` starts at 1; None if unknown."""
 
     def __init__(self, detail: str, line: int | None = None) -> None:
         super().__init__(detail)
@@ -47,13 +47,13 @@ class _Misplaced(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """The JSON value of a YAML document, and where in the text each part of it stands."""
+    """The JSON value of a YAML document, with line numbers."""
 
     value: JsonValue
     root: yaml.Node | None
 
     def line_of(self, path: Sequence[int | str]) -> int:
-        """Counted from 1; of the nearest part that is there, when something on the path is missing."""
+        """Line number from 1; of the nearest parent if the path is missing."""
         node, line = self.root, 1
         for step in path:
             found = None if node is None else _child(node, step)
@@ -64,7 +64,7 @@ class Document:
 
 
 def _child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
-    """The line of a key, or of an item, and what stands there."""
+    """The line and node of a key or item."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if key.value == str(step):
@@ -76,8 +76,8 @@ def _child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
 
 
 def parse_document(text: str, name: str) -> Document:
-    """One plain YAML document. BrokenYaml naming `name` and the place: no aliases, tags, repeated keys, deep nesting,
-    NaN or lone surrogates."""
+    """Parses one plain YAML document. BrokenYaml, naming `name` and the line, for aliases, tags, repeated keys, deep
+    nesting, NaN or lone surrogates."""
     try:
         _refuse_machinery(text)
         loader = _Loader(text)
@@ -116,7 +116,7 @@ def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
 
 
 def read_sheet(path: Path) -> CharacterSheet:
-    """One sheet; its id must be the file's name."""
+    """Reads a sheet, whose id must equal the file name."""
     sheet = parse_model(read_text(path), path.name, CharacterSheet)
     if sheet.id != path.stem:
         reason = f"{path.name}: meta.id: is {sheet.id!r}, but the file name says {path.stem!r}"
@@ -130,7 +130,7 @@ def read_sheets(folder: Path) -> tuple[CharacterSheet, ...]:
 
 
 def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
-    """All scene files of a folder; a scene's id may occur only once in it."""
+    """Reads all scene files of a folder; scene ids must be unique."""
     sets = tuple(parse_model(read_text(path), path.name, SceneSet) for path in yaml_files(folder))
     seen: set[str] = set()
     for scene in (scene for scenes in sets for scene in scenes.scenes):
@@ -141,7 +141,7 @@ def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
 
 
 def yaml_files(folder: Path) -> Sequence[Path]:
-    """By name. NotFound without any, TooLarge for too many, InvalidRequest for one that is not a file of the folder."""
+    """Sorted by name. NotFound without any, TooLarge for too many, InvalidRequest for a file outside the folder."""
     if not folder.is_dir():
         raise NotFound(f"{folder.name}: no such folder")
     files = sorted(path for path in folder.iterdir() if path.suffix == ".yaml")
@@ -170,7 +170,7 @@ def read_text(path: Path, most: int = MAX_FILE_BYTES) -> str:
 
 
 def _refuse_machinery(text: str) -> None:
-    """Reads events only, so nothing is expanded before it is refused."""
+    """Parses events only, so that nothing is expanded."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         line = 0 if event.start_mark is None else event.start_mark.line + 1

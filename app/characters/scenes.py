@@ -1,4 +1,4 @@
-"""Scenes: a moment, what has been said, what a character must answer, and how a scripted player goes on from there."""
+"""Scenes: the situation, the conversation so far, the line to answer, and a scripted player."""
 
 import re
 import unicodedata
@@ -40,7 +40,7 @@ class Line(Frozen):
 
 
 class SceneEvent(Frozen):
-    """Something that has just happened and that the character knows of. `time` in the world's own words."""
+    """A recent event that the character knows about. `time` is in the world's own words."""
 
     id: Name
     time: Text
@@ -48,7 +48,7 @@ class SceneEvent(Frozen):
 
 
 class WithheldEvent(Frozen):
-    """Something that the character cannot know; for judges and gates only."""
+    """An event that the character cannot know; for judges and gates only."""
 
     id: Name
     text: Text
@@ -57,14 +57,14 @@ class WithheldEvent(Frozen):
 
 
 class Bystander(Frozen):
-    """Another person of the world who speaks to the character."""
+    """Another person who speaks to the character."""
 
     name: Word
     text: Text
 
 
 class Reaction(Frozen):
-    """What the player says to a reply in which any of these words or phrases occurs, however they are written."""
+    """The player's line if the reply contains any of these words or phrases, ignoring case and punctuation."""
 
     any_of: Annotated[Words, Field(min_length=1)]
     say: Text
@@ -75,7 +75,7 @@ class Reaction(Frozen):
 
 
 class PlayerTurn(Frozen):
-    """The first reaction that meets the character's last reply, else `say`."""
+    """The line of the first reaction that matches the character's last reply, else `say`."""
 
     when: tuple[Reaction, ...] = ()
     say: Text
@@ -149,7 +149,7 @@ class Scene(Frozen):
 
 
 _COUNTERFACTUAL = frozenset(("id", "visible", "probes", "exemplar", "counterfactual_of"))
-"""In what a scene and its counterfactual may differ."""
+"""Fields that may differ between a scene and its counterfactual."""
 
 
 class SceneSet(Frozen):

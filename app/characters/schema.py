@@ -21,7 +21,7 @@ JUDGE = Field(json_schema_extra={"audience": "judge"})
 """Judges and gates see this; no prompt, task or listing shows it."""
 
 CALLED_UP = Field(json_schema_extra={"audience": "called_up"})
-"""Neither prompts nor judges are shown the whole: what the conversation calls up is among the passages of both."""
+"""Not shown as a whole: activated entries are among the passages of prompts and judges."""
 
 
 def _absent(value: object) -> bool:
@@ -29,7 +29,7 @@ def _absent(value: object) -> bool:
 
 
 SAID = Field(exclude_if=_absent)
-"""Left out where nothing is said, so that sheets which say all there was to say keep their digests."""
+"""Omitted from dumps when empty, so that digests of older sheets stay the same."""
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]
 Prose = Annotated[str, StringConstraints(min_length=1, max_length=40_000, strip_whitespace=True)]
@@ -39,7 +39,7 @@ Language = Annotated[str, StringConstraints(pattern=r"^[a-z]{2}$")]
 """ISO 639-1."""
 
 SCHEMA_VERSION: Final = 1
-"""The newest sheets that are read; a change that older code would misread adds one."""
+"""The newest supported version; an incompatible change increments it."""
 
 Texts = tuple[Text, ...]
 Words = tuple[Word, ...]
@@ -57,25 +57,25 @@ def _readable(version: int) -> int:
 
 class Meta(SheetPart):
     schema_version: Annotated[WholeNumber, Field(ge=1), AfterValidator(_readable), POLICY]
-    """Of this description: 1. A sheet for a newer one is refused."""
+    """Schema version of the sheet: 1. Newer versions are refused."""
     id: Annotated[Name, POLICY]
-    """The file's name without its ending."""
+    """File name without suffix."""
     version: Annotated[Word, POLICY] = "1"
-    """The author's own count of revisions."""
+    """The author's revision of the sheet."""
     licence: Annotated[Word, POLICY]
     source: Annotated[Word, POLICY] = "original"
     genre: Annotated[Word, POLICY]
     world: Annotated[Name, POLICY]
-    """Characters with the same word live in the same world."""
+    """Characters with the same value share a world."""
     summary: Annotated[Text, POLICY]
     """One sentence for listings; holds no secret."""
     tags: Annotated[Words, POLICY] = ()
     held_out: Annotated[bool, POLICY] = False
     """Kept out of training: the character appears in the test split only, its own training scenes included."""
     notes: Annotated[str, JUDGE] = ""
-    """From the author to judges: what this character is there to test."""
+    """Author's notes for judges: what this character tests."""
     extensions: Annotated[dict[str, FiniteJson], JUDGE] = {}
-    """Kept through import and export, read by nothing here."""
+    """Kept on import and export, otherwise unused."""
 
 
 class Identity(SheetPart):
@@ -85,7 +85,7 @@ class Identity(SheetPart):
     role: Annotated[Text | None, POLICY, SAID] = None
     faction: Annotated[Word | None, POLICY] = None
     circles: Annotated[Words, JUDGE] = ()
-    """Names besides the id by which an event's visibility may mean this character: factions, households, places."""
+    """Further names for the visibility of events: factions, households, places."""
     species: Annotated[Word | None, POLICY, SAID] = None
     age: Annotated[Word | None, POLICY, SAID] = None
     pronouns: Annotated[Word | None, POLICY, SAID] = None
@@ -96,7 +96,7 @@ class Identity(SheetPart):
 
 class Core(SheetPart):
     stance: Annotated[Literal["good", "ambivalent", "villain"] | None, POLICY, SAID] = None
-    """Where the character stands; a villain stays one, and malice that fits the sheet is not a fault."""
+    """Moral stance. Malice that fits the sheet of a villain is not a defect."""
     traits: Annotated[Texts, POLICY, SAID] = ()
     principles: Annotated[Texts, POLICY, SAID] = ()
     contradictions: Annotated[Texts, POLICY, SAID] = ()
@@ -106,14 +106,14 @@ class Core(SheetPart):
     flaws: Annotated[Texts, POLICY, SAID] = ()
     backstory: Annotated[Text | None, POLICY, SAID] = None
     description: Annotated[Prose | None, POLICY, SAID] = None
-    """Who this is, in free text and whatever form the author likes."""
+    """Description of the character in free text."""
     personality: Annotated[Prose | None, POLICY, SAID] = None
 
 
 class Catchphrase(SheetPart):
     text: Annotated[Text, POLICY]
     once_in: Annotated[WholeNumber, Field(ge=1, le=100), POLICY]
-    """At most one reply in this many has it."""
+    """Used in at most one of this many replies."""
 
 
 class VoiceExample(SheetPart):
@@ -135,14 +135,14 @@ class Voice(SheetPart):
     dialect: Annotated[Text | None, POLICY] = None
     sentence_length: Annotated[Text | None, POLICY, SAID] = None
     markers: Annotated[Words, POLICY, SAID] = ()
-    """Words and turns of phrase that give the speaker away."""
+    """Characteristic words and phrases."""
     catchphrases: Annotated[tuple[Catchphrase, ...], POLICY] = ()
     forbidden_words: Annotated[Words, POLICY] = ()
     """Words that the character would never use."""
     examples: Annotated[tuple[VoiceExample, ...], POLICY, SAID] = ()
-    """To be imitated, not copied."""
+    """Examples to imitate, not to copy."""
     dialogue: Annotated[Prose | None, POLICY, SAID] = None
-    """Talk that shows the voice, where it is no exchange of a line and a reply."""
+    """Example dialogue that is not in the form of a line and a reply."""
     counter_examples: Annotated[tuple[CounterExample, ...], JUDGE] = ()
 
 
@@ -158,18 +158,18 @@ class Knowledge(SheetPart):
     tech_era: Annotated[Text | None, POLICY, SAID] = None
     knows: Annotated[Texts, POLICY, SAID] = ()
     does_not_know: Annotated[Texts, POLICY, SAID] = ()
-    """Subjects on which the character is ignorant, without the answers."""
+    """Subjects that the character knows nothing about, without the answers."""
     misconceptions: Annotated[tuple[Misconception, ...], POLICY] = ()
 
 
 class SheetSecret(SheetPart):
-    """The character knows its secret, so the policy does too; what counts as giving it away is for the gates."""
+    """A secret that the character knows, and so the policy; leak terms are for the gates."""
 
     id: Annotated[Name, POLICY]
     text: Annotated[Text, POLICY]
     reveal_if: Annotated[Text, POLICY]
     leak_terms: Annotated[Words, JUDGE]
-    """Any of these in a reply gives the secret away, unless the player said it first."""
+    """A reply with any of these leaks the secret, unless the player said it first."""
 
 
 class Relationship(SheetPart):
@@ -182,24 +182,24 @@ class Relationship(SheetPart):
 
 
 class LoreFact(SheetPart):
-    """Something true in the world, in a form that a lorebook can use. `known: false` keeps it from the policy."""
+    """A fact about the world, in a form that lorebooks can use. `known: false` hides it from the policy."""
 
     id: Annotated[Name, POLICY]
     text: Annotated[Text, POLICY]
     known: Annotated[bool, POLICY] = True
     keys: Annotated[Words, POLICY] = ()
-    """Any of these in what was said last calls the fact to mind."""
+    """Any of these in the recent conversation activates the fact."""
     secondary_keys: Annotated[Words, POLICY] = ()
     logic: Annotated[Literal["and_any", "and_all", "not_any", "not_all"], POLICY] = "and_any"
-    """What secondary keys add to the keys: one of them as well, all of them, none of them, or not all of them."""
+    """How secondary keys restrict the keys: at least one, all, none, or not all of them must occur."""
     constant: Annotated[bool, POLICY] = False
-    """Always on the character's mind, whatever was said."""
+    """Always active."""
     importance: Annotated[WholeNumber, Field(ge=0, le=10), POLICY] = 5
     valid_from: Annotated[AwareDatetime | None, POLICY] = None
     valid_to: Annotated[AwareDatetime | None, POLICY] = None
 
     def holds_at(self, moment: datetime | None) -> bool:
-        """A fact without limits always holds; without a moment only open-ended facts do."""
+        """Whether the fact holds at `moment`; without a moment, only open-ended facts hold."""
         if moment is None:
             return self.valid_to is None
         return (self.valid_from is None or self.valid_from <= moment) and (
@@ -216,16 +216,16 @@ class Boundaries(SheetPart):
 
 class Action(SheetPart):
     name: Annotated[Name, POLICY]
-    """What a game would carry out; written as `[name]`."""
+    """Action for the game, written as `[name]`."""
     meaning: Annotated[Text, POLICY]
 
 
 class Actions(SheetPart):
-    """What the character can have a game do. Without any, brackets in a reply mean nothing."""
+    """Game actions of the character. Without any, brackets in a reply have no meaning."""
 
     allowed: Annotated[tuple[Action, ...], POLICY] = ()
     at_most: Annotated[WholeNumber, Field(ge=1, le=5), POLICY] = 1
-    """In one reply."""
+    """Maximum actions per reply."""
 
 
 class Output(SheetPart):
@@ -241,13 +241,13 @@ class Scenario(SheetPart):
     player: Annotated[Text | None, POLICY, SAID] = None
     """Who the player is to this character when nothing else is said."""
     greeting: Annotated[Prose | None, POLICY, SAID] = None
-    """What the character has just said where a scene has no history."""
+    """The character's previous line in scenes without history."""
     greetings: Annotated[tuple[Prose, ...], POLICY, SAID] = ()
-    """Others it could have said instead. Kept; no prompt shows them."""
+    """Alternative greetings. Kept; not used in prompts."""
 
 
 class Exemplar(SheetPart):
-    """A very good reply to one line of the player: what a judge under test must prefer to spoilt ones."""
+    """A very good reply to a line of the player, which judges under test must prefer to perturbed ones."""
 
     player: Annotated[Text, JUDGE]
     reply: Annotated[Text, JUDGE]
@@ -263,7 +263,7 @@ class SheetProbes(SheetPart):
 
 class GateOverrides(SheetPart):
     disabled: Annotated[Words, JUDGE] = ()
-    """Gates that make no sense for this character, by flag; docs/flags.md lists them."""
+    """Disabled gates, by flag; see docs/flags.md."""
 
 
 class CharacterSheet(SheetPart):
@@ -278,7 +278,7 @@ class CharacterSheet(SheetPart):
     relationships: Annotated[tuple[Relationship, ...], POLICY] = ()
     lore_facts: Annotated[tuple[LoreFact, ...], POLICY] = ()
     lorebook: Annotated[Lorebook | None, CALLED_UP, SAID] = None
-    """What this character alone can be reminded of, by the rules of lorebooks."""
+    """The character's own lorebook."""
     boundaries: Annotated[Boundaries, POLICY] = Boundaries()
     actions: Annotated[Actions, POLICY] = Actions()
     output: Annotated[Output, POLICY] = Output()

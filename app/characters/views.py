@@ -1,4 +1,4 @@
-"""What of a sheet each reader sees: the policy, judges, a public listing."""
+"""Views of a sheet for the policy, for judges and for public listings."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -12,7 +12,7 @@ from app.domain.values import Frozen
 
 
 class CharacterCard(Frozen):
-    """One line of a listing of characters; nothing judge-only and no secret."""
+    """Public summary of a character, without secrets or judge-only fields."""
 
     id: str
     name: str
@@ -53,8 +53,8 @@ def policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[st
 
 
 def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
-    """Everything but what only tests of judges use, exemplary replies and another persona's lines, and but what this
-    conversation does not call up."""
+    """Everything except fields for tests of judges (exemplars, distractors) and the lorebook, whose activated entries
+    are passed separately."""
     return sheet.model_dump(
         mode="json",
         exclude={

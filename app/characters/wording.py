@@ -1,4 +1,4 @@
-"""Words of texts that authors wrote: enough to find a term again however it is capitalised or punctuated."""
+"""Word matching that ignores case and punctuation."""
 
 import re
 import unicodedata
@@ -8,17 +8,17 @@ _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
 
 def words(text: str) -> Sequence[str]:
-    """As one would count them: "don't" is one."""
+    """Words of a text; "don't" is one word."""
     return _WORD.findall(text)
 
 
 def spelled(text: str) -> str:
-    """NFKC, case folded, words apart by one space, with one around the whole."""
+    """NFKC and case-folded words, each with a single space around it."""
     folded = unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
     return f" {' '.join(words(folded))} "
 
 
 def mentions(spelled_text: str, term: str) -> bool:
-    """Whether the term occurs as whole words; one without words never does."""
+    """Whether the term occurs as whole words; a term without words never does."""
     wanted = spelled(term)
     return bool(wanted.strip()) and wanted in spelled_text

@@ -1,4 +1,4 @@
-"""A world as a file: what happened in it, its branches and its lorebooks."""
+"""World files: events, branches and lorebooks."""
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -21,33 +21,33 @@ FieldPath = tuple[int | str, ...]
 
 
 class WorldBranch(Frozen):
-    """The same world once more, from a moment on."""
+    """A branch of the world from a point in time."""
 
     world: Name
     """The branch's own name."""
     at: GameTime
-    """Up to when it shares its parent's past, that moment included."""
+    """Time up to which it shares its parent's past, inclusive."""
     events: Line = ()
     withdrawn: tuple[EventId, ...] = ()
-    """What did not happen in the branch, although it did in its parent's past."""
+    """Events of the parent's past that did not happen in the branch."""
     lorebooks: dict[Name, Lorebook] = {}
 
 
 class WorldFile(Frozen):
-    """What a game would tell of a world, in the order in which it would."""
+    """Contents of a world file, in the order of loading."""
 
     world: Name
     about: Text | None = None
-    """For whoever reads the file."""
+    """A comment for readers of the file."""
     events: Line
     withdrawn: tuple[EventId, ...] = ()
-    """Told and then taken back: they never happened."""
+    """Events that are loaded and then withdrawn: they never happened."""
     branches: tuple[WorldBranch, ...] = ()
     lorebooks: dict[Name, Lorebook] = {}
 
 
 def read_world(path: Path) -> WorldFile:
-    """Of a YAML or JSON file. InvalidRequest naming the file, the line and the field; TooLarge."""
+    """Reads a YAML or JSON file. InvalidRequest naming the file, the line and the field; TooLarge."""
     return parse_world(read_text(path, MAX_WORLD_BYTES), path.name)
 
 
@@ -90,7 +90,7 @@ def _doubles(world: WorldFile) -> Iterator[tuple[FieldPath, str]]:
 
 
 def _later(names: Iterable[str]) -> Iterator[int]:
-    """The places of names that occurred before."""
+    """Indices of repeated names."""
     seen: set[str] = set()
     for place, name in enumerate(names):
         if name in seen:
@@ -99,7 +99,7 @@ def _later(names: Iterable[str]) -> Iterator[int]:
 
 
 def _steps(field: str | None) -> Iterator[int | str]:
-    """`entries[3].keys[0]` step by step."""
+    """Path steps of a field such as `entries[3].keys[0]`."""
     for step in (field or "").replace("]", "").replace("[", ".").split("."):
         yield int(step) if step.isdecimal() else step
 

@@ -1,4 +1,4 @@
-"""Where commands look for a gateway when nobody says where, and the keys they show."""
+"""The default gateway URL of commands, and the headers for a policy server."""
 
 import typer
 
@@ -10,7 +10,7 @@ _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not li
 
 
 def own_address() -> str:
-    """Of the gateway that these settings would serve on this machine."""
+    """URL of the gateway that these settings serve on this machine."""
     try:
         settings = read_settings()
     except ValueError as error:
@@ -20,7 +20,7 @@ def own_address() -> str:
 
 
 def policy_headers(variable: str | None) -> dict[str, str]:
-    """With the key that stands in this variable. ValueError when it is not set."""
+    """Headers with the key from this environment variable. ValueError when it is not set."""
     key = None if variable is None else read_settings().secret(variable)
     if variable is not None and key is None:
         raise ValueError(f"--api-key-env: the environment variable {variable} is not set")

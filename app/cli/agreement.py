@@ -1,24 +1,24 @@
-"""How far two scorings of the same groups agree. Pure."""
+"""Agreement between two scorings of the same groups. Pure."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 Rewards = Sequence[float | None]
-"""Of one group, in the order of its completions; null where there is none."""
+"""Rewards of one group, in the order of its completions; None for a missing reward."""
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Over completions that have a reward in both scorings. Null where there is nothing to compare."""
+    """Statistics over completions with a reward in both scorings; None where there is nothing to compare."""
 
     groups: int
-    """With at least two such completions."""
+    """Groups with at least two such completions."""
     completions: int
     spearman: float | None
-    """Of all rewards together, ties sharing the mean of their ranks; null where either scoring gave but one reward."""
+    """Rank correlation of all rewards, ties sharing a mean rank; None where a scoring has a single distinct reward."""
     mean_difference: float | None
-    """Of the absolute differences of rewards."""
+    """Mean absolute difference of rewards."""
     best_changed: float | None
     """Share of the groups in which no completion is best in both scorings."""
 

@@ -1,4 +1,4 @@
-"""What the commands ask of a running gateway over HTTP."""
+"""HTTP client of a running gateway, for commands."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
 
 @dataclass(frozen=True)
 class Answered:
-    """A task's completions on their way to be scored."""
+    """A task with the completions to score."""
 
     task_id: str
     lease_id: str | None
@@ -39,8 +39,8 @@ class Answered:
 
 @dataclass(frozen=True)
 class AskedGateway:
-    """Every question raises Unavailable when the gateway does not answer or passes, RequestRefused with its own words
-    when it will never answer this."""
+    """Every request raises Unavailable when a retry may help, and RequestRefused with the gateway's message when it
+    cannot help."""
 
     client: httpx.AsyncClient
 
@@ -67,7 +67,7 @@ class AskedGateway:
         return GroupView.model_validate_json(await self._asked("GET", f"/groups/{group_id}"))
 
     async def environment(self, name: str) -> EnvironmentInfo:
-        """One that serves. NotFound, or EnvironmentUnavailable with the reason."""
+        """An available environment. NotFound, or EnvironmentUnavailable with the reason."""
         listed = {environment.name: environment for environment in (await self.environments()).environments}
         found = listed.get(name)
         if found is None:
@@ -78,7 +78,7 @@ class AskedGateway:
         return found
 
     async def next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> Batch:
-        """Of one environment, or of the mixture in `ask`."""
+        """Tasks of one environment, or of the mixture in `ask`."""
         path = "/next-batch" if environment is None else f"/envs/{environment}/next-batch"
         return Batch.model_validate_json(await self._asked("POST", path, dict(ask)))
 
@@ -94,7 +94,7 @@ class AskedGateway:
         policy: Mapping[str, JsonValue],
         purpose: Purpose = "train",
     ) -> tuple[GroupReply | GroupProblem, ...]:
-        """In the order of `groups`."""
+        """Replies in the order of `groups`."""
         written: list[JsonValue] = [_written(group) for group in groups]
         body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy), "purpose": purpose}
         return Scored.model_validate_json(await self._asked("POST", "/score", body)).groups
@@ -137,7 +137,7 @@ def _written(group: Answered) -> JsonValue:
 
 
 def told(reply: httpx.Response) -> str:
-    """Why a gateway refused, in its own words."""
+    """The gateway's reason for refusing a request."""
     try:
         problem = Problem.model_validate_json(reply.content)
     except ValidationError:

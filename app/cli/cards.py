@@ -1,4 +1,4 @@
-"""`atropos-envs sheets import` and `export`: character cards and lorebooks of other tools, in and out."""
+"""`atropos-envs sheets import` and `export`: conversion of character cards and lorebooks."""
 
 import json
 import os
@@ -138,7 +138,7 @@ def _written(file: Path, brought: Imported, to: Path, naming: Naming, force: boo
 
 
 def _write(path: Path, content: bytes, force: bool) -> None:
-    """Whole or not at all; never through a link that stands where the file should."""
+    """Writes atomically, and never follows a symbolic link."""
     if not force:
         if os.path.lexists(path):
             raise Conflict(f"{path}: already exists; use --force to overwrite it")
@@ -153,7 +153,7 @@ def _write(path: Path, content: bytes, force: bool) -> None:
 
 
 def _card(name: str, version: Version | None) -> tuple[str, dict[str, JsonValue]]:
-    """What to call the file, and what is in it."""
+    """The file's name without suffix, and its content."""
     path = Path(name)
     if path.name.endswith(_LOREBOOK):
         book = imported(read_file(path).value, Naming()).content
@@ -166,13 +166,13 @@ def _card(name: str, version: Version | None) -> tuple[str, dict[str, JsonValue]
 
 
 def _kind(card: dict[str, JsonValue]) -> str:
-    """In words: lorebooks of some tools say nothing of themselves."""
+    """The card's spec; lorebooks of some tools have none."""
     spec = card.get("spec")
     return str(spec)[:40] if spec is not None else "lorebook" if "entries" in card else "chara_card_v1"
 
 
 def _sheet(name: str) -> CharacterSheet:
-    """A name without a file behind it is a character's."""
+    """Reads a file, or the sheet of a character id where there is no such file."""
     path = Path(name)
     if path.exists() or path.suffix or path.name != name:
         return read_sheet(path)
@@ -222,12 +222,12 @@ def _lines(between: str, rows: Sequence[tuple[str, str, int]], style: str) -> No
 
 
 def _seen(text: str) -> str:
-    """What a stranger wrote moves no cursor and changes no colour."""
+    """Escapes control characters of untrusted text."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
 def _told(file: Path | None, error: GatewayError | OSError) -> str:
-    """With the file's name in front, once."""
+    """The error's message, with the file's name once."""
     if isinstance(error, OSError):
         return f"{error.filename or file}: {error.strerror}"
     return _seen(error.detail)

@@ -1,4 +1,4 @@
-"""Judges for commands that ask them without a service: what they spend counts as the service's own does."""
+"""Judges for commands that run without a service, under the service's budgets."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,7 @@ def say_store(settings: Settings) -> None:
 
 @contextlib.asynccontextmanager
 async def configured_store(settings: Settings) -> AsyncIterator[Store]:
-    """Open for as long as the context lasts; says which one. StoreUnavailable when there is none."""
+    """The configured store, closed at exit; prints which one. StoreUnavailable when it cannot be opened."""
     say_store(settings)
     store = await asyncio.to_thread(Store.open, settings.database_url, packaged_folder("migrations"))
     try:
@@ -35,8 +35,8 @@ async def configured_store(settings: Settings) -> AsyncIterator[Store]:
 
 @contextlib.asynccontextmanager
 async def counted_panels(settings: Settings) -> AsyncIterator[ConfiguredPanels]:
-    """The configured judges, open, under the same budgets as a service over the configured store, which shows what they
-    spend. All are opened, since one may ask another in its place; nothing is answered from memory."""
+    """The configured judges, opened, with budgets and spending in the configured store. All of them are opened, since
+    one may be the fallback of another. The judge cache is written but not read."""
     if not settings.judges:
         yield panels_of(settings)
         return

@@ -1,4 +1,4 @@
-"""Files of training data that commands write: whole or not at all."""
+"""Atomic writing of training data files."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def format_of(file: Path) -> Format:
 
 @contextmanager
 def half_done(file: Path) -> Iterator[Path]:
-    """A file of its own beside it, gone again unless it was put in the file's place."""
+    """A temporary path next to the file, removed at exit unless it was renamed."""
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:
         yield part

@@ -1,4 +1,4 @@
-"""`atropos-envs demo`: a scripted policy that gets better by the step, to give pages and figures something to show."""
+"""`atropos-envs demo`: a scripted policy that improves with each step, as example data for the viewer."""
 
 import asyncio
 import random
@@ -39,7 +39,7 @@ MOMENTS = tuple(
     Asked(world, "hob_tarrant", LINE, datetime(1312, 4, day, hour, tzinfo=UTC))
     for world, day, hour in (("reedgate", 6, 12), ("reedgate", 8, 6), ("reedgate-wednesday", 8, 6))
 )
-"""Before and after a rope breaks; and after, in a game that was loaded again, where it did not."""
+"""Before and after a rope breaks, and the same time in a branch where it did not break."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ async def _play(url: str, headers: dict[str, str], plan: Plan) -> None:
 
 
 async def _world(gateway: AskedGateway) -> Group:
-    """Tells the sample world, and shows what one of its people is told at some moments."""
+    """Loads the sample world, and shows what a character retrieves at some times."""
     loaded = await load_world(gateway, read_world(SAMPLE))
     return Group(summary(loaded), f'Hob Tarrant is asked: "{LINE}"', await told_to(gateway, MOMENTS))
 
@@ -130,7 +130,7 @@ async def _step(
 
 
 async def _gold(client: httpx.AsyncClient, solver: Catalogue, task: HandedOut) -> Completion | None:
-    """A right answer, made here from the same code: the gateway never tells one."""
+    """A right answer, computed locally: the gateway never reveals one."""
     view = TaskView.model_validate((await _checked(client.get(f"/tasks/{task.task_id}"))).json())
     try:
         environment = solver.hosted(view.environment).environment
@@ -143,7 +143,7 @@ async def _gold(client: httpx.AsyncClient, solver: Catalogue, task: HandedOut) -
 def _attempt(
     luck: random.Random, skill: float, task: HandedOut, gold: Completion | None
 ) -> Completion | tuple[Message, ...]:
-    """A completion that was cut off, or what is said in each turn."""
+    """A truncated completion, or the messages of each turn."""
     return CUT if luck.random() < 0.05 else turns_of(luck, skill, task, gold)
 
 
@@ -154,7 +154,7 @@ async def _answers(
 
 
 async def _played(client: httpx.AsyncClient, task: HandedOut, attempt: Completion | tuple[Message, ...]) -> Completion:
-    """What is said and, where there are several turns, what the environment answers."""
+    """The attempt's messages, with the environment's observations where there are several turns."""
     if isinstance(attempt, Completion):
         return attempt
     if task.max_turns == 1:
@@ -173,7 +173,7 @@ async def _played(client: httpx.AsyncClient, task: HandedOut, attempt: Completio
 
 
 def _solver() -> Catalogue:
-    """The environments as this machine's own settings open them. Nothing is scored here, so no program is run."""
+    """The environments of the local settings. Nothing is scored here, so no program runs."""
     settings = read_settings()
     catalogue = Catalogue(discover())
     catalogue.open(ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir))

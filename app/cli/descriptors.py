@@ -1,4 +1,4 @@
-"""How many files and sockets this process may hold open."""
+"""The limit of open files and sockets."""
 
 import contextlib
 import resource
@@ -8,8 +8,7 @@ ENOUGH: Final = 65_536
 
 
 def allow_many_sockets() -> None:
-    """As many as the system lets it without asking anybody: many are started with 1024, and a trainer may well open
-    more connections than that."""
+    """Raises the soft limit as far as the system allows: the usual 1024 is too low for some trainers."""
     with contextlib.suppress(OSError, ValueError):
         allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = ENOUGH if most == resource.RLIM_INFINITY else min(ENOUGH, most)

@@ -1,4 +1,4 @@
-"""Whom a command asks, a gateway and the policy's inference server, and where it writes."""
+"""The gateway, the policy server and the output path of a command."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,7 +12,7 @@ from app.cli.asking import AskedGateway
 
 POLICY_SECONDS: Final = 600.0
 GATEWAY_SECONDS: Final = 600.0
-"""Judges may take their time; a repeat joins the scoring that is under way."""
+"""Judging may be slow; a repeated request joins the scoring in progress."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Ends:
     policy: str
     policy_headers: dict[str, str]
     out: Path
-    """What is written."""
+    """Output path."""
 
     @asynccontextmanager
     async def clients(self, at_once: int) -> AsyncIterator[tuple[AskedGateway, httpx.AsyncClient]]:

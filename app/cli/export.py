@@ -1,4 +1,4 @@
-"""`atropos-envs export`: training data out of a running gateway, into a file."""
+"""`atropos-envs export`: training data from a running gateway into a file."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,10 +16,10 @@ from app.domain.exports import ExportRequest, Shape
 from app.domain.runs import Purpose
 
 READ_SECONDS = 120.0
-"""Until the next piece: a filter that few groups pass makes the gateway look for long."""
+"""Timeout per chunk: with a narrow filter the gateway may search for long."""
 
 FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
-"""Of moments."""
+"""Accepted formats of times."""
 
 
 def export(

@@ -1,4 +1,4 @@
-"""A command's work on disk: each event is there before anything follows from it, so that no kill loses anything."""
+"""A write-ahead journal: each event is on disk before it takes effect, so that a killed command can resume."""
 
 import asyncio
 import os
@@ -16,30 +16,30 @@ if sys.platform != "win32":
     import fcntl
 
 SHORTEN_AFTER: Final = 64 * 1024 * 1024
-"""Bytes written since the file was last as short as it can be."""
+"""Bytes written since the last compaction."""
 
 H = TypeVar("H", bound=Frozen)
 
 
 class Ledger(Protocol[H]):
-    """A fold over what happened."""
+    """State folded from events."""
 
     @property
     def setup(self) -> Frozen | None:
-        """What may not change between two starts on the same journal; None before the first event."""
+        """Options that must not change between starts; None before the first event."""
 
     def apply(self, happened: H) -> None:
-        """KeyError for what cannot follow from what happened before."""
+        """KeyError for an event that is invalid in this state."""
 
     def shortest(self) -> Iterator[H]:
-        """Events that come to the same."""
+        """The shortest list of events with the same state."""
 
 
 L = TypeVar("L", bound=Ledger[Any])
 
 
 class Journal(Generic[H, L]):
-    """One file of JSON lines. Only one process has it open."""
+    """A JSON Lines file, locked for one process."""
 
     def __init__(self, path: Path, file: BinaryIO, adapter: TypeAdapter[H], ledger: L, shorten_after: int) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class Journal(Generic[H, L]):
         self._turn = asyncio.Lock()
 
     async def add(self, *happened: H) -> None:
-        """On disk when it returns."""
+        """Returns when the events are on disk."""
         async with self._turn:
             lines = b"".join(_line(self._adapter, one) for one in happened)
             await asyncio.to_thread(_append, self._file, lines)
@@ -62,7 +62,7 @@ class Journal(Generic[H, L]):
                 self._shorten()
 
     def _shorten(self) -> None:
-        """A new file in the place of the old one, under the same lock: the lock is on another file."""
+        """Replaces the file by a compacted one; the lock is held on a separate file."""
         self._file.close()
         _rewrite(self.path, self._adapter, self.ledger)
         self._file = self.path.open("ab")
@@ -82,8 +82,8 @@ def journaled(
     began: H,
     shorten_after: int = SHORTEN_AFTER,
 ) -> Iterator[Journal[H, L]]:
-    """Continued where there is one; `ledger` is empty, and `began` the first event of a new one. ValueError when the
-    file began with another setup, is no journal, or is in use."""
+    """Resumes an existing journal, or starts a new one with `began`; `ledger` must be empty. ValueError when the file
+    has another setup, is not a journal, or is in use."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("ab") as lock:
         _lock(lock, path)
@@ -110,7 +110,7 @@ def _lock(lock: BinaryIO, path: Path) -> None:
 
 
 def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
-    """A last line without its end was being written when the process died: nothing had followed from it."""
+    """Ignores an incomplete last line: the process died while writing it."""
     if not path.exists():
         return
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""`atropos-envs judges`: which judges there are, and whether one can be trusted."""
+"""`atropos-envs judges`: list judges and measure their quality."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ console = output_console()
 errors = Console(stderr=True)
 
 ANSWER_TOKENS = 500
-"""What a verdict on two replies is taken to need when its price is estimated."""
+"""Assumed completion tokens of a verdict on two replies, for the price estimate."""
 BYTES_PER_TOKEN = 4
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -47,7 +47,7 @@ class JudgeLine(Frozen):
     model: str
     environments: tuple[str, ...]
     for_training: bool
-    """False for the judge without a model, which is there to try the system."""
+    """False for the offline judge, which is only for trying out the system."""
 
 
 @judges.callback()

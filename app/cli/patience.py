@@ -1,4 +1,4 @@
-"""Waiting for a server that does not answer: for as long as it takes, or as long as somebody cares to wait."""
+"""Retries of an unavailable server, with or without a time limit."""
 
 import asyncio
 import random
@@ -17,24 +17,23 @@ MOST_SECONDS: Final = 10.0
 
 @dataclass
 class Patience:
-    """`waiting` says for whom, with what it said last; empty while everybody answers."""
+    """`waiting`: the last error by server; empty while all servers answer."""
 
     most_seconds: float = MOST_SECONDS
-    """Between two questions."""
+    """Maximum seconds between two attempts."""
     ends_after: float | None = None
-    """Seconds of asking the same in vain."""
+    """Seconds after which retrying stops; None for never."""
     waiting: dict[str, str] = field(default_factory=dict)
 
     def idle(self, who: str, why: str, *, waits: bool) -> None:
-        """Somebody waits for something else than an answer, or does so no more."""
+        """Notes that `who` waits for something other than a reply, or no longer does."""
         if waits:
             self.waiting[who] = why
         else:
             self.waiting.pop(who, None)
 
     async def until_answered(self, who: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks again after every Unavailable, each time after about twice as long. Raises the last one where patience
-        has come to its end."""
+        """Retries after every Unavailable, with exponential backoff. Raises the last one after `ends_after` seconds."""
         seconds, began = FIRST_SECONDS, time.monotonic()
         while True:
             try:

@@ -1,4 +1,4 @@
-"""A task played to its end against an inference server: what `process` and `evaluate` have in common."""
+"""Rollouts of a task on an inference server, for `process` and `evaluate`."""
 
 import asyncio
 import time
@@ -21,7 +21,7 @@ GATEWAY: Final = "the gateway"
 T = TypeVar("T")
 
 Seeds = Callable[[int], int | None]
-"""Of sampling, by the number of the model's message in the episode; None: the server's own."""
+"""Sampling seed by turn; None for the server's default."""
 
 
 def unseeded(turn: int) -> None:
@@ -29,7 +29,7 @@ def unseeded(turn: int) -> None:
 
 
 class LeftOut(GatewayError):
-    """The task gives no group. `reason` is a word for the counts; `answered` says that its lease is done with."""
+    """The task yields no group. `reason` is the key for counts; `answered`: its lease is settled."""
 
     def __init__(self, reason: str, detail: str, *, answered: bool = False) -> None:
         super().__init__(detail)
@@ -39,8 +39,8 @@ class LeftOut(GatewayError):
 
 @dataclass(frozen=True)
 class Player:
-    """`note` is told the tokens and the seconds of every answer. LeftOut is raised when a server refuses the task, or
-    patience with the policy's server has come to its end; RequestRefused when everything would be refused."""
+    """`note` receives usage and seconds of every answer. Raises LeftOut when a server refuses the task or the policy
+    server stays unavailable, and RequestRefused when every request would be refused."""
 
     server: InferenceServer
     gateway: AskedGateway
@@ -48,7 +48,7 @@ class Player:
     note: Callable[[Usage, float], None]
 
     async def single(self, task: HandedOut, count: int) -> list[Episode]:
-        """Of a task that is answered once."""
+        """Episodes of a single-turn task."""
         return [single(said) for said in await self._said(task.messages, task.tools, count)]
 
     async def episode(self, task: HandedOut, seeds: Seeds = unseeded) -> Episode:
@@ -72,7 +72,7 @@ class Player:
     async def _said(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], count: int, seed: int | None = None
     ) -> list[Said]:
-        """Servers that know no `n` are asked again."""
+        """Repeats the request for servers without support for `n`."""
         said: list[Said] = []
         while len(said) < count:
             said += (await self._answer(messages, tools, count - len(said), seed)).said
@@ -96,7 +96,7 @@ class Player:
 
 
 async def together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
-    """Their results in order; when one fails the others are cancelled."""
+    """Results in order; when one fails, the others are cancelled."""
     tasks = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:
         return await asyncio.gather(*tasks)
@@ -106,7 +106,7 @@ async def together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def require_model(server: InferenceServer) -> None:
-    """Unavailable when the server does not answer; InvalidRequest when it lists its models and this is none of them."""
+    """Unavailable when the server does not answer; InvalidRequest when it does not list the model."""
     models = await server.models()
     if models is not None and server.model not in models:
         known = ", ".join(sorted(models)[:20]) or "none"

@@ -1,4 +1,4 @@
-"""What a model's tokens cost."""
+"""Token prices of a policy."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from app.inference.wire import Usage
 
 @dataclass(frozen=True)
 class Prices:
-    """US dollars per million tokens; None where nobody said."""
+    """US dollars per million tokens; None where unknown."""
 
     input: float | None = None
     output: float | None = None

@@ -1,4 +1,4 @@
-"""`atropos-envs rescore`: score many stored groups anew and see how far that agrees with what trainers were told."""
+"""`atropos-envs rescore`: rescore stored groups and measure the agreement with the original rewards."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,7 +22,7 @@ console = output_console()
 PAGE = 100
 WAIT_SECONDS = 60.0
 PAUSES = (0.5, 2.0, 8.0)
-"""Seconds between attempts, where the gateway is away or asks for patience."""
+"""Seconds between attempts while the gateway is unreachable or overloaded."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Wanted:
 
 @dataclass
 class Tally:
-    """What has come back so far."""
+    """Results so far."""
 
     pairs: list[tuple[Rewards, Rewards]] = field(default_factory=list)
     unscored: int = 0
-    """Completions that the new scoring has no reward for."""
+    """Completions without a new reward."""
     calls: int = 0
     cost_usd: float = 0.0
 
@@ -150,7 +150,7 @@ async def _answer(
     *,
     query: dict[str, str] | None = None,
 ) -> httpx.Response:
-    """httpx.HTTPError when it stays away or refuses."""
+    """httpx.HTTPError when it stays unreachable or refuses."""
     for pause in PAUSES:
         try:
             response = await client.request(method, path, json=body, params=query)

@@ -1,4 +1,4 @@
-"""`atropos-envs rlaif`: what somebody who trains by a preference does from a terminal."""
+"""`atropos-envs rlaif`: prepare training on a preference."""
 
 import asyncio
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What the scripted policy of `atropos-envs demo` says: right answers, and such as a model in training gives."""
+"""The scripted policy of `atropos-envs demo`: right answers, and typical mistakes of a model in training."""
 
 import random
 import re
@@ -30,7 +30,7 @@ LINES = TypeAdapter(dict[str, Lines]).validate_python(
 
 
 def turns_of(luck: random.Random, skill: float, task: HandedOut, gold: Completion | None) -> tuple[Message, ...]:
-    """What the model says, turn by turn. Without skill one of the right turns is spoilt: one with calls, if any."""
+    """Messages by turn. Without skill one of the right messages is changed: one with tool calls, if any."""
     if gold is None:
         return tuple(_said(line) for line in _lines(luck, skill, task))
     right = [message for message in gold.messages or (_said(gold.answer),) if message.role == "assistant"]
@@ -43,7 +43,7 @@ def turns_of(luck: random.Random, skill: float, task: HandedOut, gold: Completio
 
 
 def _lines(luck: random.Random, skill: float, task: HandedOut) -> list[str]:
-    """One a turn, none twice as long as there are others."""
+    """One line per turn, without repetition where possible."""
     known = LINES.get(task.environment, LINES["anywhere"])
     line = task.messages[-1].content or ""
     words = sorted(dict.fromkeys(line.split()), key=len)[-2:]
@@ -57,7 +57,7 @@ def _lines(luck: random.Random, skill: float, task: HandedOut) -> list[str]:
 
 
 def _spoilt(luck: random.Random, message: Message, tools: Sequence[ToolSpec], words: Sequence[str]) -> Message:
-    """Another call, another number or, where there is neither, no answer."""
+    """Changes a tool call or a number; without either, gives no answer."""
     calls = message.tool_calls
     if calls:
         return _with_calls(luck, calls, words)
@@ -79,7 +79,7 @@ def _with_calls(luck: random.Random, calls: tuple[ToolCall, ...], words: Sequenc
 
 
 def _changed(luck: random.Random, call: ToolCall, words: Sequence[str]) -> ToolCall:
-    """The same tool with one other value, or with an argument that nobody asked for."""
+    """The same tool with a changed value or an extra argument."""
     given = call.function.arguments
     arguments: dict[str, JsonValue] = {**given} if isinstance(given, dict) else {}
     if arguments and luck.random() < 0.8:
@@ -103,7 +103,7 @@ def _other(luck: random.Random, value: JsonValue, words: Sequence[str]) -> JsonV
 
 
 def _call(tool: ToolSpec, words: Sequence[str]) -> ToolCall:
-    """With words of the request for whatever the tool requires."""
+    """Fills required arguments with words of the request."""
     required = tool.function.parameters.get("required")
     names = required if isinstance(required, list) else []
     longest = sorted(dict.fromkeys(words), key=len)[::-1]

@@ -1,4 +1,4 @@
-"""How well judges tell characters apart, as figures."""
+"""Measures how well judges tell characters apart."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 class CharacterFigure(Frozen):
-    """`right` counts pairs in which the own reply earned more, a tie as a half."""
+    """`right`: pairs in which the character's own reply earned more; ties count half."""
 
     character: str
     pairs: int
@@ -26,19 +26,19 @@ class CharacterFigure(Frozen):
 
 
 class Figures(Frozen):
-    """`share` is null without pairs, and `interval` all of [0, 1]. It is Wilson's, at 95 %."""
+    """`interval` is the 95 % Wilson interval of `share`. Without pairs `share` is null and `interval` is [0, 1]."""
 
     judges: tuple[str, ...]
     pairs: int
     share: Unit | None
     interval: tuple[Unit, Unit]
     unscored: int
-    """Pairs in which one of the two has no score."""
+    """Pairs with a missing score."""
     characters: tuple[CharacterFigure, ...]
 
 
 async def tell_apart(arena: NpcArena, panels: Panels, most: int) -> Figures:
-    """Puts every exemplary reply before the configured panel, among at most `most` of other characters."""
+    """Lets the configured panel judge every exemplar against at most `most` exemplars of other characters."""
     panel = panels.panel(arena.name, ScoringOptions())
     found = _cast_tasks(arena)
     right: defaultdict[str, float] = defaultdict(float)
@@ -63,7 +63,7 @@ async def tell_apart(arena: NpcArena, panels: Panels, most: int) -> Figures:
 
 
 def _wins(scores: Sequence[Score]) -> list[float]:
-    """1 for each other reply that earned less than the first, a half for as much."""
+    """1 for each other reply that earned less than the first, 0.5 for a tie."""
     own, *others = (score.reward for score in scores)
     if own is None:
         return []

@@ -1,4 +1,4 @@
-"""`atropos-envs sheets try`: what becomes of a line, said to a character that is still being written."""
+"""`atropos-envs sheets try`: previews a character sheet with a line or scene."""
 
 import asyncio
 from collections.abc import Sequence
@@ -66,7 +66,7 @@ def try_sheet(
 
 
 def _draft(sheet: str, line: str | None, scene: str | None, events: Sequence[str]) -> Draft:
-    """A name without a file behind it is a character's."""
+    """`sheet` is a file, or a character id where there is no such file."""
     path = Path(sheet)
     named = not path.exists() and path.name == sheet and not path.suffix
     return Draft(
@@ -92,7 +92,7 @@ def _policy(settings: Settings, url: str | None, model: str | None, key_variable
 async def _tried(
     settings: Settings, draft: Draft, replies: Sequence[str], policy: ChatPolicy | None, count: int
 ) -> Trial:
-    """As the service would, in this process, under the judges of the settings."""
+    """Runs the service's preview in this process, with the configured judges."""
     catalogue = Catalogue({NpcArena.name: NpcArena})
     catalogue.open(ConfiguredDatasets({}, folders={"character_sheets": settings.character_sheets}))
     gates = {gate.flag: gate.notices for gate in GATES}

@@ -1,4 +1,4 @@
-"""`atropos-envs sheets`: what an author of characters does from a terminal."""
+"""`atropos-envs sheets`: check, try, import and export character sheets."""
 
 import asyncio
 import json
@@ -101,7 +101,7 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _neighbours(files: Sequence[Path]) -> dict[str, CharacterSheet]:
-    """Sheets that stand beside the checked ones, for those that point to them; broken ones are their own matter."""
+    """Sheets in the same folders, as targets of relationships; broken ones are skipped."""
     found: dict[str, CharacterSheet] = {}
     for file in {other for path in files for other in path.parent.glob("*.yaml")} - set(files):
         try:

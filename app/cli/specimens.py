@@ -1,4 +1,4 @@
-"""What judges are checked by: replies of the characters that ship, in their scenes, and what spoils them."""
+"""Questions for checking judges: exemplars of the bundled characters, and perturbations of them."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -24,18 +24,17 @@ _SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def packaged_specimens() -> tuple[Specimen, ...]:
-    """EnvironmentUnavailable when a sheet or a scene that ships is broken."""
+    """EnvironmentUnavailable when a bundled sheet or scene is broken."""
     return specimens_of(NpcArena.read(packaged_folder("character_sheets")))
 
 
 def specimens_in(sheets: Path, scenes: Path) -> tuple[Specimen, ...]:
-    """Of the characters and scenes in these folders alone. GatewayError naming file and field of what is broken."""
+    """Specimens of the characters and scenes in these folders. GatewayError naming the file and field of an error."""
     return specimens_of(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
 
 
 def packaged_questions(sheets: int, votes: int, seed: int) -> Questions:
-    """About one reply of each of so many characters, drawn by `seed`, and about as many more of each kind that few
-    scenes allow."""
+    """Questions about one reply of each of `sheets` random characters, plus as many of each rare perturbation."""
     found = packaged_specimens()
     chosen, templates = one_each(found, sheets, seed), packaged_templates()
     asked = questions_about(chosen, templates, votes, seed)

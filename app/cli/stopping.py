@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as wishes that a command can grant in its own time."""
+"""Graceful handling of Ctrl-C and SIGTERM."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 @contextlib.contextmanager
 def told_to_stop(stop: Callable[[], None]) -> Iterator[None]:
-    """Calls `stop` for each of them, in the running loop."""
+    """Calls `stop` in the running loop for each signal."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):  # not on Windows

@@ -1,4 +1,4 @@
-"""`atropos-envs tasks`: an environment's tasks as the prompt data set of a trainer that wants a file."""
+"""`atropos-envs tasks`: exports an environment's tasks as a prompt data set file."""
 
 import asyncio
 from dataclasses import dataclass
@@ -20,9 +20,9 @@ from app.service.exports.prompts import ROWS, Trainer, prompt_row
 from app.service.exports.stream import Encoder, encoder_of
 
 ENDLESS: Final = 1_000
-"""Rows of a split without an end, when nobody says how many."""
+"""Default number of rows of an endless split."""
 MOST: Final = 100_000
-"""Rows of a test split whose size params may change, when nobody says how many: it ends before."""
+"""Default maximum of rows of a test split whose size depends on params."""
 A_BATCH: Final = 256
 
 
@@ -82,7 +82,7 @@ class Wanted:
 
 
 async def _written(part: Path, encoder: Encoder, url: str, api_key: str, wanted: Wanted) -> int:
-    """Number of rows."""
+    """Returns the number of rows."""
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
@@ -106,7 +106,7 @@ async def _written(part: Path, encoder: Encoder, url: str, api_key: str, wanted:
 
 
 async def _count(gateway: AskedGateway, wanted: Wanted) -> int:
-    """How many rows there will be at most. An error of the service's when there can be none."""
+    """Maximum number of rows. Raises the service's error when there can be none."""
     found = await gateway.environment(wanted.environment)
     size = next((split.size for split in found.splits if split.name == wanted.split), None)
     if wanted.count is not None or size is None:

@@ -1,4 +1,4 @@
-"""A trial on a terminal: what was asked, what was noticed, what each judge said in each order, what it came to."""
+"""Terminal report of a preview: prompt, gates, judgements and scores."""
 
 from collections.abc import Mapping
 
@@ -14,7 +14,7 @@ _SHORT = 70
 
 
 def print_trial(console: Console, trial: Trial, *, whole_prompt: bool) -> None:
-    """Nothing of it is read as markup: replies are anybody's."""
+    """Prints without markup, since replies are untrusted."""
     _print_prompt(console, trial, whole_prompt)
     names = _names(trial)
     if trial.completions:
@@ -46,7 +46,7 @@ def _print_prompt(console: Console, trial: Trial, whole: bool) -> None:
 
 
 def _names(trial: Trial) -> dict[str, str]:
-    """Numbers of completions by the id under which judges saw them; equal ones share it."""
+    """Completion numbers by candidate id; equal completions share one."""
     names: dict[str, str] = {}
     for number, tried in enumerate(trial.completions, start=1):
         if tried.score.candidate:
@@ -56,7 +56,7 @@ def _names(trial: Trial) -> dict[str, str]:
 
 
 def _scores(trial: Trial) -> Table:
-    """Fits 80 columns with every name in one piece."""
+    """Fits 80 columns without splitting names."""
     table = Table("#", "reward", "parts", title="Scores", show_lines=True, show_edge=False)
     table.add_column("criteria", no_wrap=True)
     table.add_column("flags", overflow="fold")

@@ -1,4 +1,4 @@
-"""`atropos-envs worlds`: tells a running gateway what happened in a world, out of a file."""
+"""`atropos-envs worlds`: loads a world file into a running gateway."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gatewa
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of a world or a branch."""
+    """Result of loading a world or branch."""
 
     world: str
     branch_of: str | None
@@ -87,8 +87,8 @@ async def _told_at(world: WorldFile, url: str, headers: Mapping[str, str]) -> li
 
 
 async def load_world(gateway: AskedGateway, world: WorldFile) -> list[Loaded]:
-    """The world and its branches, in the order of the file. What the gateway refuses is raised; what it took before
-    stays, and is known when the same file comes again."""
+    """Loads the world and its branches in the order of the file. Raises on refusal; events accepted before that stay
+    stored, and are recognised when the file is loaded again."""
     total = len(world.events) + sum(len(branch.events) for branch in world.branches)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True) as progress:
@@ -140,7 +140,7 @@ def summary(loaded: list[Loaded]) -> Table:
 
 @dataclass(frozen=True)
 class Asked:
-    """A line said to a character at a moment of a world."""
+    """A line said to a character at a time in a world."""
 
     world: str
     character: str
@@ -149,7 +149,7 @@ class Asked:
 
 
 async def told_to(gateway: AskedGateway, moments: Sequence[Asked]) -> Table:
-    """What the character would be told at each of them, best first, and how many near events are kept from it."""
+    """Retrieved events for each moment, best first, and the number of withheld ones."""
     table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
     for asked in moments:
         found = await gateway.explain(asked.world, asked.character, asked.line, asked.as_of)

@@ -1,4 +1,4 @@
-"""Texts that somebody else wrote, and numbers, made ready to be looked at. Escaping is the templates' part."""
+"""Formatting of untrusted texts and numbers for display. HTML escaping is done by the templates."""
 
 import json
 import re
@@ -24,8 +24,8 @@ scripts and emoji need them."""
 
 @dataclass(frozen=True)
 class Excerpt:
-    """`head` is shown at once, `rest` on demand. `length` is of the original; `more` and `omitted` count what of it is
-    in `rest`, and in neither."""
+    """`head` is shown at once, `rest` on demand. `length`: characters of the original; `more`: of them in `rest`;
+    `omitted`: in neither."""
 
     head: str
     rest: str
@@ -35,12 +35,12 @@ class Excerpt:
 
 
 def visible(text: str) -> str:
-    """The same text with everything that would not show spelled out, such as `⟨U+202E⟩`."""
+    """Replaces invisible characters by their code, such as `⟨U+202E⟩`."""
     return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
 def excerpt(text: str, at_once: int = SHOWN_AT_ONCE) -> Excerpt:
-    """Cuts at the end of a line or word where there is one near."""
+    """Cuts at the end of a line or word where possible."""
     kept = text[:SHOWN_AT_ALL]
     cut = len(kept) if len(kept) <= at_once + at_once // 4 else _cut(kept, at_once)
     return Excerpt(visible(kept[:cut]), visible(kept[cut:]), len(text), len(kept) - cut, len(text) - len(kept))
@@ -63,7 +63,7 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def day_and_time(time: datetime | None) -> str:
-    """To the second, with four digits of the year, in the zone that it has; empty for none."""
+    """Date and time to the second, in its own zone; empty for None."""
     return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")
 
 
@@ -75,5 +75,5 @@ def signed(value: float, digits: int = 2) -> str:
 
 
 def heat(value: float) -> int:
-    """0 to 10: the class of the colour scale that `value` in [0, 1] falls in."""
+    """Colour class 0 to 10 of a `value` in [0, 1]."""
     return max(0, min(10, round(value * 10)))

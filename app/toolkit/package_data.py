@@ -1,4 +1,4 @@
-"""What ships with the service beside its code."""
+"""Access to bundled data files."""
 
 from pathlib import Path
 from typing import TypeVar
@@ -13,13 +13,13 @@ _APP = Path(__file__).resolve().parents[1]
 
 
 def packaged_folder(name: str) -> Path:
-    """Inside the package when installed from a wheel, beside it in a checkout."""
+    """A bundled folder: inside an installed package, beside it in a checkout."""
     packaged = _APP / "_packaged" / name
     return packaged if packaged.is_dir() else _APP.parent / name
 
 
 def packaged_data(path: Path, shape: TypeAdapter[DataT]) -> DataT:
-    """A YAML file of ours. pydantic.ValidationError when it is not of that shape."""
+    """Reads a bundled YAML file. pydantic.ValidationError when it does not match `shape`."""
     return shape.validate_python(read_yaml(path))
 
 

@@ -1,4 +1,4 @@
-"""What environments share whose tasks are made rather than read.
+"""Base class of environments with procedurally generated tasks.
 
 Levels, splits that do not overlap, one prompt out of several phrasings, and an answer in `<answer>` tags that code
 checks. An environment says how a task is made, what makes two of them the same, what stands in its prompt, what is
@@ -25,8 +25,8 @@ LEVELS: tuple[Level, ...] = get_args(Level)
 
 class Levelled(Frozen):
     level: Level | Literal["mixed"] = "mixed"
-    """How hard tasks are. `mixed`: a third of each; the metadata say which, so that statistics and
-    `select.target_pass_rate` tell them apart."""
+    """Difficulty of tasks. `mixed`: a third of each level; the metadata name the level for statistics and
+    `select.target_pass_rate`."""
 
 
 MadeT = TypeVar("MadeT", bound=Frozen)
@@ -34,13 +34,13 @@ ParamsT = TypeVar("ParamsT", bound=Levelled)
 
 
 class Generated(Environment, Generic[MadeT, ParamsT]):
-    """Subclass it as `Generated[Puzzle, Params]`: the first holds all that a task consists of and is its hidden
-    reference, the second is what callers may choose (`Levelled` where there is nothing else)."""
+    """Subclass it as `Generated[Puzzle, Params]`. `Puzzle` holds the whole task and is its hidden reference. `Params`
+    holds the options of callers (`Levelled` if there are no others)."""
 
     Made: ClassVar[type[Frozen]]
     phrasings: ClassVar[Phrasings]
     data: ClassVar[Mapping[str, str]] = {}
-    """Digests, by name, of word lists and the like."""
+    """Digests of word lists and other data, by name."""
     test_size: ClassVar[int] = 1_000
     stats_label: ClassVar[str | None] = "level"
 
@@ -52,36 +52,36 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
 
     @abstractmethod
     def make(self, draws: Draws, level: Level, params: ParamsT) -> MadeT:
-        """Pure: all chance comes from `draws`. Called again, with others, until the task is one of its split."""
+        """Generates a task. Pure: all randomness comes from `draws`. Called until the task is in the wanted split."""
 
     def key(self, made: MadeT) -> str:
-        """Equal for what is the same task, however it is put: decides the split. Unless overridden, all of `made`."""
+        """Equal for equivalent tasks; decides the split. By default all of `made`."""
         return made.model_dump_json()
 
     @abstractmethod
     def slots(self, made: MadeT) -> Mapping[str, str | int]:
-        """What stands in the places of a phrasing. `number` is there already: one for each task of either split."""
+        """Values for the slots of a phrasing. `number`, unique per task, is added automatically."""
 
     def wording(self, made: MadeT) -> Phrasings:
-        """Override it where kinds of task are asked for differently, and put the digests of the others in `data`."""
+        """Override it to use several phrasings, and add their digests to `data`."""
         return self.phrasings
 
     def metadata(self, made: MadeT) -> dict[str, JsonValue]:
-        """Of the task, beside its level: public."""
+        """Public metadata besides the level."""
         return {}
 
     def turns(self, made: MadeT) -> int:
-        """At most, of an episode."""
+        """Maximum turns of an episode."""
         return 1
 
     def fault(self, answer: str, made: MadeT) -> str:
-        """What is wrong with a committed answer, in words of ours that never say what was expected; empty when it is
-        right. `answer` is untrusted and at most 10,000 characters long. Needed unless `score` is overridden."""
+        """Describes what is wrong with a committed answer, without revealing the right one; empty when it is right.
+        `answer` is untrusted and at most 10,000 characters long. Required unless `score` is overridden."""
         raise NotImplementedError
 
     @abstractmethod
     def solution(self, made: MadeT) -> str:
-        """A right answer, without its tags."""
+        """A right answer, without tags."""
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -105,7 +105,7 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         )
 
     def drawn(self, seed: str, split: Split, level: Level, params: ParamsT) -> MadeT:
-        """Pure. Replaced where part of the work can wait until it is known that a task is one of its split."""
+        """Pure. Override it to defer work until the task's split is known."""
         return drawn_apart(seed, split == "test", lambda draws: self.make(draws, level, params), self.key)
 
     def level(self, split: Split, index: int, params: Levelled) -> Level:

@@ -1,4 +1,4 @@
-"""Transcripts of episodes, replayed move by move: whatever stands in them as the environment's must be what it said."""
+"""Replay of episode transcripts, which rejects forged observations."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -9,22 +9,22 @@ from app.domain.tasks import Message, Turn
 
 
 class Stage(Protocol):
-    """An episode as far as its transcript goes."""
+    """The state of an episode after its transcript."""
 
     @property
     def done(self) -> bool: ...
 
     @property
     def observed(self) -> tuple[Message, ...]:
-        """What follows the last message of the model; nothing when it is over."""
+        """Observations after the model's last message; empty when the episode is over."""
 
 
 StageT = TypeVar("StageT", bound=Stage)
 
 
 def replayed(start: StageT, move: Callable[[StageT, Message], StageT], messages: Sequence[Message]) -> StageT:
-    """From everything after the prompt; `move` takes each message of the model's. InvalidRequest naming `messages[i]`
-    for the first that is out of turn, is not what was said there, or comes after the end."""
+    """Replays all messages after the prompt; `move` applies each message of the model. InvalidRequest naming the first
+    `messages[i]` that is out of turn, is forged, or comes after the end."""
     now = start
     due: list[Message] = []
     for place, message in enumerate(messages):
@@ -44,12 +44,12 @@ def replayed(start: StageT, move: Callable[[StageT, Message], StageT], messages:
 
 
 def forged(refused: InvalidRequest) -> Score:
-    """Of a completion whose transcript was refused."""
+    """The score of a completion whose transcript was refused."""
     return Score.gated("forged_observation", rationale=f"{refused.field}: {refused.detail}")
 
 
 def turn_after(stage: Stage, messages: Sequence[Message]) -> Turn:
-    """What follows the last of `messages`, which led to `stage`. InvalidRequest when that one is not the model's."""
+    """The turn after `messages`, which led to `stage`. InvalidRequest when the last message is not the model's."""
     if not messages or messages[-1].role != "assistant":
         field = f"messages[{len(messages) - 1}]" if messages else "messages"
         raise InvalidRequest("the last message must be the model's", field=field)

@@ -1,4 +1,4 @@
-"""Regular expressions that strangers write: RE2, whose time grows with the text and not with its powers."""
+"""Untrusted regular expressions, run by RE2 in linear time."""
 
 from typing import Final
 
@@ -6,7 +6,7 @@ import re2
 
 MOST_CHARACTERS = 1000
 MOST_STEPS = 10_000_000
-"""Instructions of the compiled pattern times bytes of text: about a tenth of a second at worst."""
+"""Maximum of program size times bytes of text: about a tenth of a second at worst."""
 _MEMORY = 256 * 1024
 
 _OPTIONS: Final = re2.Options()
@@ -20,23 +20,23 @@ _NOT_IN_RE2 = {
 
 
 class Pattern:
-    """Made by `compiled`."""
+    """A compiled pattern, created by `compiled`."""
 
     def __init__(self, expression: "re2._Regexp") -> None:
         self._expression = expression
         self._size: int = max(1, expression.programsize)
 
     def matches(self, text: str) -> bool:
-        """All of it. ValueError for a text too long for this pattern."""
+        """Whether the whole text matches. ValueError for a text too long for this pattern."""
         return self._expression.fullmatch(self._short(text)) is not None
 
     def find(self, text: str) -> tuple[int, int] | None:
-        """Where it first occurs, from and to, in characters. ValueError for a text too long for this pattern."""
+        """Start and end of the first match, in characters. ValueError for a text too long for this pattern."""
         found = self._expression.search(self._short(text))
         return None if found is None else found.span()
 
     def steps(self, text: str) -> int:
-        """At most as many does it take over this text."""
+        """Maximum steps on this text."""
         return len(text.encode("utf-8")) * self._size
 
     def _short(self, text: str) -> str:
@@ -47,7 +47,7 @@ class Pattern:
 
 
 def compiled(pattern: str) -> Pattern:
-    """ValueError, with the reason in words, for what RE2 cannot read or what is too large."""
+    """Compiles a pattern. ValueError with the reason for invalid or too large patterns."""
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"a pattern has at most {MOST_CHARACTERS} characters, this one {len(pattern)}")
     try:

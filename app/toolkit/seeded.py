@@ -1,4 +1,4 @@
-"""Even choices out of a seed: the same ones in every process and every Python."""
+"""Seeded random numbers that are the same in every process and Python version."""
 
 import hashlib
 from collections.abc import Callable, Sequence
@@ -7,14 +7,14 @@ from typing import TypeVar
 ItemT = TypeVar("ItemT")
 
 _MOST_ATTEMPTS = 2000
-"""One in ten is held out, so it takes ten on average."""
+"""One in ten is held out, so ten attempts are needed on average."""
 
 _SPARE = 2**64
-"""What must be left for a choice to be even enough: bounds are far below."""
+"""Minimum remaining value for an unbiased choice; bounds are far below."""
 
 
 class Draws:
-    """Digits of SHA-512 of the seed, used up from the small end, with more made when they run out."""
+    """A random generator: digits of SHA-512 of the seed, rehashed when they run out."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
@@ -33,11 +33,11 @@ class Draws:
         return self.below(100) < percent
 
     def one(self, items: Sequence[ItemT]) -> ItemT:
-        """ZeroDivisionError when there is none."""
+        """A random item. ZeroDivisionError when there is none."""
         return items[self.below(len(items))]
 
     def some(self, items: Sequence[ItemT], count: int) -> list[ItemT]:
-        """Different places of `items`, in random order; all of them where there are fewer than `count`."""
+        """`count` items without replacement, in random order; all items if there are fewer."""
         left = list(items)
         return [left.pop(self.below(len(left))) for _ in range(min(count, len(left)))]
 
@@ -46,13 +46,13 @@ class Draws:
 
 
 def held_out(text: str, one_in: int = 10) -> bool:
-    """Whether a text is one of those kept for testing: decided by itself alone, so that none is in both splits."""
+    """Whether a text belongs to the test split, decided by the text alone."""
     return Draws(text).below(one_in) == 0
 
 
 def drawn_apart(seed: str, test: bool, make: Callable[[Draws], ItemT], key: Callable[[ItemT], str]) -> ItemT:
-    """The first of what `make` draws from `seed` that is for testing, or for training: its `key` decides which, so that
-    none is in both. ValueError when nothing comes out that is."""
+    """The first item that `make` draws from `seed` whose `key` belongs to the test or training split. ValueError when
+    none is found."""
     for attempt in range(_MOST_ATTEMPTS):
         made = make(Draws(f"{seed} {'test' if test else 'train'} {attempt}"))
         if held_out(key(made)) == test:

@@ -22,7 +22,7 @@ _jinja = ImmutableSandboxedEnvironment(
 
 
 class Template:
-    """A template file of ours beside its owner. What players and models wrote only ever enters as a value."""
+    """A bundled template. Text of players and models is only ever passed as a value."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -43,7 +43,7 @@ class Template:
 
 
 class Phrasings:
-    """Ways of asking for the same thing: texts of ours with `{slots}`. A value is never read as a template."""
+    """Phrasings of a prompt: bundled texts with `{slots}`. Values are never read as templates."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = tuple(texts)
@@ -55,5 +55,5 @@ class Phrasings:
         return cls(packaged_data(path, TypeAdapter(tuple[str, ...])))
 
     def say(self, draws: Draws, **values: str | int) -> str:
-        """KeyError when a text has a slot without a value."""
+        """Fills a random phrasing. KeyError when a slot has no value."""
         return draws.one(self._texts).format_map(values)

@@ -144,11 +144,8 @@ def test_an_id_is_given_once(tmp_path: Path) -> None:
     for path in paths:
         path.write_text(TEXT, encoding="utf-8")
     (finding,) = [one for one in check_sheets(paths, Surroundings()).findings if one.level == "error"]
-    assert (finding.file, finding.field, finding.message) == (
-        str(paths[1]),
-        "meta.id",
-        f"is already used by {paths[0]}",
-    )
+    shown = (finding.file, finding.field, finding.message)
+    assert shown == (str(paths[1]), "meta.id", f"is already used by {paths[0]}")
 
 
 def test_the_command_tells_programs_the_same(tmp_path: Path) -> None:

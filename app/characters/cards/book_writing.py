@@ -1,4 +1,4 @@
-"""Lorebooks written as cards have them: what was not changed comes back as it was."""
+"""Export of lorebooks in the card format; unchanged parts keep their original form."""
 
 import re
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _SLASHED: Final = re.compile(r"/.+/[a-z]*", re.DOTALL)
 
 
 def write_lorebook(book: Lorebook) -> JsonValue:
-    """The file that was read, where nothing was changed since; else as `lorebook_v3`."""
+    """The original file if the book is unchanged, else a `lorebook_v3`."""
     original = book.extensions.get(ORIGINAL)
     if isinstance(original, dict) and read_lorebook(original)[0] == book:
         return original
@@ -38,8 +38,8 @@ def written_book(book: Lorebook, version: Version) -> dict[str, JsonValue]:
 def rewritten_book(
     book: Lorebook, original: Given, wording: Wording, version: Version, *, converted: bool
 ) -> dict[str, JsonValue]:
-    """The card's own book with the changes of ours. `converted`: it was of another version, so that every entry has to
-    be written anew."""
+    """The card's original book with our changes applied. `converted`: the card version changed, so every entry is
+    rewritten."""
     notes = Notes()
     before = lorebook_of(original, wording, notes, "")
     if book == before and not converted:
@@ -61,7 +61,7 @@ def rewritten_book(
 
 
 def _merged(given: Given, read: LoreEntry, entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
-    """Decorators go with the content they stood before: what they said is in the fields now."""
+    """Changed content drops its decorators, whose values are in the fields."""
     fields = written_entry(entry, version)
     fields.pop("id", None)
     if read.content == entry.content:
@@ -102,7 +102,7 @@ def written_entry(entry: LoreEntry, version: Version) -> dict[str, JsonValue]:
 
 
 def _is_pattern(entry: LoreEntry) -> bool:
-    """Said by the third version for all keys at once; else each says it itself, between slashes."""
+    """Whether V3's `use_regex` applies to all keys; otherwise patterns are written between slashes."""
     everything = (*entry.keys, *entry.secondary_keys)
     plain = not any(_SLASHED.fullmatch(key) for key in everything)
     return entry.regex and plain and not entry.constant and not entry.secondary_keys
@@ -119,7 +119,7 @@ def _slashed(key: str) -> str:
 
 
 def _extensions(entry: LoreEntry) -> dict[str, JsonValue]:
-    """What has no field in a card goes by the names that other tools read."""
+    """Settings without a card field, under the names that other tools use."""
     found = dict(entry.extensions)
     found["position"] = 0 if entry.position == "before_character" else 1
     found["selectiveLogic"] = _LOGIC[entry.logic]

@@ -1,4 +1,4 @@
-"""Lorebooks of other tools: `lorebook_v3`, a card's `character_book`, and exports of world info."""
+"""Import of lorebooks: `lorebook_v3`, a card's `character_book`, and world info exports."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -14,7 +14,7 @@ from app.domain.errors import TooLarge
 from app.domain.lorebooks import Lorebook, LoreEntry
 
 ORIGINAL: Final = "lorebook/original"
-"""Key of a book's extensions: the file as it was."""
+"""Extension key of the original file."""
 MOST_ENTRIES: Final = 5000
 MOST_TOKENS: Final = 100_000
 _BOOK_FIELDS: Final = {
@@ -27,7 +27,7 @@ _BOOK_FIELDS: Final = {
 
 
 def read_lorebook(value: JsonValue) -> tuple[Lorebook, ImportReport]:
-    """A book of ours, or one of another tool, which is kept whole under `extensions`. InvalidRequest or TooLarge naming
+    """Reads our own format, or another tool's, whose file is kept under `extensions`. InvalidRequest or TooLarge naming
     the field."""
     if not isinstance(value, dict):
         raise refused("the document", "must be a JSON object")
@@ -48,7 +48,7 @@ def _own(value: Object) -> Lorebook | None:
 
 
 def _book_in(value: Mapping[str, JsonValue]) -> tuple[str, Given]:
-    """What it is, in words, and the book in the form that cards have it."""
+    """The format's name, and the book in the card format."""
     spec = value.get("spec")
     if spec == "lorebook_v3":
         if not isinstance(value.get("data"), dict):
@@ -64,7 +64,7 @@ def _book_in(value: Mapping[str, JsonValue]) -> tuple[str, Given]:
 
 
 def entries_of(book: Given, wording: Wording, notes: Notes, where: str) -> tuple[tuple[Given, LoreEntry | None], ...]:
-    """Each as it is written, with what it is read as: None for one that no lorebook here can hold."""
+    """Original entries with their parsed form; None for an unsupported entry."""
     entries = tuple(book.parts("entries"))
     if len(entries) > MOST_ENTRIES:
         raise TooLarge(f"{book.at('entries')}: more than {MOST_ENTRIES} entries", field=book.at("entries"))
@@ -73,7 +73,7 @@ def entries_of(book: Given, wording: Wording, notes: Notes, where: str) -> tuple
 
 
 def lorebook_of(book: Given, wording: Wording, notes: Notes, where: str) -> Lorebook:
-    """`where` stands before its fields in the notes, with its full stop. Keeps nothing of the original."""
+    """Builds the book without keeping the original. `where`: prefix of fields in the notes, with its full stop."""
     read = entries_of(book, wording, notes, where)
     depth, budget = book.number("scan_depth"), book.number("token_budget")
     values: dict[str, object] = {

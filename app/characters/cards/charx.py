@@ -1,4 +1,4 @@
-"""Cards in CHARX archives: `card.json` is read from the ZIP file, and nothing is ever unpacked to a disk."""
+"""Cards in CHARX archives: reads `card.json` from the ZIP file without unpacking to disk."""
 
 import stat
 import struct
@@ -19,7 +19,7 @@ _END: Final = b"PK\x05\x06"
 
 
 def card_in_archive(archive: bytes, name: str) -> tuple[bytes, int]:
-    """What `card.json` holds, and how many other members there are. InvalidRequest or TooLarge naming `name` and the
+    """The content of `card.json`, and the number of other members. InvalidRequest or TooLarge naming `name` and the
     member."""
     _refuse_large_directory(archive, name)
     try:
@@ -41,8 +41,7 @@ def card_in_archive(archive: bytes, name: str) -> tuple[bytes, int]:
 
 
 def _refuse_large_directory(archive: bytes, name: str) -> None:
-    """Before anything makes an object for each of its lines. An archive that says it is larger than ZIP's first format
-    allows is too large anyway."""
+    """Checks the size before zipfile creates an object per member. ZIP64 archives are too large by definition."""
     at = archive.rfind(_END, max(0, len(archive) - 65_557))
     if at < 0 or at + 22 > len(archive):
         raise InvalidRequest(f"{name}: not a readable ZIP archive: the end record is missing")

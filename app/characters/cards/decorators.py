@@ -1,4 +1,4 @@
-"""Decorators: lines at the head of an entry's content that say when and where it is used, `@@name value`."""
+"""Decorators: lines `@@name value` at the start of an entry's content that control its use."""
 
 import re
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ class Decorator:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Where commas part several."""
+        """The comma-separated values."""
         return tuple(part for part in (one.strip() for one in self.value.split(",")) if part)
 
 
 @dataclass(frozen=True)
 class Decorated:
-    """Each chain begins with a decorator; the rest are what to fall back on, in turn, where it means nothing here."""
+    """Content and decorators. Each chain is a decorator followed by its fallbacks, in order."""
 
     content: str
     chains: tuple[tuple[Decorator, ...], ...]
 
 
 def undecorated(content: str) -> Decorated:
-    """The content without its decorators; as it was where it has none."""
+    """Separates decorators from content; unchanged where there are none."""
     lines = content.split("\n")
     chains: list[list[Decorator]] = []
     read = 0

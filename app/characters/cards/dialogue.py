@@ -1,4 +1,4 @@
-"""Examples of talk as cards write them: blocks that begin with <START>, lines that begin with who speaks."""
+"""Example dialogue of cards: blocks that begin with <START>, lines that begin with the speaker."""
 
 import re
 from dataclasses import dataclass
@@ -11,15 +11,15 @@ MOST: Final = 4000
 
 @dataclass(frozen=True)
 class Talk:
-    """Exchanges of a line and its reply, and what is nothing of the kind, with its speakers called They and You, as the
-    prompt calls them."""
+    """Exchanges of a line and a reply, and the remaining text with its speakers renamed to They and You, as in the
+    prompt."""
 
     exchanges: tuple[tuple[str, str], ...]
     rest: str
 
 
 def talk_of(text: str, names: tuple[str, ...]) -> Talk:
-    """`names` may stand for the character besides `{{char}}`. A block is exchanges as a whole or not at all."""
+    """`names`: other names of the character besides `{{char}}`. A block is parsed as a whole or left as text."""
     character = "|".join([r"\{\{char\}\}", "<bot>", "<char>", *map(re.escape, filter(None, names))])
     speaker = re.compile(rf"^[ \t]*(?:(\{{\{{user\}}\}}|<user>)|({character}))[ \t]*:", re.IGNORECASE | re.MULTILINE)
     exchanges: list[tuple[str, str]] = []
@@ -34,7 +34,7 @@ def talk_of(text: str, names: tuple[str, ...]) -> Talk:
 
 
 def _exchanges(block: str, speaker: re.Pattern[str]) -> list[tuple[str, str]]:
-    """Empty where it does not go to and fro, beginning with the player."""
+    """Empty unless player and character alternate, player first."""
     marks = list(speaker.finditer(block))
     if not marks or marks[0].start() != 0 or len(marks) % 2:
         return []

@@ -1,4 +1,4 @@
-"""One entry of a lorebook as cards hold it, read into an entry of ours; the notes name what has no place here."""
+"""Import of a lorebook entry from the card format; notes record what is unsupported."""
 
 import re
 from collections.abc import Mapping
@@ -39,11 +39,11 @@ _READ_EXTENSIONS: Final = {
     "prevent_recursion",
     "exclude_recursion",
 }
-"""Read by other tools from an entry's extensions; the rest of what stands there is theirs alone."""
+"""Supported keys of an entry's extensions; the others are specific to other tools."""
 
 
 class EntryReader:
-    """Reads entries of one book, one after the other."""
+    """Reads the entries of one book in order."""
 
     def __init__(self, wording: Wording, notes: Notes, where: str) -> None:
         self._wording = wording
@@ -54,7 +54,7 @@ class EntryReader:
         self._broken = 0
 
     def read(self, entry: Given, number: int) -> LoreEntry | None:
-        """None for one that no lorebook here can hold. InvalidRequest naming the field for what is not an entry."""
+        """None for an unsupported entry. InvalidRequest naming the field for an invalid one."""
         decorated = undecorated(entry.text("content"))
         content = self._worded(decorated.content, "content")
         extensions = entry.part("extensions")
@@ -108,8 +108,7 @@ class EntryReader:
         return found.text
 
     def _keys(self, entry: Given) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
-        """Keys, secondary keys, and whether they are patterns. `/pattern/flags` is one among plain keys, as other tools
-        read it."""
+        """Keys, secondary keys, and whether they are patterns. As in other tools, `/pattern/flags` is a pattern."""
         uses_regex = entry.flag("use_regex") is True
         keys = [self._worded(key, "keys").strip() for key in entry.texts("keys")]
         more = [self._worded(key, "secondary_keys").strip() for key in entry.texts("secondary_keys")]
@@ -123,7 +122,7 @@ class EntryReader:
         return usable[0], usable[1], patterns
 
     def _as_pattern(self, key: str, entry: Given) -> str:
-        """A plain key among patterns: as it is written, and case as the entry has it."""
+        """Escapes a plain key among patterns, with the entry's case setting."""
         if not key or _SLASHED.fullmatch(key):
             return key
         cased = _first(entry.flag("case_sensitive"), entry.part("extensions").flag_or_none("case_sensitive"))
@@ -138,7 +137,7 @@ class EntryReader:
         return not pattern or self._searchable(key)
 
     def _searchable(self, key: str) -> bool:
-        """Both limits hold before a pattern is compiled: that takes time, most of all where it fails."""
+        """Checks both limits before compiling, since compiling is slow, above all when it fails."""
         field = f"{self._where}entries[].keys"
         if self._patterns >= MOST_PATTERNS or self._broken >= MOST_BROKEN:
             limit = f"{MOST_PATTERNS} keys that are patterns, and {MOST_BROKEN} of them broken"
@@ -189,7 +188,7 @@ class EntryReader:
             values["enabled"] = enabled
 
     def _apply(self, decorator: Decorator, entry: Given, values: dict[str, object]) -> bool:
-        """Whether it means something here and its value is one."""
+        """Returns whether the decorator and its value are supported."""
         match decorator.name:
             case "scan_depth" if re.fullmatch(r"[0-9]{1,9}", decorator.value):
                 values["scan_depth"] = self._depth(int(decorator.value))
@@ -208,7 +207,7 @@ class EntryReader:
         return True
 
     def _more_keys(self, decorator: Decorator, logic: SecondaryLogic, entry: Given, values: dict[str, object]) -> bool:
-        """An entry here has one list of secondary keys and one logic for it."""
+        """Adds secondary keys, unless the entry has some: it supports one list with one logic."""
         patterns = values["regex"] is True
         keys = decorator.values
         if patterns and entry.flag("use_regex") is not True:

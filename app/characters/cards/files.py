@@ -1,4 +1,4 @@
-"""Files that hold a card or a lorebook: JSON, PNG, CHARX, told apart by how they begin and not by their names."""
+"""Card and lorebook files: JSON, PNG or CHARX, detected by content."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Found:
-    """`container`: JSON, PNG or CHARX. `beside`: what the file holds besides and is not read, in words."""
+    """`container`: JSON, PNG or CHARX. `beside`: descriptions of other contents, which are not read."""
 
     value: JsonValue
     container: str
@@ -23,7 +23,7 @@ class Found:
 
 
 def read_file(path: Path) -> Found:
-    """TooLarge beyond MAX_BYTES, InvalidRequest naming the file and the part of it for what cannot be read."""
+    """TooLarge beyond MAX_BYTES; InvalidRequest naming the file and the invalid part."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
@@ -42,7 +42,7 @@ def read_bytes(content: bytes, name: str) -> Found:
 
 
 def _in_image(content: bytes, name: str) -> Found:
-    """The newer card wins where an image holds two."""
+    """Reads the newer card of an image with two."""
     keyword, card, others = png.card_in(content, name)
     older = [f"the other card in the chunk {other}" for other in others if other in png.NEWEST_FIRST]
     assets = len(others) - len(older)

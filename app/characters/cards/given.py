@@ -1,4 +1,4 @@
-"""JSON objects that strangers wrote, read field by field: an error names the field."""
+"""Checked access to fields of untrusted JSON objects; errors name the field."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Object = Mapping[str, JsonValue]
 
 @dataclass(frozen=True)
 class Given:
-    """An object and where it stands. A null counts as absent: tools write one for whatever is not set."""
+    """An object and its path. Null counts as absent, since tools write it for unset fields."""
 
     values: Object
     path: str = ""
@@ -21,7 +21,7 @@ class Given:
         return f"{self.path}.{name}" if self.path else name
 
     def text(self, name: str) -> str:
-        """Empty where it is absent."""
+        """Empty if absent."""
         value = self.values.get(name)
         if value is None:
             return ""
@@ -49,12 +49,12 @@ class Given:
         return value
 
     def number_or_none(self, name: str) -> int | float | None:
-        """None for anything else, as where a field is another tool's own."""
+        """None for any other type, for fields of other tools."""
         value = self.values.get(name)
         return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def flag_or_none(self, name: str) -> bool | None:
-        """None for anything else, as where a field is another tool's own."""
+        """None for any other type, for fields of other tools."""
         value = self.values.get(name)
         return value if isinstance(value, bool) else None
 
@@ -65,7 +65,7 @@ class Given:
         return value
 
     def part(self, name: str) -> "Given":
-        """Empty where it is absent."""
+        """Empty if absent."""
         value = self.values.get(name)
         if value is not None and not isinstance(value, dict):
             raise refused(self.at(name), "must be an object")

@@ -1,4 +1,4 @@
-"""Which kind of card a JSON object is, and where its fields stand."""
+"""Detects the version of a card and finds its fields."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -15,23 +15,23 @@ V1_FIELDS: Final = ("name", "description", "personality", "scenario", "first_mes
 
 @dataclass(frozen=True)
 class Card:
-    """`document` is all of it, `fields` the object with the fields that cards have."""
+    """`document` is the whole file, `fields` the object with the card's fields."""
 
     version: Version
     document: Object
     fields: Given
     newer: str | None = None
-    """The version that it says it has, where that is one of which nothing is known here."""
+    """The declared version if it is unknown."""
 
     @property
     def outside(self) -> tuple[str, ...]:
-        """Names of what stands beside the fields."""
+        """Names of unspecified top-level fields."""
         specified = V1_FIELDS if self.version == "V1" else ("spec", "spec_version", "data")
         return tuple(name for name in self.document if name not in specified)
 
 
 def card_of(value: JsonValue) -> Card | None:
-    """None for what is not a card, such as a lorebook. InvalidRequest naming the field for a card that is broken."""
+    """None if it is not a card, such as a lorebook. InvalidRequest naming the field of an invalid card."""
     if not isinstance(value, dict):
         raise refused("the document", "must be a JSON object")
     spec = value.get("spec")

@@ -1,4 +1,4 @@
-"""What cards write in place of names: `{{char}}`, `{{user}}`, and things to roll that nothing here rolls."""
+"""Macros of cards: replaces `{{char}}` and `{{user}}`; random macros are left unchanged."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _NOT_SHOWN: Final = ("//", "comment:", "hidden_key:")
 
 @dataclass(frozen=True)
 class Wording:
-    """What stands for the two who talk. `char` is None where a book belongs to nobody."""
+    """Replacements of the macros. `char` is None for a book without a character."""
 
     char: str | None
     user: str = "the one before you"
@@ -23,11 +23,11 @@ class Wording:
 class Worded:
     text: str
     left: tuple[str, ...]
-    """Macros that still stand in it."""
+    """Macros left in the text."""
 
 
 def worded(text: str, wording: Wording) -> Worded:
-    """Names put in, comments left out, everything else as it was. Takes linear time."""
+    """Replaces names, removes comments, and leaves the rest unchanged. Takes linear time."""
     left: list[str] = []
 
     def put(found: re.Match[str]) -> str:
@@ -46,11 +46,11 @@ def worded(text: str, wording: Wording) -> Worded:
 
 
 def shown(text: str) -> str:
-    """Without the control characters that no prompt, database or terminal wants; lines and tabs stay."""
+    """Removes control characters except line breaks and tabs."""
     return _CONTROL.sub("", text)
 
 
 def macro_name(macro: str) -> str:
-    """`{{random}}` for `{{random:a,b}}`: what a report says of it."""
+    """`{{random}}` for `{{random:a,b}}`: the macro's name for reports."""
     name = macro.strip("{}<>").partition(":")[0].strip().casefold()[:40]
     return "{{" + name + "}}"

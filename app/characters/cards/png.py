@@ -1,4 +1,4 @@
-"""Cards in PNG and APNG images: text chunks are read and written by hand, and no image is ever decoded."""
+"""Cards in PNG and APNG images: only text chunks are read and written; images are never decoded."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ MAX_TEXT: Final = 6 * 1024 * 1024
 _TEXTS: Final = (b"tEXt", b"zTXt", b"iTXt")
 NEWEST_FIRST: Final = ("ccv3", "chara")
 OF_CARDS: Final = ("ccv3", "chara")
-"""How keywords of cards begin: some have assets in chunks called `chara-ext-asset_:<path>`."""
+"""Keyword prefixes of cards; some cards have assets in chunks called `chara-ext-asset_:<path>`."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Chunk:
 
     @property
     def keyword(self) -> str | None:
-        """Of a text, in small letters."""
+        """Lower-case keyword of a text chunk."""
         if self.kind not in _TEXTS:
             return None
         word, found, _ = self.data[:80].partition(b"\0")
@@ -36,8 +36,8 @@ class Chunk:
 
 
 def card_in(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
-    """The keyword of the chunk that counts, what it holds, and the keywords of all other texts that belong to cards.
-    InvalidRequest or TooLarge naming `name` and the chunk."""
+    """The keyword and content of the newest card, and the keywords of all other card chunks. InvalidRequest or TooLarge
+    naming `name` and the chunk."""
     texts = [(keyword, chunk) for chunk in chunks(image, name) if (keyword := chunk.keyword) is not None]
     for wanted in NEWEST_FIRST:
         for keyword, chunk in texts:
@@ -48,7 +48,7 @@ def card_in(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
 
 
 def with_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
-    """The image with this card in place of those that it held. TooLarge for one that could not be read again."""
+    """The image with its cards replaced by this one. TooLarge beyond the import limit."""
     if len(card) > MAX_JSON_BYTES:
         raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
     kept = [chunk for chunk in chunks(image, name) if chunk.keyword not in NEWEST_FIRST]
@@ -57,7 +57,7 @@ def with_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
 
 
 def chunks(image: bytes, name: str) -> Iterator[Chunk]:
-    """Up to the end mark. What is beyond it, some tools put there; it is not read."""
+    """Chunks up to IEND. Data after it, which some tools add, is ignored."""
     if not image.startswith(SIGNATURE):
         raise InvalidRequest(f"{name}: not a PNG image")
     at = len(SIGNATURE)
@@ -92,7 +92,7 @@ def _text(chunk: Chunk, name: str, keyword: str) -> bytes:
 
 
 def _inflated(packed: bytes, name: str, keyword: str) -> bytes:
-    """Never more than MAX_TEXT bytes in memory, whatever they promise to become."""
+    """Decompresses at most MAX_TEXT bytes."""
     stream = zlib.decompressobj()
     try:
         text = stream.decompress(packed, MAX_TEXT + 1)

@@ -1,4 +1,4 @@
-"""A character card becomes a sheet: what has a field there is put in, and all of it is kept."""
+"""Import of a character card as a sheet; the original card is kept."""
 
 import hashlib
 import re
@@ -20,9 +20,9 @@ from app.characters.schema import SCHEMA_VERSION, CharacterSheet
 from app.domain.errors import InvalidRequest
 
 ORIGINAL: Final = "character_card/original"
-"""Key of a sheet's extensions: the card as it was."""
+"""Extension key of the original card."""
 MAX_DEPTH: Final = 24
-"""Of a card: it lies some levels deep in a sheet, and the sheet in a card."""
+"""Maximum nesting of a card, which is embedded in a sheet, and the sheet in a card."""
 UNKNOWN: Final = "unknown"
 _YOU: Final = {"de": "du", "en": "you", "es": "tú", "fr": "toi", "it": "tu", "pt": "você"}
 _YOUR: Final = {"en": "your"}
@@ -43,7 +43,7 @@ _TEXTS: Final = {"description": "core.description", "personality": "core.persona
 
 @dataclass(frozen=True)
 class Naming:
-    """What a card does not say. `id` None: made from the name; `world` None: the id."""
+    """Values that a card lacks. Defaults: `id` from the name, `world` from the id."""
 
     id: str | None = None
     language: str = "en"
@@ -78,14 +78,14 @@ def sheet_of(card: Card, naming: Naming, notes: Notes) -> CharacterSheet:
 
 
 def slug(name: str) -> str:
-    """An id that is safe as a file's name, whatever the name holds."""
+    """A file-safe id from any name."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().casefold()
     found = re.sub(r"[^a-z0-9]+", "_", plain).strip("_")[:48].strip("_")
     return found or f"character_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def called(fields: Given) -> str:
-    """What `{{char}}` stands for."""
+    """The replacement of `{{char}}`."""
     return _one_line(fields.text("nickname")) or _one_line(fields.text("name"))
 
 
@@ -94,7 +94,7 @@ def _one_line(text: str) -> str:
 
 
 class _Parts:
-    """The sheet's blocks but for `meta`, from the card's fields."""
+    """Reads the sheet's blocks except `meta` from the card's fields."""
 
     def __init__(self, fields: Given, language: str, notes: Notes) -> None:
         self._fields = fields

@@ -1,4 +1,4 @@
-"""What became of a file that was imported: what went where, what is only kept, and what had to be assumed."""
+"""Import reports: mapped fields, kept fields and assumptions."""
 
 from collections import Counter
 
@@ -6,7 +6,7 @@ from app.domain.values import Frozen
 
 
 class Mapped(Frozen):
-    """`times` counts entries of a lorebook, which are told together: `entries[].keys`."""
+    """A field that was converted. `times` counts lorebook entries, which are reported together: `entries[].keys`."""
 
     field: str
     to: str
@@ -14,7 +14,7 @@ class Mapped(Frozen):
 
 
 class Kept(Frozen):
-    """Comes back at an export as it was. `why` says why nothing here uses it, or not as it is meant."""
+    """A field that is kept for export but not used, or used differently; `why` explains it."""
 
     field: str
     why: str
@@ -23,11 +23,11 @@ class Kept(Frozen):
 
 class ImportReport(Frozen):
     source: str
-    """What was read: `character card V2`, `lorebook V3` …"""
+    """Format of the file: `character card V2`, `lorebook V3` …"""
     mapped: tuple[Mapped, ...] = ()
     kept: tuple[Kept, ...] = ()
     assumed: tuple[str, ...] = ()
-    """What the file does not say and the import decided."""
+    """Values that the file lacks and the import chose."""
 
 
 class Notes:

@@ -10,7 +10,7 @@ _Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def sheet_text(sheet: CharacterSheet) -> str:
-    """TooLarge for one that would not be read again, InvalidRequest for one that YAML cannot hold."""
+    """TooLarge beyond the import limit; InvalidRequest for text that YAML cannot represent."""
     text: str = yaml.dump(sheet.model_dump(mode="json"), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=120)
     if len(text.encode()) > MAX_FILE_BYTES:
         raise TooLarge(f"{sheet.id}: the sheet would exceed {MAX_FILE_BYTES} bytes")

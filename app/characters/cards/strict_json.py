@@ -1,4 +1,4 @@
-"""JSON as strangers write it: no repeated keys, no NaN, no lone surrogates, no depth without end."""
+"""Strict parsing of untrusted JSON: no repeated keys, NaN, lone surrogates or deep nesting."""
 
 import json
 from typing import Final
@@ -18,7 +18,7 @@ class _Refused(ValueError):
 
 
 def parse_json(content: bytes, name: str) -> JsonValue:
-    """UTF-8. InvalidRequest or TooLarge naming `name` and what is wrong."""
+    """Parses UTF-8. InvalidRequest or TooLarge naming `name` and the error."""
     if len(content) > MAX_JSON_BYTES:
         raise TooLarge(f"{name}: more than {MAX_JSON_BYTES} bytes of JSON")
     try:
@@ -39,7 +39,7 @@ def parse_json(content: bytes, name: str) -> JsonValue:
 
 
 def checked_json(value: JsonValue, name: str) -> JsonValue:
-    """The value itself. InvalidRequest for what no sheet could hold."""
+    """Returns the value. InvalidRequest if a sheet cannot hold it."""
     try:
         if depth_of(value) <= MAX_JSON_DEPTH:
             return _json.validate_python(value)
@@ -52,7 +52,7 @@ def checked_json(value: JsonValue, name: str) -> JsonValue:
 
 
 def depth_of(value: JsonValue) -> int:
-    """0 for what has nothing inside."""
+    """Nesting depth; 0 for a scalar."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return 1 + max(map(depth_of, inside), default=0) if isinstance(value, dict | list) else 0
 

@@ -1,4 +1,4 @@
-"""Cards in and out: a card that carries a sheet of ours gives it back, with what other tools changed in the card."""
+"""Import of cards and lorebooks; a card with an embedded sheet restores it, with later changes to the card."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ from app.domain.lorebooks import Lorebook
 
 @dataclass(frozen=True)
 class Imported:
-    """Either a character or, from a file that is nobody's, a lorebook."""
+    """An imported character sheet or lorebook."""
 
     content: CharacterSheet | Lorebook
     report: ImportReport
 
 
 def imported(value: JsonValue, naming: Naming) -> Imported:
-    """InvalidRequest or TooLarge naming the field for what is neither a card nor a lorebook."""
+    """InvalidRequest or TooLarge naming the field if it is neither a card nor a lorebook."""
     card = card_of(value)
     if card is None:
         return Imported(*read_lorebook(value))
@@ -39,7 +39,7 @@ def imported(value: JsonValue, naming: Naming) -> Imported:
 
 
 def _native(card: Card) -> tuple[CharacterSheet, Object] | None:
-    """The sheet in a card, and the card as it is written from it."""
+    """The sheet embedded in a card, and the card that this sheet exports to."""
     if card.version == "V1":
         return None
     extensions = card.fields.part("extensions")
@@ -57,7 +57,7 @@ def _native(card: Card) -> tuple[CharacterSheet, Object] | None:
 
 
 def _reunited(card: Card, native: CharacterSheet, written: Object, naming: Naming, notes: Notes) -> CharacterSheet:
-    """What other tools changed in the card since counts for more than what the sheet says."""
+    """Changes that other tools made to the card override the embedded sheet."""
     notes.mapped(card.fields.part("extensions").at(NATIVE), "the whole sheet, including fields for judges only")
     if native.gates.disabled:
         notes.assumed(f"the sheet disables gates: {', '.join(native.gates.disabled)}")
@@ -72,7 +72,7 @@ def _reunited(card: Card, native: CharacterSheet, written: Object, naming: Namin
 
 
 def _changed(card: Card, written: Card | None, notes: Notes) -> list[str]:
-    """Parts of the sheet that come from fields which are not as they were written."""
+    """Parts of the sheet whose card fields were changed."""
     then = {} if written is None else written.fields.values
     now = card.fields.values
     changed = [name for name in _PARTS if now.get(name) != then.get(name)]

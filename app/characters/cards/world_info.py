@@ -1,4 +1,4 @@
-"""World info as chat front-ends export it, brought into the form that lorebooks have in cards."""
+"""Converts world info exports of chat front-ends to the lorebook format of cards."""
 
 from typing import Final
 
@@ -29,11 +29,11 @@ _EXTENSIONS: Final = {
     "excludeRecursion": "exclude_recursion",
 }
 MOST_RAW: Final = 20_000
-"""More entries than any lorebook here holds: the book itself is refused with a better word."""
+"""Above the entry limit of lorebooks, whose error is more precise."""
 
 
 def from_world_info(book: Given) -> Given:
-    """Entries in the order of the file. InvalidRequest naming the entry that is none."""
+    """Entries in the order of the file. InvalidRequest naming an invalid entry."""
     entries = book.part("entries")
     if len(entries.values) > MOST_RAW:
         raise TooLarge(f"entries: more than {MOST_RAW} entries", field="entries")
@@ -46,7 +46,7 @@ def from_world_info(book: Given) -> Given:
 
 
 def _entry(entry: Given) -> dict[str, JsonValue]:
-    """Where nothing is said, secondary keys count: so they do where this comes from."""
+    """Secondary keys are used by default, as in the original tools."""
     extensions = dict(entry.part("extensions").values)
     found: dict[str, JsonValue] = {"selective": True, "enabled": entry.flag("disable") is not True}
     for name, value in entry.values.items():

@@ -1,4 +1,4 @@
-"""A sheet becomes a card: the one it was read from where nothing was changed, else one that holds the whole sheet."""
+"""Export of a sheet as a card: the original card if unchanged, else one with the sheet embedded."""
 
 from collections.abc import Callable
 from typing import Final
@@ -13,7 +13,7 @@ from app.characters.cards.report import Notes
 from app.characters.schema import CharacterSheet
 
 NATIVE: Final = "npc_arena/sheet"
-"""Key of a card's extensions: the sheet, with everything that cards have no field for."""
+"""Extension key of the embedded sheet."""
 
 _DEFAULTS: Final[dict[str, JsonValue]] = {
     "name": "",
@@ -34,7 +34,7 @@ _DEFAULTS: Final[dict[str, JsonValue]] = {
 
 
 def written_card(sheet: CharacterSheet, version: Version | None = None) -> dict[str, JsonValue]:
-    """As it came where `version` is None, or V2 for a sheet that never was a card."""
+    """Without `version`: the original version, or V2 for a sheet that was never a card."""
     original = original_of(sheet)
     unchanged = original is not None and _read_again(original, sheet) == sheet
     if original is not None and unchanged and version in (None, original.version):
@@ -61,7 +61,7 @@ def _read_again(original: Card, sheet: CharacterSheet) -> CharacterSheet:
 
 
 def _fields(sheet: CharacterSheet, original: Card | None, version: Version) -> dict[str, JsonValue]:
-    """The original's own words wherever the sheet still says what they became."""
+    """Card fields; unchanged ones keep their original text."""
     data: dict[str, JsonValue] = dict(_DEFAULTS)
     if version == "V3":
         data["group_only_greetings"] = []
@@ -86,7 +86,7 @@ def _book(sheet: CharacterSheet, original: Card | None, version: Version) -> Jso
 
 
 def _portrait(sheet: CharacterSheet) -> str:
-    """Of a sheet without free text, for tools that know nothing of sheets. Its secrets stay in the sheet."""
+    """Description of a sheet without free text, for other tools. Secrets are left out."""
     who, core, known = sheet.identity, sheet.core, sheet.knowledge
     lines = [
         ("", ", ".join(filter(None, (who.name, who.role, who.species, who.age, who.pronouns, who.faction)))),

@@ -1,1 +1,1 @@
-"""Lorebooks: which entries a conversation calls up. Pure; other tools' lorebooks are read in `app.characters.cards`."""
+"""Lorebooks: activation of entries by a conversation. Pure; import of other formats is in `app.characters.cards`."""

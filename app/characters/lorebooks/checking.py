@@ -1,4 +1,4 @@
-"""What is refused of a lorebook before it is kept."""
+"""Validation of lorebooks before storage."""
 
 from collections.abc import Iterator
 
@@ -24,7 +24,7 @@ def refuse_unusable(book: Lorebook) -> None:
 
 
 def _patterns(book: Lorebook) -> Iterator[tuple[str, str]]:
-    """With the field each stands in."""
+    """Patterns with their fields."""
     for place, entry in enumerate(book.entries):
         if entry.regex:
             for name, keys in (("keys", entry.keys), ("secondary_keys", entry.secondary_keys)):

@@ -1,4 +1,4 @@
-"""Keys that are regular expressions."""
+"""Compilation of regular expression keys."""
 
 import re
 from collections.abc import Iterable
@@ -13,12 +13,12 @@ MOST_PATTERNS: Final = 1000
 _SLASHED: Final = re.compile(r"/(.+)/([a-z]*)", re.DOTALL)
 _FLAGS: Final = frozenset("ims")
 _WITHOUT_MEANING: Final = frozenset("dguvy")
-"""Flags of JavaScript that change nothing about whether something occurs, or that RE2 always has."""
+"""JavaScript flags without effect on matching, or always on in RE2."""
 
 
 def expression(key: str) -> Pattern:
-    """Of a key that stands as it is or, with flags, as `/pattern/flags`. Case counts unless the pattern says otherwise.
-    ValueError, with the reason in words, for what RE2 cannot use."""
+    """Compiles a bare pattern or `/pattern/flags`; case-sensitive by default. ValueError with the reason for a pattern
+    that RE2 does not support."""
     slashed = _SLASHED.fullmatch(key)
     if slashed is None:
         return compiled(key)
@@ -31,7 +31,7 @@ def expression(key: str) -> Pattern:
 
 
 def usable_of(keys: Iterable[str]) -> dict[str, Pattern]:
-    """Without those that `expression` refuses, and without more than MOST_PATTERNS."""
+    """Valid patterns among the first MOST_PATTERNS keys."""
     made = ((key, _usable(key)) for key in islice(keys, MOST_PATTERNS))
     return {key: pattern for key, pattern in made if pattern is not None}
 

@@ -1,4 +1,4 @@
-"""What of the keys has been said, how long ago, and where."""
+"""Search for keys in messages and in contents of entries."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -8,20 +8,19 @@ from app.characters.lorebooks.keys import KeyIndex, plain
 from app.toolkit.safe_regex import Pattern
 
 MOST_LETTERS: Final = 100_000
-"""Of a conversation, from its end, that are scanned; as many again of contents."""
+"""Characters scanned at the end of a conversation, and again as many in contents."""
 
 MOST_STEPS: Final = 30_000_000
-"""Of regular expressions in one recall, by `Pattern.steps`: some tenths of a second at worst. One that may need more
-than what is left of them is not found."""
+"""Budget of `Pattern.steps` per recall: some tenths of a second at worst. A search beyond the budget finds nothing."""
 
 
 Sought = tuple[int, int]
-"""A key: the place of its search among all, and its number there."""
+"""A key: the index of its search, and its number there."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Text that is scanned. `distance` counts messages back from the last one, which is 0; -1 is an entry's content."""
+    """A scanned text. `distance`: messages back from the last one, which is 0; -1 for an entry's content."""
 
     text: str
     plain: str
@@ -30,7 +29,7 @@ class Piece:
 
 
 class Effort:
-    """What is left of the steps that regular expressions may take."""
+    """The remaining step budget of regular expressions."""
 
     def __init__(self) -> None:
         self._left = MOST_STEPS
@@ -44,7 +43,7 @@ class Effort:
 
 class Search(Protocol):
     def found_in(self, piece: Piece, effort: Effort) -> Iterable[int]:
-        """Numbers of keys."""
+        """Numbers of the keys that occur."""
 
 
 class PlainSearch:
@@ -56,7 +55,7 @@ class PlainSearch:
 
 
 class PatternSearch:
-    """A pattern's number is its place."""
+    """Search for patterns, numbered by index."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self._patterns = tuple(patterns)
@@ -73,17 +72,17 @@ def _occurs(pattern: Pattern, text: str, effort: Effort) -> bool:
 
 
 class Heard:
-    """Where each key was found: in contents, or else in the newest message that holds it."""
+    """Matches of keys: in contents, else in the newest matching message."""
 
     def __init__(self, searches: Sequence[tuple[Search, int]]) -> None:
-        """Searches, and how many messages back each of them reaches."""
+        """Searches, each with its maximum scan depth in messages."""
         self._searches = tuple(searches)
         self._found: dict[Sought, Piece] = {}
         self._effort = Effort()
         self._letters_of_contents = MOST_LETTERS
 
     def messages(self, conversation: Sequence[str]) -> None:
-        """The newest is the last."""
+        """Scans messages; the newest is the last."""
         left = MOST_LETTERS
         reach = max((reach for _, reach in self._searches), default=0)
         for distance, said in enumerate(reversed(conversation[-reach:] if reach else ())):
@@ -102,7 +101,7 @@ class Heard:
             self._scan(Piece(text, compared, -1, entry))
 
     def where(self, key: Sought, depth: int) -> Piece | None:
-        """In contents, or in the last `depth` messages."""
+        """The match in contents or in the last `depth` messages."""
         piece = self._found.get(key)
         return None if piece is None or piece.distance >= depth else piece
 

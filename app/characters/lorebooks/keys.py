@@ -1,4 +1,4 @@
-"""Which of very many keys occur in a text, in one pass over the text."""
+"""Search for many keys in one pass over a text."""
 
 import re
 import unicodedata
@@ -15,24 +15,24 @@ _QUOTES: Final = str.maketrans("‘’“”", "''\"\"")
 
 
 def plain(text: str) -> str:
-    """As keys and texts are compared: NFKC with straight quotation marks."""
+    """Normalises keys and texts: NFKC with straight quotation marks."""
     return unicodedata.normalize("NFKC", text).translate(_QUOTES)
 
 
 class Manner(NamedTuple):
-    """How keys are compared besides."""
+    """Options of key comparison."""
 
     case_sensitive: bool
     whole_words: bool
-    """Of keys without a space: before and after them is no letter, digit or sign that makes one word with them. Keys
-    with one are found anywhere, and so are those in scripts without spaces."""
+    """Match keys without a space as whole words only. Keys with a space, and keys in scripts without spaces, match
+    anywhere."""
 
     def cased(self, text: str) -> str:
         return text if self.case_sensitive else text.casefold()
 
 
 class KeyIndex:
-    """Keys that are compared in one manner, known by numbers; keys that are equal in it have the same one."""
+    """An index of numbered keys with the same options; equal keys share a number."""
 
     def __init__(self, manner: Manner, keys: Iterable[str]) -> None:
         self._manner = manner
@@ -45,7 +45,7 @@ class KeyIndex:
         self._shorter, self._leap = _beginnings(self._keys)
 
     def found_in(self, text: str) -> set[int]:
-        """The numbers of all keys that occur; in a text that is plain already."""
+        """Numbers of all keys that occur in a normalised text."""
         form, starts = self._form_of_text(self._manner.cased(text))
         keys, shorter, leap, first = self._keys, self._shorter, self._leap, self._first
         found: set[int] = set()
@@ -67,13 +67,12 @@ class KeyIndex:
         return _edged(form)[0] if form and self._manner.whole_words else form
 
     def _form_of_text(self, text: str) -> tuple[str, Iterable[int]]:
-        """And where in it a key may begin."""
+        """The text to search, and the positions where a key may begin."""
         return _edged(text) if self._manner.whole_words else (text, range(len(text)))
 
 
 def _edged(text: str) -> tuple[str, list[int]]:
-    """With an edge at whatever ends a word, so that a key that ends with one is found as a whole word alone; and the
-    places at which a word may begin."""
+    """The text with markers at word ends, so that keys match whole words only, and the positions of word starts."""
     edges = {ord(letter): _EDGE + letter for letter in set(text) if not _joins(letter)}
     form = text.translate(edges)
     return form + _EDGE, [0, *(end.end() for end in _WORD_END.finditer(form))]
@@ -81,7 +80,7 @@ def _edged(text: str) -> tuple[str, list[int]]:
 
 @lru_cache(maxsize=10_000)
 def _joins(letter: str) -> bool:
-    """Whether it makes one word with others like it beside it."""
+    """Whether a character joins its neighbours into one word."""
     in_word = letter == "_" or letter.isalnum() or unicodedata.category(letter).startswith("M")
     return in_word and not unsegmented(letter)
 

@@ -1,4 +1,4 @@
-"""Lorebooks made ready for being searched."""
+"""Lorebooks prepared for search."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,20 +15,20 @@ Kind = Manner | None
 
 @dataclass(frozen=True)
 class OpenEntry:
-    """An entry that may come up, with its book's settings where it has none of its own."""
+    """An entry with its effective settings: its own, else its book's."""
 
     book: str
     entry: LoreEntry
     place: int
-    """In its book."""
+    """Index in its book."""
     recursive: bool
     depth: int
     keys: tuple[tuple[str, Sought], ...]
     secondary: tuple[Sought | None, ...]
-    """None for a key that is never found."""
+    """None for a key that cannot match."""
 
     def called_by(self, heard: Heard) -> str | None:
-        """What calls it up, in words; None when nothing does."""
+        """Description of what activates the entry; None if nothing does."""
         if self.entry.constant:
             return "constant"
         for words, key in self.keys:
@@ -56,9 +56,9 @@ class OpenEntry:
 class OpenBooks:
     entries: tuple[OpenEntry, ...]
     budgets: Mapping[str, int]
-    """Of the books that have one."""
+    """Token budgets of books that have one."""
     searches: tuple[tuple[Search, int], ...]
-    """With how many messages back any of its keys is looked for."""
+    """Searches with their maximum scan depth."""
 
 
 def opened(books: Mapping[str, Lorebook]) -> OpenBooks:
@@ -115,7 +115,7 @@ def _depth(book: Lorebook, entry: LoreEntry) -> int:
 
 
 def _search(kind: Kind, keys: Sequence[str]) -> tuple[Search, Mapping[str, int]]:
-    """And the numbers of the keys that can be found by it."""
+    """The search, and the numbers of its keys."""
     if kind is None:
         usable = usable_of(keys)
         return PatternSearch(tuple(usable.values())), {key: number for number, key in enumerate(usable)}

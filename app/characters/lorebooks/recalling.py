@@ -1,4 +1,4 @@
-"""Which entries a conversation calls up, and which of them there is room for."""
+"""Activation of lorebook entries by a conversation, within token budgets."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -11,19 +11,19 @@ from app.domain.lorebooks import Lorebook, LoreEntry
 from app.toolkit.seeded import Draws
 
 MOST_ROUNDS: Final = 10
-"""Of entries that are called up by the contents of others."""
+"""Maximum rounds of recursive activation."""
 
 _FINENESS: Final = 2**32
 
 
 @dataclass(frozen=True)
 class Recollection:
-    """An entry that came up."""
+    """An activated entry."""
 
     book: str
     entry: LoreEntry
     because: str
-    """What called it up, and what kept it out, in words."""
+    """Why it was activated, and why it was left out."""
     tokens: int
     told: bool
 
@@ -35,28 +35,24 @@ def recall(
     budget_tokens: int,
     count: Callable[[str], int],
 ) -> tuple[Recollection, ...]:
-    """Those that are told in prompt order, then those that are not.
+    """Activates entries. Returns those that are told, in prompt order, then those that are left out.
 
-    An entry comes up that is enabled and has content, and is constant or finds a key, with its secondary keys as its
-    logic wants them, in the last `scan_depth` messages. In recursive books the contents of entries that are told are
-    scanned as well, round by round, and count as the newest message for whoever they may call up.
-
-    Each that came up has its chance: a draw from `seed`, the book's name and its id, so that it falls out the same for
-    all completions of a task.
-
-    In every round they are taken by priority, the highest first; of equal ones that with the higher order, then by name
-    of the book and place in it. The first that would exceed its book's budget is left out, and with it all of that book
-    that come after it, smaller ones too; the first that would exceed `budget_tokens` ends the whole recall in the same
-    way. What was called up in an earlier round keeps its room.
-
-    In the prompt `before_character` stands before `after_character`; then the lower order comes first."""
+    1. An enabled entry with content is activated if it is constant, or if one of its keys occurs in the last
+       `scan_depth` messages and its secondary keys satisfy its logic. In recursive books, contents of told entries are
+       scanned too, round by round, and count as the newest message.
+    2. An activated entry passes with its `probability`: a draw seeded with `seed`, the book's name and the entry's id,
+       so that all completions of a task get the same result.
+    3. In each round, entries are taken by priority, then order (both highest first), then book name and index. The
+       first entry beyond its book's budget is left out, with all later ones of that book, smaller ones too. The first
+       entry beyond `budget_tokens` ends the recall. Entries of earlier rounds keep their tokens.
+    4. In the prompt, `before_character` comes before `after_character`; within each, the lower order comes first."""
     return recall_from(opened(books), conversation, seed, budget_tokens, count)
 
 
 def recall_from(
     books: OpenBooks, conversation: Sequence[str], seed: str, budget_tokens: int, count: Callable[[str], int]
 ) -> tuple[Recollection, ...]:
-    """As `recall`, for books that are asked more than once."""
+    """As `recall`, for prepared books."""
     heard, room = Heard(books.searches), _Room(budget_tokens, books.budgets)
     heard.messages(conversation)
     told: list[tuple[OpenEntry, Recollection]] = []
@@ -86,7 +82,7 @@ def recall_from(
 
 
 class _Room:
-    """What is left of the budgets."""
+    """The remaining token budgets."""
 
     def __init__(self, tokens: int, of_books: Mapping[str, int]) -> None:
         self.closed = False
@@ -95,7 +91,7 @@ class _Room:
         self._closed_books: set[str] = set()
 
     def refuses(self, book: str, tokens: int) -> str | None:
-        """Why there is none, in words; or takes it."""
+        """Takes the tokens, or returns the reason why they do not fit."""
         own = self._left_of_books.get(book)
         if not self.closed and own is not None and (book in self._closed_books or tokens > own):
             self._closed_books.add(book)

@@ -1,4 +1,4 @@
-"""`atropos-envs envs`: which environments there are, whether one does what it must, and a new one to begin with."""
+"""`atropos-envs envs`: list, check and create environments."""
 
 import asyncio
 import json

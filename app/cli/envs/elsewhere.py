@@ -1,4 +1,4 @@
-"""`python -m app.cli.envs.elsewhere DATASETS WHERE …`: digests of first tasks, as another process makes them."""
+"""`python -m app.cli.envs.elsewhere DATASETS WHERE …`: digests of the first tasks, computed in a separate process."""
 
 import asyncio
 import json
@@ -15,11 +15,11 @@ from app.toolkit.conformance.subject import SPLITS, digest_of_sample
 
 
 class Told(Frozen):
-    """What a process says of one environment."""
+    """Result of a process for one environment."""
 
     digests: dict[Split, str] = {}
     broke: str = ""
-    """Why there are none."""
+    """Error message; empty on success."""
 
 
 _TOLD: TypeAdapter[dict[str, Told]] = TypeAdapter(dict[str, Told])
@@ -34,8 +34,8 @@ def told(where: str, locations: Mapping[str, str]) -> Told:
 
 
 async def told_elsewhere(wheres: Sequence[str], locations: Mapping[str, str]) -> dict[str, Told]:
-    """From a new process, whose hashes and sets are in another order, by what finds an environment. `locations`: of
-    configured data sets. RuntimeError with the last line that it wrote when the process breaks."""
+    """Digests from a new process, with another hash seed, by environment name or file. `locations`: of configured data
+    sets. RuntimeError with the last line of its output when the process fails."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "app.cli.envs.elsewhere", json.dumps(dict(locations)), *wheres),
         stdout=asyncio.subprocess.PIPE,

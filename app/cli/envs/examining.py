@@ -1,4 +1,4 @@
-"""The checks over one environment, with everything real that they need: judges, workers, places for programs."""
+"""Conformance checks of one environment with real judges, workers and program sandboxes."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
@@ -24,14 +24,14 @@ NOTHING_CONFIGURED: Final[Datasets] = ConfiguredDatasets({})
 
 @dataclass(frozen=True)
 class Watching:
-    """What is told while checks run."""
+    """Callbacks while checks run."""
 
     begins: Callable[[Check], None] = field(default=lambda check: None)
     scored: Callable[[], None] = nobody_watches
 
 
 async def examined(kind: type[Environment], check: Check, depth: Depth | None = None) -> Checked:
-    """One check over an environment for which nothing is configured; for tests."""
+    """Runs one check on an environment without configuration; for tests."""
     async with tools_for(kind) as tools:
         return await checked(_remembered(kind, depth or Depth()).using(tools), check)
 
@@ -39,7 +39,7 @@ async def examined(kind: type[Environment], check: Check, depth: Depth | None = 
 async def reported(
     kind: type[Environment], datasets: Datasets, depth: Depth, watching: Watching, elsewhere: Elsewhere
 ) -> Report:
-    """Every check, and figures. EnvironmentUnavailable when its data cannot be read; ValueError in words when it cannot
+    """Runs all checks and measurements. EnvironmentUnavailable when its data cannot be read; ValueError when it cannot
     be opened for another reason."""
     async with tools_for(kind) as tools:
         one, again = _opened(kind, datasets), _opened(kind, datasets)
@@ -61,7 +61,7 @@ async def reported(
 
 @contextlib.asynccontextmanager
 async def tools_for(kind: type[Environment]) -> AsyncIterator[Tools]:
-    """As the service gives them, but that the judge without a model judges: it is free, and says the same twice."""
+    """The service's tools, but with the offline judge, which is free and deterministic."""
     workers, programs = ProcessWorkers(usual_size()), JailedPrograms(usual_size())
     panel = NoPanel() if kind.rubric is None else ConfiguredPanels({}, {}).panel(kind.name, ScoringOptions())
     try:
@@ -89,5 +89,5 @@ async def _figures(subject: Subject) -> Figures | None:
 
 @lru_cache(maxsize=64)
 def _remembered(kind: type[Environment], depth: Depth) -> Subject:
-    """Without tools of use: what one check has made need not be made for the next one."""
+    """Cached, so that checks share generated tasks; has no usable tools."""
     return Subject(kind.open(NOTHING_CONFIGURED), kind.open(NOTHING_CONFIGURED), Tools(panel=NoPanel()), depth)

@@ -1,4 +1,4 @@
-"""An environment by what somebody types: its name, or the file that it is in."""
+"""Lookup of an environment by name, file or folder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from app.ports.environment import Environment
 class Found:
     kind: type[Environment]
     where: str
-    """What finds it again in another process."""
+    """Name or path, to find it in another process."""
 
 
 def found(where: str) -> Found:
-    """ValueError in words when there is no such environment, or its code breaks."""
+    """ValueError when there is no such environment, or its code fails."""
     if where.endswith(".py") or "/" in where:
         return _in_file(Path(where))
     known = all_environments()
@@ -30,7 +30,7 @@ def found(where: str) -> Found:
 
 
 def all_environments() -> dict[str, type[Environment]]:
-    """ValueError when the code of one breaks while it is read."""
+    """ValueError when the code of one fails on import."""
     try:
         return discover()
     except Exception as error:  # another's code may raise whatever it likes

@@ -1,4 +1,4 @@
-"""`atropos-envs envs list`: every environment that would be served."""
+"""`atropos-envs envs list`: all environments of this installation."""
 
 from importlib.metadata import entry_points
 from typing import Literal
@@ -21,14 +21,14 @@ class Line(Frozen):
     scored_by: str
     """`verifier`, `verifier, running programs`, or `judges` with the rubric's name."""
     source: str
-    """`core`, `community`, or the package that brings it."""
+    """`core`, `community`, or the package that provides it."""
     available: bool
     reason: str | None
-    """Why it cannot serve."""
+    """Why it is not available."""
 
 
 def lines(datasets: Datasets) -> tuple[Line, ...]:
-    """Blocking: opens every environment. ValueError when the code of one breaks."""
+    """Blocking: opens every environment. ValueError when the code of one fails."""
     classes = all_environments()
     catalogue = Catalogue(classes)
     catalogue.open(datasets)
@@ -69,6 +69,6 @@ def _source(kind: type[Environment], brought: dict[str, str]) -> str:
 
 
 def _brought() -> dict[str, str]:
-    """Package by what its entry point names."""
+    """Package name by entry point value."""
     points = entry_points(group="atropos_environments.envs")
     return {point.value: point.dist.name for point in points if point.dist is not None}

@@ -1,4 +1,4 @@
-"""`atropos-envs envs new`: an environment that does what every one must, to begin with."""
+"""`atropos-envs envs new`: a working environment to start from."""
 
 import keyword
 import re
@@ -27,7 +27,7 @@ _FILES_OF_ONE: Final[Mapping[bool, Mapping[str, str]]] = {
         "rubric.yaml": "rubric.yaml.j2",
     },
 }
-"""By whether it is judged: the files of an environment's folder, and what each is made from."""
+"""Files of an environment's folder and their templates, by whether it is judged."""
 _FILES_OF_A_PACKAGE: Final[Mapping[str, str]] = {
     "pyproject.toml": "pyproject.toml.j2",
     "README.md": "README.md.j2",
@@ -39,7 +39,7 @@ _FILES_OF_A_PACKAGE: Final[Mapping[str, str]] = {
 class Wanted:
     name: str
     folder: Path | None = None
-    """None for the usual place."""
+    """None for the default folder."""
     package: bool = False
     judged: bool = False
 
@@ -51,8 +51,8 @@ class Made:
 
 
 def make(wanted: Wanted, taken: Collection[str]) -> Made:
-    """Writes everything or nothing. ValueError in words for a name that cannot be, or is `taken`, for files that are
-    there already, and where there is no usual place."""
+    """Writes all files or none. ValueError for an invalid or `taken` name, for existing files, and where no default
+    folder exists."""
     _check_name(wanted.name, taken)
     folder = _folder(wanted)
     texts = {folder / place: text for place, text in _texts(wanted).items()}
@@ -66,7 +66,7 @@ def make(wanted: Wanted, taken: Collection[str]) -> Made:
 
 
 def module_of(name: str) -> str:
-    """Of a package of its own: names of environments may be those of other modules."""
+    """Module name of a package, prefixed to avoid clashes with other modules."""
     return f"atropos_envs_{name}"
 
 
@@ -92,7 +92,7 @@ def _folder(wanted: Wanted) -> Path:
 
 
 def _texts(wanted: Wanted) -> dict[str, str]:
-    """By place within the folder."""
+    """Texts by path within the folder."""
     values = {
         "name": wanted.name,
         "title": wanted.name.replace("_", " ").capitalize(),
@@ -112,7 +112,7 @@ def _texts(wanted: Wanted) -> dict[str, str]:
 
 
 def _shown(path: Path) -> Path:
-    """As short as it can be said from here."""
+    """Relative to the current directory where possible."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
 

@@ -1,4 +1,4 @@
-"""What came of the checks, for people."""
+"""Terminal report of conformance checks."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from rich.text import Text
 from app.toolkit.conformance.findings import Checked, Figures, Finding, Report, Spread
 
 SHOWN = 3
-"""Findings of one check; the others are alike."""
+"""Findings shown per check."""
 
 
 def show(report: Report, console: Console) -> None:

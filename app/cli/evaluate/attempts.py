@@ -1,4 +1,4 @@
-"""From what happened to the attempts that a report is made of."""
+"""Builds the attempts of a report from the ledger."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,11 +12,11 @@ from app.service.requests import HandedOut
 
 PROMPT: Final = 4_000
 TEXT: Final = 12_000
-"""Characters that are kept here; the group in the gateway has all of them."""
+"""Maximum characters kept; the stored group has the full text."""
 
 
 def attempts_of(ledger: Ledger, tasks: Sequence[HandedOut], label: str | None) -> tuple[Attempt, ...]:
-    """Those that were made, by place and sample. `label` is the key of the tasks' metadata to break down by."""
+    """Attempts that were made, by task and sample. `label` is the metadata key for the breakdown."""
     return tuple(
         attempt
         for place, task in enumerate(tasks)
@@ -59,7 +59,7 @@ def _attempts(item: Item, task: HandedOut, label: str | None) -> Iterator[Attemp
 
 
 def _standing(item: Item, sample: int) -> tuple[Score, str | None, str] | None:
-    """The score, why it has no reward, and what was said of that; None for what is not finished."""
+    """The score, the reason for a missing reward, and its detail; None for an unfinished attempt."""
     score, failed = item.score(sample), item.failed.get(sample)
     if score is not None and score.reward is not None:
         return score, None, ""
@@ -69,7 +69,7 @@ def _standing(item: Item, sample: int) -> tuple[Score, str | None, str] | None:
 
 
 def _text(completion: Completion) -> str:
-    """All that the model said, with what it was answered in between."""
+    """The model's messages with the observations between them."""
     if completion.messages is None:
         return completion.text or ""
     if len(completion.messages) == 1 and not completion.messages[0].tool_calls:
@@ -95,5 +95,5 @@ def _end(text: str) -> str:
 
 
 def _middle_cut(text: str) -> str:
-    """Answers tend to stand at the end."""
+    """Keeps more of the end, where answers usually are."""
     return text if len(text) <= TEXT else f"{text[: TEXT // 3]} … {text[-2 * TEXT // 3 :]}"

@@ -1,4 +1,4 @@
-"""`atropos-envs evaluate` and `atropos-envs compare`, as they are called."""
+"""`atropos-envs evaluate` and `atropos-envs compare`: options and entry points."""
 
 import asyncio
 import json
@@ -197,7 +197,7 @@ def _always(estimate: Estimate) -> bool:
 
 
 def _asked(estimate: Estimate) -> bool:
-    """What is not known to cost anything goes on. Where nobody can be asked, what costs does not."""
+    """Asks for confirmation if there are known costs; without a terminal, costs are declined."""
     if not estimate.known_usd:
         return True
     if errors.is_terminal and typer.get_text_stream("stdin").isatty():
@@ -222,6 +222,6 @@ def _object(option: str, text: str) -> dict[str, JsonValue]:
 
 
 def _stop(words: str) -> NoReturn:
-    """Servers' own words may be among them."""
+    """`words` may contain untrusted text from servers."""
     errors.print(visible(words), style="red", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(2)

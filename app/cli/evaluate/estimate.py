@@ -1,4 +1,4 @@
-"""What an evaluation will take, before anything is spent. Pure."""
+"""Cost and time estimate of an evaluation. Pure."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,24 +15,24 @@ from app.judges.listwise import CHUNK
 from app.service.requests import HandedOut
 
 MEASURED: Final = 200
-"""Prompts that are counted, evenly spaced; the rest is taken to be like them."""
+"""Prompts that are counted, evenly spaced; the total is extrapolated from them."""
 SPEED: Final = 50.0
-"""Tokens a second of one request, for want of anything better: servers between 20 and 200 are common."""
+"""Assumed tokens per second of one request; 20 to 200 are common."""
 
 Count = Callable[[HandedOut], int]
-"""Tokens of a task's prompt."""
+"""Counts the tokens of a task's prompt."""
 
 
 @dataclass(frozen=True)
 class Judging:
-    """By one judge, of all groups."""
+    """Calls and cost of one judge for all groups."""
 
     name: str
     least: int
     most: int
-    """Readings, when every answer is another and none is gated; each may take one corrective retry."""
+    """Readings if all answers differ and none is gated; each may need one corrective retry."""
     usd_each: float | None
-    """What a reading of this judge has cost so far on average; None where it has not been asked or has no price."""
+    """Average cost per reading so far; None without readings or prices."""
 
     @property
     def usd(self) -> float | None:
@@ -44,15 +44,15 @@ class Estimate:
     tasks: int
     attempts: int
     calls: int
-    """Of the policy, at most: episodes may end before their last turn."""
+    """Maximum policy requests: episodes may end early."""
     usage: Usage
-    """At most; what environments say between turns is not in it."""
+    """Maximum tokens, without observations between turns."""
     usd: float | None
     counted: str
-    """How the tokens of prompts were found out."""
+    """How prompt tokens were counted."""
     judging: tuple[Judging, ...]
     seconds: float
-    """At most, at SPEED and without waiting for judges."""
+    """Maximum, at SPEED and without judging time."""
 
     @property
     def known_usd(self) -> float:
@@ -60,7 +60,7 @@ class Estimate:
 
 
 def about(task: HandedOut) -> int:
-    """Without the model's tokenizer: four characters to a token in Latin script, and a few for each message's role."""
+    """Estimate without a tokenizer: about four characters per token, plus a few tokens per message."""
     said = sum(tokens(message.content or "") + 4 for message in task.messages)
     return said + sum(tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
 
@@ -74,7 +74,7 @@ def estimated(
     count: Count = about,
     counted: str = "at about four characters per token",
 ) -> Estimate:
-    """`owed` are tasks with the number of attempts that are still to be made at each."""
+    """`owed`: tasks with the number of attempts still to make."""
     spaced = owed[:: max(1, -(-len(owed) // MEASURED))]
     measured = [_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
     whole = len(owed) / max(1, len(spaced))
@@ -96,13 +96,13 @@ def estimated(
 
 
 def _usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> Usage:
-    """Every turn's prompt has all that was said before it."""
+    """Every turn's prompt includes the conversation so far."""
     each = turns * prompt + max_tokens * turns * (turns - 1) // 2
     return Usage(prompt_tokens=attempts * each, completion_tokens=attempts * turns * max_tokens)
 
 
 def judged_by(environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]) -> tuple[Judging, ...]:
-    """By whom groups of these sizes are read, and how often; none where no model judges."""
+    """Judging of groups of these sizes, by judge; empty where no model judges."""
     if environment.mode is None:
         return ()
     found = [readings(environment.mode, size, environment.votes or 1) for size in sizes]
@@ -117,7 +117,7 @@ def _usd_each(judge: JudgeInfo) -> float | None:
 
 
 def readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
-    """Of a group of so many different answers by one judge: at least, and when orders disagree."""
+    """Minimum and maximum readings of a group of `size` distinct answers by one judge."""
     if size <= 1:
         alone = size * (votes if mode == "pointwise" else 1)
         return alone, alone
@@ -131,7 +131,7 @@ def readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
 
 
 def words(estimate: Estimate) -> list[str]:
-    """Line by line."""
+    """The estimate as text lines."""
     turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
     usage = estimate.usage
     lines = [

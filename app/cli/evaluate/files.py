@@ -1,4 +1,4 @@
-"""What an evaluation leaves in its folder, and reading it back."""
+"""Reading and writing of evaluation folders."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ COMPARISON: Final = "comparison"
 
 
 def write_evaluation(out: Path, evaluation: Evaluation, report: Report) -> None:
-    """Each file is whole or as it was before."""
+    """Writes each file atomically."""
     lines = (attempt.model_dump_json() + "\n" for attempt in evaluation.attempts)
     _write(out / ATTEMPTS, lines)
     write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
@@ -33,7 +33,7 @@ def write_document(html: Path | None, json: Path | None, document: Report | Comp
 
 
 def read_evaluation(place: Path) -> Evaluation:
-    """From the folder, or a file in it. ValueError when there is none."""
+    """Reads the folder, or the folder of a file. ValueError when it holds no evaluation."""
     folder = place.parent if place.is_file() else place
     try:
         report = Report.model_validate_json((folder / f"{REPORT}.json").read_bytes())
@@ -52,7 +52,7 @@ def read_evaluation(place: Path) -> Evaluation:
 
 
 def first_whole(out: Path) -> datetime:
-    """When no attempt was missing for the first time: a start that finds everything done changes nothing about it."""
+    """When the evaluation was first complete; a later start with nothing to do keeps this time."""
     try:
         kept = Report.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
     except (FileNotFoundError, ValidationError):

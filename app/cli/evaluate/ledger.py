@@ -1,4 +1,4 @@
-"""What has become of every attempt, as a fold over what happened."""
+"""State of every attempt, folded from journal events."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from app.inference.wire import Usage
 
 
 class Setup(Frozen):
-    """What may not change between two starts under one --out: attempts that do not belong together would mix."""
+    """Options that must stay the same when an evaluation is resumed under one --out."""
 
     environment: str
     version: str
@@ -36,14 +36,14 @@ class Began(Frozen):
 
 
 class Dealt(Frozen):
-    """The tasks, in the order of their places."""
+    """The task ids, in order."""
 
     kind: Literal["dealt"] = "dealt"
     task_ids: tuple[str, ...]
 
 
 class Answered(Frozen):
-    """The model's whole attempt."""
+    """A finished attempt of the model."""
 
     kind: Literal["answered"] = "answered"
     place: int
@@ -52,7 +52,7 @@ class Answered(Frozen):
     turns: int
     input_tokens: int | None
     output_tokens: int | None
-    """Null where the server counts none."""
+    """None where the server reports no usage."""
     seconds: FiniteNumber
 
     @property
@@ -61,7 +61,7 @@ class Answered(Frozen):
 
 
 class Grouped(Frozen):
-    """These attempts are sent for scoring together, and together again after whatever happens."""
+    """Attempts that are scored as one group, also after a restart."""
 
     kind: Literal["grouped"] = "grouped"
     place: int
@@ -69,7 +69,7 @@ class Grouped(Frozen):
 
 
 class Scored(Frozen):
-    """What the gateway says of the attempts of a group, in their order."""
+    """The gateway's scores of a group, in order of `samples`."""
 
     kind: Literal["scored"] = "scored"
     place: int
@@ -80,7 +80,7 @@ class Scored(Frozen):
 
 
 class Failed(Frozen):
-    """There is no score of these for now: no answer of the model, or the gateway refused the group."""
+    """Attempts without a score for now: the model gave no answer, or the gateway refused the group."""
 
     kind: Literal["failed"] = "failed"
     place: int
@@ -101,11 +101,11 @@ class Item:
     answered: dict[int, Answered] = field(default_factory=dict)
     groups: list[tuple[int, ...]] = field(default_factory=list)
     scored: dict[tuple[int, ...], Scored] = field(default_factory=dict)
-    """The latest of each group."""
+    """The latest scores of each group."""
     failed: dict[int, Failed] = field(default_factory=dict)
 
     def score(self, sample: int) -> Score | None:
-        """Also where it says that there is no reward."""
+        """The latest score, with or without a reward."""
         return next(
             (one.scores[one.samples.index(sample)] for one in self.scored.values() if sample in one.samples), None
         )
@@ -138,7 +138,7 @@ class Ledger:
     began_at: datetime | None = None
     task_ids: tuple[str, ...] = ()
     items: dict[int, Item] = field(default_factory=dict)
-    """By place; none for a task of which nothing has happened."""
+    """By task index; absent for tasks without events."""
 
     def apply(self, happened: Happened) -> None:
         match happened:
@@ -163,7 +163,7 @@ class Ledger:
         return self.items.setdefault(place, Item(place))
 
     def open(self) -> list[int]:
-        """Places of tasks with an attempt that has no reward."""
+        """Indices of tasks with an attempt without a reward."""
         if self.setup is None:
             return []
         samples = self.setup.samples
@@ -171,11 +171,11 @@ class Ledger:
 
     @property
     def usage(self) -> Usage:
-        """Of all starts, as far as the server counted."""
+        """Total usage over all starts, as reported by the server."""
         return sum((one.usage for item in self.items.values() for one in item.answered.values()), Usage())
 
     def shortest(self) -> Iterator[Happened]:
-        """Events that come to the same."""
+        """The shortest list of events with the same state."""
         if self.setup is not None and self.began_at is not None:
             yield Began(setup=self.setup, at=self.began_at)
         if self.task_ids:
@@ -185,6 +185,6 @@ class Ledger:
 
 
 def judging_usd(items: Sequence[Item]) -> float | None:
-    """None where nothing is known of it."""
+    """None where no cost is known."""
     known = [one.judging_usd for item in items for one in item.scored.values() if one.judging_usd is not None]
     return sum(known) if known else None

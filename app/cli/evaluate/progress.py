@@ -1,4 +1,4 @@
-"""How far an evaluation is: a bar on a terminal, now and then a line elsewhere."""
+"""Progress of an evaluation: a bar on a terminal, otherwise a line from time to time."""
 
 import asyncio
 import time
@@ -23,14 +23,14 @@ LINE_SECONDS: Final = 30.0
 
 @dataclass
 class Tally:
-    """Of tasks that are done with for now, those of earlier starts included; tokens a second are of this one."""
+    """Counts of finished tasks, earlier starts included; tokens per second count this start only."""
 
     tasks: int
     samples: int
     threshold: float
     prices: Prices
     usage: Usage
-    """Of all starts."""
+    """Total usage over all starts."""
     done: int = 0
     measured: int = 0
     mean_sum: float = 0.0
@@ -83,7 +83,7 @@ def shown(console: Console, name: str, tally: Tally) -> Iterator[Shown]:
 
 
 async def followed(shown: Shown, tally: Tally, patience: Patience) -> None:
-    """Until it is cancelled."""
+    """Runs until it is cancelled."""
     with suppress(asyncio.CancelledError):
         while True:
             shown.show(tally, patience)

@@ -1,4 +1,4 @@
-"""The loop: sample what is missing of a task, have it scored, note each step before the next."""
+"""The main loop: sample missing attempts, score them, and journal each step."""
 
 import asyncio
 import random
@@ -20,9 +20,9 @@ from app.inference.wire import Usage
 from app.service.requests import GroupReply, HandedOut
 
 ATTEMPTS: Final = 3
-"""At scoring a group that comes back unscored."""
+"""Scoring attempts per unscored group."""
 MOST_IN_A_ROW: Final = 32
-"""Tasks without any reward, after which something is wrong with all of them."""
+"""Consecutive tasks without a reward after which the evaluation is aborted."""
 
 Journal = AnyJournal[Happened, Ledger]
 
@@ -31,13 +31,13 @@ Journal = AnyJournal[Happened, Ledger]
 class Work:
     setup: Setup
     tasks: Sequence[HandedOut]
-    """By place."""
+    """In order of their index."""
     concurrency: int
-    """Attempts at once."""
+    """Concurrent attempts."""
     seeded: bool
-    """Whether the policy's server takes seeds."""
+    """Whether the policy server accepts seeds."""
     judges_cost: bool
-    """Whether there may be something to learn of what judges took."""
+    """Whether judging costs are fetched after scoring."""
     retry_seconds: float = 1.0
 
 
@@ -65,12 +65,12 @@ class Evaluating:
         self.in_hand = 0
 
     def stop(self) -> None:
-        """Begins no more tasks and ends when those in hand are done."""
+        """Starts no more tasks, and ends when the running ones are finished."""
         self._stopped = True
 
     async def run(self) -> None:
-        """Returns when there is nothing left to do. RequestRefused when nothing can be done, Unavailable when the
-        gateway stays away."""
+        """Returns when there is nothing left to do. RequestRefused when no task can be evaluated, Unavailable when the
+        gateway stays unreachable."""
         hands = 2 * -(-self._work.concurrency // self._setup.samples)
         await together([self._hand() for _ in range(hands)])
 
@@ -125,8 +125,7 @@ class Evaluating:
         )
 
     async def _score(self, task: HandedOut, item: Item, samples: tuple[int, ...]) -> None:
-        """What comes back unscored is asked for again, some times. The same group has the same scores, whenever it is
-        sent."""
+        """Retries unscored groups a few times. Resending a group is safe: it gets the same scores."""
         sent = Sent(task.task_id, None, [item.answered[sample].completion for sample in samples])
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -182,7 +181,7 @@ def _why(item: Item) -> str:
 
 
 def judging_usd(judgements: Sequence[Judgement]) -> float | None:
-    """What was paid for these; None where a judge that was asked has no price."""
+    """Cost of these judgements; None where a judge that was called has no price."""
     paid = [one for one in judgements if one.calls and not one.cached]
     if any(one.cost_usd is None for one in paid):
         return None
@@ -190,5 +189,5 @@ def judging_usd(judgements: Sequence[Judgement]) -> float | None:
 
 
 def seed_of(seed: int, place: int, sample: int, turn: int) -> int:
-    """Of one answer: another for each, and the same in every start. 31 bits: more is not taken everywhere."""
+    """Seed of one answer, the same in every start. 31 bits, since some servers accept no more."""
     return random.Random(f"{seed}:{place}:{sample}:{turn}").getrandbits(31)  # noqa: S311  # repeatable, not secret

@@ -1,4 +1,4 @@
-"""One start of `evaluate`: looks at what there is, says what it will take, runs the loop, minds Ctrl-C, reports."""
+"""One start of `evaluate`: inspects the gateway, prints the estimate, runs the loop and writes the report."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -38,14 +38,14 @@ GoOn = Callable[[Estimate], bool]
 
 @dataclass(frozen=True)
 class Found:
-    """What there is at the gateway for this evaluation."""
+    """The gateway's environment, judges and tasks for this evaluation."""
 
     environment: EnvironmentInfo
     judges: tuple[JudgeInfo, ...]
     version: str
     tasks: tuple[HandedOut, ...]
     since: datetime | None
-    """When the run began that keeps what is retrieved and who plays; None for a look."""
+    """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Session:
                 return await self._evaluated(setup, journal, found, gateway, server)
 
     async def dry_run(self) -> Outcome:
-        """Nothing is begun and nothing written."""
+        """Starts no run and writes nothing."""
         async with self.ends.clients(self.concurrency) as (gateway, policy):
             server = InferenceServer(policy, self.ends.policy, self.wanted.model, self.wanted.sampling)
             found = await self._found(gateway, server, await gateway.run(self.wanted.run))
@@ -114,7 +114,7 @@ class Session:
         return Outcome(self._reported(ledger, found), stopped=not finished)
 
     async def _found(self, gateway: AskedGateway, server: InferenceServer, run: Run | None) -> Found:
-        """Before anything is spent."""
+        """Validates everything before anything is spent."""
         environment = await gateway.environment(self.wanted.environment)
         await require_model(server)
         tasks = await taken(gateway, environment, self.wanted, None if run is None else run.name)
@@ -125,7 +125,7 @@ class Session:
         return Found(environment, judges.judges, version, tasks, None if run is None else run.created_at)
 
     def _owed(self, ledger: Ledger, found: Found) -> Estimate:
-        """Attempts that were answered are only scored; of a group, judges read all."""
+        """Answered attempts only need scoring; judges always read the whole group."""
         samples = self.wanted.samples
         items = [ledger.item(place) for place in ledger.open()]
         missing = [len([one for one in item.owed(samples) if one not in item.answered]) for item in items]
@@ -152,7 +152,7 @@ class Session:
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     async def _takes_seeds(self, server: InferenceServer) -> bool:
-        """Asks for one token. RequestRefused when the server refuses that without a seed too."""
+        """Requests one token with a seed. RequestRefused when the server refuses it without a seed too."""
         asked, hello = (
             replace(server, sampling=self.wanted.sampling.shortest),
             (Message(role="user", content="Hello."),),
@@ -166,7 +166,7 @@ class Session:
         return True
 
     async def _followed(self, work: Work, journal: Journal, gateway: AskedGateway, server: InferenceServer) -> bool:
-        """Whether it came to its end."""
+        """Returns whether the evaluation was completed."""
         ledger, wanted, patience = journal.ledger, self.wanted, Patience(ends_after=self.patience_seconds)
         tally = Tally(len(work.tasks), wanted.samples, self.threshold, self.prices, ledger.usage)
         owed = set(ledger.open())

@@ -1,4 +1,4 @@
-"""A report's figures, and a comparison's, as a terminal shows them."""
+"""Terminal tables of reports and comparisons."""
 
 from rich.console import Group, RenderableType
 from rich.markup import escape

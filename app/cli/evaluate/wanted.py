@@ -1,4 +1,4 @@
-"""What was asked for, checked against what there is: environment, run, tasks."""
+"""The specification of an evaluation, resolved against the gateway: environment, run, tasks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from app.inference.server import Sampling
 from app.service.requests import HandedOut
 
 ENDLESS: Final = 100
-"""Tasks of a split without an end, when nobody says how many."""
+"""Default number of tasks of an endless split."""
 A_BATCH: Final = 256
 
 
@@ -50,15 +50,14 @@ class Wanted:
 
 
 async def begun(gateway: AskedGateway, wanted: Wanted) -> Run:
-    """The run, whose seed decides on the order of the tasks: the same seed, the same tasks."""
+    """Gets or creates the run, whose seed fixes the order of tasks."""
     return await gateway.run(wanted.run) or await gateway.put_run(wanted.run, wanted.seed)
 
 
 async def taken(
     gateway: AskedGateway, environment: EnvironmentInfo, wanted: Wanted, run: str | None
 ) -> tuple[HandedOut, ...]:
-    """Each once, in the run's order; fewer than wanted where the split has no more. Without a run it is a look, which
-    leaves no trace of one."""
+    """Distinct tasks in the run's order; fewer in a smaller split. Without a run the gateway records nothing."""
     size = next((split.size for split in environment.splits if split.name == wanted.split), None)
     most = _most(wanted, size)
     found: dict[str, HandedOut] = {}
@@ -83,14 +82,14 @@ async def taken(
 
 
 def _most(wanted: Wanted, size: int | None) -> int | None:
-    """None: as many as there are. The size that is known is the one with default params."""
+    """None for all tasks. The known size applies to default params only."""
     if wanted.tasks is None:
         return ENDLESS if size is None else (None if wanted.params else size)
     return wanted.tasks if size is None or wanted.params else min(wanted.tasks, size)
 
 
 def require_same_tasks(before: Sequence[str], now: Sequence[HandedOut], out: str) -> None:
-    """InvalidRequest where the environment's data have changed since an evaluation began."""
+    """InvalidRequest when the tasks have changed since the evaluation was started."""
     other = [place for place, (old, new) in enumerate(zip(before, now, strict=True)) if old != new.task_id]
     if other:
         raise InvalidRequest(

@@ -1,4 +1,4 @@
-"""The environment's side of the Atropos 0.4.0 API: register, look how full the queue is, post."""
+"""The environment's side of the Atropos 0.4.0 API: registration, queue status, posting of groups."""
 
 import asyncio
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class AtroposApi:
     client: httpx.AsyncClient
 
     async def register(self, name: str, group_size: int, weight: float, max_tokens: int) -> int:
-        """The environment's number. Unavailable while no trainer has begun to ask for batches."""
+        """The environment id. Unavailable while no trainer has started."""
         body: JsonValue = {
             "max_token_length": max_tokens,
             "desired_name": name,
@@ -50,19 +50,19 @@ class AtroposApi:
         return told.env_id
 
     async def info(self) -> tuple[int, int]:
-        """The trainer's batch size, and the length from which on it takes no sequence; 0 or less where it says none."""
+        """The trainer's batch size and its limit of tokens per sequence (exclusive; 0 or less for none)."""
         told = _Info.model_validate_json(await self._asked("GET", "info"))
         return told.batch_size, told.max_token_len
 
     async def queued(self, env_id: int) -> int:
-        """Groups that wait for the trainer."""
+        """Number of groups queued for the trainer."""
         return _Status.model_validate_json(await self._asked("GET", "status-env", {"env_id": env_id})).queue_size
 
     async def post(self, group: str) -> None:
         await self._asked("POST", "scored_data", group.encode())
 
     async def _asked(self, method: str, path: str, body: JsonValue | bytes = None) -> bytes:
-        """Unavailable when it does not answer or answers 5xx; InvalidRequest with its words when it refuses."""
+        """Unavailable without an answer or with 5xx; InvalidRequest with the server's message when it refuses."""
         base = self.client.base_url
         sent = body if isinstance(body, bytes) else None
         plain = None if isinstance(body, bytes) else body
@@ -80,7 +80,7 @@ class AtroposApi:
 
 @dataclass(frozen=True)
 class AtroposQueue:
-    """A group that was acknowledged but not noted is posted again, byte for byte: our API keeps it once."""
+    """After a crash a group may be posted twice, byte for byte the same; the gateway's API stores it once."""
 
     api: AtroposApi
     patience: Patience
@@ -88,11 +88,11 @@ class AtroposQueue:
     batch_size: int
     group_size: int
     longest: int
-    """Trainers take no sequence as long as this; 0 or less where it does not matter."""
+    """Maximum tokens per sequence (exclusive); 0 or less for none."""
     batches_ahead: int
 
     async def ready(self) -> None:
-        """As Atropos' own environments do: they pause while so many batches wait."""
+        """Pauses while `batches_ahead` batches are queued, as Atropos' own environments do."""
         while await self._queued() * self.group_size >= self.batches_ahead * self.batch_size > 0:
             self.patience.idle("the trainer", f"{self.batches_ahead} batches are queued", waits=True)
             await asyncio.sleep(LOOK_SECONDS)

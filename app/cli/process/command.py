@@ -1,4 +1,4 @@
-"""`atropos-envs process`, as it is called."""
+"""`atropos-envs process`: options and entry point."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""From what was sampled and scored to a group as Atropos trainers read it."""
+"""Scored groups in the format of Atropos trainers."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -23,21 +23,21 @@ class Sample(Frozen):
 
 
 class AtroposGroup(Frozen):
-    """The fields of Atropos 0.4.0 that are known here; what is not known is left out. Lists are one per completion."""
+    """Fields of Atropos 0.4.0, without unknown ones. Lists have one item per completion."""
 
     tokens: tuple[tuple[int, ...], ...]
     masks: tuple[tuple[int, ...], ...]
-    """-100 where not trained, else the token."""
+    """The token, or -100 where it is not trained."""
     scores: tuple[Unit, ...]
     inference_logprobs: tuple[tuple[FiniteNumber, ...], ...]
-    """1.0 where not trained; empty, never null, when any is unknown: the example trainer fails on null."""
+    """1.0 where not trained. Empty if any is unknown, never null: the example trainer fails on null."""
     messages: tuple[tuple[dict[str, JsonValue], ...], ...]
     generation_params: dict[str, JsonValue]
     env_id: Annotated[int | None, Field(exclude_if=_absent)] = None
 
 
 class GroupLine(Frozen):
-    """One line of the file: the same fields after those that say where they come from."""
+    """One line of the output file: the group's fields after their origin."""
 
     task_id: str
     group_id: str
@@ -77,5 +77,5 @@ def _conversation(opening: Sequence[Message], completion: Completion) -> tuple[d
 
 
 def _plain(message: Message) -> dict[str, JsonValue]:
-    """With a text as content always: Atropos refuses a message without."""
+    """`content` is always text: Atropos refuses messages without it."""
     return {**message.model_dump(mode="json"), "content": message.content or ""}

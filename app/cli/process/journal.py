@@ -14,7 +14,7 @@ Journal = AnyJournal[Happened, Ledger]
 
 @contextmanager
 def opened_journal(path: Path, setup: Setup, shorten_after: int = SHORTEN_AFTER) -> Iterator[Journal]:
-    """Of this setup, continued where there is one. ValueError when the file is of another setup, is no journal, or is
+    """Resumes or starts the journal of this setup. ValueError when the file has another setup, is not a journal, or is
     in use."""
     with journaled(path, "process", HAPPENED, Ledger(), setup, Began(setup=setup), shorten_after) as journal:
         yield journal

@@ -1,4 +1,4 @@
-"""What has become of every task that was taken, as a fold over what happened."""
+"""State of every task that was taken, folded from journal events."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ class Began(Frozen):
 
 
 class Registered(Frozen):
-    """An Atropos API knows us under this number."""
+    """The environment id at the Atropos API."""
 
     kind: Literal["registered"] = "registered"
     env_id: int
@@ -45,17 +45,17 @@ class Sampled(Frozen):
 
 
 class Settled(Frozen):
-    """The task is done with: written, or left out for this reason."""
+    """The task is finished: written, or left out for a reason."""
 
     kind: Literal["settled"] = "settled"
     key: str
     outcome: str
     never_again: bool = False
-    """No lease of it will ever be answered."""
+    """The task is never leased again."""
 
 
 class Totals(Frozen):
-    """What earlier events came to, in their place."""
+    """The result of earlier events, which it replaces."""
 
     kind: Literal["totals"] = "totals"
     outcomes: dict[str, int]
@@ -69,7 +69,7 @@ HAPPENED: Final[TypeAdapter[Happened]] = TypeAdapter(Annotated[Happened, Field(d
 
 @dataclass
 class Item:
-    """A task in hand. `task` holds the newest lease on it."""
+    """A task in progress. `task` holds its newest lease."""
 
     key: str
     task: HandedOut
@@ -83,7 +83,7 @@ class Ledger:
     open: dict[str, Item] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
     never_again: set[str] = field(default_factory=set)
-    """Ids of tasks that the policy's server refuses."""
+    """Ids of tasks that the policy server refuses."""
     next_cursor: int | None = None
 
     @property
@@ -116,7 +116,7 @@ class Ledger:
                 self.next_cursor = happened.next_cursor
 
     def _take(self, tasks: Sequence[TakenTask]) -> None:
-        """A task that is leased anew while it is in hand has been taken once: its new lease counts from now on."""
+        """A task that is leased again while in progress keeps its item and gets the new lease."""
         for one in tasks:
             known = self.open.get(one.key)
             if known is None:
@@ -125,7 +125,7 @@ class Ledger:
                 known.task = one.task
 
     def shortest(self) -> Iterator[Happened]:
-        """Events that come to the same."""
+        """The shortest list of events with the same state."""
         if self.setup is not None:
             yield Began(setup=self.setup)
         if self.env_id is not None:
@@ -143,7 +143,7 @@ class Ledger:
 
 
 def keyed(ledger: Ledger, tasks: Sequence[HandedOut], cursor: int | None) -> tuple[TakenTask, ...]:
-    """Names for what was handed out: the place in the stream, or the first lease of those that are in hand."""
+    """Keys of tasks: the position in the stream, or the first lease of a task in progress."""
     if cursor is not None:
         return tuple(TakenTask(key=f"{cursor}+{place}", task=task) for place, task in enumerate(tasks))
     in_hand = {item.task.task_id: key for key, item in ledger.open.items()}

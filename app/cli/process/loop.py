@@ -1,4 +1,4 @@
-"""The loop: take tasks, sample, score, write; each step noted before the next."""
+"""The main loop: take tasks, sample, score, write, and journal each step."""
 
 import asyncio
 import time
@@ -20,13 +20,13 @@ from app.domain.errors import InvalidRequest
 from app.service.requests import GroupReply
 
 LOOK_SECONDS: Final = 1.0
-"""Between two questions for tasks, when there were none."""
+"""Seconds between requests for tasks when there were none."""
 LEASES: Final = "leases to expire"
 GRACE: Final = 5.0
 ATTEMPTS: Final = 3
-"""At scoring a group that comes back unscored."""
+"""Scoring attempts per unscored group."""
 MOST_IN_A_ROW: Final = 32
-"""Groups left out with none written between them, after which something is wrong with all of them."""
+"""Consecutive groups left out after which the command is aborted."""
 
 
 class Processing:
@@ -52,7 +52,7 @@ class Processing:
         self._ready: deque[Item] = deque()
         self._running: dict[asyncio.Task[None], Item] = {}
         self._parked: dict[str, Item] = {}
-        """By key: scored too late, so that their tasks will be leased anew."""
+        """By key: scored too late, so their tasks will be leased again."""
         self._stop = asyncio.Event()
         self._exhausted = False
         self._next_look = 0.0
@@ -70,11 +70,11 @@ class Processing:
         return limit is not None and self._journal.ledger.written >= limit
 
     def stop(self) -> None:
-        """Takes no more tasks and ends when those in hand are done."""
+        """Takes no more tasks, and ends when the running ones are finished."""
         self._stop.set()
 
     async def run(self) -> None:
-        """Returns when there is nothing left to do. RequestRefused when nothing can be done."""
+        """Returns when there is nothing left to do. RequestRefused when no task can be processed."""
         self._resume()
         try:
             while True:
@@ -88,8 +88,8 @@ class Processing:
             await self._leave()
 
     def _resume(self) -> None:
-        """What was sampled may have been scored and written: both are safe to do again. A lease that ran out before
-        that is given to somebody anyway."""
+        """Sampled items are scored and written again, which is safe. Items whose lease expired before sampling wait
+        for a new lease."""
         for item in self._journal.ledger.open.values():
             expires = item.task.lease_expires_at
             if item.samples is None and expires is not None and expires.timestamp() < time.time():
@@ -103,7 +103,7 @@ class Processing:
             self._running[asyncio.create_task(self._carry(item))] = item
 
     def _room(self) -> int:
-        """How many tasks may be taken now."""
+        """Number of tasks that may be taken now."""
         if self._stop.is_set() or self._exhausted:
             return 0
         room = min(self._plan.batch_size, self._plan.hands - self.in_hand)
@@ -112,8 +112,8 @@ class Processing:
         return max(room, 0)
 
     async def _take_unless_stopped(self) -> bool:
-        """Whether there was anything to do. A question that is under way when it is stopped gets some seconds: what is
-        cut off while it is leased can be leased again only when the lease has run out."""
+        """Returns whether tasks were taken. On a stop, a pending request gets a few seconds to finish: tasks of an
+        aborted request stay leased until the lease expires."""
         return bool(await self._unless_stopped(self._wanted(), 0.0) and await self._unless_stopped(self._take(), GRACE))
 
     async def _unless_stopped(self, work: Coroutine[Any, Any, bool], grace: float) -> bool:
@@ -168,7 +168,7 @@ class Processing:
         return bool(self._journal.ledger.never_again) and waited > self._plan.lease_seconds + LOOK_SECONDS
 
     async def _wait(self) -> None:
-        """Until a task is done, or it is time to ask for tasks again."""
+        """Waits until a task is finished, or it is time to request tasks again."""
         if not self._running:
             await asyncio.sleep(LOOK_SECONDS / 4)
             return
@@ -204,8 +204,7 @@ class Processing:
         self._in_a_row = 0
 
     async def _in_time(self, item: Item, samples: Sequence[Sample]) -> GroupReply | None:
-        """None when the lease had run out: the task is handed out again, so that a group of this lease would be its
-        second one."""
+        """None when the lease had expired: the task is handed out again, so this group would be its second one."""
         while True:
             lease = item.task.lease_id
             reply = await self._scored(item, samples)
@@ -220,7 +219,7 @@ class Processing:
         return samples
 
     async def _scored(self, item: Item, samples: Sequence[Sample]) -> GroupReply:
-        """With a reward for each. What comes back unscored is asked for again, some times; then it is LeftOut."""
+        """Scores with all rewards. Retries unscored groups a few times, then raises LeftOut."""
         group = Answered(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
         reply = await self._asked(group)
         for attempt in range(1, ATTEMPTS):

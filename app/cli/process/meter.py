@@ -1,4 +1,4 @@
-"""What a progress bar shows of a run: rewards, rates, tokens, money."""
+"""Running statistics for the progress bar: rewards, rates, tokens, cost."""
 
 import time
 from collections.abc import Sequence
@@ -10,7 +10,7 @@ from app.inference.wire import Usage
 
 @dataclass
 class Meter:
-    """Since the command was started."""
+    """Statistics since the start of the command."""
 
     prices: Prices = field(default_factory=Prices)
     began: float = field(default_factory=time.monotonic)

@@ -1,4 +1,4 @@
-"""Where groups go: a file, or the queue of an Atropos trainer."""
+"""Output of groups to a file or an Atropos trainer."""
 
 import asyncio
 import json
@@ -16,13 +16,13 @@ from app.domain.values import Frozen
 
 
 class Output(Protocol):
-    """What is put twice is there once."""
+    """Idempotent: a group that is put twice is stored once."""
 
     async def ready(self) -> None:
-        """Returns when more is wanted."""
+        """Returns when the output accepts more groups."""
 
     async def put(self, line: GroupLine) -> str | None:
-        """Durable on return; else the reason why the group is left out."""
+        """Durable on return. Returns the reason if the group is left out instead."""
 
 
 @dataclass
@@ -53,8 +53,8 @@ class _Known(Frozen, extra="ignore"):
 
 @contextmanager
 def opened_file(path: Path, *, began: bool) -> Iterator[JsonlFile]:
-    """To be continued, if `began`; a last line without its end is taken away. ValueError for a file that is there
-    though nothing was written yet, or holds something else."""
+    """Resumes the file if `began`, without an incomplete last line. ValueError for a file that existed before, or that
+    holds something else."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not began and path.exists() and path.stat().st_size:
         raise ValueError(f"{path} already exists without a journal: use another --out")

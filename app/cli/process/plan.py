@@ -1,4 +1,4 @@
-"""What was asked of `process`, and which of it a resumed run must share with the one that began."""
+"""The plan of `process`, and the setup that a resumed run must share."""
 
 import json
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ _NAME = TypeAdapter(Name)
 
 
 class Setup(Frozen):
-    """What may not change between two starts on the same journal: what stands in the output would mix."""
+    """Options that must stay the same when a journal is resumed."""
 
     mix: tuple[MixMember, ...]
     run: str
     by_cursor: bool
     model: str
     step: int | None = None
-    """Of the policy's training, as groups are stored under."""
+    """Training step that groups are stored under."""
     group_size: int
     to: To
 
@@ -33,7 +33,7 @@ class Plan:
     limit: int | None
     batch_size: int
     hands: int
-    """Tasks that are worked on at once."""
+    """Concurrent tasks."""
     lease_seconds: float
     first_cursor: int
 
@@ -49,7 +49,7 @@ class Plan:
 
 
 def members(env: str | None, mix: str | None, split: Split, params: str | None) -> tuple[MixMember, ...]:
-    """ValueError naming the option that does not say what it must."""
+    """ValueError naming the invalid option."""
     if (env is None) == (mix is None):
         raise ValueError("give either --env or --mix")
     if mix is None:
@@ -78,7 +78,7 @@ def _member(option: str, name: str, weight: str, split: Split, params: dict[str,
 
 
 def params_of(text: str | None) -> dict[str, JsonValue]:
-    """Of an environment, as an option says them: a JSON object."""
+    """Parses the JSON object of an option."""
     try:
         value = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""How far `process` is, on a terminal."""
+"""Terminal progress of `process`."""
 
 import asyncio
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ class Shown:
         self._bar = bar
 
     async def follow(self, processing: Processing, ledger: Ledger, meter: Meter, patience: Patience) -> None:
-        """Until it is cancelled."""
+        """Runs until it is cancelled."""
         with suppress(asyncio.CancelledError):
             while True:
                 self._show(processing, ledger, meter, patience)

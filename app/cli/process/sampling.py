@@ -1,4 +1,4 @@
-"""A task's group of completions from an inference server, with their tokens."""
+"""Sampling of a group of completions with tokens from an inference server."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class Sampler:
     group_size: int
 
     async def sample(self, task: HandedOut) -> tuple[Sample, ...]:
-        """`group_size` of them, for which it waits as long as it takes. LeftOut when a server refuses the task, or its
-        tokens cannot be told; RequestRefused when everything would be refused."""
+        """`group_size` samples, without a time limit. LeftOut when a server refuses the task or its tokens are unknown;
+        RequestRefused when every request would be refused."""
         if task.max_turns == 1:
             episodes = await self.player.single(task, self.group_size)
         else:
@@ -40,8 +40,8 @@ class Sampler:
         return Sample(completion=episode.completion, sequence=sequence_of(exchanges))
 
     def _exchange(self, before: Sequence[Message], task: HandedOut, said: Said) -> Exchange:
-        """What the server did not tell is made from the tokenizer; the server's log probabilities go with its own
-        tokens only."""
+        """Token ids that the server did not return come from the tokenizer. The server's log probabilities are used
+        with its own tokens only."""
         if self.tokenizer is None and not said.has_tokens:
             raise ValueError(f"{self.player.server.base} returned no token ids: set --tokenizer")
         prompt, ids = said.prompt_ids, said.ids
@@ -52,8 +52,8 @@ class Sampler:
 
 
 async def able(server: InferenceServer) -> tuple[tuple[Extension, ...], Said]:
-    """What the server takes beyond the standard, and what it said when asked for one token. Unavailable when it does
-    not answer; RequestRefused when it refuses the plainest request, NotFound for a model that it does not have."""
+    """The server's supported extensions, and its reply to a request for one token. Unavailable when it does not answer;
+    RequestRefused when it refuses even a plain request, NotFound for an unknown model."""
     await require_model(server)
     hello = (Message(role="user", content="Hello."),)
     refused: RequestRefused | Unavailable | None = None

@@ -1,4 +1,4 @@
-"""One start of `process`: finds out what the servers can do, opens the output, runs the loop, minds Ctrl-C."""
+"""One start of `process`: probes the servers, opens the output, runs the loop and handles Ctrl-C."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ from app.inference.tokenizer import LocalTokenizer
 
 @dataclass(frozen=True)
 class TrainerEnds(Ends):
-    """To feed a trainer, its Atropos API too."""
+    """Endpoints with the trainer's Atropos API."""
 
     atropos: str
 
@@ -49,7 +49,7 @@ class Session:
     console: Console
 
     async def run(self, journal: Journal) -> bool:
-        """Whether it came to its end; False when it was stopped before."""
+        """Returns whether it was completed; False when it was stopped."""
         patience, meter = Patience(), Meter(self.prices)
         async with self.ends.clients(self.concurrency) as (gateway, policy):
             await self._require_environments(gateway)
@@ -69,7 +69,7 @@ class Session:
                         )
 
     async def _require_environments(self, gateway: AskedGateway) -> None:
-        """Before anything is spent on tokens."""
+        """Checks the environments before any tokens are spent."""
         for member in self.plan.setup.mix:
             await gateway.environment(member.env)
 
@@ -104,7 +104,7 @@ class Session:
         return AtroposQueue(api, patience, env_id, batch_size, group_size, longest, self.batches_ahead)
 
     async def _env_id(self, api: AtroposApi, journal: Journal, patience: Patience) -> int:
-        """The one that it had before, as long as the API still knows it."""
+        """The environment id of an earlier start while the API knows it, else a new one."""
         known = journal.ledger.env_id
         if known is not None:
             with contextlib.suppress(Unavailable, InvalidRequest):

@@ -1,1 +1,1 @@
-"""What a reply commits to, read exactly and in linear time. Pure: nothing here runs or trusts what a model wrote."""
+"""Extraction of committed answers from replies, exact and in linear time. Pure: never runs or trusts model output."""

@@ -45,7 +45,7 @@ def committed_code(reply: str, name: str) -> Committed:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """What stands in blocks of Python that end."""
+    """Contents of closed Python blocks."""
     opened: tuple[int, str, str] | None = None
     lines: list[str] = []
     for line in text.replace("\r\n", "\n").split("\n"):

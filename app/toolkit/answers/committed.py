@@ -18,7 +18,7 @@ from app.domain.scores import Score
 from app.toolkit.answers.replies import spoken
 
 MOST_CHARACTERS = 10_000
-"""Of an answer; a longer one is no answer to anything asked here."""
+"""Maximum length of an answer."""
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _BLANK = re.compile(r"[\s.…]*")
@@ -64,7 +64,7 @@ def grade_committed(reply: str, fault: Callable[[str], str]) -> Score:
 
 
 async def grade_committed_elsewhere(replies: Sequence[str], fault: Callable[[str], Awaitable[str]]) -> list[Score]:
-    """The same, all at once, where a worker has to look for the fault. An answer that could not be looked at
+    """As `grade_committed`, concurrently and with `fault` in a worker. An answer that could not be checked
     (ScoringFailed) is unscored, with the reason; the others are not affected."""
     return list(await asyncio.gather(*(_elsewhere(reply, fault) for reply in replies)))
 

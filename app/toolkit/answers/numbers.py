@@ -1,4 +1,4 @@
-"""The number that a reply commits to, and whether it is the right one.
+"""Extraction and grading of the number that a reply commits to.
 
 Order of commitments: a box, else the last `####` line, else the last "the answer is". Thinking and what follows the end
 of the turn count for nothing. A number that is merely mentioned, even alone, is no commitment.
@@ -28,8 +28,7 @@ Place = Literal["box", "marker", "sentence"]
 _PLACES: dict[Place, str] = {"box": "the box", "marker": "the #### line", "sentence": "the answer sentence"}
 
 MOST_TRIED = 100
-"""Headings or sentences without a digit that are passed over on the way back to a commitment; ways of writing one value
-in boxes."""
+"""Maximum headings or sentences without a digit that are skipped, and maximum notations of one value in boxes."""
 
 _BRACE = re.compile(r"\\(?:boxed|fbox)\s{0,8}\{|\\[{}]|[{}]")
 _BLANK = re.compile(r"(?:[\s.…?_~$-]|\\(?:text|mathrm|l?dots|quad|square)\b|\\[,;:! ]|[{}])*")
@@ -95,7 +94,7 @@ def _read(phrase: str, place: Place) -> Reading:
 
 
 def _from_boxes(text: str) -> Reading | None:
-    """None when there is no box that holds anything."""
+    """None when all boxes are empty."""
     if "boxed" not in text and "\\fbox" not in text:
         return None
     filled = [content for content in boxes(text) if not _BLANK.fullmatch(content)]
@@ -127,7 +126,7 @@ def boxes(text: str, most: int = MAX_PHRASE) -> list[str]:
 
 
 def _from_marker(text: str) -> Reading | None:
-    """The last `####` that is followed by more than a heading."""
+    """The last `####` that is not a heading."""
     end = len(text.rstrip("# \t\r\n"))
     for _ in range(MOST_TRIED):
         start = text.rfind("####", 0, end)

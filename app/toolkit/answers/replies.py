@@ -1,4 +1,4 @@
-"""The part of a reply that is said to the reader: without thinking, up to the end of the turn."""
+"""The visible part of a reply: without thinking, up to the end of the turn."""
 
 import re
 from dataclasses import dataclass

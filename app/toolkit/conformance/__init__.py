@@ -1,1 +1,1 @@
-"""What every environment must do, whoever wrote it: checks that the tests and `atropos-envs envs check` share."""
+"""Conformance checks for all environments, shared by the tests and `atropos-envs envs check`."""

@@ -1,4 +1,4 @@
-"""Checks of environments of several turns: episodes end, replay the same, and cannot be forged."""
+"""Checks of multi-turn environments: episodes end, replay identically, and cannot be forged."""
 
 from collections.abc import AsyncIterator
 
@@ -61,7 +61,7 @@ async def what_is_forged_is_refused(subject: Subject) -> AsyncIterator[Finding]:
 
 
 def _played(subject: Subject, one: Numbered) -> tuple[tuple[Message, ...], bool]:
-    """With a reply that is no move each time; and whether it came to an end."""
+    """An episode of invalid replies, and whether it ended."""
     said: tuple[Message, ...] = ()
     for number in range(one.task.max_turns):
         said = (*said, Message(role="assistant", content=f"Reply {number}."))
@@ -80,7 +80,7 @@ def _turn(subject: Subject, one: Numbered, said: tuple[Message, ...]) -> Turn:
 
 
 def _refused(subject: Subject, one: Numbered, messages: tuple[Message, ...]) -> str | None:
-    """The field that the refusal names; None where there was none."""
+    """The field named by the refusal; None without a refusal."""
     try:
         subject.environment.step(one.task, messages)
     except InvalidRequest as error:

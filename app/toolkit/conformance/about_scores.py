@@ -1,4 +1,4 @@
-"""Checks of what is paid: the right answer and nothing else, whatever the text, and the same each time."""
+"""Checks of rewards: only the right answer is rewarded, for any text, deterministically."""
 
 from collections.abc import AsyncIterator, Sequence
 from math import sqrt
@@ -11,9 +11,9 @@ from app.toolkit.conformance.subject import SPLITS, Numbered, Subject, excerpt
 from app.toolkit.conformance.texts import HARD, hostile, junk
 
 KNOWN: Final = 0.5
-"""The share of tasks, at least, whose right answer an environment without judges knows."""
+"""Minimum fraction of tasks with a known right answer, for environments without judges."""
 DUMPED: Final = 9
-"""Right answers on either side of a task's own."""
+"""Other right answers before and after the task's own."""
 
 _UNSCORED = (
     "Unscored means that the service failed. Return a score for every text; unreadable text earns 0. "
@@ -83,7 +83,7 @@ async def junk_earns_nothing(subject: Subject) -> AsyncIterator[Finding]:
 
 
 async def a_list_of_answers_earns_nothing(subject: Subject) -> AsyncIterator[Finding]:
-    """Where answers are committed in tags or boxes: many of them, with the right one among them, are none."""
+    """Many answers in tags or boxes, the right one among them, count as none."""
     for split in SPLITS:
         known = [(one, text) for one in subject.tasks(split, 2 * DUMPED + 1) if (text := _tagged(subject, one))]
         texts = [text for _, text in known]
@@ -103,7 +103,7 @@ async def a_list_of_answers_earns_nothing(subject: Subject) -> AsyncIterator[Fin
 
 
 async def no_text_breaks_it(subject: Subject) -> AsyncIterator[Finding]:
-    """Where a stranger's answer may be right by chance, so may a text."""
+    """With `chance`, a nonsense text may be right too."""
     asked = subject.tasks("train", 200)
     most = 1.0 if subject.environment.chance else subject.most
     generated = hostile(subject.depth.sample if subject.judged else subject.depth.texts)
@@ -171,7 +171,7 @@ def _mended(kind: str) -> str:
 
 
 def _tagged(subject: Subject, one: Numbered) -> str | None:
-    """The task's right answer as a text that marks it as the answer; None where there is none."""
+    """The right answer if it is marked by tags or a box, else None."""
     gold = subject.environment.gold(one.task)
     text = None if gold is None or subject.judged or one.task.max_turns > 1 else gold.text
     return text if text is not None and ("<answer>" in text or "\\boxed{" in text) else None

@@ -1,4 +1,4 @@
-"""Checks of what is handed out: tasks are pure, differ, stay in their split, and hold nothing that should be hidden."""
+"""Checks of tasks: deterministic, distinct, separate splits, no leaked answers."""
 
 import inspect
 import json
@@ -12,11 +12,11 @@ from app.toolkit.conformance.findings import Finding
 from app.toolkit.conformance.subject import SPLITS, Depth, Subject, digest_of_sample, excerpt, prompt_of
 
 DISTINCT: Final = 0.98
-"""Of the prompts that are looked at, at least."""
+"""Minimum fraction of distinct prompts."""
 MOST_LABELS: Final = 100
-"""Values by which figures can be broken down."""
+"""Maximum number of label values."""
 LABELLED: Final = 200
-"""Tasks whose labels are counted."""
+"""Number of tasks whose labels are counted."""
 _PURE = (
     "Take all randomness from `app.toolkit.seeded.Draws`, seeded with split, params and index. Time, `random`, "
     "`hash` and the order of sets differ between processes."

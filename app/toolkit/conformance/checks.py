@@ -1,4 +1,4 @@
-"""Every check, in the order in which they are run, and what came of running them."""
+"""All checks in order of execution."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from app.toolkit.conformance.findings import Checked, Finding
 from app.toolkit.conformance.subject import Broke, Subject
 
 MOST_FINDINGS: Final = 20
-"""Of one check: then it stops looking."""
+"""Maximum findings per check."""
 
 
 def _any(kind: type[Environment]) -> bool:
@@ -74,7 +74,7 @@ CHECKS: Final[Sequence[Check]] = (
 
 
 async def checked(subject: Subject, check: Check) -> Checked:
-    """Never raises: an environment that does is a finding."""
+    """Runs a check. Never raises: exceptions of the environment become findings."""
     applied = check.applies(type(subject.environment))
     findings: list[Finding] = []
     if applied:

@@ -1,4 +1,4 @@
-"""How fast an environment is, and how its tasks are spread: measured, for people to judge."""
+"""Measurements of an environment: speed, sizes and variety of tasks."""
 
 import time
 from collections import Counter
@@ -14,12 +14,12 @@ from app.toolkit.conformance.subject import Numbered, Subject, prompt_of
 from app.toolkit.conformance.texts import junk
 
 TIMED: Final = 300
-"""Tasks that are made, and completions that are scored, for a rate."""
+"""Number of tasks and completions timed for a rate."""
 
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of each, of processor time and by the clock."""
+    """Seconds per item, as processor time and wall time."""
 
     processor: tuple[float, ...]
     clock: tuple[float, ...]
@@ -58,7 +58,7 @@ async def measured(subject: Subject) -> Figures:
 
 
 def _making(subject: Subject) -> Times:
-    """Beyond the tasks that were looked at, so that nothing is remembered, where there are more."""
+    """Times tasks beyond the checked ones where possible, to avoid caches."""
     params = subject.environment.Params()
     size = subject.environment.size("train", params)
     first = subject.depth.tasks if size is None else max(0, size - TIMED)
@@ -71,7 +71,7 @@ def _making(subject: Subject) -> Times:
 
 
 def _rubbish(subject: Subject, train: Sequence[Numbered]) -> list[tuple[Numbered, Completion]]:
-    """Each kind in turn."""
+    """Junk replies of each kind in turn."""
     found: list[tuple[Numbered, Completion]] = []
     for place, one in enumerate(train[: subject.depth.sample if subject.judged else TIMED]):
         texts = list(junk(one.task, subject.environment.gold(one.task)).values())
@@ -91,7 +91,7 @@ async def _scored(subject: Subject, replies: Sequence[tuple[Numbered, Completion
 
 
 def _p99(seconds: Sequence[float]) -> float:
-    """In milliseconds; 0 for nothing."""
+    """99th percentile in milliseconds; 0 without values."""
     ordered = sorted(seconds) or [0.0]
     return 1_000 * ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]
 

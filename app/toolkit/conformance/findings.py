@@ -1,21 +1,21 @@
-"""What came of the checks: findings that say how to mend what they found, and figures."""
+"""Results of conformance checks: findings with suggested fixes, and measurements."""
 
 from app.domain.values import FiniteNumber, Frozen
 
 
 class Finding(Frozen):
-    """One thing that is not as it must be."""
+    """A violation found by a check."""
 
     task: str
-    """Which one, as `train 3`; empty where it is no single task's matter."""
+    """The task, such as `train 3`; empty if no single task is affected."""
     expected: str
     came: str
     mend: str
-    """What to do about it, most likely."""
+    """The most likely fix."""
 
 
 class Checked(Frozen):
-    """One check over one environment. `applied` is false where the environment has nothing that it looks at."""
+    """Result of one check. `applied` is false where the check does not apply."""
 
     name: str
     asks: str
@@ -34,31 +34,31 @@ class Spread(Frozen):
 
 
 class Figures(Frozen):
-    """Measured, not judged. Rates are per second of processor time of one core, of this process alone: what workers and
-    programs take is only in `score_p99_ms_by_the_clock`."""
+    """Measurements. Rates are per second of processor time of this process on one core; time in workers and programs
+    counts only in `score_p99_ms_by_the_clock`."""
 
     tasks_per_second: FiniteNumber
     gold_scores_per_second: FiniteNumber | None
-    """None where no right answer is known."""
+    """None if no right answer is known."""
     junk_scores_per_second: FiniteNumber
     score_p99_ms: FiniteNumber
-    """Processor time of scoring one completion, 99 of 100 times less."""
+    """Processor time of scoring one completion, 99th percentile."""
     score_p99_ms_by_the_clock: FiniteNumber
     train_size: int | None
     """None for endless."""
     test_size: int | None
     looked_at: int
-    """Tasks of the training split that the next figures are of."""
+    """Number of training tasks behind the next figures."""
     distinct_prompts: int
     prompt_characters: Spread
     prompt_tokens: Spread
     """An estimate, without a tokenizer."""
     commonest_gold: FiniteNumber | None
-    """The share of tasks with the most frequent right answer: what a constant reply earns at least."""
+    """Share of tasks with the most frequent right answer, which a constant reply would earn."""
     strangers_paid: FiniteNumber | None
-    """The share of tasks that are met by another's right answer; None where judges score."""
+    """Share of tasks solved by another task's right answer; None for judged environments."""
     chance: FiniteNumber
-    """What the environment says that share is at most."""
+    """The declared maximum of that share."""
 
 
 class Report(Frozen):
@@ -69,4 +69,4 @@ class Report(Frozen):
     passed: bool
     checks: tuple[Checked, ...]
     figures: Figures | None
-    """None where the environment broke while it was measured, which is no pass."""
+    """None if the environment raised during measurement, which counts as failed."""

@@ -1,4 +1,4 @@
-"""Whether an answer is what was asked for: wrong, right, or to be looked at with algebra.
+"""Grading of an answer: wrong, right, or to be decided by algebra.
 
 Numbers are compared exactly and without algebra, as `app.toolkit.answers.numerals` reads them: a decimal for a
 fraction is right when it is equal, never when it is near. Expressions are read by a reader of our own; a wrong one

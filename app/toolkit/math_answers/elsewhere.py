@@ -1,4 +1,4 @@
-"""What is called in a worker by its name, and never imported here: sympy takes a second and a hundred megabytes."""
+"""Functions that run in a worker and are not imported here: sympy takes a second and a hundred megabytes."""
 
 import importlib
 from typing import cast
@@ -7,14 +7,14 @@ from pydantic import JsonValue
 
 
 class Elsewhere:
-    """A function of a module that is imported where it is called. A worker is told its name alone."""
+    """A function that is imported where it is called. A worker receives only its name."""
 
     def __init__(self, module: str, name: str) -> None:
         self.__module__ = module
         self.__qualname__ = name
 
     def __call__(self, *arguments: JsonValue) -> JsonValue:
-        """For workers that are this very process."""
+        """Imports and calls the function, for workers in this process."""
         function = getattr(importlib.import_module(self.__module__), self.__qualname__)
         return cast("JsonValue", function(*arguments))
 

@@ -1,4 +1,4 @@
-"""One short expression in LaTeX or plain text as a tree, or as none.
+"""Parser of short expressions in LaTeX or plain text.
 
 Read: `2\\sqrt{3}`, `\\frac{3 + \\sqrt5}{2}`, `3x^2 - 2x + 1`, `e^{2x}\\cos x`, `\\ln 3`, `5\\pi/6`, `2 - 3i`.
 
@@ -79,7 +79,7 @@ _MULTIPLIED = re.compile(r"\*\*")
 
 
 def expression(text: str) -> Node | None:
-    """None for what is no expression, or one that is too large."""
+    """None for an invalid or too large expression."""
     if len(text) > MOST_CHARACTERS:
         return None
     try:
@@ -128,7 +128,7 @@ def _tokens(text: str) -> list[str]:
 
 
 class _Reader:
-    """By recursive descent. ValueError for what is no expression."""
+    """Recursive descent parser. ValueError for invalid expressions."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = [*tokens, ""]

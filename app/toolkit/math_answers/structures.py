@@ -1,4 +1,4 @@
-"""Answers that are more than one expression: sets, pairs, intervals, matrices, taken apart into their parts.
+"""Splitting of compound answers into parts: sets, pairs, intervals, matrices.
 
     set        order does not count, repeats are wrong: `\\{2, 3\\}`, `x = 2 \\text{ or } x = 3`, `\\pm\\sqrt2`
     tuple      order counts, named parts are put in it: `(1, 2)`, `1, 2`, `x = 1, y = 2`

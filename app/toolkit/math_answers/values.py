@@ -1,4 +1,4 @@
-"""What an expression is worth at a few places, roughly: enough to tell most wrong answers without any algebra.
+"""Numeric evaluation of expressions at a few points: enough to reject most wrong answers without algebra.
 
 Floating point only, so that no text makes a number grow; complex, so that every root and logarithm has a value.
 """

@@ -1,1 +1,1 @@
-"""Tool calls in replies, read in whatever format a model writes them, and held against what was expected."""
+"""Parsing of tool calls in all supported formats, and comparison with expected calls."""

@@ -1,4 +1,4 @@
-"""JSON as models write it, read strictly: one meaning per text, and every surprise is a ValueError."""
+"""Strict parsing of JSON from models; every ambiguity is a ValueError."""
 
 import json
 import math
@@ -10,17 +10,17 @@ from pydantic import JsonValue, ValidationError
 from app.toolkit.tool_calls.values import Call
 
 MOST_DIGITS: Final = 100
-"""Of one whole number. Longer ones are read by nobody and take quadratic time to read."""
+"""Maximum digits of an integer, since parsing takes quadratic time."""
 
 MOST_NAME: Final = 200
 MOST_CALLS: Final = 1_000
-"""Of one reply, in formats whose calls are a few characters long: each is read in Python."""
+"""Maximum calls per reply in formats that are parsed in Python."""
 
 BLANK: Final = " \t\r\n"
 
 
 class Malformed(ValueError):
-    """A call that cannot be read. Its text is ours: what the model wrote is quoted for a few characters at most."""
+    """An invalid call. The message quotes at most a few characters of the model."""
 
 
 def read_json(text: str) -> JsonValue:

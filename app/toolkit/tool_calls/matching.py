@@ -11,7 +11,7 @@ from app.toolkit.tool_calls.schemas import Schema, members, parameters_of, quote
 from app.toolkit.tool_calls.values import Call, ExpectedCall
 
 MOST_COMPARED = 64
-"""Calls of one reply that are held against what was expected; one with more is wrong anyway."""
+"""Maximum calls compared per reply; a reply with more is wrong anyway."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,7 @@ def match(calls: Sequence[Call], expected: Sequence[ExpectedCall], tools: Sequen
 
 
 def _is(call: Call, expected: ExpectedCall, tools: Sequence[ToolSpec]) -> bool:
-    """Whether a schema-valid call is this one. An argument left out counts as its default, and one given as its default
-    as left out."""
+    """Whether a schema-valid call is this one. An omitted argument equals its default value."""
     if call.name != expected.name:
         return False
     schemas = members(parameters_of(call.name, tools) or {})

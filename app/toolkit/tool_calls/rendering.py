@@ -1,4 +1,4 @@
-"""Tools as text, for models whose chat template has no room for them."""
+"""Tools as text, for models whose chat template does not support them."""
 
 import json
 from collections.abc import Sequence

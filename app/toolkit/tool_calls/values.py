@@ -1,4 +1,4 @@
-"""What is read from a reply, and what a right answer is."""
+"""Parsed calls and expected calls."""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -17,7 +17,7 @@ class Call(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one reply says. A reply with one malformed call is malformed as a whole: it then has a `fault` and no
+    """The calls and text of a reply. One malformed call makes the whole reply malformed: it has a `fault` and no
     calls."""
 
     calls: tuple[Call, ...] = ()

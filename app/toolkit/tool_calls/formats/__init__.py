@@ -1,1 +1,1 @@
-"""One file per way of writing calls."""
+"""Tool call formats, one per file."""

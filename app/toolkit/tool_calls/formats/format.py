@@ -1,4 +1,4 @@
-"""What every way of writing calls provides."""
+"""The interface of tool call formats."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ ToolFormat = Literal["hermes", "llama_json", "pythonic", "mistral", "qwen_coder"
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The calls of a text, and its words beside them."""
+    """The calls of a text, and the text around them."""
 
     calls: tuple[Call, ...]
     said: str = ""
@@ -20,13 +20,13 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`read` takes a text without thinking that `marks` holds for; Malformed when one of its calls cannot be read. The
-    tools are needed where a format leaves values without types. All take time linear in the text."""
+    """`read` parses a text without thinking for which `marks` is true; Malformed for an invalid call. It uses the tools
+    in formats without value types. All functions take linear time."""
 
     name: ToolFormat
     instruction: str
-    """How a model is told to write calls."""
+    """Instruction for the model."""
     marks: Callable[[str], bool]
-    """Whether a text attempts calls in this format, well or badly."""
+    """Whether a text attempts calls in this format, valid or not."""
     read: Callable[[str, Sequence[ToolSpec]], Found]
     write: Callable[[Sequence[Call]], str]

@@ -1,4 +1,4 @@
-"""Every format, in the order in which they are described."""
+"""All formats, in the order of the documentation."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -18,5 +18,5 @@ FORMATS: Final[Mapping[ToolFormat, Format]] = {
 
 
 def declared(name: object) -> ToolFormat | None:
-    """The format of that name; None for any other value, such as `native`."""
+    """The format with this name; None for other values, such as `native`."""
     return next((form for form in FORMATS if form == name), None)
