@@ -1,4 +1,4 @@
-"""Reading JSON bodies strictly: finite numbers and encodable text, or a 422 that names the place."""
+"""Strict JSON bodies: finite numbers and encodable text, or a 422 that names the field."""
 
 import json
 import math
@@ -36,8 +36,8 @@ _STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
 
 
 def parse(body: bytes) -> JsonValue:
-    """The value of a JSON text in UTF-8. RefusedBody with status 400 when it is none, and with 422 and the places when
-    it holds NaN, an infinity (`1e999` too) or half a surrogate pair."""
+    """Parses JSON in UTF-8. Raises RefusedBody: 400 when the body is not JSON; 422 with the fields when it holds NaN,
+    an infinity (`1e999` too) or a lone surrogate."""
     try:
         text = body.decode("utf-8")
         value = _loads(text)
@@ -49,7 +49,7 @@ def parse(body: bytes) -> JsonValue:
     except RecursionError:
         raise RefusedBody(400, "The body is nested too deeply.") from None
     except ValueError:  # an integer of more digits than Python reads
-        raise RefusedBody(400, "The body holds a number of too many digits.") from None
+        raise RefusedBody(400, "The body holds a number with too many digits.") from None
     if _SURROGATE.search(body) and (faults := _faults_of(value)):
         raise _refusal(faults)
     return value
@@ -95,7 +95,7 @@ def _faults(root: JsonValue) -> Iterator[tuple[Location, str]]:
 
 
 class JsonRequest(Request):
-    """A request whose JSON is read by `parse`."""
+    """A request whose JSON is parsed by `parse`."""
 
     async def json(self) -> JsonValue:
         if not hasattr(self, "_parsed"):
@@ -104,7 +104,7 @@ class JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """The route class of every router that takes JSON: `APIRouter(route_class=JsonRoute)`."""
+    """Route class for every router that accepts JSON: `APIRouter(route_class=JsonRoute)`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         handle = super().get_route_handler()

@@ -1,4 +1,4 @@
-"""What a request body may be: no larger than configured, and compressed only where its reader inflates it in bounds."""
+"""Limits on request bodies: the maximum size, and compression only on routes that decompress within that limit."""
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -9,8 +9,9 @@ DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 
 
 class BodyLimits:
-    """413 for more than `max_bytes`, announced or streamed; 415 for any `Content-Encoding`, since a few kilobytes of it
-    can become gigabytes, but for paths that begin with `inflating`: those routes inflate gzip themselves, in bounds."""
+    """Answers 413 to bodies over `max_bytes`, announced or streamed. Answers 415 to any `Content-Encoding`, because a
+    few kilobytes can expand to gigabytes; paths that start with `inflating` decompress gzip themselves, within the
+    limit."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = DEFAULT_MAX_BYTES, inflating: tuple[str, ...] = ()) -> None:
         self._app = app

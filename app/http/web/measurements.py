@@ -1,4 +1,4 @@
-"""Counts and times of HTTP requests, by route template."""
+"""Counts and durations of HTTP requests by route template."""
 
 from collections.abc import Callable
 from time import perf_counter
@@ -13,7 +13,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class Measurements:
-    """Tells `observe` of each request. Paths and methods that a caller made up never become labels."""
+    """Reports each request to `observe`. Unknown paths and methods never become labels."""
 
     def __init__(self, app: ASGIApp, observe: ObserveRequest) -> None:
         self._app = app

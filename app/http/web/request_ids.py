@@ -1,4 +1,4 @@
-"""One id per request: the caller's or our own, on every response and on every log line."""
+"""One id per request, the caller's or a new one, on every response and log line."""
 
 import random
 import re
@@ -12,12 +12,12 @@ _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
 def request_id_of(scope: Scope) -> str:
-    """The id of the request that `scope` belongs to; empty outside of `RequestIds`."""
+    """The id of the scope's request; empty outside of `RequestIds`."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 
 class RequestIds:
-    """Takes over `X-Request-ID` where it is 1 to 128 characters of `[A-Za-z0-9._-]`, else makes one."""
+    """Keeps a request's `X-Request-ID` if it is 1 to 128 characters of `[A-Za-z0-9._-]`, else generates one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Headers that keep what models wrote from ever acting as more than text in a browser."""
+"""Security headers: text that models wrote is never executed by a browser."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -6,7 +6,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from elsewhere, nothing inline. Swagger UI's style sheet holds its icons as `data:` images."""
+"""Only our own files, nothing inline. Swagger UI's style sheet holds its icons as `data:` images."""
 
 _HEADERS = tuple(
     (name.lower().encode(), value.encode())
@@ -21,7 +21,7 @@ _HEADERS = tuple(
 
 
 class SecurityHeaders:
-    """Adds them to every response, JSON included: a browser may be pointed at any URL."""
+    """Adds the security headers to every response, JSON included, because a browser may open any URL."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
