@@ -1,4 +1,4 @@
-"""What an evaluation consists of: how it was set up, and every attempt at every task."""
+"""The data of an evaluation: its setup, and every attempt at every task."""
 
 from typing import Annotated, Literal, Self
 
@@ -11,13 +11,13 @@ Price = Annotated[FiniteNumber, Field(ge=0)]
 
 
 class Sampling(Frozen):
-    """What the model's server was asked for; null is what it does by itself."""
+    """Sampling parameters for the model's server; null is the server's default."""
 
     temperature: FiniteNumber | None = None
     top_p: FiniteNumber | None = None
     max_tokens: Count | None = None
     extra: dict[str, FiniteJson] = {}
-    """Whatever else was sent with each request."""
+    """Other fields that were sent with each request."""
 
 
 class Attempt(Frozen):
@@ -30,34 +30,34 @@ class Attempt(Frozen):
     """Which of the task's attempts, from 0."""
     outcome: Literal["scored", "unscored"]
     reason: str | None = None
-    """Why it is unscored: the gateway's reason, or `policy_failed` when the model's server gave no answer."""
+    """Why it is unscored: the gateway's reason, or `policy_failed` if the model's server gave no answer."""
     reward: Unit | None = None
-    """gate x absolute as far as the rubric's caps allow: what the gateway pays with `purpose: eval`, comparable across
-    groups. Never the standing within a group."""
+    """gate x absolute, limited by the rubric's caps: the gateway's reward with `purpose: eval`. Comparable across
+    groups; never relative to a group."""
     criteria: dict[str, Unit | None] = {}
-    """Null where a criterion did not apply."""
+    """Null if a criterion did not apply."""
     label: str | None = None
-    """What tables break down by: the value of the environment's label in the task's metadata, such as a character."""
+    """The value that tables are broken down by, from the task's metadata, such as a character."""
     flags: tuple[str, ...] = ()
     rationale: str = ""
     judges: tuple[str, ...] = ()
     scoring_digest: str = ""
     group_id: str | None = None
-    """Of the stored group that has all the rest; null where nothing was sent for scoring."""
+    """The stored group with all details; null if nothing was sent for scoring."""
     prompt: str = ""
-    """The end of what was asked, possibly shortened."""
+    """The end of the prompt, possibly shortened."""
     text: str = ""
-    """The answer, possibly shortened. A stranger wrote it."""
+    """The answer, possibly shortened. Untrusted text."""
     characters: Count = 0
     """The length of the whole answer."""
     turns: Count = 1
-    """Answers of the model in this attempt."""
+    """Number of the model's answers in this attempt."""
     input_tokens: Count | None = None
     output_tokens: Count | None = None
-    """Both over all turns, as the model's server counted them."""
+    """Both are totals over all turns, as counted by the model's server."""
     finish_reason: str | None = None
     seconds: FiniteNumber | None = None
-    """How long the model took, over all turns."""
+    """The model's time over all turns."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -69,7 +69,7 @@ class Attempt(Frozen):
 
 
 class EvaluationSetup(Frozen):
-    """Everything that was decided before the first attempt."""
+    """All settings of an evaluation, fixed before the first attempt."""
 
     environment: str
     version: str
@@ -78,30 +78,30 @@ class EvaluationSetup(Frozen):
     first: Count = 0
     """Cursor position of the first task."""
     tasks: Annotated[Count, Field(ge=1)]
-    """How many were asked for."""
+    """Number of requested tasks."""
     samples: Annotated[Count, Field(ge=1)]
     """Attempts at each task."""
     threshold: Unit = 1.0
-    """The least reward that counts as passed."""
+    """The lowest reward that counts as passed."""
     seed: Count = 0
-    """Of the sampling, where the model's server takes one, and of the resampling behind intervals and tests."""
+    """Seed for sampling, if the model's server accepts one, and for bootstrap and tests."""
     model: str
     step: Count | None = None
-    """The policy's training step, as groups are stored under."""
+    """The policy's training step, stored with the groups."""
     sampling: Sampling = Sampling()
     run: Name
-    """Under which the gateway stored the groups."""
+    """Run name that the groups are stored under."""
     label: str | None = None
-    """The metadata key that `Attempt.label` is the value of."""
+    """The metadata key of `Attempt.label`."""
     criteria: tuple[str, ...] = ()
-    """In the order of the environment's rubric; others that turn up follow."""
+    """In the order of the environment's rubric; other criteria follow."""
     offline_judges: tuple[str, ...] = ()
-    """Judges among those that score here that are not meant for more than trying the system."""
+    """Judges that are only for trying the system."""
     gateway: str = ""
-    """Its version."""
+    """The gateway's version."""
     input_price: Price | None = None
     output_price: Price | None = None
-    """US dollars for a million tokens of the model."""
+    """US dollars per million tokens of the model."""
     started_at: AwareDatetime
 
 
@@ -109,6 +109,6 @@ class Evaluation(Frozen):
     setup: EvaluationSetup
     attempts: tuple[Attempt, ...]
     judging_usd: Price | None = None
-    """What the judges took, where that is known."""
+    """The judges' cost, if known."""
     finished_at: AwareDatetime | None = None
     """Null while attempts are missing."""

@@ -1,4 +1,4 @@
-"""Attempts put together by their task."""
+"""Attempts grouped by task."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.evaluation.passing import pass_at
 
 @dataclass(frozen=True)
 class Tried:
-    """One task with its attempts, in order. Means are over those that have a score, and null where none has."""
+    """One task with its attempts, in order. Means are over scored attempts, and null if there are none."""
 
     task_id: str
     place: int
@@ -29,21 +29,21 @@ class Tried:
         return sum(reward >= threshold for reward in self.rewards)
 
     def pass_at(self, k: int, threshold: float) -> float | None:
-        """Null below `k` scored attempts."""
+        """The task's pass@k; null with fewer than `k` scored attempts."""
         return pass_at(k, len(self.rewards), self.passed(threshold)) if len(self.rewards) >= k else None
 
     def criterion(self, name: str) -> float | None:
-        """Null also where it never applied."""
+        """The mean of a criterion; null if it never applied."""
         values = [value for attempt in self.attempts if (value := attempt.criteria.get(name)) is not None]
         return fmean(values) if values else None
 
     def where_unscored(self, reward: float) -> float:
-        """The mean, had each attempt without a score earned this."""
+        """The mean if every unscored attempt had this reward."""
         return fmean(reward if attempt.reward is None else attempt.reward for attempt in self.attempts)
 
 
 def tried(attempts: Iterable[Attempt]) -> tuple[Tried, ...]:
-    """In the order of the split."""
+    """Groups attempts by task, in the order of the split."""
     found: dict[str, list[Attempt]] = {}
     for attempt in sorted(attempts, key=lambda each: (each.place, each.sample)):
         found.setdefault(attempt.task_id, []).append(attempt)
@@ -58,12 +58,12 @@ def known(values: Iterable[float | None]) -> list[float]:
 
 
 def criteria_in(evaluation: Evaluation) -> tuple[str, ...]:
-    """Those of the rubric that were seen, in its order, then others."""
+    """The criteria that occur: those of the rubric in its order, then others."""
     seen = dict.fromkeys(name for attempt in evaluation.attempts for name in attempt.criteria)
     return tuple(dict.fromkeys([*(name for name in evaluation.setup.criteria if name in seen), *seen]))
 
 
 def by_label(tasks: Sequence[Tried]) -> Mapping[str, tuple[Tried, ...]]:
-    """By label in alphabetical order, without tasks that have none."""
+    """Groups tasks by label, in alphabetical order; tasks without a label are left out."""
     labels = sorted({task.label for task in tasks if task.label is not None})
     return {label: tuple(task for task in tasks if task.label == label) for label in labels}

@@ -1,4 +1,4 @@
-"""Two evaluations beside each other, task by task: how far apart they are, and whether that is more than chance."""
+"""Compares two evaluations task by task: the differences and their significance."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ MOST_CHANGED: Final = 10
 
 
 class Obstacle(Frozen):
-    """Why the difference is not the models' alone."""
+    """A setting that differs, so that the difference is not only due to the models."""
 
     what: str
     before: str
@@ -29,16 +29,16 @@ class Obstacle(Frozen):
 
 
 class Difference(Frozen):
-    """After minus before, over the tasks that have a value in both."""
+    """After minus before, over the tasks with a value in both."""
 
     name: str
     before: FiniteNumber
     after: FiniteNumber
     difference: Estimate
     p: FiniteNumber
-    """Of the sign-flip test."""
+    """p-value of the sign-flip test."""
     adjusted_p: FiniteNumber
-    """Holm's, over its table."""
+    """Holm-adjusted within its table."""
 
 
 class TaskChange(Frozen):
@@ -55,17 +55,17 @@ class Comparison(Frozen):
     before: EvaluationSetup
     after: EvaluationSetup
     verdict: Verdict
-    """Of the second model against the first, by mean reward; `undecided` does not mean equal."""
+    """The second model against the first, by mean reward; `undecided` does not mean equal."""
     obstacles: tuple[Obstacle, ...]
     cautions: tuple[Caution, ...]
     tasks: int
-    """With a score in both."""
+    """Tasks with a score in both."""
     only_before: int
     only_after: int
     overall: Difference
     noticeable: FiniteNumber | None
-    """The smallest true difference that four in five comparisons over so many tasks would show, with these spreads;
-    null where the test cannot reach significance with so few tasks, whatever the difference."""
+    """The minimum detectable difference at 80 % power for these tasks and variances; null if there are too few tasks
+    for any significant result."""
     passes: tuple[Difference, ...]
     criteria: tuple[Difference, ...]
     labels: tuple[Difference, ...]
@@ -73,11 +73,11 @@ class Comparison(Frozen):
     declined: int
     gained: tuple[TaskChange, ...]
     lost: tuple[TaskChange, ...]
-    """The tasks whose mean moved most, either way."""
+    """The tasks whose mean changed most in either direction."""
 
 
 def comparison_of(before: Evaluation, after: Evaluation, resampler: Resampler | None = None) -> Comparison:
-    """InvalidRequest where they have no task in common, since then there is nothing to compare."""
+    """Compares two evaluations. Raises InvalidRequest if they have no task in common."""
     resampler = resampler or Resampler(before.setup.seed)
     first = {task.task_id: task for task in tried(before.attempts) if task.reward is not None}
     second = {task.task_id: task for task in tried(after.attempts) if task.reward is not None}
@@ -113,7 +113,7 @@ Value = Callable[[Tried], float | None]
 
 
 def _noticeable(pairs: Pairs) -> float | None:
-    """All signs alike is the least likely of the test's ways: two of 2 to the power of the tasks."""
+    """None if even equal signs for all tasks, p = 2 / 2 ** tasks, would not be significant."""
     moved = [(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]
     return noticeable(moved) if 2.0 ** (1 - len(moved)) < SIGNIFICANT else None
 
@@ -121,7 +121,7 @@ def _noticeable(pairs: Pairs) -> float | None:
 def _passes(
     pairs: Pairs, before: EvaluationSetup, after: EvaluationSetup, resampler: Resampler
 ) -> tuple[Difference, ...]:
-    """With the threshold of the first, for every k that both have."""
+    """Compares pass@k for every k that both have, with the threshold of the first."""
     shared = sorted({*rungs(before.samples)} & {*rungs(after.samples)})
     values: dict[str, Value] = {f"pass@{k}": _passing(k, before.threshold) for k in shared}
     return _family({name: (pairs, value) for name, value in values.items()}, resampler)
@@ -153,7 +153,7 @@ def _labels(pairs: Pairs, resampler: Resampler) -> tuple[Difference, ...]:
 
 
 def _family(table: Mapping[str, tuple[Pairs, Value]], resampler: Resampler) -> tuple[Difference, ...]:
-    """One table, whose p-values are adjusted for how many there are. What no task has in both is left out."""
+    """One table of differences with adjusted p-values. Rows without a task that has a value in both are left out."""
     found = [
         _difference(name, pairs, value, resampler)
         for name, (pairs, value) in table.items()
@@ -191,8 +191,8 @@ def _verdict(overall: Difference) -> Verdict:
 
 
 def _obstacles(before: Evaluation, after: Evaluation) -> tuple[Obstacle, ...]:
-    """Equal tasks already mean an equal environment, version, data, split and params. No judge reads a model
-    all of whose answers failed a gate; the rule is the same."""
+    """Equal task ids already imply an equal environment, version, data, split and params. If all answers of one model
+    failed a gate it has no judges; that is no obstacle."""
     read = _judges(before) or _judges(after)
     told = {
         "rule of scoring": (", ".join(scoring_digests(each.attempts)) for each in (before, after)),
@@ -207,7 +207,7 @@ def _judges(evaluation: Evaluation) -> list[str]:
 
 
 def _cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:
-    """Those of each, and what only a pair can have."""
+    """The cautions of each evaluation and those of the pair."""
     found = [
         Caution(code=caution.code, text=f"{which}: {caution.text}")
         for which, each in (("Before", before), ("After", after))
@@ -218,7 +218,7 @@ def _cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:
         text = f"{one.samples} attempts at each task before, {two.samples} after: only k that both have are compared."
         found.append(Caution(code="samples", text=text))
     if one.sampling != two.sampling:
-        text = "The two were sampled with different settings, which the difference is partly due to."
+        text = "The two were sampled with different settings, which contribute to the difference."
         found.append(Caution(code="sampling", text=text))
     return tuple(found)
 
@@ -233,6 +233,6 @@ def _strangers(before: EvaluationSetup, after: EvaluationSetup) -> str:
     }
     apart = [f"{what} {one} and {two}" for what, (one, two) in told.items() if one != two]
     why = (
-        ": " + ", ".join(apart) if apart else ", though both were set up alike: what the environment reads has changed"
+        ": " + ", ".join(apart) if apart else ", although both have the same setup: the environment's data has changed"
     )
     return f"these evaluations have no scored task in common{why}"

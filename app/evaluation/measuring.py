@@ -1,4 +1,4 @@
-"""From attempts to a report."""
+"""Builds the report of an evaluation from its attempts."""
 
 import math
 from collections import Counter
@@ -24,7 +24,7 @@ from app.evaluation.report import (
 from app.evaluation.resampling import Resampler, noticeable, quantile
 
 FEW_TASKS: Final = 30
-"""Below it intervals are rough."""
+"""With fewer tasks intervals are rough."""
 
 EXAMPLES: Final = 5
 
@@ -71,20 +71,20 @@ def cautions(evaluation: Evaluation, tasks: Sequence[Tried]) -> tuple[Caution, .
     measured = len(known(task.reward for task in tasks))
     found = []
     if offline:
-        text = "has no model and is there to try the system: these figures say nothing about quality."
+        text = "has no model and is only for trying the system: these figures say nothing about quality."
         found.append(Caution(code="offline_judge", text=f"Scored by {', '.join(offline)}, which {text}"))
     if len(scoring_digests(attempts)) > 1:
-        text = "The rule of scoring changed while this ran: its attempts were not all measured alike."
+        text = "The scoring changed during the evaluation: not all attempts were scored alike."
         found.append(Caution(code="scoring_changed", text=text))
     if len(attempts) < asked:
-        begun = "Not finished" if evaluation.finished_at is None else "Not all was asked"
+        begun = "Not finished" if evaluation.finished_at is None else "Incomplete"
         text = f"{begun}: {asked - len(attempts):,} of {asked:,} attempts are missing."
         found.append(Caution(code="incomplete", text=text))
     if unscored:
         text = f"{unscored:,} of {len(attempts):,} attempts have no score and are left out of every mean."
         found.append(Caution(code="unscored", text=text))
     if measured < FEW_TASKS:
-        text = f"Only {measured} tasks with a score: intervals are rough, and small differences cannot be seen."
+        text = f"Only {measured} tasks with a score: intervals are rough, and small differences cannot be detected."
         found.append(Caution(code="few_tasks", text=text))
     return tuple(found)
 
@@ -224,7 +224,7 @@ def _best_first(ordered: Sequence[Attempt]) -> list[Attempt]:
 
 
 def _examples(attempts: Iterable[Attempt]) -> tuple[Attempt, ...]:
-    """The first few, one of each task."""
+    """The first few attempts, one per task."""
     chosen: dict[str, Attempt] = {}
     for attempt in attempts:
         if len(chosen) == EXAMPLES:

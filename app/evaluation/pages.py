@@ -1,4 +1,4 @@
-"""Reports as one HTML file each, which needs nothing but itself and runs nothing: what models wrote is text in it."""
+"""Reports as self-contained HTML files without scripts; text that models wrote is escaped."""
 
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ _TASKS_SHOWN: Final = 500
 
 
 def _shown(value: object) -> object:
-    """Of every value that enters a page: what would not show is spelled out."""
+    """Makes invisible characters visible in every value of a page."""
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -51,7 +51,7 @@ _jinja.filters.update(
 
 
 def html_of(document: Report | Comparison) -> str:
-    """A whole page, without surrogates, for a file in UTF-8."""
+    """A whole HTML page without surrogates, for a file in UTF-8."""
     values = _of_report(document) if isinstance(document, Report) else _of_comparison(document)
     style = Markup(PALETTE + (_TEMPLATES / "report.css").read_text(encoding="utf-8"))  # noqa: S704  # a file of ours
     return _jinja.get_template(f"{document.kind}.html").render(style=style, **values)

@@ -1,17 +1,17 @@
-"""pass@k: how likely at least one of k attempts at a task passes."""
+"""pass@k: the probability that at least one of k attempts at a task passes."""
 
 import math
 
 
 def pass_at(k: int, attempts: int, passed: int) -> float:
-    """The unbiased estimate of Chen et al. (arXiv 2107.03374): of all ways to take `k` of the attempts, the share with
-    one that passed, 1 - C(n - c, k) / C(n, k). ValueError below `k` attempts, which cannot tell."""
+    """The unbiased estimate of Chen et al. (arXiv 2107.03374): the share of all subsets of `k` attempts with at least
+    one pass, 1 - C(n - c, k) / C(n, k). Raises ValueError with fewer than `k` attempts."""
     if not 1 <= k <= attempts:
-        raise ValueError(f"pass@{k} cannot be told from {attempts} attempts")
+        raise ValueError(f"pass@{k} cannot be estimated from {attempts} attempts")
     failed = attempts - passed
     return 1.0 - math.prod((failed - place) / (attempts - place) for place in range(k))
 
 
 def rungs(samples: int) -> tuple[int, ...]:
-    """The k that are reported for so many attempts at each task: 1, 2, 4 and so on, and all of them."""
+    """The reported values of k: 1, 2, 4 and so on, and the number of attempts per task."""
     return tuple(sorted({samples, *(2**power for power in range(samples.bit_length()))}))

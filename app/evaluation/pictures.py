@@ -1,4 +1,4 @@
-"""Where the lines and bars of a report's pictures go, in SVG units."""
+"""Coordinates of a report's charts, in SVG units."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,20 +18,20 @@ _COLUMN: Final = 26
 
 @dataclass(frozen=True)
 class Scale:
-    """Numbers from `low` to `high` along `width` units."""
+    """A linear scale from `low` to `high` over `width` units."""
 
     low: float
     high: float
     width: int = 240
 
     def at(self, value: float) -> float:
-        """Within the scale, whatever the value."""
+        """The position of a value, clamped to the scale."""
         share = (value - self.low) / (self.high - self.low)
         return round(self.width * min(1.0, max(0.0, share)), 1)
 
     @property
     def ticks(self) -> tuple[tuple[float, str], ...]:
-        """Quarters of it with their numbers."""
+        """The quarters of the scale with their labels."""
         digits = 2 if self.high >= 0.1 else 3
         values = [self.low + quarter * (self.high - self.low) / 4 for quarter in range(5)]
         return tuple((self.at(value), f"{value:.{digits}f}".replace("-", "−")) for value in values)
@@ -41,7 +41,7 @@ UNIT: Final = Scale(0.0, 1.0)
 
 
 def around_zero(estimates: Iterable[Estimate]) -> Scale:
-    """As far to either side as the widest interval reaches, rounded up to few digits."""
+    """A symmetric scale that fits the widest interval, rounded up to few digits."""
     ends = [abs(end) for each in estimates for end in (each.low, each.high) if end is not None]
     widest = max(ends, default=1.0) or 1.0
     decimal = 10.0 ** math.floor(math.log10(widest))
@@ -51,7 +51,7 @@ def around_zero(estimates: Iterable[Estimate]) -> Scale:
 
 @dataclass(frozen=True)
 class Whisker:
-    """An interval with its mean. `heat` is None for a difference, which has a sign instead."""
+    """An interval with its mean. `heat` is None for differences, which have a sign instead."""
 
     low: float
     at: float
@@ -92,7 +92,7 @@ class Columns:
 
 
 def columns(histogram: Sequence[int]) -> Columns:
-    """One for each tenth, and one for exactly 1."""
+    """The columns of a histogram: one per tenth, and one for exactly 1."""
     most = max((*histogram, 1))
     found = []
     for place, count in enumerate(histogram):
@@ -127,7 +127,7 @@ class Curve:
 
 
 def curve(passes: Sequence[PassAt]) -> Curve | None:
-    """pass@k over k, which doubles from step to step; None for a single k."""
+    """pass@k over k on a logarithmic scale; None for a single k."""
     measured = [(each.k, whisker(each.rate, Scale(1.0, 0.0, _TALL))) for each in passes]
     known = [(k, found) for k, found in measured if found is not None]
     if len(known) < 2:

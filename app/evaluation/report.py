@@ -1,4 +1,4 @@
-"""The report on one evaluation, as programs read it. `app.evaluation.measuring` makes it, `pages` shows it."""
+"""The report of one evaluation as data. `app.evaluation.measuring` builds it, `pages` renders it."""
 
 from typing import Literal
 
@@ -10,14 +10,14 @@ from app.evaluation.resampling import Estimate
 
 
 class Caution(Frozen):
-    """Something to know before a figure is believed. `code` is fixed, `text` is for people."""
+    """A warning about the figures. `code` is fixed, `text` is for people."""
 
     code: str
     text: str
 
 
 class Counts(Frozen):
-    """`asked` is tasks x samples; what is missing of it was never attempted, or not yet."""
+    """Numbers of tasks and attempts. `asked` is tasks x samples, `made` is what was attempted so far."""
 
     tasks: int
     asked: int
@@ -39,7 +39,7 @@ class Row(Frozen):
 
     name: str
     attempts: int
-    """That have a value."""
+    """Attempts with a value."""
     mean: Estimate
     passed: Estimate = Estimate()
     """pass@1."""
@@ -50,9 +50,9 @@ class FlagRow(Frozen):
     attempts: int
     tasks: int
     share: Unit
-    """Of all attempts."""
+    """Share of all attempts."""
     mean: FiniteNumber | None
-    """Reward of the attempts that have it."""
+    """Mean reward of the attempts with this flag."""
 
 
 class UnscoredRow(Frozen):
@@ -60,11 +60,11 @@ class UnscoredRow(Frozen):
     attempts: int
     tasks: int
     detail: str
-    """What was said of the first one."""
+    """The rationale of the first one."""
 
 
 class LengthRow(Frozen):
-    """Of answers, in characters; the middle half of them is between `lower` and `upper`."""
+    """Lengths of answers in characters; `lower` and `upper` are the quartiles."""
 
     name: str
     attempts: int
@@ -86,7 +86,7 @@ class TaskRow(Frozen):
 
 
 class Cost(Frozen):
-    """Of the model's server as far as it counted; null where nothing is known."""
+    """Cost as far as the model's server reported it; null if unknown."""
 
     input_tokens: int | None
     output_tokens: int | None
@@ -95,11 +95,12 @@ class Cost(Frozen):
     model_usd: FiniteNumber | None
     judging_usd: FiniteNumber | None
     seconds: FiniteNumber | None
-    """Spent waiting for the model, added up over attempts."""
+    """Total time of the model over all attempts."""
 
 
 class Report(Frozen):
-    """Every mean and rate is over tasks, each with the mean of its scored attempts; `reward` is gate x absolute."""
+    """Every mean and rate is over tasks; a task's value is the mean of its scored attempts. `reward` is gate x
+    absolute."""
 
     kind: Literal["evaluation"] = "evaluation"
     schema_version: Literal[1] = 1
@@ -110,13 +111,13 @@ class Report(Frozen):
     cautions: tuple[Caution, ...]
     mean: Estimate
     if_unscored: tuple[Unit, Unit] | None
-    """Between these the mean would lie, had every unscored attempt a score: all of them 0, all of them 1."""
+    """Bounds of the mean if every unscored attempt had reward 0, or reward 1."""
     noticeable: FiniteNumber | None
-    """The smallest difference to another model that four in five evaluations of so many tasks would show, were both
-    equally spread and independent. Compared task by task it is smaller, as far as the same tasks are hard for both."""
+    """The minimum detectable difference to another model at 80 % power, for independent samples of equal variance. A
+    comparison task by task detects smaller differences if the same tasks are hard for both."""
     passes: tuple[PassAt, ...]
     histogram: tuple[int, ...]
-    """Scored attempts by tenths of the reward; the eleventh number counts those of exactly 1."""
+    """Scored attempts by tenths of the reward; the eleventh number counts rewards of exactly 1."""
     criteria: tuple[Row, ...]
     labels: tuple[Row, ...]
     flags: tuple[FlagRow, ...]
@@ -128,7 +129,7 @@ class Report(Frozen):
     tasks: tuple[TaskRow, ...]
     worst: tuple[Attempt, ...]
     best: tuple[Attempt, ...]
-    """At most one of each task."""
+    """At most one attempt per task."""
 
     @property
     def complete(self) -> bool:

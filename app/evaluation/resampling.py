@@ -1,7 +1,7 @@
-"""How far a mean over tasks may be off, and whether a difference between two models is more than chance.
+"""Confidence intervals for means over tasks, and significance tests for differences between two models.
 
-Attempts at one task hang together, so a task is what is drawn: everything here is given one value for each task, the
-mean over its attempts, and resamples tasks (a cluster bootstrap of equal weights; arXiv 2411.00640 has the reasons).
+Attempts at one task are correlated, so tasks are resampled, not attempts: every function here takes one value per task,
+the mean over its attempts (a cluster bootstrap with equal weights; see arXiv 2411.00640).
 """
 
 import math
@@ -16,18 +16,18 @@ from app.domain.values import FiniteNumber, Frozen
 
 RESAMPLES: Final = 10_000
 MOST_DRAWS: Final = 10_000_000
-"""Of one interval, some seconds for a report: with more than 1,000 tasks there are fewer resamples."""
+"""Maximum draws for one interval, a few seconds per report: above 1,000 tasks there are fewer resamples."""
 
 EXACT_UP_TO: Final = 13
-"""Tasks that differ whose signs are all tried; of more, as many ways are drawn as there are resamples."""
+"""Up to this many differing tasks the sign-flip test is exact; above, sign assignments are sampled."""
 
 POWER: Final = 0.8
 _SAME: Final = 1e-9
-"""Below it two sums differ by the order of their summands alone."""
+"""Smaller differences of sums are rounding errors."""
 
 
 class Estimate(Frozen):
-    """A mean over tasks with its interval of 95 %; all null where nothing was measured."""
+    """A mean over tasks with its 95 % confidence interval; all null without data."""
 
     value: FiniteNumber | None = None
     low: FiniteNumber | None = None
@@ -36,7 +36,7 @@ class Estimate(Frozen):
 
 
 class Resampler:
-    """Draws from a seed, so that the same values always have the same interval."""
+    """Seeded resampling: the same values always get the same interval."""
 
     def __init__(self, seed: int, resamples: int = RESAMPLES) -> None:
         self._seed = seed
@@ -44,26 +44,26 @@ class Resampler:
         self._known: dict[tuple[tuple[float, ...], float], Estimate] = {}
 
     def estimate(self, values: Sequence[float], least: float = 0.0) -> Estimate:
-        """Of the mean of what `values` in [least, 1] were drawn from: an expanded percentile interval (Hesterberg,
-        arXiv 1411.5279), which makes up for a plain one being too narrow where there are few tasks.
+        """Estimates the population mean of `values` in [least, 1] by an expanded percentile interval (Hesterberg, arXiv
+        1411.5279), because the plain percentile interval is too narrow for few tasks.
 
-        Where every task has the same value resampling would find no width at all. How many of a population might have
-        another and not be among so many is what Wilson's interval for none of them says; those could lie anywhere."""
+        If every task has the same value, resampling finds no width. Then Wilson's interval for zero successes bounds
+        the share of the population with another value, and those could have any value."""
         key = (tuple(values), least)
         if key not in self._known:
             self._known[key] = self._estimate(values, least)
         return self._known[key]
 
     def means(self, values: Sequence[float]) -> list[float]:
-        """Of resamples with replacement, in order."""
+        """The sorted means of resamples with replacement."""
         chance = random.Random(f"means {self._seed}")  # noqa: S311
         count = min(self._resamples, max(1, MOST_DRAWS // len(values)))
         return sorted(sum(chance.choices(values, k=len(values))) / len(values) for _ in range(count))
 
     def sign_flip(self, differences: Sequence[float]) -> float:
-        """Two-sided p of the mean difference, were the two of each pair exchangeable: the share of ways to swap them
-        that bring at least as much. Never 0: where ways are drawn, what came counts as one of them (Phipson and Smyth,
-        Stat. Appl. Genet. Mol. Biol. 9, 2010, art. 39)."""
+        """Two-sided p-value of the mean difference by a sign-flip test: the share of sign assignments with a difference
+        at least as large. Never 0: if assignments are sampled, the observed one counts as one of them (Phipson and
+        Smyth, Stat. Appl. Genet. Mol. Biol. 9, 2010, art. 39)."""
         moved = [difference for difference in differences if abs(difference) > _SAME]
         reached = abs(math.fsum(moved)) - _SAME * max(1, len(moved))
         tables = [_signed_sums(moved[at : at + 8]) for at in range(0, len(moved), 8)]
@@ -94,7 +94,7 @@ class Resampler:
 
 
 def quantile(ordered: Sequence[float], share: float) -> float:
-    """Between the two nearest, as most programs have it (Hyndman and Fan's type 7)."""
+    """A quantile by linear interpolation (Hyndman and Fan's type 7)."""
     place = share * (len(ordered) - 1)
     below = math.floor(place)
     above = min(below + 1, len(ordered) - 1)
@@ -102,8 +102,8 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def adjusted(ps: Sequence[float]) -> tuple[float, ...]:
-    """Holm's step-down adjustment (Scand. J. Stat. 6, 1979), so that of a whole table at most one in twenty such tables
-    has any entry below 0.05 by chance."""
+    """Holm's step-down adjustment (Scand. J. Stat. 6, 1979): the probability that any entry of a table is below 0.05 by
+    chance is at most 5 %."""
     found = [0.0] * len(ps)
     largest = 0.0
     for rank, place in enumerate(sorted(range(len(ps)), key=ps.__getitem__)):
@@ -113,15 +113,15 @@ def adjusted(ps: Sequence[float]) -> tuple[float, ...]:
 
 
 def noticeable(values: Sequence[float]) -> float | None:
-    """The smallest true mean that four in five sets of so many tasks would show to differ from 0, were its spread that
-    of `values`; null below two."""
+    """The minimum detectable mean at 80 % power for this many tasks with the variance of `values`; null for fewer than
+    two."""
     if len(values) < 2:
         return None
     return (Z_95 + NormalDist().inv_cdf(POWER)) * stdev(values) / math.sqrt(len(values))
 
 
 def _tail(count: int) -> float:
-    """The share beyond each end of an expanded percentile interval of `count` values. Student's t by its Cornish-Fisher
+    """The tail probability of an expanded percentile interval for `count` values. Student's t by its Cornish-Fisher
     expansion (Abramowitz and Stegun, 26.7.5)."""
     z, free = Z_95, count - 1
     t = z + (z**3 + z) / (4 * free) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * free**2)
@@ -130,7 +130,7 @@ def _tail(count: int) -> float:
 
 
 def _signed_sums(values: Sequence[float]) -> list[float]:
-    """All sums of the values with either sign: 2 to the power of how many there are."""
+    """The sums of the values over all sign assignments: 2 to the power of their number."""
     sums = [0.0]
     for value in values:
         sums = [each + sign * value for each in sums for sign in (1.0, -1.0)]

@@ -1,6 +1,6 @@
-"""What the isolation is tried with: a program like any other, which does what none may. Read as text, never imported.
+"""The program that probes the isolation: it attempts what no program may do. Read as text, never imported.
 
-`attempt(threat, …)` gives what succeeded, in words. Nothing means that the walls held.
+`attempt(threat, …)` returns descriptions of the attempts that succeeded; an empty list means that the isolation holds.
 """
 
 import ctypes
@@ -15,11 +15,11 @@ from posix import environ as inherited  # of its own process, which is not the s
 from typing import Any
 
 HELD = (OSError, RuntimeError, MemoryError, ImportError, subprocess.SubprocessError)
-"""How a wall feels from the inside."""
+"""Exceptions by which a blocked attempt fails."""
 PTRACE_SEIZE = 0x4206
 
 Deed = Callable[[], Any]
-"""It raises one of HELD, or gives False, where it does not succeed."""
+"""An attempt. It fails by raising one of HELD or returning False."""
 
 
 def attempt(threat: str, *arguments: Any) -> list[str]:
@@ -34,7 +34,7 @@ def succeeded(deed: Deed) -> bool:
 
 
 def network(host: str, tcp: int, udp: int, unix: str) -> dict[str, Deed]:
-    """Addresses where the service listens meanwhile."""
+    """Attempts on addresses where the service listens during the probe."""
     return {
         "a TCP connection was made": lambda: socket.create_connection((host, tcp), timeout=1),
         "a datagram was answered": lambda: answered(host, udp),
@@ -51,7 +51,7 @@ def answered(host: str, port: int) -> None:
 
 
 def files(readable: dict[str, str], folder: str) -> dict[str, Deed]:
-    """Paths by what they are called here, and a folder where anybody may write."""
+    """Attempts on files: paths by their description, and a folder that everyone may write to."""
     read = {f"{name} was read": Path(path).read_bytes for name, path in readable.items()}
     return read | {
         "a folder of everybody was listed": lambda: [*Path(folder).iterdir()],
@@ -117,7 +117,7 @@ DEEDS: dict[str, Callable[..., dict[str, Deed]]] = {
 
 
 def outlast(seconds: float) -> str:
-    """Ignores every signal that can be ignored, and stays."""
+    """Ignores every signal that can be ignored and keeps running."""
     for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
         try:
             signal.signal(number, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What a process gives up before it reads a program, so that it can never take it back. Standard library only."""
+"""Irrevocable confinement of a process before it loads a program. Standard library only."""
 
 import ctypes
 import os
@@ -12,7 +12,7 @@ from app.sandbox import landlock, namespaces, seccomp
 from app.sandbox.syscalls import architecture, called, prctl
 
 CHANNEL: Final = 3
-"""The only descriptor that leads anywhere, beside the three that lead nowhere."""
+"""The only open descriptor besides the standard ones, which are /dev/null."""
 OPEN_FILES: Final = 64
 MEBIBYTE: Final = 1024 * 1024
 CAPABILITIES: Final = 64
@@ -23,33 +23,33 @@ CAPABILITY_VERSION: Final = 0x20080522
 
 @dataclass(frozen=True)
 class Walls:
-    """What was found to work here: each is then put up for every program, or the program is not run."""
+    """The protections that work on this machine. Each is applied to every program, or the program is not run."""
 
     namespaces: str = ""
     """`user`, `root` or none."""
     landlock: bool = False
     seccomp: bytes = b""
-    """The filter, where it can be had."""
+    """The seccomp filter, if it works."""
     nobody: bool = False
-    """Programs are run by root's process, which can become another user and still read the library."""
+    """Whether the process runs as root and can become `nobody` and still read the library."""
     library: tuple[str, ...] = ()
-    """What programs may read."""
+    """Paths that programs may read."""
     rules: int = -1
-    """A descriptor of Landlock's rules, where they are the same for all programs."""
+    """A descriptor of the Landlock ruleset, if it is the same for all programs."""
 
     @property
     def owner(self) -> int:
-        """Whom programs run as, by its number inside."""
+        """The user id of programs inside the namespace."""
         return namespaces.NOBODY if self.nobody else os.geteuid()
 
     @property
     def writing(self) -> bool:
-        """Whether there is a directory of bounded size to write to."""
+        """Whether programs have a writable directory of limited size."""
         return bool(self.namespaces)
 
 
 def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-    """OSError or ValueError where something cannot be given up."""
+    """Confines this process. Raises OSError or ValueError if a step fails."""
     rules = _only_these(channel, walls.rules)
     os.chdir(namespaces.ROOM if walls.writing else "/")
     _bound(cpu_seconds, memory_bytes, file_bytes if walls.writing else 0)
@@ -69,7 +69,8 @@ def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, fil
 
 
 def _only_these(channel: int, rules: int) -> int:
-    """The channel has its number, and nothing else is open but the rules, whose new number this gives."""
+    """Moves the channel to CHANNEL, closes all other descriptors except the ruleset, and returns the ruleset's new
+    number."""
     os.dup2(channel, CHANNEL, inheritable=False)
     last = CHANNEL
     if rules >= 0:
@@ -80,7 +81,7 @@ def _only_these(channel: int, rules: int) -> int:
 
 
 def bar_capabilities() -> None:
-    """No program that this process or one of its children starts can have more of them than it has now."""
+    """Empties the bounding set: no program that this process or its children start can gain capabilities."""
     for capability in range(CAPABILITIES):
         try:
             prctl(PR_CAPBSET_DROP, capability)
@@ -90,7 +91,7 @@ def bar_capabilities() -> None:
 
 
 def _drop_capabilities() -> None:
-    """All that it has now."""
+    """Drops all current capabilities."""
     if architecture() is None:
         return
     head = CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4)
@@ -98,7 +99,7 @@ def _drop_capabilities() -> None:
 
 
 def _bound(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
-    """Soft and hard, so that the kernel kills at once: a signal that can be handled would only be a wish."""
+    """Sets soft and hard limits, so that the kernel kills at once instead of sending a signal that can be handled."""
     bounds = {
         resource.RLIMIT_CPU: cpu_seconds,
         resource.RLIMIT_AS: memory_bytes,

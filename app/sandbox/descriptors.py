@@ -1,17 +1,16 @@
-"""What a process was started with, of which only its own socket is kept. Standard library only."""
+"""Closes inherited descriptors, except a process's own socket. Standard library only."""
 
 import os
 import resource
 from typing import Final
 
 MOST: Final = 1 << 20
-"""Higher numbers no process has by default."""
+"""The default maximum number of a descriptor."""
 
 
 def own_socket() -> int:
-    """A descriptor of the socket that stands at 0, moved away from where functions and programs read from and print
-    to. All others are closed, at any number: what the service's parents left open is inherited under some event
-    loops."""
+    """Moves the socket from descriptor 0 to a new one, so that functions and programs cannot read from it or print to
+    it. Closes all other descriptors: under some event loops those of the service's parents are inherited."""
     os.closerange(3, max(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
     own = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDWR)

@@ -1,15 +1,15 @@
-"""Messages between the service and a worker: length, token of the call, JSON. Standard library only."""
+"""Messages between the service and a worker: length, the call's token, JSON. Standard library only."""
 
 import json
 import struct
 from typing import BinaryIO
 
 HEAD = struct.Struct(">I16s")
-"""How many bytes of JSON follow; the token of the call."""
+"""The length of the JSON in bytes; the call's token."""
 STARTED = b"0" * 16
 """The token of a worker's first message."""
 SLACK_BYTES = 4096
-"""What surrounds a result, and the most that anything else which a worker says may be."""
+"""Bytes around a result, and the maximum size of a worker's other messages."""
 
 
 def frame(token: bytes, body: bytes) -> bytes:
@@ -17,12 +17,12 @@ def frame(token: bytes, body: bytes) -> bytes:
 
 
 def encoded(value: object) -> bytes:
-    """ValueError, TypeError or RecursionError for what is no JSON."""
+    """Encodes JSON. Raises ValueError, TypeError or RecursionError if the value is not JSON."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 def read_frame(stream: BinaryIO) -> tuple[bytes, dict[str, object]] | None:
-    """Token and message of the service, which is trusted; None at the end of the stream."""
+    """Reads a token and message from the service, which is trusted; None at the end of the stream."""
     head = stream.read(HEAD.size)
     if len(head) < HEAD.size:
         return None

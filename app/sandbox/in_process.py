@@ -1,4 +1,4 @@
-"""The port `Workers` in this very process: for tests, and for trying an environment where nothing is trained."""
+"""`Workers` in the current process, for tests and for trying an environment."""
 
 from collections.abc import Callable
 
@@ -13,8 +13,8 @@ _RESULT: TypeAdapter[JsonValue] = TypeAdapter(FiniteJson)
 
 
 class InProcessWorkers:
-    """Calls the function at once and blocks meanwhile. Of the limits only that on output holds: never for text of
-    strangers."""
+    """Calls the function directly and blocks. Only the limit on output is enforced, so it must never get untrusted
+    text."""
 
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS

@@ -1,6 +1,6 @@
-"""How well programs are kept apart on this machine, found out by having one attempt all that it must not.
+"""Measures how well programs are isolated on this machine: a program attempts everything that is forbidden.
 
-The result is what `GET /envs/{env}` shows: for each threat whether it was held off, and by what.
+`GET /envs/{env}` shows the result: for each threat whether it is blocked, and by what.
 """
 
 import asyncio
@@ -40,19 +40,19 @@ HOLDS: Final[dict[Threat, tuple[str, ...]]] = {
     "time": ("clock", "limits"),
     "service": ("namespaces", "seccomp", "landlock"),
 }
-"""Which walls stand before a threat."""
+"""The protections against each threat."""
 WORDS: Final = {
     "seccomp": "seccomp, which refuses new sockets, processes, threads and signals",
-    "namespaces": "namespaces of its own, with no network, no other process and only Python's library",
-    "landlock": "Landlock, which lets only Python's library be read",
-    "limits": "limits that the kernel keeps",
-    "clock": "being killed from outside",
+    "namespaces": "own namespaces without network or other processes and with only Python's library",
+    "landlock": "Landlock, which allows reading only Python's library",
+    "limits": "kernel resource limits",
+    "clock": "a timeout that kills the process from outside",
 }
 
 
 @dataclass(frozen=True)
 class Bait:
-    """What a program could reach if nothing held it."""
+    """Targets that a program could reach without isolation."""
 
     folder: Path
     tcp: int
@@ -61,16 +61,17 @@ class Bait:
 
 
 async def probed(programs: JailedPrograms) -> Isolation:
-    """By trying, in a second or less; told the log on one line. Where no program can be run at all, nothing holds."""
+    """Probes the isolation in a second or less and logs the result on one line. If no program can run, nothing counts
+    as blocked."""
     try:
         isolation = await _probed(programs)
     except Exception:
-        log.exception("the isolation of programs could not be tried")
+        log.exception("the isolation of programs could not be measured")
         return Isolation(protections=())
     if isolation.strong:
-        log.info("programs of models are kept apart: %s", programs.walls.words)
+        log.info("programs of models are isolated: %s", programs.walls.words)
     else:
-        log.warning("programs of models cannot be kept apart well enough: %s", isolation.weaknesses)
+        log.warning("programs of models are not isolated well enough: %s", isolation.weaknesses)
     return isolation
 
 
@@ -103,17 +104,17 @@ async def _breaches(programs: JailedPrograms, bait: Bait) -> dict[Threat, list[s
     execution = await programs.run(_program("attempt", calls, LIMITS))
     found = dict(zip(asked, _told(execution, len(asked)), strict=True))
     if not (bait.folder / "there").exists() or not (bait.folder / "full").stat().st_size:
-        found["files"].append("a file of others was changed")
+        found["files"].append("a foreign file was changed")
     return found
 
 
 def _told(execution: Execution, expected: int) -> list[list[str]]:
-    """What each attempt says that it achieved. One that ended the program achieved nothing that is known."""
+    """The successes that each attempt reports. Attempts after the program's end could not be tested."""
     told = [
-        [str(words) for words in one.value] if isinstance(one.value, list) else ["it could not be tried"]
+        [str(words) for words in one.value] if isinstance(one.value, list) else ["it could not be tested"]
         for one in execution.returned
     ]
-    return told + [[f"it could not be tried ({execution.ending})"] for _ in range(expected - len(told))]
+    return told + [[f"it could not be tested ({execution.ending})"] for _ in range(expected - len(told))]
 
 
 def _protection(threat: Threat, breaches: list[str], programs: JailedPrograms) -> Protection:
@@ -126,7 +127,7 @@ def _protection(threat: Threat, breaches: list[str], programs: JailedPrograms) -
 
 def _walls(walls: Walls, why: str) -> tuple[set[str], dict[str, str]]:
     there = {"namespaces": bool(walls.namespaces), "landlock": walls.landlock, "seccomp": walls.seccomp}
-    missing = {wall: f"{wall} cannot be had here" for wall, held in there.items() if not held}
+    missing = {wall: f"{wall} is not available here" for wall, held in there.items() if not held}
     if "namespaces" in missing and why:
         missing["namespaces"] += f" ({why})"
     return {"limits", "clock", *(wall for wall, held in there.items() if held)}, missing
@@ -161,6 +162,6 @@ def _bait() -> Iterator[Bait]:
 
 
 def _answered(udp: socket.socket) -> None:
-    """So that whoever could send something knows it."""
+    """Answers, so that a sender knows that it got through."""
     with contextlib.suppress(OSError):
         udp.sendto(b"here", udp.recvfrom(64)[1])

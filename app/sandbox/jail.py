@@ -1,4 +1,4 @@
-"""One jail as the service sees it: a warden that runs one program at a time, and is killed with it when it must be."""
+"""One jail, on the service's side: a supervisor process that runs one program at a time and can be killed with it."""
 
 import asyncio
 import json
@@ -28,15 +28,15 @@ from app.sandbox.process import ENVIRONMENT
 from app.sandbox.warden import ORDER, REPORT, TOLD
 
 START_SECONDS: Final = 60.0
-"""For starting Python and putting up what walls there are: only our own code can be slow there."""
+"""For starting Python and confining it: only our own code can be slow here."""
 GRACE_SECONDS: Final = 5.0
-"""For a program whose channel is closed to be gone."""
+"""For a program to exit after its channel is closed."""
 COUNTED: Final = 0.75
-"""The share of its processor time from which on a killed program was killed for that: for the limit the kernel counts
-in ticks, and exactly in what it tells afterwards."""
+"""A killed program that used this share of its CPU limit was killed by that limit. The kernel enforces the limit in
+ticks but reports the exact time, so the two differ."""
 MOST_TOLD: Final = 4096
 LARGE: Final = 64 * 1024
-"""Bytes from which on JSON is read in a thread, so that the service does not stand still."""
+"""Bytes from which JSON is parsed in a thread, so that it does not block the event loop."""
 BOOT: Final = (
     "import sys\n"
     "sys.path.insert(0, sys.argv[4])\n"
@@ -47,13 +47,13 @@ BOOT: Final = (
 
 
 class Walls(Frozen):
-    """What a warden found to work when it tried."""
+    """The protections that a supervisor found to work."""
 
     namespaces: str = ""
     landlock: bool = False
     seccomp: bool = False
     failed: str = ""
-    """Why it has not got the namespaces that it must not start without."""
+    """Why the required namespaces are not available."""
 
     @property
     def words(self) -> str:
@@ -63,17 +63,17 @@ class Walls(Frozen):
 
 @dataclass(frozen=True)
 class Lost:
-    """The jail is of no use, and that is not known to be the program's doing."""
+    """The jail is unusable, and this is not known to be the program's fault."""
 
     how: str
 
 
 class _Broken(Exception):
-    """The program is gone, or said what cannot be read."""
+    """The program has ended, or sent an invalid message."""
 
 
 class _Stopped(Exception):
-    """It ends here, by what it said or by what we refuse."""
+    """The program ends here, by its own message or by a limit."""
 
     def __init__(self, ending: Ending) -> None:
         self.ending = ending
@@ -84,20 +84,20 @@ _CLAIMS: Final[dict[bytes, Ending]] = {NO_FUNCTION: "no_function", MEMORY: "memo
 
 
 class Jail:
-    """Started by `start`, good for one program at a time, of no use once it was killed or lost."""
+    """Created by `start`. Runs one program at a time; unusable once it was killed or lost."""
 
     def __init__(self, process: Process, control: socket.socket, walls: Walls) -> None:
         self._process = process
         self._control = control
         self.walls = walls
         self.programs = 0
-        """That it has run."""
+        """Number of programs that it has run."""
         self.usable = True
 
     @classmethod
     async def start(cls, namespaces: str, locks: Sequence[str]) -> "Jail":
-        """With this kind of namespaces (`user`, `root` or none) or not at all: OSError or TimeoutError. With those of
-        `locks` that work here."""
+        """Starts a jail with this kind of namespaces (`user`, `root` or none) and those of `locks` that work here.
+        Raises OSError or TimeoutError without the namespaces."""
         ours, its = socket.socketpair()
         ours.setblocking(False)
         with its:
@@ -132,7 +132,7 @@ class Jail:
         return self._process.pid
 
     async def run(self, program: Program) -> Execution | Lost:
-        """Never raises but for cancellation, after which the jail must be killed."""
+        """Runs a program. Raises only on cancellation; then the jail must be killed."""
         self.programs += 1
         self.usable = False
         try:
@@ -149,7 +149,7 @@ class Jail:
         return after if isinstance(after, Lost) else Execution(ending=after, returned=tuple(talk.returned))
 
     async def _after(self, ending: Ending, program: Program) -> Ending | Lost:
-        """Once nothing more is said: what became of its process. One that stays dies with this jail."""
+        """After the last message: how its process ended. If it has not ended, it is killed with the jail."""
         if ending == "seconds":
             return ending
         try:
@@ -191,23 +191,23 @@ class Jail:
         return message
 
     def kill(self) -> None:
-        """The warden, and whatever it runs."""
+        """Kills the supervisor and everything that it runs."""
         self.usable = False
         with suppress(OSError):
-            self._control.shutdown(socket.SHUT_RDWR)  # of which it ends by itself, where it may not be signalled
+            self._control.shutdown(socket.SHUT_RDWR)  # the supervisor exits on this, even if it cannot be signalled
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Killed, and gone."""
+        """Kills the jail and waits for its end."""
         self.kill()
         self._control.close()
         await self._process.wait()
 
 
 class _Talk:
-    """What is said with a program, which is a stranger from its first line on."""
+    """The exchange with a program, which is untrusted from its first line."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, output_bytes: int) -> None:
         self._reader = reader
@@ -216,7 +216,8 @@ class _Talk:
         self.returned: list[Returned] = []
 
     async def begin(self) -> None:
-        """All walls stand now, and nothing of the program has been read. EOFError or TimeoutError where they do not."""
+        """Waits until the process is confined, before the program is loaded. Raises EOFError or TimeoutError if it is
+        not."""
         async with asyncio.timeout(START_SECONDS):
             await self._heard(STARTED)
 
@@ -278,8 +279,8 @@ async def _read(answer: bytes) -> Returned:
 
 
 def _by_status(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | Lost:
-    """Where it did not say itself how it ended. Only the kernel can have killed it, for the time that it took, or
-    somebody outside: it can signal nobody, not even itself."""
+    """How the program ended if it did not report that itself. A kill comes from the kernel's CPU limit or from outside,
+    because the program cannot send signals, not even to itself."""
     if ending not in ("finished", "died") or (ending == "finished" and status == 0):
         return ending
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:

@@ -1,8 +1,8 @@
-"""Which files a process may still read and write, for good, without any privilege. Standard library only.
+"""Landlock: irrevocably restricts the files that a process may read and write, without privileges. Standard library
+only.
 
-Landlock rules say what is allowed below a directory; everything else that the kernel's version of it knows is refused.
-It also keeps a process from tracing others, and in newer versions from TCP, abstract sockets and signals to others.
-"""
+Rules allow access below a directory; all other rights that the kernel's version knows are refused. Landlock also
+prevents tracing of other processes and, in newer versions, TCP, abstract sockets and signals to others."""
 
 import ctypes
 import os
@@ -19,11 +19,11 @@ WRITE: Final = READ | WRITE_FILE | REMOVE_DIR | REMOVE_FILE | MAKE_DIR | MAKE_RE
 VERSION_ONLY: Final = 1
 BENEATH: Final = 1
 RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""How many rights on files a version knows; the last holds for later ones."""
+"""Number of file rights by version; later versions have at least the last."""
 TCP: Final = 0b11
-"""To bind and to connect, from version 4 on."""
+"""Bind and connect, since version 4."""
 SCOPES: Final = 0b11
-"""Abstract sockets and signals of those outside, from version 6 on."""
+"""Abstract sockets and signals outside the domain, since version 6."""
 PR_SET_NO_NEW_PRIVS: Final = 38
 
 
@@ -37,12 +37,12 @@ class _Beneath(ctypes.Structure):
 
 
 def version() -> int:
-    """OSError where the kernel has none, or it is turned off."""
+    """The kernel's Landlock version. Raises OSError if it has none or it is disabled."""
     return called("landlock_create_ruleset", None, 0, VERSION_ONLY)
 
 
 def ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
-    """A descriptor for `restrict`. Places that are not there are left out."""
+    """Creates a ruleset and returns its descriptor for `restrict`. Missing paths are skipped."""
     known = version()
     rights = (1 << RIGHTS.get(known, max(RIGHTS.values()))) - 1
     attributes = _Attributes(rights, TCP if known >= 4 else 0, SCOPES if known >= 6 else 0)
@@ -55,7 +55,7 @@ def ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
 
 
 def restrict(made: int) -> None:
-    """This thread and all that it starts, until it ends."""
+    """Applies the ruleset to this thread and everything that it starts."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     called("landlock_restrict_self", made, 0)
 

@@ -1,7 +1,6 @@
-"""A world of its own for a process: no other processes, no network, a tree with nothing but Python's library in it.
+"""Namespaces for a process: no other processes, no network, a file tree with only Python's library.
 
-Standard library only. Needs user namespaces, or root's privileges; nothing of it is taken back on failure, so whoever
-fails must end.
+Standard library only. Needs user namespaces or root. Failures are not rolled back, so the process must exit on failure.
 """
 
 import contextlib
@@ -29,18 +28,18 @@ AT_RECURSIVE: Final = 0x8000
 AT_FDCWD: Final = -100
 PR_SET_DUMPABLE: Final = 4
 NOBODY: Final = 65534
-"""Whom programs run as, inside and, where root starts them, outside as well."""
+"""The user id of programs inside and, if root starts them, outside."""
 
 ROOM: Final = "/work"
-"""Where a program's own directory is, in its tree."""
+"""The program's own directory in its tree."""
 LAID_OVER: Final = ("/tmp", "/mnt", "/run", "/dev", "/sys")  # noqa: S108  # only a place to mount on, in a view of its own
-"""Where the new tree is put together; any directory that is there and holds nothing of the library."""
+"""Candidates for the mount point of the new tree: an existing directory without any part of the library."""
 OTHERS_PACKAGES: Final = ("site-packages", "dist-packages")
 
 
 def enter_as_user(library: tuple[str, ...], processes: int) -> None:
-    """By a user namespace, which nobody need be privileged for. Root becomes nobody first. `processes`: a descriptor of
-    /proc, which the new tree has none of."""
+    """Enters a user namespace, which needs no privileges. Root becomes nobody first. `processes` is a descriptor of
+    /proc, which the new tree does not have."""
     rootly = os.geteuid() == 0
     if rootly:
         called("unshare", NEWNS)
@@ -61,7 +60,7 @@ def enter_as_user(library: tuple[str, ...], processes: int) -> None:
 
 
 def enter_as_root(library: tuple[str, ...]) -> None:
-    """Where there are no user namespaces but root's privileges."""
+    """Enters namespaces with root's privileges, where user namespaces are not available."""
     called("unshare", NEWNS | REST)
     _nameless()
     _new_tree(library)
@@ -74,7 +73,7 @@ def become_nobody() -> None:
 
 
 def furnish(size: int, owner: int) -> None:
-    """An empty directory of at most `size` bytes, which lies over what was there."""
+    """Mounts an empty directory of at most `size` bytes over the program's directory."""
     options = f"size={max(size, 4096)},nr_inodes=256,mode=700,uid={owner},gid={owner}"
     called("mount", b"none", ROOM.encode(), b"tmpfs", NOSUID | NODEV | NOEXEC, options.encode())
 
@@ -103,7 +102,7 @@ def _new_tree(library: tuple[str, ...]) -> None:
 
 
 def _nameless() -> None:
-    """The machine's name says where a program is."""
+    """Hides the host name, which would identify the machine."""
     with contextlib.suppress(OSError):
         socket.sethostname("nowhere")
 
@@ -113,7 +112,7 @@ def _holds(place: str, library: tuple[str, ...]) -> bool:
 
 
 def _read_only(place: str) -> None:
-    """With all that is mounted below it."""
+    """Makes a mount read-only, with all mounts below it."""
     attributes = b"".join(
         value.to_bytes(8, "little") for value in (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, 0, 0, 0)
     )

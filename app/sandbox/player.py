@@ -1,8 +1,8 @@
-"""Runs one program, in the process that is given to it alone. Standard library only.
+"""Runs one program in its own process. Standard library only.
 
-Nothing here can be trusted once the program's first line has run: it shares this interpreter. So nothing here decides
-anything: the service asks for one call after the other, each under a token that is not known before, and whatever is
-said under it counts as what the call returned.
+Nothing here can be trusted once the program's first line has run, because it shares this interpreter. So no decision is
+made here: the service requests one call after another, each with a new random token, and any answer with that token
+counts as what the call returned.
 """
 
 import json
@@ -18,12 +18,12 @@ from app.sandbox.frames import HEAD, STARTED, frame
 VALUE, RAISED, NO_JSON, LOADED, NO_FUNCTION, MEMORY, TOO_MUCH = b"V", b"R", b"J", b"L", b"N", b"M", b"O"
 """The first byte of an answer."""
 MOST_DEPTH: Final = 40
-"""A little more than the service accepts, so that it is the one to refuse."""
+"""Slightly more than the service accepts, so that the service refuses."""
 MODULE: Final = "program"
 
 
 def play(channel: int) -> None:
-    """Until the service asks for nothing more."""
+    """Answers calls until the service sends no more."""
     _say(channel, STARTED, b"")
     token, order = _heard(channel)
     left = int(order["output_bytes"])
@@ -67,7 +67,7 @@ def _answer(function: Callable[..., object], arguments: list[Any]) -> bytes:
 
 
 def _plain(value: object, depth: int) -> object:
-    """The same of JSON's own types, tuples as arrays. ValueError for what is none, keys that are no text included."""
+    """Converts a value to plain JSON types, tuples to arrays. Raises ValueError for other types and non-text keys."""
     if value is None or type(value) in (bool, str, int):
         return value
     if depth > MOST_DEPTH:

@@ -1,4 +1,4 @@
-"""The port `Workers` over processes: as many as there are places, warm from call to call, replaced when they die."""
+"""`Workers` over a pool of processes, reused between calls and replaced when they die."""
 
 import asyncio
 import logging
@@ -17,14 +17,14 @@ from app.sandbox.work import Done, Lost, Outcome, Work, result_of, work_of
 log = logging.getLogger(__name__)
 
 CALLS_OF_A_WORKER = 1000
-"""Then it is replaced, with whatever it has gathered."""
+"""A worker is replaced after this many calls, to free what it has accumulated."""
 
 Told = Callable[[str, str, float], None]
-"""Function, what became of one attempt (`done`, `broke`, `died`, `cancelled` or the limit), and its seconds."""
+"""Called for each attempt: function, outcome (`done`, `broke`, `died`, `cancelled` or the limit), seconds."""
 
 
 def usual_size() -> int:
-    """As many workers as there are processor cores for this process, and at least two."""
+    """The default number of workers: this process's processor cores, at least two."""
     return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
@@ -33,7 +33,7 @@ def tell_nobody(function: str, outcome: str, seconds: float) -> None:
 
 
 class ProcessWorkers:
-    """Nothing is started before it is needed. Those that call at the same time take turns by function."""
+    """Workers start on demand. Concurrent callers take turns by function."""
 
     def __init__(self, size: int, told: Told = tell_nobody) -> None:
         self._turns = Turns(size)
@@ -50,7 +50,7 @@ class ProcessWorkers:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Of the processes there are."""
+        """Process ids of the workers."""
         return tuple(sorted(worker.id for worker in self._all))
 
     async def run(
@@ -65,7 +65,7 @@ class ProcessWorkers:
         return result_of(work, outcome)
 
     async def close(self) -> None:
-        """Kills every worker; calls under way and later ones fail."""
+        """Kills every worker; current and later calls fail."""
         self._closed = True
         for worker in [*self._all]:
             self._discard(worker)
@@ -73,7 +73,7 @@ class ProcessWorkers:
         await asyncio.gather(*self._ending)
 
     async def _attempt(self, work: Work, worker: Worker | None) -> Outcome:
-        """In this worker, or a new one."""
+        """Makes one attempt in this worker or a new one."""
         worker = worker or await self._started()
         began = time.perf_counter()
         what = "cancelled"
@@ -103,7 +103,7 @@ class ProcessWorkers:
         return worker
 
     def _discard(self, worker: Worker) -> None:
-        """Kills it at once; that it is gone is seen to later."""
+        """Kills it at once and waits for its end in the background."""
         self._all.discard(worker)
         worker.kill()
         ending = asyncio.get_running_loop().create_task(worker.end())

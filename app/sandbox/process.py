@@ -1,4 +1,4 @@
-"""One worker as the service sees it: a process that is told to call a function, and killed when it takes too long."""
+"""One worker, on the service's side: a process that calls functions and is killed when one takes too long."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from app.sandbox.frames import HEAD, SLACK_BYTES, STARTED, encoded, frame
 from app.sandbox.work import Broke, Done, Lost, Outcome, Work
 
 START_SECONDS = 120.0
-"""For starting Python, and for importing a function's module: generous, since only our own code can be slow there."""
+"""For starting Python and importing a function's module: generous, because only our own code can be slow here."""
 BOOT = (
     "import json, sys\n"
     "sys.path[:] = json.loads(sys.argv[2])\n"
@@ -27,11 +27,11 @@ BOOT = (
     "serve(int(sys.argv[1]))\n"
 )
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
-"""All of a worker's: none of the service's variables, and the same order of sets every time."""
+"""A worker's complete environment: none of the service's variables, and a fixed order of sets."""
 
 
 class _Answer(Frozen):
-    """Read as strictly as any message of a stranger: what runs in a worker may have taken it over."""
+    """Validated strictly as untrusted, because code in a worker may have taken it over."""
 
     ready: bool = False
     result: FiniteJson = None
@@ -43,7 +43,7 @@ _ANSWER = TypeAdapter(_Answer)
 
 
 class Worker:
-    """Started by `start`, good for one call at a time, of no use once it was killed or lost."""
+    """Created by `start`. Runs one call at a time; unusable once it was killed or lost."""
 
     def __init__(self, process: Process, reader: StreamReader, writer: StreamWriter) -> None:
         self._process = process
@@ -52,11 +52,11 @@ class Worker:
         self._talk = asyncio.Lock()
         self._loaded: set[str] = set()
         self.calls = 0
-        """That it has done."""
+        """Number of calls that it has run."""
 
     @classmethod
     async def start(cls) -> "Worker":
-        """OSError or TimeoutError when it cannot."""
+        """Starts a worker. Raises OSError or TimeoutError if that fails."""
         ours, its = socket.socketpair()
         with its:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
@@ -90,7 +90,7 @@ class Worker:
         return self._process.pid
 
     async def call(self, work: Work) -> Outcome:
-        """Never raises but for cancellation, after which the worker must be killed."""
+        """Runs a call. Raises only on cancellation; then the worker must be killed."""
         if work.function not in self._loaded:
             found = await self._ask(encoded({"function": work.function}), START_SECONDS, SLACK_BYTES)
             if isinstance(found, Lost):
@@ -134,7 +134,7 @@ class Worker:
             return Lost(None, "it answered what cannot be read")
 
     async def _death(self) -> Lost:
-        """Of what, now that it has closed its stream. Where it only did that, it dies of this."""
+        """The cause of its end, after it closed its stream. If it is still running, it is killed here."""
         await self._gone()
         status = self._process.returncode or 0
         if status == -signal.SIGXCPU:
@@ -142,13 +142,13 @@ class Worker:
         return Lost(None, f"it died of signal {-status}" if status < 0 else f"it ended with status {status}")
 
     def kill(self) -> None:
-        """It, and what it may have started."""
+        """Kills it and its process group."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     async def end(self) -> None:
-        """Killed, and gone. A call under way has its answer before."""
+        """Kills the worker and waits for its end, after the answer of a current call."""
         self.kill()
         async with self._talk:
             await self._gone()
@@ -162,5 +162,5 @@ class Worker:
 
 
 def _module_path() -> str:
-    """Where modules are found here, so that a worker finds the same ones, wherever it runs."""
+    """This process's `sys.path` as absolute paths in JSON, so that a worker finds the same modules."""
     return json.dumps([os.path.abspath(place) for place in sys.path])  # noqa: PTH100  # "" is a place too

@@ -1,4 +1,4 @@
-"""The port `Programs` over jails: as many as there are places, kept from program to program, replaced when killed."""
+"""`Programs` over a pool of jails, reused between programs and replaced when killed."""
 
 import asyncio
 import logging
@@ -14,15 +14,15 @@ from app.sandbox.turns import Turns
 log = logging.getLogger(__name__)
 
 KINDS: Final = ("user", "root", "")
-"""Of namespaces, the best first."""
+"""Kinds of namespaces, best first."""
 LOCKS: Final = ("landlock", "seccomp")
-"""What is put up beside them."""
+"""Additional protections."""
 PROGRAMS_OF_A_JAIL: Final = 10_000
-"""Then it is replaced."""
+"""A jail is replaced after this many programs."""
 
 
 Told = Callable[[str, float], None]
-"""How one attempt ended (as an `Execution` does, or `lost`, `cancelled`), and its seconds."""
+"""Called for each attempt: its ending (that of an `Execution`, or `lost`, `cancelled`) and seconds."""
 
 
 def tell_nobody(ending: str, seconds: float) -> None:
@@ -30,13 +30,12 @@ def tell_nobody(ending: str, seconds: float) -> None:
 
 
 class JailedPrograms:
-    """Nothing is started before it is needed. What kind of namespaces there are is found out once, by trying: a jail
-    that later cannot have them is none."""
+    """Jails start on demand. The kind of namespaces is found once, by trying; later jails that cannot have it fail."""
 
     def __init__(
         self, size: int, kinds: tuple[str, ...] = KINDS, locks: tuple[str, ...] = LOCKS, told: Told = tell_nobody
     ) -> None:
-        """`kinds` and `locks` are what is tried; fewer where a weaker machine is played."""
+        """`kinds` and `locks` are what is tried; tests pass fewer to simulate a weaker machine."""
         self._turns = Turns(size)
         self._told = told
         self._kinds = kinds
@@ -48,9 +47,9 @@ class JailedPrograms:
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
         self.missing = ""
-        """Why there are no namespaces, or not those of a user."""
+        """Why namespaces, or user namespaces, are not available."""
         self.walls = Walls()
-        """What the first jail found to work."""
+        """The protections that the first jail found to work."""
 
     @property
     def waiting(self) -> int:
@@ -59,11 +58,11 @@ class JailedPrograms:
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """Of the wardens there are."""
+        """Process ids of the supervisors."""
         return tuple(sorted(jail.id for jail in self._all))
 
     async def prepare(self) -> None:
-        """A jail stands ready. WorkerFailed where there can be none."""
+        """Starts a jail in advance. Raises WorkerFailed if that fails."""
         async with self._turns.place("programs"):
             self._idle.append(self._idle.pop() if self._idle else await self._started())
 
@@ -79,7 +78,7 @@ class JailedPrograms:
         return outcome
 
     async def close(self) -> None:
-        """Kills every jail; programs under way and later ones fail."""
+        """Kills every jail; current and later programs fail."""
         self._closed = True
         for jail in [*self._all]:
             self._discard(jail)
@@ -129,7 +128,7 @@ class JailedPrograms:
         raise OSError(self.missing)
 
     def _discard(self, jail: Jail) -> None:
-        """Kills it at once; that it is gone is seen to later."""
+        """Kills it at once and waits for its end in the background."""
         self._all.discard(jail)
         jail.kill()
         ending = asyncio.get_running_loop().create_task(jail.end())

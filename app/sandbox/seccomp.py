@@ -1,9 +1,7 @@
-"""Which system calls a process may still make, for good. Standard library only.
+"""seccomp filters: irrevocably restrict the system calls of a process. Standard library only.
 
-A filter is a program for the kernel's classic BPF machine: it looks at architecture, number and arguments of each call
-and answers allow, fail or kill. There is one for programs of strangers, which may do what is listed, and one for
-workers, which may do all but what is listed.
-"""
+A filter is a classic BPF program: it checks the architecture, number and arguments of each call and answers allow, fail
+or kill. The filter for untrusted programs is an allow list, the filter for workers is a deny list."""
 
 import ctypes
 import errno
@@ -24,26 +22,27 @@ KILL: Final = 0x80000000
 FAIL: Final = 0x00050000
 REFUSE: Final = FAIL | errno.EPERM
 UNKNOWN: Final = FAIL | errno.ENOSYS
-"""What a kernel answers that has no such call: the C library then takes an older one."""
+"""The answer of a kernel without the call, so that the C library falls back to an older one."""
 
 LOAD, EQUAL, AT_LEAST, ANY_BIT, ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 NUMBER, ARCHITECTURE, ARGUMENTS = 0, 4, 16
 X32: Final = 0x40000000
-"""From here on numbers mean the same calls by another table."""
+"""Numbers from here on are the x32 table of the same calls."""
 
 CLONE_THREAD: Final = 0x00010000
 NEW_CONTENT: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | 0o20000000
-"""Whoever opens with none of these can only read; the last one is O_TMPFILE."""
+"""Without these flags a file is opened only for reading; the last one is O_TMPFILE."""
 PLAIN_FCNTL: Final = (0, 1, 2, 3, 4, 1030)
-"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC: no locks and leases, by which two could speak."""
+"""F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL, F_DUPFD_CLOEXEC; no locks or leases, by which programs could
+communicate."""
 PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
 """TCGETS, by which Python asks whether it writes to a terminal; FIONREAD, FIONCLEX, FIOCLEX."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What is answered to one call. With `argument` only where that argument is one of `values`, or has one of `bits`;
-    else `otherwise`. Only its lower half is looked at: all that are checked here are of 32 bits for the kernel."""
+    """The answer to one call. With `argument`, `answer` applies if that argument is one of `values` or has one of
+    `bits`, else `otherwise`. Only the lower 32 bits are checked; the kernel uses no more of these arguments."""
 
     answer: int
     argument: int | None = None
@@ -61,8 +60,8 @@ class Rule:
 
 
 def for_programs(*, writing: bool) -> bytes:
-    """All that is not listed fails: no sockets, processes, threads, signals to anybody. Without `writing` nothing can
-    be opened but to read. OSError on another architecture."""
+    """The filter for programs: everything that is not listed fails, such as sockets, processes, threads and signals.
+    Without `writing`, files can be opened only for reading. Raises OSError on other architectures."""
     allowed = {number: Rule(ALLOW) for number in numbers(NEEDED + (WRITING if writing else "")).values()}
     special = numbers(CHECKED)
     opening = Rule(ALLOW) if writing else Rule(REFUSE, argument=2, bits=NEW_CONTENT, otherwise=ALLOW)
@@ -77,8 +76,8 @@ def for_programs(*, writing: bool) -> bytes:
 
 
 def for_workers() -> bytes:
-    """All but new sockets and processes, other programs, other processes and the kernel's own affairs. For the process
-    that asks: its own id is in it. OSError on another architecture."""
+    """The filter for workers: refuses new sockets and processes, exec, access to other processes, and system
+    management. Contains the id of the calling process. Raises OSError on other architectures."""
     rules = {number: Rule(REFUSE) for number in numbers(FOREIGN).values()}
     special = numbers(CHECKED)
     own = (os.getpid(),)
@@ -91,7 +90,7 @@ def for_workers() -> bytes:
 
 
 def install(code: bytes) -> None:
-    """For this thread and all that it starts, until it ends. OSError where the kernel refuses."""
+    """Installs a filter for this thread and everything that it starts. Raises OSError if the kernel refuses."""
 
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))

@@ -1,7 +1,6 @@
-"""Calls to the Linux kernel by name. Standard library only.
+"""Linux system calls by name. Standard library only.
 
-Numbers are those of the kernel's own headers (`asm/unistd_64.h`; `asm-generic/unistd.h` for aarch64). They are part of
-its interface and never change.
+The numbers are from the kernel's headers (`asm/unistd_64.h`; `asm-generic/unistd.h` for aarch64) and never change.
 """
 
 import ctypes
@@ -12,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 ARCHITECTURES: Final = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""What seccomp calls them."""
+"""Architectures by seccomp's numbers."""
 
 NEEDED: Final = """
 read=0/63 write=1/64 readv=19/65 writev=20/66 pread64=17/67 pwrite64=18/68 close=3/57 close_range=436/436
@@ -28,19 +27,19 @@ sysinfo=99/179 sched_yield=24/124 sched_getaffinity=204/123 getrandom=318/278 ex
 poll=7/- ppoll=271/73 select=23/- pselect6=270/72 pause=34/- setitimer=38/103 getitimer=36/102 alarm=37/-
 umask=95/166 getrlimit=97/163 setrlimit=160/164 getcpu=309/168 restart_syscall=219/128
 """
-"""What a program may call, whatever the arguments: its own memory, descriptors, clocks and signal handlers."""
+"""Allowed for programs with any arguments: own memory, descriptors, clocks and signal handlers."""
 
 WRITING: Final = """
 ftruncate=77/46 fsync=74/82 fdatasync=75/83 fadvise64=221/223 unlink=87/- unlinkat=263/35 mkdir=83/-
 mkdirat=258/34 rmdir=84/- rename=82/- renameat=264/38 renameat2=316/276
 """
-"""What it may call beside that where it has a directory."""
+"""Also allowed if the program has a writable directory."""
 
 CHECKED: Final = """
 open=2/- openat=257/56 fcntl=72/25 ioctl=16/29 prlimit64=302/261 clone=56/220 clone3=435/435 kill=62/129
 tkill=200/130 tgkill=234/131
 """
-"""What is allowed or not by its arguments."""
+"""Allowed depending on the arguments."""
 
 FOREIGN: Final = """
 socket=41/198 socketpair=53/199 connect=42/203 bind=49/200 listen=50/201 accept=43/202 accept4=288/242
@@ -55,23 +54,23 @@ delete_module=176/106 kexec_load=246/104 kexec_file_load=320/294 open_by_handle_
 swapon=167/224 swapoff=168/225 reboot=169/142 settimeofday=164/170 clock_settime=227/112 adjtimex=159/171
 clock_adjtime=305/266 acct=163/89 syslog=103/116
 """
-"""What neither a program nor a worker has any business with: other processes, networks, the kernel itself."""
+"""Refused for programs and workers: other processes, networks, the kernel."""
 
 OURS: Final = """
 capset=126/91 landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock_restrict_self=446/446
 """
-"""What we call to put up the walls."""
+"""Used by us to confine processes."""
 
 
 def architecture() -> int | None:
-    """As seccomp calls it; None where the numbers here do not hold."""
+    """The architecture's number in seccomp; None if it is not supported here."""
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return None
     return ARCHITECTURES.get(platform.machine())
 
 
 def numbers(table: str) -> dict[str, int]:
-    """Of those calls that this architecture has. OSError where the numbers here do not hold."""
+    """The numbers of the calls that this architecture has. Raises OSError if it is not supported."""
     if architecture() is None:
         raise OSError(f"no system call numbers for {platform.machine()} on {sys.platform}")
     return _of(table, list(ARCHITECTURES).index(platform.machine()))
@@ -85,13 +84,13 @@ def _of(table: str, column: int) -> dict[str, int]:
 
 
 def called(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:
-    """What the call of `OURS` or `FOREIGN` gives. OSError where it fails."""
+    """Makes a call of `OURS` or `FOREIGN` and returns its result. Raises OSError if it fails."""
     number = numbers(OURS + FOREIGN)[name]
     return checked(name, _LIBC.syscall(ctypes.c_long(number), *(_word(argument) for argument in arguments)))
 
 
 def prctl(option: int, *arguments: int | ctypes.Structure) -> None:
-    """`prctl`, which every Linux has. OSError where it fails."""
+    """Calls `prctl`. Raises OSError if it fails."""
     words = [_word(argument) for argument in (*arguments, 0, 0, 0, 0)][:4]
     checked("prctl", _LIBC.prctl(ctypes.c_int(option), *words))
 

@@ -1,4 +1,4 @@
-"""Who is next: a fixed number of places, given in turn to each kind of caller that waits."""
+"""A fair semaphore: a fixed number of slots, given in turn to each kind of waiting caller."""
 
 import asyncio
 from collections import deque
@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 
 class Turns:
-    """Kinds take turns; within a kind who came first is first. So one that waits with a thousand does not keep out
-    another that waits with one."""
+    """Round-robin over kinds, first in, first out within a kind. So a kind with a thousand waiting callers does not
+    starve a kind with one."""
 
     def __init__(self, places: int) -> None:
         self._free = places
         self._lines: dict[str, deque[asyncio.Future[None]]] = {}
-        """In the order of their turns."""
+        """Waiting callers by kind, in the order of their turns."""
         self.waiting = 0
-        """Callers that wait for a place."""
+        """Number of waiting callers."""
 
     @asynccontextmanager
     async def place(self, kind: str) -> AsyncIterator[None]:

@@ -1,8 +1,7 @@
-"""The far side of a jail: a process that forks one other for each program, watches it and says how it ended.
+"""The supervisor process of a jail: forks a process for each program, waits for it and reports how it ended.
 
-It runs no line of a program itself, and holds nothing that a program may not see: no variables, no files of ours, no
-expected results, no tokens. Standard library only.
-"""
+It never runs a program itself, and holds nothing that a program must not see: no environment variables, no files of
+ours, no expected results, no tokens. Standard library only."""
 
 import contextlib
 import gc
@@ -37,23 +36,23 @@ from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
 from app.sandbox.syscalls import called, prctl
 
 ORDER = struct.Struct(">IQQ")
-"""Seconds of processor time, bytes of memory beyond what there is, bytes of files. Its channel comes with it."""
+"""Seconds of CPU time, bytes of additional memory, bytes of files. The program's channel is sent with it."""
 REPORT = struct.Struct(">iI")
-"""How it ended, as `wait` says it; thousandths of a second of processor time that it took."""
+"""The status from `wait`; CPU time in milliseconds."""
 TOLD = struct.Struct(">I")
-"""How many bytes of JSON follow, in the first message."""
+"""The length of the JSON in the first message."""
 PRELOADED: Final = """
 abc argparse array ast base64 bisect calendar cmath collections.abc contextlib copy csv ctypes dataclasses
 datetime decimal difflib enum fractions functools gc hashlib heapq inspect io itertools json keyword locale
 math numbers operator os pathlib pprint queue random re secrets shutil stat statistics string struct sys
 tempfile textwrap threading time traceback types typing unicodedata uuid warnings weakref zlib bz2 lzma
 """
-"""What programs import most often, and what needs libraries that do not lie beside Python's own."""
+"""Modules that programs import most often, and those that need libraries outside of Python's own folder."""
 
 
 def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
-    """`wanted`: the kind of namespaces (`user`, `root` or none) without which this must not start. Of `locks` those are
-    put up that work here."""
+    """Runs the supervisor. `wanted` is the required kind of namespaces (`user`, `root` or none). Those of `locks` that
+    work here are applied."""
     control = socket.socket(fileno=own_socket())
     few = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
@@ -108,7 +107,7 @@ def _watch(control: socket.socket, walls: Walls, processes: int) -> None:
 def _ended(
     control: socket.socket, walls: Walls, channel: int, bounds: tuple[int, int, int], own: int
 ) -> tuple[int, float]:
-    """How the program's process ended, and the processor time that it took."""
+    """Runs a program; returns its process's status and CPU time."""
     if walls.writing:
         namespaces.furnish(bounds[2], walls.owner)
     try:
@@ -124,7 +123,7 @@ def _ended(
 
 
 def _awaited(child: int, control: socket.socket) -> tuple[int, resource.struct_rusage]:
-    """Its status and what it used. It is killed when the service hangs up."""
+    """Waits for a child; returns its status and usage. Kills it if the service disconnects."""
     if hasattr(os, "pidfd_open"):
         gone = os.pidfd_open(child)
         if gone not in select.select([gone, control.fileno()], [], [])[0]:
@@ -135,7 +134,7 @@ def _awaited(child: int, control: socket.socket) -> tuple[int, resource.struct_r
 
 
 def _inside(walls: Walls, channel: int, bounds: tuple[int, int, int]) -> None:
-    """Never returns: nothing that a program leaves behind is run on its way out."""
+    """Runs the program and exits without cleanup, so that no exit handler of the program runs."""
     leave = os._exit
     try:
         confine(walls, channel, *bounds)
@@ -146,7 +145,7 @@ def _inside(walls: Walls, channel: int, bounds: tuple[int, int, int]) -> None:
 
 
 def _forked(own: int) -> int:
-    """Where there are namespaces, the child is the first process of one where there is no other."""
+    """Forks. With namespaces, the child is the only process in a new one."""
     if own < 0:
         return os.fork()
     called("unshare", namespaces.NEWPID)
@@ -164,7 +163,7 @@ def _enter(wanted: str, library: tuple[str, ...], processes: int) -> None:
 
 
 def _continue_as_first(control: socket.socket) -> None:
-    """In the child that is the first of the new process namespace; the parent waits for it and ends."""
+    """Continues in a child, the first process of the new namespace; the parent waits for it and exits."""
     child = os.fork()
     if child:
         control.close()
@@ -180,7 +179,7 @@ def _die_with_parent() -> None:
 
 
 def _walls(wanted: str, locks: Sequence[str], library: tuple[str, ...]) -> Walls:
-    """Those of `locks` that work."""
+    """Finds the protections that work here."""
     works = {"landlock": lambda: landlock.restrict(landlock.ruleset(library)), "seccomp": _filters}
     held = {name: name in locks and _works(deed) for name, deed in works.items()}
     return Walls(
@@ -200,7 +199,7 @@ def _as_nobody(library: tuple[str, ...]) -> None:
 
 
 def _works(deed: Callable[[], None]) -> bool:
-    """Tried in a process that does nothing else."""
+    """Whether an action works, tried in a child process."""
     child = os.fork()
     if child == 0:
         try:
@@ -216,14 +215,14 @@ def _filters() -> None:
 
 
 def _library() -> tuple[str, ...]:
-    """Where Python's own modules lie."""
+    """The folders of Python's standard library."""
     places = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("DESTSHARED")]
     real = {os.path.realpath(place) for place in places if place and Path(place).is_dir()}
     return tuple(sorted(one for one in real if not any(one != other and one.startswith(other + "/") for other in real)))
 
 
 def _parts(library: tuple[str, ...]) -> list[str]:
-    """What lies there but packages that do not belong to Python. The places themselves may be listed by nobody."""
+    """The contents of the library's folders without third-party packages; the folders themselves cannot be listed."""
     parts = (part for place in library for part in Path(place).iterdir())
     return [str(part) for part in parts if part.name not in namespaces.OTHERS_PACKAGES]
 
@@ -237,7 +236,7 @@ def _preload() -> None:
 
 
 def _forget() -> None:
-    """What would tell a program where it is run, and by what."""
+    """Removes what would tell a program where and by what it is run."""
     for name in [name for name in sys.modules if name == "__main__" or name.split(".")[0] == "app"]:
         del sys.modules[name]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -245,7 +244,7 @@ def _forget() -> None:
 
 
 def _first_to_go() -> None:
-    """Where memory runs out, before the service does."""
+    """Makes the kernel's OOM killer prefer this process over the service."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("800", encoding="ascii")
 

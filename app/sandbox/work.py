@@ -1,4 +1,4 @@
-"""A call, what can become of it, and what its caller is told."""
+"""Calls of workers and their outcomes."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ IN_WORDS: Final[dict[Limit, str]] = {
 
 @dataclass(frozen=True)
 class Work:
-    """A call of a function, named as `module:name`. `order` is all that a worker is told."""
+    """A call of a function `module:name`. `order` is the message to the worker."""
 
     function: str
     limits: Limits
@@ -37,14 +37,14 @@ class Done:
 
 @dataclass(frozen=True)
 class Broke:
-    """The function raised; its worker lives. `fault` may quote the text."""
+    """The function raised; its worker is still usable. `fault` may quote the text."""
 
     fault: str
 
 
 @dataclass(frozen=True)
 class Lost:
-    """The worker is dead or must die: by a limit, or by something else that `how` tells."""
+    """The worker is dead or must be killed, because of `limit` or, without one, for the reason in `how`."""
 
     limit: Limit | None
     how: str
@@ -54,23 +54,24 @@ Outcome = Done | Broke | Lost
 
 
 def work_of(function: Callable[..., JsonValue], arguments: Sequence[JsonValue], limits: Limits) -> Work:
-    """ValueError, TypeError or RecursionError for what cannot cross into another process."""
+    """Builds a call. Raises ValueError, TypeError or RecursionError for arguments that cannot be sent to a worker."""
     name = name_of(function)
     order = {"function": name, "arguments": list(arguments), "limits": limits.model_dump()}
     return Work(name, limits, encoded(order))
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """ValueError for what no other process finds by a name: a lambda, a closure, a bound method."""
+    """The function's name. Raises ValueError for functions without an importable name: lambdas, closures, bound
+    methods."""
     module, name = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     if not module or not name or "<" in name or module == "__main__" or hasattr(function, "__self__"):
-        raise ValueError(f"{function!r} is no function of a module, which is all that a worker can find")
+        raise ValueError(f"{function!r} is not a module-level function, so a worker cannot import it")
     return f"{module}:{name}"
 
 
 def result_of(work: Work, outcome: Outcome) -> JsonValue:
-    """WorkerFailed or WorkExceeded where there is none. A fault may quote what a model wrote: the log gets it, on one
-    line, nobody else."""
+    """The call's result. Raises WorkerFailed or WorkExceeded if there is none. A fault may quote a model's text, so it
+    goes only to the log, on one line."""
     if isinstance(outcome, Done):
         return outcome.result
     if isinstance(outcome, Broke):

@@ -1,4 +1,4 @@
-"""The far side: a process that does nothing but call functions of ours, one at a time. Standard library only."""
+"""The worker process: calls our functions, one at a time. Standard library only."""
 
 import contextlib
 import ctypes
@@ -25,7 +25,7 @@ PR_SET_NO_NEW_PRIVS = 38
 
 
 def serve(service: int) -> None:
-    """Until the stream ends. `service` is the id of the process that started this one."""
+    """Answers calls until the stream ends. `service` is the id of the parent process."""
     orders, answers = _streams()
     _confine()
     _die_with(service)
@@ -38,7 +38,7 @@ def serve(service: int) -> None:
 
 
 def _answer(functions: dict[str, Callable[..., object]], message: dict[str, object]) -> bytes:
-    """To a call, or to the wish that a function be found before it is called."""
+    """Answers a call, or a request to import a function before its call."""
     name = str(message["function"])
     try:
         if name not in functions:
@@ -75,7 +75,7 @@ def _found(name: str) -> Callable[..., object]:
 
 @contextlib.contextmanager
 def _limited(cpu_seconds: float, memory_mb: int) -> Iterator[None]:
-    """By soft limits, which the kernel keeps: too much time ends the process, too much memory is a MemoryError."""
+    """Sets soft limits: too much CPU time ends the process, too much memory raises MemoryError."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     before = {what: resource.getrlimit(what) for what in (resource.RLIMIT_CPU, resource.RLIMIT_AS)}
     _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_seconds))
@@ -99,13 +99,13 @@ def _address_space() -> int:
 
 
 def _streams() -> tuple[BinaryIO, BinaryIO]:
-    """Both ends of the socket that it was started with."""
+    """The read and write ends of the socket that the process was started with."""
     orders = own_socket()
     return os.fdopen(orders, "rb"), os.fdopen(os.dup(orders), "wb")
 
 
 def _confine() -> None:
-    """What holds for the whole life of the process and cannot be taken back by it."""
+    """Sets permanent limits that the process cannot raise again."""
     _lower(resource.RLIMIT_CORE, 0, for_good=True)
     _lower(resource.RLIMIT_FSIZE, 0, for_good=True)
     _lower(resource.RLIMIT_NOFILE, OPEN_FILES, for_good=True)
@@ -125,14 +125,15 @@ def _die_with(service: int) -> None:
 
 
 def _forswear() -> None:
-    """New sockets, programs and processes, other processes, the kernel's own affairs: where it can be had, a text that
-    takes over this process has nothing but what the process has already. Files may be read: modules are found late."""
+    """Installs the seccomp filter where it is available: a text that takes over this process gets no sockets, processes
+    or exec, no access to other processes, and no system management. Files stay readable, because modules are imported
+    late."""
     with contextlib.suppress(OSError):
         seccomp.install(seccomp.for_workers())
 
 
 def _fault(error: BaseException) -> str:
-    """On one line, for the log: what, and where in whose code."""
+    """The error and its last code locations on one line, for the log."""
     places = [f"{Path(place.filename).name}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
     return f"{type(error).__name__}: {error} at {' > '.join(places[-6:])}"[:FAULT_CHARACTERS]
 

@@ -143,7 +143,7 @@ def test_other_settings_and_another_number_of_attempts_are_mentioned() -> None:
     [
         ({"version": "2"}, "version 1 and 2"),
         ({"split": "train", "params": {"level": "hard"}}, 'split test and train, params {} and {"level": "hard"}'),
-        ({}, "what the environment reads has changed"),
+        ({}, "the environment's data has changed"),
     ],
 )
 def test_without_a_task_in_common_it_is_refused_with_the_reason(more: dict[str, object], words: str) -> None:

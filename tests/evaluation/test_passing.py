@@ -27,7 +27,7 @@ def test_it_stays_in_range_where_binomials_would_not_fit_a_float() -> None:
 
 @pytest.mark.parametrize("k", [0, 5])
 def test_what_cannot_be_told_is_refused(k: int) -> None:
-    with pytest.raises(ValueError, match="cannot be told"):
+    with pytest.raises(ValueError, match="cannot be estimated"):
         pass_at(k, 4, 2)
 
 

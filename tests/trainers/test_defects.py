@@ -184,6 +184,6 @@ def test_ours_says_why_there_is_no_batch(ours: str) -> None:
     register(ours, 16)
     post(ours, made(1, 8))
     assert (nobody, get(ours, "/why")["why"]) == (
-        "No trainer has registered (POST /register). 0 groups (0 sequences) are waiting and stay.",
-        "8 of the 16 sequences of a batch are waiting.",
+        "No trainer has registered (POST /register). 0 groups (0 sequences) stay in the queue.",
+        "The queue has 8 of the 16 sequences of a batch.",
     )

@@ -1,4 +1,4 @@
-"""What there is: environments, judges."""
+"""The catalogue: environments and judges."""
 
 import inspect
 from collections.abc import Collection
@@ -26,7 +26,7 @@ SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 def catalogue_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
-    """`not_for_training` names judges that are good enough to try the system and no more."""
+    """`not_for_training` names judges that are only for trying the system."""
     router = APIRouter(tags=["catalogue"])
 
     @router.get("/envs", summary="Every environment", responses=problem_responses(401))
@@ -38,7 +38,7 @@ def catalogue_router(gateway: Gateway, *, not_for_training: Collection[str] = ()
         gateway.catalogue.require(env)
         return _info(gateway, env)
 
-    @router.get("/judges", summary="Who judges", responses=problem_responses(401))
+    @router.get("/judges", summary="Every judge", responses=problem_responses(401))
     async def judge_list() -> JudgeList:
         return JudgeList(judges=_judges(gateway, not_for_training))
 
@@ -99,7 +99,7 @@ def _judges(gateway: Gateway, not_for_training: Collection[str]) -> tuple[JudgeI
 
 
 def description_of(environment: type[Environment]) -> str:
-    """The first paragraph of the environment's module, without its line breaks."""
+    """The first paragraph of the environment's module docstring, on one line."""
     module = inspect.getmodule(environment)
     text = inspect.cleandoc((module.__doc__ if module is not None else None) or "")
     return " ".join(text.split("\n\n")[0].split())

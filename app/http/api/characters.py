@@ -1,4 +1,4 @@
-"""The characters that NPC Arena plays, and how edited sheets come in."""
+"""The characters of NPC Arena, and the reloading of edited sheets."""
 
 from collections.abc import Awaitable, Callable
 
@@ -14,13 +14,13 @@ def characters_router(
 ) -> APIRouter:
     router = APIRouter(tags=["catalogue"])
 
-    @router.get("/characters", summary="The character sheets, in short", responses=problem_responses(401))
+    @router.get("/characters", summary="Summaries of the character sheets", responses=problem_responses(401))
     async def character_list() -> CharacterList:
         return CharacterList(characters=characters())
 
     @router.post(
         "/characters/reload",
-        summary="Read the sheets again; what was handed out keeps the ones it was made from",
+        summary="Reload the character sheets; tasks that were handed out keep their sheets",
         responses=problem_responses(401, 404, 422, 503),
     )
     async def reload_characters() -> ReloadedCharacters:

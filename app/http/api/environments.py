@@ -1,4 +1,4 @@
-"""One router factory gives every environment its routes: hand out, step, score."""
+"""The routes of one environment: next-batch, step, score."""
 
 import json
 from typing import Annotated, cast
@@ -24,13 +24,13 @@ Key = Annotated[
         min_length=1,
         max_length=200,
         pattern=r"^[\x21-\x7e]+$",
-        description="Repeats with the same key and body get the same answer; with another body they are refused.",
+        description="A repeat with the same key and body gets the same response; with another body it is refused.",
     ),
 ]
 
 
 class BatchQuery(BaseModel):
-    """The query parameters of `GET next-batch`, which is `POST` for people with curl."""
+    """The query parameters of `GET next-batch`, the same as `POST` for use with curl."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -44,7 +44,7 @@ class BatchQuery(BaseModel):
 
 
 def environment_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
-    """`POST` and `GET /envs/{name}/next-batch`, `POST …/step` where episodes have turns, `POST …/score`."""
+    """`POST` and `GET /envs/{name}/next-batch`, `POST …/step` for multi-turn environments, `POST …/score`."""
     name = environment.name
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     request_type = _request_type(environment)
@@ -65,9 +65,9 @@ def environment_router(environment: type[Environment], gateway: Gateway) -> APIR
     refusals = problem_responses(400, 401, 404, 409, 413, 415, 422, 503)
     add = router.add_api_route
     add("/next-batch", next_batch, methods=["POST"], summary=f"Hand out {name} tasks", responses=refusals)
-    add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same for curl", responses=refusals)
+    add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same, for curl", responses=refusals)
     if environment.multi_turn:
-        add("/step", step, methods=["POST"], summary="What follows the model's last message", responses=refusals)
+        add("/step", step, methods=["POST"], summary="The next observation of an episode", responses=refusals)
     add("/score", score, methods=["POST"], summary=f"Score groups of {name} completions", responses=refusals)
     return router
 
@@ -77,14 +77,14 @@ def idempotency(key: str | None, request: ScoreRequest) -> IdempotencyKey | None
 
 
 def _request_type(environment: type[Environment]) -> type[BatchOptions]:
-    """NextBatch with the environment's own params, so that they are validated and documented."""
+    """Builds NextBatch with the environment's own params, so that they are validated and documented."""
     camel = "".join(part.capitalize() for part in environment.name.split("_"))
     params = (environment.Params, Field(default_factory=environment.Params))
     return cast(type[BatchOptions], create_model(f"{camel}NextBatch", __base__=NextBatch, params=params))
 
 
 def _plain(request: BatchOptions) -> NextBatch:
-    """The service's request: validated already, params as JSON."""
+    """Converts the validated request to the service's, with params as JSON."""
     given = dict(request)
     given["params"] = cast(BaseModel, given["params"]).model_dump(mode="json")
     return NextBatch.model_construct(**given)
@@ -95,4 +95,4 @@ def _from_query(query: BatchQuery) -> NextBatch:
         params = json.loads(query.params)
         return NextBatch.model_validate({**query.model_dump(), "params": params})
     except (ValidationError, ValueError, RecursionError) as error:
-        raise InvalidRequest("params is not a JSON object of finite values", field="query.params") from error
+        raise InvalidRequest("params must be a JSON object of finite values", field="query.params") from error

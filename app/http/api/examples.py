@@ -1,4 +1,4 @@
-"""Working examples in the OpenAPI document: what Swagger UI sends when one only presses Execute."""
+"""Working examples in the OpenAPI document: Swagger UI sends them on Execute."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ UNSURE = Completion(text="I am not sure.")
 
 
 class Examples:
-    """Bodies by path. They name a real task of each environment, so they exist once its data is open."""
+    """Example bodies by path. They name a real task of each environment, so they need its data to be loaded."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, JsonValue] = {}
@@ -52,7 +52,7 @@ class Examples:
 
 
 async def _first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:
-    """The id of the first training task with a right answer, or where there is none, with a friendly one."""
+    """The id of the first training task with its gold answer, or a friendly reply where there is none."""
     batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
     task_id = batch.tasks[0].task_id
     record = (await gateway.shelf.get([task_id]))[task_id]
@@ -62,26 +62,26 @@ async def _first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:
 
 
 def _batch_body(environment: type[Environment]) -> JsonValue:
-    """With the example of the environment's params, where it has one."""
+    """Includes the example of the environment's params if it has one."""
     body: dict[str, JsonValue] = {"batch_size": 2, "split": "train", "run": RUN}
     examples = _examples(environment.Params)
     return body | ({"params": examples[0]} if examples else {})
 
 
 def _step_body(task_id: str, gold: Completion) -> JsonValue:
-    """The first turn of the answer."""
+    """The first turn of the gold answer."""
     first = next(iter(gold.messages or ()), Message(role="assistant", content=gold.answer))
     return {"task_id": task_id, "messages": [first.model_dump(mode="json", exclude_defaults=True)]}
 
 
 def _score_body(task_id: str, gold: Completion) -> JsonValue:
-    """Beside an evasive answer."""
+    """The gold answer and an evasive one."""
     completions: list[JsonValue] = [_public(completion) for completion in (gold, UNSURE)]
     return {"groups": [{"task_id": task_id, "completions": completions}]}
 
 
 def _try_body(environment: type[Environment]) -> dict[str, JsonValue]:
-    """The example of the environment's drafts, with two replies to it."""
+    """The example of the environment's drafts with two replies."""
     examples = [] if environment.Draft is None else _examples(environment.Draft)
     completions: list[JsonValue] = [_public(GREETING), _public(UNSURE)]
     return {f"/envs/{environment.name}/try": {"draft": draft, "completions": completions} for draft in examples[:1]}

@@ -1,4 +1,4 @@
-"""`GET /export`: what is stored, as training data."""
+"""`GET /export`: stored rollouts as training data."""
 
 from collections.abc import Collection
 from typing import Annotated
@@ -14,10 +14,10 @@ from app.service.gateway import Gateway
 
 
 def export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
-    """`not_for_training` names judges whose scores are exported only when they are asked for."""
+    """`not_for_training` names judges whose scores are exported only on request."""
     router = APIRouter(tags=["records"])
     files = {
-        "description": "A file, in pieces while it is read; its columns are in docs/exports.md.",
+        "description": "A file, streamed while it is read. docs/exports.md lists its columns.",
         "content": {media: {"schema": {"type": "string"}} for media in MEDIA_TYPES.values()},
     }
 
@@ -30,7 +30,7 @@ def export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -
     async def export(wanted: Annotated[ExportRequest, Query()]) -> StreamingResponse:
         if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
             raise NotFound(f"there is no environment {wanted.env!r}; GET /envs lists them", field="query.env")
-        last = await gateway.exports.newest()  # before a reply begins, so that a store that is away is a 503
+        last = await gateway.exports.newest()  # before the response starts, so that an unavailable store is a 503
         name = "-".join(["atropos", wanted.env or "all", wanted.shape])
         return StreamingResponse(
             exported(gateway.exports, wanted, last, not_for_training),

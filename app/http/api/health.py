@@ -1,4 +1,4 @@
-"""For orchestrators and Prometheus."""
+"""Health and metrics for orchestrators and Prometheus."""
 
 from collections.abc import Callable
 
@@ -17,22 +17,22 @@ Exposition = Callable[[], tuple[bytes, str]]
 def health_router(gateway: Gateway, version: str, clock: Clock, exposition: Exposition) -> APIRouter:
     router = APIRouter(tags=["health"])
 
-    @router.get("/livez", summary="The process answers")
+    @router.get("/livez", summary="Liveness: the process responds")
     async def livez() -> Health:
         return Health(status="ok", version=version, time=clock())
 
     @router.get(
-        "/readyz", summary="The store takes writes and the environments are open", responses=problem_responses(503)
+        "/readyz",
+        summary="Readiness: the store accepts writes and the environments are loaded",
+        responses=problem_responses(503),
     )
     async def readyz() -> Health:
         if not gateway.catalogue.ready:
-            raise StillStarting("the environments' data is still being read")
+            raise StillStarting("the environments' data is still loading")
         await gateway.health.check()
         return Health(status="ok", version=version, time=clock())
 
-    @router.get(
-        "/metrics", summary="Prometheus' text format", response_class=Response, responses=problem_responses(401)
-    )
+    @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=problem_responses(401))
     async def metrics() -> Response:
         body, content_type = exposition()
         return Response(body, media_type=content_type)

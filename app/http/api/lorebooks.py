@@ -1,4 +1,4 @@
-"""Lorebooks of worlds."""
+"""Routes for the lorebooks of worlds."""
 
 import asyncio
 import re
@@ -41,19 +41,19 @@ BOOK: Final = {
 
 _FOREIGN_BOOK: Final = frozenset({"spec", "recursive_scanning"})
 _FOREIGN_ENTRY: Final = frozenset({"insertion_order", "use_regex", "selective"})
-"""What only other tools' lorebooks have."""
+"""Keys that only lorebooks of other tools have."""
 
 
 class LorebookList(Frozen):
     lorebooks: dict[str, Lorebook]
-    """By name, those of the past that a branch shares included."""
+    """By name, including those that a branch shares with its parent's past."""
 
 
 class LorebookKept(Frozen):
     name: str
     entries: int
     read_as: ImportReport | None = None
-    """Of a lorebook of another tool: what went where, and what is only kept."""
+    """For a lorebook of another tool: which fields were converted, and which are only kept."""
 
 
 class LorebookRemoved(Frozen):
@@ -78,7 +78,7 @@ def lorebooks_router(gateway: Gateway) -> APIRouter:
             raise NotFound(f"{world!r} has no lorebook {book!r}")
         return books[book]
 
-    @router.put("/{book}", summary="Keep a lorebook, in the place of an earlier one", responses=refusals)
+    @router.put("/{book}", summary="Store a lorebook, replacing an earlier one", responses=refusals)
     async def put(
         world: WorldName,
         book: BookName,
@@ -97,7 +97,7 @@ def lorebooks_router(gateway: Gateway) -> APIRouter:
 
 
 def _read(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport | None]:
-    """A lorebook of another tool; of one that looks like ours, what is wrong with it."""
+    """Parses a lorebook of another tool; for one of ours, reports what is invalid."""
     if _is_foreign(given):
         return _read_foreign(given)
     try:

@@ -1,4 +1,4 @@
-"""Replies of the native surface that are not the service's own words already."""
+"""Response models of the native API."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -29,10 +29,10 @@ class SplitInfo(Frozen):
 
 
 class IsolationInfo(Frozen):
-    """How well programs of models are kept apart on this machine, found out by trying."""
+    """How well programs that models wrote are isolated on this machine, as measured by trying."""
 
     strong: bool
-    """Every threat is held off."""
+    """Whether every threat is blocked."""
     protections: tuple[Protection, ...]
 
     @classmethod
@@ -55,19 +55,19 @@ class EnvironmentInfo(Frozen):
     """Sizes with default params; empty while the environment is not available."""
     multi_turn: bool
     label: str | None
-    """The key of tasks' metadata that figures are broken down by, such as `character`; null where there is none."""
+    """The metadata key that statistics are broken down by, such as `character`; null if there is none."""
     criteria: tuple[CriterionInfo, ...]
     judges: tuple[str, ...]
-    """Who judges by default; empty where a verifier decides."""
+    """Default judges; empty if a verifier decides."""
     mode: Mode | None
-    """How they read a group by default; null where a verifier decides."""
+    """How judges read a group by default; null if a verifier decides."""
     votes: int | None
-    """How often each is asked the same by default; `listwise` has no use for it."""
+    """How often each judge is asked by default; unused by `listwise`."""
     relative_weight: Unit | None
-    """Share of the standing within the group by default."""
+    """Default weight of the comparison within the group."""
     isolation: IsolationInfo | None
-    """How well programs that models wrote are kept apart where it runs them, found out by trying; null where it runs
-    none, and until that has been tried."""
+    """How well programs that models wrote are isolated, as measured by trying; null if the environment runs none, and
+    until the measurement is done."""
     params_schema: dict[str, JsonValue]
     """JSON Schema of `params`."""
 
@@ -77,7 +77,7 @@ class EnvironmentList(Frozen):
 
 
 class TaskView(Frozen):
-    """A task as it was handed out. Never holds the reference."""
+    """A task as it was handed out. It never contains the reference."""
 
     task_id: str
     environment: str
@@ -110,15 +110,14 @@ class TaskView(Frozen):
 
 
 class GroupView(Frozen):
-    """A group with its task, its statistics and every judgement that was made for it, and beside that the scorings
-    that were made of it later."""
+    """A group with its task, its statistics, its judgements, and the scorings that were made later."""
 
     group: Group
     reply: GroupReply
     task: TaskView
     judgements: tuple[Judgement, ...]
     scorings: tuple[Scoring, ...]
-    """Oldest first, each with its own judgements. What the trainer was told is not among them."""
+    """Oldest first, each with its own judgements. The scoring that the trainer got is not included."""
 
     @classmethod
     def of(cls, detail: GroupDetail) -> "GroupView":
@@ -132,14 +131,14 @@ class GroupView(Frozen):
 
 
 class GroupPage(Frozen):
-    """Newest first. `next_before` goes into `before` for the page that follows; null on the last one."""
+    """Newest first. Pass `next_before` as `before` for the next page; null on the last page."""
 
     groups: tuple[GroupSummary, ...]
     next_before: int | None
 
 
 class GroupReplies(Frozen):
-    """The groups that were asked for by id, in that order."""
+    """The requested groups, in request order."""
 
     groups: tuple[GroupReply, ...]
 
@@ -150,8 +149,8 @@ class RunPage(Frozen):
 
 
 class StatisticsView(Frozen):
-    """Training rollouts by environment, run and policy step, and by `label` when asked for `by` something; evaluations
-    are left out."""
+    """Training rollouts by environment, run and policy step, and by `label` if `by` is given. Evaluations are not
+    included."""
 
     rows: tuple[StatisticsRow, ...]
 
@@ -161,7 +160,7 @@ class CharacterList(Frozen):
 
 
 class ReloadedCharacters(Frozen):
-    """What reading the sheets again has changed, by id."""
+    """Changes by the reload, by character id."""
 
     added: tuple[str, ...]
     changed: tuple[str, ...]
@@ -183,11 +182,11 @@ class JudgeInfo(Frozen):
     name: str
     model: str
     environments: tuple[str, ...]
-    """Which environments it scores by default."""
+    """Environments that it scores by default."""
     for_training: bool
-    """False for the offline judge: good enough to try the system, not to train on."""
+    """False for the offline judge, which is only for trying the system."""
     report: JudgeReport | None
-    """Health, limits, spending and what is left of budgets; null for a judge that asks no server."""
+    """Health, limits, spending and remaining budgets; null for a judge without a server."""
 
 
 class JudgeList(Frozen):

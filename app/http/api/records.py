@@ -1,4 +1,4 @@
-"""What has happened: tasks, groups, runs, statistics; and scoring across environments."""
+"""Routes for stored tasks, groups, runs and statistics, and for mixtures of environments."""
 
 from typing import Annotated
 
@@ -23,7 +23,7 @@ RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"
 
 
 def mixture_router(gateway: Gateway) -> APIRouter:
-    """The verbs over several environments at once."""
+    """next-batch and score over several environments at once."""
     router = APIRouter(tags=["mixtures"], route_class=JsonRoute)
     refusals = problem_responses(400, 401, 404, 409, 413, 415, 422, 503)
 
@@ -42,14 +42,16 @@ def records_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(tags=["records"])
     refusals = problem_responses(401, 404, 422, 503)
 
-    @router.get("/tasks/{task_id}", summary="A task as it was handed out", responses=refusals)
+    @router.get("/tasks/{task_id}", summary="One task, as it was handed out", responses=refusals)
     async def task(task_id: TaskId) -> TaskView:
         record = (await gateway.shelf.get([task_id])).get(task_id)
         if record is None:
             raise NotFound(f"there is no task {task_id}")
         return TaskView.of(record)
 
-    @router.get("/groups", summary="The newest groups; or some by id, waiting for their scores", responses=refusals)
+    @router.get(
+        "/groups", summary="The newest groups, or groups by id once scored", responses=refusals
+    )
     async def groups(
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
         wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,
@@ -69,7 +71,7 @@ def records_router(gateway: Gateway) -> APIRouter:
         page = await gateway.views.groups(where)
         return GroupPage(groups=tuple(page), next_before=page[-1].sequence if len(page) == limit else None)
 
-    @router.get("/groups/{group_id}", summary="One group and everything that explains it", responses=refusals)
+    @router.get("/groups/{group_id}", summary="One group with its task and judgements", responses=refusals)
     async def group(group_id: GroupId) -> GroupView:
         detail = await gateway.views.group(group_id)
         if detail is None:
@@ -82,14 +84,14 @@ def records_router(gateway: Gateway) -> APIRouter:
         run: Annotated[str | None, Query(max_length=100)] = None,
         by: Annotated[
             Name | None,
-            Query(description="Break down further by this key of the tasks' metadata, such as `character`."),
+            Query(description="Also break down by this key of the tasks' metadata, such as `character`."),
         ] = None,
     ) -> StatisticsView:
         if by is None:
             return StatisticsView(rows=tuple(await gateway.views.statistics(env, run)))
         labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
         if not labelled:
-            raise InvalidRequest("no environment breaks its figures down by that", field="query.by")
+            raise InvalidRequest("no environment has statistics by this key", field="query.by")
         rows = await gateway.views.statistics(env, run, by_label=True)
         return StatisticsView(rows=tuple(row for row in rows if row.environment in labelled))
 
@@ -100,7 +102,7 @@ def runs_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/runs", tags=["runs"], route_class=JsonRoute)
     refusals = problem_responses(400, 401, 404, 409, 413, 415, 422, 503)
 
-    @router.put("/{run}", summary="Fix a run's seed and options before its first use", responses=refusals)
+    @router.put("/{run}", summary="Set a run's seed and options before its first use", responses=refusals)
     async def put_run(run: RunName, settings: RunSettings) -> Run:
         return await gateway.runs.put(run, settings)
 
@@ -109,7 +111,7 @@ def runs_router(gateway: Gateway) -> APIRouter:
         page = await gateway.runs.listing(limit, after)
         return RunPage(runs=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
-    @router.get("/{run}", summary="What a run pinned and what it has done", responses=refusals)
+    @router.get("/{run}", summary="One run: pinned options and activity", responses=refusals)
     async def one_run(run: RunName) -> RunReport:
         return await gateway.runs.report(run)
 

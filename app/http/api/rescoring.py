@@ -1,4 +1,4 @@
-"""Scoring stored groups anew."""
+"""Route to rescore stored groups."""
 
 from typing import Annotated
 
@@ -12,9 +12,9 @@ from app.service.requests import GroupId
 from app.service.rescoring import Rescored, RescoreRequest
 
 EXAMPLES = {
-    "now": Example(summary="As the run is scored, under what the environment is now", value={}),
+    "now": Example(summary="With the run's options and the environment's current version", value={}),
     "judge": Example(
-        summary="By another judge, on absolute alone", value={"judges": ["offline"], "relative_weight": 0.0}
+        summary="By another judge, absolute scores only", value={"judges": ["offline"], "relative_weight": 0.0}
     ),
 }
 
@@ -24,7 +24,7 @@ def rescoring_router(gateway: Gateway) -> APIRouter:
     refusals = problem_responses(400, 401, 404, 413, 415, 422, 503)
 
     @router.post(
-        "/groups/{group_id}/rescore", summary="Score a group anew, beside what its trainer was told", responses=refusals
+        "/groups/{group_id}/rescore", summary="Rescore a group; the original scores are kept", responses=refusals
     )
     async def rescore(
         group_id: GroupId, request: Annotated[RescoreRequest, Body(openapi_examples=EXAMPLES)]

@@ -1,4 +1,4 @@
-"""The author's loop: try a draft without leaving anything behind."""
+"""Route to preview a draft without storing anything."""
 
 from typing import cast
 
@@ -13,7 +13,7 @@ from app.service.trying import Trial, TryOptions
 
 
 def trying_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
-    """`POST /envs/{name}/try`, where there is something to try."""
+    """`POST /envs/{name}/try`, for environments with drafts."""
     name = environment.name
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
     if environment.Draft is None:
@@ -27,7 +27,7 @@ def trying_router(environment: type[Environment], gateway: Gateway) -> APIRouter
         "/try",
         try_out,
         methods=["POST"],
-        summary="Try a draft: prompt, gates, verdicts and cost; nothing is stored",
+        summary="Preview a draft: prompt, gates, verdicts and cost; nothing is stored",
         responses=problem_responses(400, 401, 404, 413, 415, 422, 503),
     )
     return router

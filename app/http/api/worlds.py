@@ -1,4 +1,4 @@
-"""Worlds: a game tells what happens, a designer asks who is told of it and why, a game asks for the prompt."""
+"""Routes for worlds: add events, explain what is retrieved, build the prompt of a moment in a game."""
 
 from typing import Annotated, Final
 
@@ -22,7 +22,7 @@ Limit = Annotated[int, Query(ge=1, le=500)]
 
 TOLD: Final = {
     "two": Example(
-        summary="One that everybody hears of, one that is known to one character",
+        summary="A public event and one that only one character knows",
         value={
             "events": [
                 {
@@ -46,7 +46,7 @@ TOLD: Final = {
 }
 BRANCH: Final = {
     "reload": Example(
-        summary="A game that was saved at ten in the morning is loaded again",
+        summary="Load a game that was saved at ten in the morning",
         value={"parent": "drowned_coast", "at": "1312-04-03T10:00:00Z"},
     )
 }
@@ -59,14 +59,14 @@ MOMENT: Final = {
 
 
 class EventPage(Frozen):
-    """Newest first. `next_before` goes into `before` for the page that follows; null on the last one."""
+    """Newest first. Pass `next_before` as `before` for the next page; null on the last page."""
 
     events: tuple[Event, ...]
     next_before: str | None
 
 
 class WorldPage(Frozen):
-    """By name. `next_after` goes into `after` for the page that follows; null on the last one."""
+    """By name. Pass `next_after` as `after` for the next page; null on the last page."""
 
     worlds: tuple[World, ...]
     next_after: str | None
@@ -78,22 +78,22 @@ class Withdrawn(Frozen):
 
 
 class Looking(Frozen):
-    """A page of events; or with `q` or `character`, what a prompt would hold."""
+    """Query parameters: a page of events; or with `q` or `character`, the content of a prompt."""
 
     q: Annotated[str | None, Field(max_length=4000, description="What the player says.")] = None
     character: Annotated[
         Name | None,
-        Field(description="Who would be told, by the id of a sheet; else somebody who knows what is public."),
+        Field(description="The character's sheet id; without it, someone who knows only public events."),
     ] = None
     as_of: Annotated[
-        GameTime | None, Field(description="Game time, with `q` or `character`; the newest event's when left out.")
+        GameTime | None, Field(description="Game time, with `q` or `character`; default: the newest event's.")
     ] = None
-    before: Annotated[str | None, Field(max_length=200, description="`next_before` of the page before.")] = None
+    before: Annotated[str | None, Field(max_length=200, description="`next_before` of the previous page.")] = None
     limit: Annotated[int, Field(ge=1, le=500)] = 50
 
 
 def worlds_router(gateway: Gateway) -> APIRouter:
-    """What is told of worlds, and what is asked about them."""
+    """All routes for worlds, events and lorebooks."""
     router = APIRouter()
     for part in (_states_router(gateway), _events_router(gateway), lorebooks_router(gateway)):
         router.include_router(part)
@@ -116,14 +116,14 @@ def _states_router(gateway: Gateway) -> APIRouter:
         return await desk.world(world)
 
     @router.put(
-        "/{world}", summary="Branch off another world at a moment: a saved game loaded again", responses=refusals
+        "/{world}", summary="Branch off another world at a moment, as when a saved game is loaded", responses=refusals
     )
     async def branch(world: BranchName, branching: Annotated[Branching, Body(openapi_examples=BRANCH)]) -> World:
         return await desk.branch(world, branching)
 
     @router.post(
         "/{world}/context",
-        summary="The prompt of a moment in a game, as in training; nothing is stored",
+        summary="Build the prompt of a moment in a game, as in training; nothing is stored",
         responses=refusals,
     )
     async def context(world: WorldName, moment: Annotated[Moment, Body(openapi_examples=MOMENT)]) -> GameContext:
@@ -138,26 +138,26 @@ def _events_router(gateway: Gateway) -> APIRouter:
     looks = problem_responses(401, 404, 422, 503)
     desk = gateway.worlds
 
-    @router.post("", summary="Tell what happened", responses=refusals)
+    @router.post("", summary="Add events", responses=refusals)
     async def tell(world: WorldName, told: Annotated[EventsToTell, Body(openapi_examples=TOLD)]) -> EventsTold:
         return await desk.tell(world, told)
 
     @router.get(
         "",
-        summary="The newest events; or with `q` or `character`, what a prompt would hold and why",
+        summary="The newest events; or with `q` or `character`, what is retrieved and why",
         responses=looks,
     )
     async def events(world: WorldName, looking: Annotated[Looking, Query()]) -> EventPage | Explained:
         if looking.q is None and looking.character is None:
             return await _page(gateway, world, looking)
         if looking.before is not None:
-            raise InvalidRequest("pages are of events alone: leave it out, or q and character", field="query.before")
+            raise InvalidRequest("cannot be combined with q or character", field="query.before")
         try:
             return await desk.explain(world, question_of(looking))
         except InvalidRequest as error:
             raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
 
-    @router.delete("/{event}", summary="Take back an event: it never happened", responses=looks)
+    @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
     async def withdraw(world: WorldName, event: EventName) -> Withdrawn:
         await desk.withdraw(world, event)
         return Withdrawn(withdrawn=event)
@@ -171,9 +171,9 @@ def question_of(looking: Looking) -> Question:
 
 async def _page(gateway: Gateway, world: str, looking: Looking) -> EventPage:
     if looking.as_of is not None:
-        raise InvalidRequest("give it with q or character", field="query.as_of")
+        raise InvalidRequest("needs q or character", field="query.as_of")
     before = None if looking.before is None else place_of(looking.before)
     if before is None and looking.before is not None:
-        raise InvalidRequest("it is `next_before` of the page before", field="query.before")
+        raise InvalidRequest("must be `next_before` of the previous page", field="query.before")
     page = await gateway.worlds.events(world, looking.limit, before)
     return EventPage(events=tuple(page), next_before=next_before(page, looking.limit))

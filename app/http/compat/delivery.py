@@ -1,4 +1,4 @@
-"""A reply that knows whether it went out in full."""
+"""A response that reports whether it was sent in full."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,8 +10,8 @@ _CHUNK = 64 * 1024
 
 
 class Delivery(Response):
-    """`settle` is told True once the server's last buffer took the end of the body and the client had not left before,
-    and False in every other case, failures included."""
+    """Calls `settle` with True if the server accepted the whole body and the client had not disconnected before, and
+    with False in every other case, failures included."""
 
     media_type = "application/json"
 
@@ -27,8 +27,8 @@ class Delivery(Response):
             await self._settle(sent)
 
     async def _send(self, receive: Receive, send: Send) -> bool:
-        """The server waits in `send` while its buffer is full. Trainers close their connection as soon as they have
-        everything, so whether somebody is there is asked while one byte is missing."""
+        """The server blocks in `send` while its buffer is full. Trainers disconnect as soon as they have everything, so
+        the connection is checked before the last byte."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         body = bytes(self.body)
         for start in range(0, len(body) - 1, _CHUNK):
@@ -41,7 +41,7 @@ class Delivery(Response):
 
 
 async def _gone(receive: Receive) -> bool:
-    """Whether the client closed the connection, without waiting for it to do so."""
+    """Whether the client has disconnected; does not wait for it."""
     while True:
         asked = asyncio.ensure_future(receive())
         done, _ = await asyncio.wait({asked}, timeout=0.001)

@@ -1,4 +1,4 @@
-"""OpenRLHF's remote reward: what the policy was asked and said, as one text, and a label that names the task.
+"""OpenRLHF's remote reward: prompt and answer as one text, with a label that names the task.
 
 POST /compat/openrlhf/{env}/get_reward?run=first&group_size=8
 {"query": ["<|user|>2 + 2?<|assistant|>4</s>"], "prompts": ["<|user|>2 + 2?<|assistant|>"], "labels": ["task_…"]}
@@ -37,24 +37,24 @@ Texts = Annotated[list[str], Field(max_length=1024)]
 
 
 class Queries(BaseModel):
-    """Lists of equal length, or one of each."""
+    """Lists of equal length, or single values."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     query: Texts | str
     prompts: Texts | str
     labels: FiniteJson = Field(default="", examples=[["task_…"]])
-    """Of each the id of its task, or an object with `task_id`, `group` and `size`, also as text."""
+    """For each sample the task's id, or an object with `task_id`, `group` and `size`, also as JSON text."""
 
 
 class Rewards(Frozen):
-    """As the request: lists, or one of each."""
+    """Lists or single values, as in the request."""
 
     rewards: tuple[FiniteNumber, ...] | FiniteNumber
     scores: tuple[FiniteNumber, ...] | FiniteNumber
     """gate x absolute, comparable across groups."""
     extra_logs: dict[str, tuple[FiniteNumber, ...] | FiniteNumber]
-    """The same names in every reply of an environment: the trainer fails over one that is missing."""
+    """The same names in every response of an environment, because the trainer fails if one is missing."""
 
 
 class _Words:
@@ -85,7 +85,7 @@ def _json(rewards: Rewards) -> bytes:
 
 
 def _logs(reward: Reward, criteria: Sequence[str]) -> dict[str, float]:
-    """Criteria without a value are 0: a name that is missing would stop the training."""
+    """Criteria without a value are 0, because a missing name would stop the training."""
     score = reward.score
     values = {criterion.name: criterion.value or 0.0 for criterion in score.criteria}
     return {
@@ -98,7 +98,7 @@ def _logs(reward: Reward, criteria: Sequence[str]) -> dict[str, float]:
 
 
 def openrlhf_router(desk: RewardDesk) -> APIRouter:
-    """`POST /compat/openrlhf/{env}`, and the same with `/get_reward` behind it, as its own server has it."""
+    """`POST /compat/openrlhf/{env}` and `POST /compat/openrlhf/{env}/get_reward`, the path of OpenRLHF's own server."""
     router = APIRouter(prefix="/compat/openrlhf", tags=["openrlhf"], route_class=RefusingRoute)
 
     async def get_reward(
@@ -123,7 +123,7 @@ def openrlhf_router(desk: RewardDesk) -> APIRouter:
 
 
 def _criteria(desk: RewardDesk, environment: str) -> tuple[str, ...]:
-    """Those that every task of it has; where a caller may name others, these are not among them."""
+    """The criteria that every task of the environment has, without those that a caller may add."""
     rubric = desk.catalogue.classes[environment].rubric
     return () if rubric is None else tuple(criterion.name for criterion in rubric.criteria)
 
@@ -132,12 +132,12 @@ def _samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> li
     texts, prompts = _listed(queries.query), _listed(queries.prompts)
     labels = queries.labels if isinstance(queries.query, list) else [queries.labels]
     if not isinstance(labels, list) or not len(texts) == len(prompts) == len(labels):
-        raise InvalidRequest("query, prompts and labels are lists of one length", field="labels")
+        raise InvalidRequest("query, prompts and labels must be lists of the same length", field="labels")
     asked = []
     for place, (text, prompt, label) in enumerate(zip(texts, prompts, labels, strict=True)):
         if label is None or label == "":
             raise InvalidRequest(
-                "no label: --data.label_key names the column that holds the task", field=f"labels[{place}]"
+                "missing label: set --data.label_key to the column with the task", field=f"labels[{place}]"
             )
         response = response_of(text, prompt, f"query[{place}]")
         completion = completion_of(response, prompt, options.eos)

@@ -1,4 +1,4 @@
-"""slime's remote reward: one sample, answered by a bare number, or by an object for `--reward-key`.
+"""slime's remote reward: one sample; the response is a number, or an object for `--reward-key`.
 
 POST /compat/slime/{env}?run=first&group_size=8
 {"prompt": "<|im_start|>user…", "response": "4<|im_end|>", "label": {"task_id": "task_…"}}
@@ -26,7 +26,7 @@ class SlimeOptions(Options):
     contract: ClassVar[str] = "slime"
 
     reply: Annotated[
-        Literal["number", "object"], Field(description="`object` is for `--reward-key reward` and tells more.")
+        Literal["number", "object"], Field(description="`object` has more details; needs `--reward-key reward`.")
     ] = "number"
     gather_seconds: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False, description=GATHERING)] = 40.0
     wait_seconds: Annotated[
@@ -38,14 +38,14 @@ class SlimeSample(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     prompt: str | FiniteJson = ""
-    """A text, or messages where the trainer applies no template."""
+    """Text, or messages if the trainer applies no template."""
     response: str
     label: FiniteJson = Field(default=None, examples=[{"task_id": "task_…"}])
-    """The id of the task, or an object with `task_id`, `group` and `size`, also as text."""
+    """The task's id, or an object with `task_id`, `group` and `size`, also as JSON text."""
 
 
 class Explained(Frozen):
-    """A reward with what it was made from."""
+    """A reward with its details."""
 
     reward: FiniteNumber
     score: FiniteNumber
@@ -54,7 +54,7 @@ class Explained(Frozen):
     reason: Reason | None
     criteria: dict[str, Unit | None]
     flags: tuple[str, ...]
-    """Of the answer, and of its group."""
+    """Flags of the answer and of its group."""
     rationale: str
     group_id: str
 
@@ -91,7 +91,7 @@ def slime_router(desk: RewardDesk) -> APIRouter:
 
     @router.post(
         "/{env}",
-        summary="A reward for slime",
+        summary="Reward for slime",
         response_class=Response,
         responses={200: {"model": FiniteNumber | Explained}, **refusal_responses()},
     )
@@ -100,7 +100,7 @@ def slime_router(desk: RewardDesk) -> APIRouter:
     ) -> Response:
         desk.require(env)
         if sample.label is None or sample.label == "":
-            raise InvalidRequest("no label: --label-key names the column that holds the task", field="label")
+            raise InvalidRequest("missing label: set --label-key to the column with the task", field="label")
         prompt = sample.prompt if isinstance(sample.prompt, str) else ""
         completion = completion_of(sample.response, prompt, options.eos)
         held = options.sample(env, read_label(sample.label, "label"), completion)

@@ -1,4 +1,4 @@
-"""The style sheet and script of the pages, read once and served with an address that changes when they do."""
+"""The pages' style sheet and script, read once and served under a URL that changes with their content."""
 
 import hashlib
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ def assets_router(folder: Path) -> Assets:
     @router.get("/view/assets/{version}/{name}")
     async def asset(version: str, name: str) -> Response:
         if name not in files:
-            raise NotFound("there is no such file")
+            raise NotFound("no such file")
         return Response(files[name], media_type=_TYPES[Path(name).suffix], headers=_FOREVER)
 
     return Assets(router, version)

@@ -1,4 +1,4 @@
-"""Tools and their calls as the page shows them. Names, arguments and results may be anything that a model wrote."""
+"""Tools and tool calls for the page. Names, arguments and results are untrusted: a model wrote them."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from app.toolkit.display import Excerpt, as_json, excerpt, visible
 from app.toolkit.tool_calls.json_text import Malformed, read_json
 
 MOST_ARGUMENTS: Final = 30
-"""Of one call; one with more is shown as its JSON."""
+"""A call with more arguments is shown as JSON."""
 MOST_NAME: Final = 100
 AT_ONCE: Final = 600
-"""Characters of a value or a result."""
+"""Characters of a value or a result that are shown before folding."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """`arguments` by name, or as they were written where they are no object of a few."""
+    """A tool call: `arguments` by name, or `written` if they are not a small object."""
 
     name: str
     arguments: tuple[tuple[str, Excerpt], ...]
@@ -29,7 +29,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Result:
-    """What a tool answered: JSON is laid out."""
+    """A tool's result; JSON is indented."""
 
     content: Excerpt
     failed: bool
@@ -45,7 +45,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Offered:
-    """A tool of the prompt; `schema` is what `arguments` are read from."""
+    """A tool in the prompt; `arguments` come from `schema`."""
 
     name: str
     description: str
@@ -63,7 +63,7 @@ def call_of(call: ToolCall) -> Call:
 
 
 def result_of(content: str) -> Result:
-    """`failed` for an object with an `error`."""
+    """A tool's result; `failed` if it is an object with an `error`."""
     value = _read(content)
     laid_out = as_json(value) if isinstance(value, dict | list) else content
     return Result(excerpt(laid_out, AT_ONCE), isinstance(value, dict) and bool(value.get("error")))
@@ -93,7 +93,7 @@ def _argument(name: str, described: JsonValue, *, required: bool) -> Argument:
 
 
 def _kind(schema: Mapping[str, JsonValue]) -> str:
-    """A type in words: its name, its choices, its default."""
+    """Describes a type: name, choices and default."""
     choices = schema.get("enum")
     if isinstance(choices, list):
         words = " | ".join(map(_written, choices))
@@ -110,7 +110,7 @@ def _written(value: JsonValue) -> str:
 
 
 def _read(text: str) -> JsonValue:
-    """None where it is no JSON of one meaning."""
+    """The parsed JSON; None if it is invalid or ambiguous."""
     try:
         return read_json(text)
     except Malformed:

@@ -1,4 +1,4 @@
-"""A stored group as the page shows it: pure values, ready for the template."""
+"""A stored group as values for the page's template."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from app.http.viewer.calls import Call, Result, call_of, result_of
 from app.toolkit.display import SHOWN_AT_ONCE, Excerpt, excerpt, heat, number, signed, visible
 
 OFFLINE_JUDGE = "offline"
-"""The judge without a model: good for trying things out, not for training."""
+"""The judge without a model: only for trying the system, not for training."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,12 @@ class Line:
     content: Excerpt | None
     calls: tuple[Call, ...]
     result: Result | None = None
-    """Of a tool, in place of `content`."""
+    """A tool's result, instead of `content`."""
 
 
 @dataclass(frozen=True)
 class Chip:
-    """A criterion with its colour; `heat` is None where it did not apply."""
+    """A criterion with its colour; `heat` is None if it did not apply."""
 
     name: str
     value: str
@@ -46,7 +46,7 @@ class Card:
     slot: int
     rollout_id: str
     candidate: str
-    """The id that judgements speak of; empty when no judge saw it."""
+    """The id in judgements; empty if no judge saw it."""
     outcome: str
     reason: str
     reward: str
@@ -69,8 +69,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Seen:
-    """A candidate of a judgement, and which completions it was, as places in the request; none where that is not
-    known."""
+    """A candidate of a judgement, and the positions of its completions in the request, if they are known."""
 
     id: str
     slots: tuple[int, ...]
@@ -78,7 +77,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Reading:
-    """One judge's answer to one presentation of the group. `ranking` is best first, ties together."""
+    """One judge's answer to one presentation of the group. `ranking` is best first, with ties in one tuple."""
 
     judgement: Judgement
     offline: bool
@@ -92,7 +91,7 @@ class Reading:
 
 
 def cards_of(group: Group) -> tuple[Card, ...]:
-    """Best first; those without a reward last, in request order."""
+    """Best first; completions without a reward last, in request order."""
     scores = [rollout.score for rollout in group.rollouts]
     advantages = group_statistics(scores).advantages
     order = sorted(range(len(scores)), key=lambda slot: _standing(scores[slot]))
@@ -155,7 +154,7 @@ def _chip(criterion: Criterion) -> Chip:
 
 
 def lines_of(messages: Sequence[Message], at_once: int = SHOWN_AT_ONCE) -> tuple[Line, ...]:
-    """`at_once` are the characters of each that are not folded away."""
+    """`at_once` is the number of characters per message that are not folded."""
     return tuple(_line(message, at_once) for message in messages)
 
 

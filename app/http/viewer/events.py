@@ -1,4 +1,4 @@
-"""Worlds and what happened in them, as pages show it. Games wrote all of it."""
+"""Worlds and their events for the pages. All text is untrusted: games wrote it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -9,14 +9,14 @@ from app.domain.worlds import Event, World
 from app.toolkit.display import Excerpt, day_and_time, excerpt, heat, visible
 
 AT_ONCE: Final = 400
-"""Characters of an event."""
+"""Characters of an event that are shown before folding."""
 MOST_NAMES: Final = 12
-"""Of those who may know it."""
+"""Maximum number of names in a list."""
 
 
 @dataclass(frozen=True)
 class Node:
-    """A world with what branches off it."""
+    """A world with its branches."""
 
     world: World
     branches: tuple["Node", ...]
@@ -24,7 +24,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Line:
-    """One event. `importance` is of 10; `facts` are what else was said of it, as (name, value)."""
+    """One event. `importance` is out of 10; `facts` are its other fields as (name, value)."""
 
     id: str
     time: str
@@ -45,7 +45,7 @@ class Day:
 
 
 def tree_of(worlds: Sequence[World]) -> tuple[Node, ...]:
-    """Worlds whose parent is not among them come first in each branch."""
+    """The trees of worlds. A world whose parent is not given is a root."""
     names = {world.name for world in worlds}
     below: dict[str | None, list[World]] = {}
     for world in worlds:
@@ -54,12 +54,12 @@ def tree_of(worlds: Sequence[World]) -> tuple[Node, ...]:
 
 
 def _node(world: World, below: Mapping[str | None, Sequence[World]]) -> Node:
-    """The store bounds how deep branches go."""
+    """Recursive; the store limits the depth of branches."""
     return Node(world, tuple(_node(branch, below) for branch in below.get(world.name, ())))
 
 
 def family_of(name: str, worlds: Sequence[World]) -> tuple[Node, ...]:
-    """The tree that holds the world; empty where it stands alone."""
+    """The tree with the world; empty if it has no relatives."""
     return tuple(node for node in tree_of(worlds) if node.branches and _holds(node, name))
 
 
@@ -68,7 +68,7 @@ def _holds(node: Node, name: str) -> bool:
 
 
 def days_of(events: Sequence[Event]) -> tuple[Day, ...]:
-    """In the order given."""
+    """Groups events by day, in the given order."""
     lines = map(line_of, events)
     return tuple(Day(date, tuple(some)) for date, some in groupby(lines, key=lambda line: line.time[:10]))
 

@@ -11,7 +11,7 @@ _BAR_WIDTH, _GAP, _HEIGHT = 7, 2, 26
 
 @dataclass(frozen=True)
 class Bar:
-    """In SVG units. `heat` is None where there is no reward: such a bar is a hollow stub."""
+    """A bar in SVG units. `heat` is None without a reward: the bar is a hollow stub."""
 
     x: int
     y: float

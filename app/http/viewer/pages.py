@@ -27,7 +27,7 @@ from app.toolkit.display import as_json, excerpt, visible
 
 PAGE_SIZE = 50
 _NEAR = 200
-"""How far, in sequence numbers, a newer neighbour is looked for."""
+"""Maximum distance, in sequence numbers, of a newer neighbour."""
 
 _FOLDER = Path(__file__).parent
 _OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -48,9 +48,8 @@ def viewer_router(
     queues: Callable[[], Awaitable[Sequence[Explained]]] = _no_queues,
     worlds: WorldPages | None = None,
 ) -> APIRouter:
-    """Pages at `/` and under `/view`. `environments` are offered as a filter; without any, it is a field to type in.
-    `judges` says who judges at the moment, `queues` what waits for Atropos' trainers. Without `worlds` there are no
-    pages of them."""
+    """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
+    `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` there are no pages for worlds."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
     assets = assets_router(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
@@ -119,7 +118,7 @@ def viewer_router(
 
 
 def _explanation(detail: GroupDetail) -> dict[str, object]:
-    """What `group.html` shows of a group."""
+    """The template values of `group.html`."""
     group, prompt = detail.group, detail.task.prompt
     scores = [rollout.score for rollout in group.rollouts]
     return {
@@ -137,13 +136,13 @@ def _explanation(detail: GroupDetail) -> dict[str, object]:
 
 
 def _filter(environment: str, run: str, outcome: str, before: int | None) -> GroupFilter:
-    """A form sends empty fields; what is not an outcome filters nothing."""
+    """The filter of a form. Empty fields and unknown outcomes filter nothing."""
     chosen = next((known for known in _OUTCOMES if known == outcome), None)
     return GroupFilter(environment=_plain(environment), run=_plain(run), outcome=chosen, before=before, limit=PAGE_SIZE)
 
 
 def _plain(word: str) -> str | None:
-    """Nothing in the store is named with a NUL, and PostgreSQL would not take the question."""
+    """Strips a filter word and replaces NUL, which PostgreSQL refuses in queries."""
     return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
 
 
@@ -156,7 +155,7 @@ def _is_group_id(text: str) -> bool:
 
 
 async def _neighbours(views: Views, where: GroupFilter, at: int) -> tuple[GroupSummary | None, GroupSummary | None]:
-    """The groups just after and just before sequence `at` in the same listing."""
+    """The groups right after and right before sequence `at` in the same listing."""
     older = await views.groups(where.model_copy(update={"before": at, "limit": 1}))
     near = await views.groups(where.model_copy(update={"before": at + _NEAR + 1, "limit": _NEAR}))
     newer = [summary for summary in near if summary.sequence > at]

@@ -1,4 +1,4 @@
-"""What a character would be told, and why, as a page shows it."""
+"""What is retrieved for a character, and why, for the page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ WAYS: Final[Mapping[Way, str]] = {"text": "words", "newest": "new", "important":
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a score in [0, 1], for its bar."""
+    """A component of a retrieval score in [0, 1], shown as a bar."""
 
     name: str
     share: float
@@ -50,7 +50,7 @@ class HiddenLine:
 
 @dataclass(frozen=True)
 class Recall:
-    """Told first, each part best first; `used` of `budget` tokens are taken."""
+    """Retrieved events, best first; `used` of `budget` tokens are taken."""
 
     as_of: str
     told: tuple[RankedLine, ...]

@@ -1,4 +1,4 @@
-"""Templates to pages: everything escaped, nothing undefined, always encodable."""
+"""Renders templates: autoescaped, without undefined values, always encodable."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,7 +26,7 @@ class Renderer:
         self._assets = f"/view/assets/{assets_version}"
 
     def page(self, request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
-        """`root` and `assets` in a template are prefixes of addresses: the service may live below a path."""
+        """Renders a page. `root` and `assets` are URL prefixes, because the service may run below a path."""
         root = str(request.scope.get("root_path", "")).rstrip("/")
         html = self._environment.get_template(template).render(
             root=root, assets=root + self._assets, base=str(request.base_url).rstrip("/"), **values
@@ -35,7 +35,7 @@ class Renderer:
 
 
 def _query(where: GroupFilter, **more: object) -> str:
-    """The filter as a query string, with its question mark, so that links keep it."""
+    """The filter as a query string with its question mark, for links."""
     named = {"environment": where.environment, "run": where.run, "outcome": where.outcome, **more}
     given = {name: value for name, value in named.items() if value is not None}
     return f"?{urlencode(given, errors='replace')}" if given else ""

@@ -1,4 +1,4 @@
-"""What was retrieved into a prompt and what was held back, as pages show it. Games and retrievers wrote all of it."""
+"""Retrieved and withheld passages for the pages. All text is untrusted: games and retrievers wrote it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from app.domain.tasks import Context
 from app.toolkit.display import Excerpt, day_and_time, excerpt, visible
 
 AT_ONCE: Final = 600
-"""Characters of a passage."""
+"""Characters of a passage that are shown before folding."""
 
 REASONS: Final[Mapping[str, str]] = {
-    "future": "later than that moment",
-    "not_visible": "not theirs to know",
-    "superseded": "out of date",
-    "not_yet_valid": "does not hold yet",
-    "no_longer_valid": "holds no longer",
+    "future": "later than as_of",
+    "not_visible": "not visible to the character",
+    "superseded": "superseded",
+    "not_yet_valid": "not yet valid",
+    "no_longer_valid": "no longer valid",
 }
-"""Of this service's own retriever; another one's are shown as they are."""
+"""Reasons of the built-in retriever; those of others are shown unchanged."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Held:
-    """`text` is None where the retriever gave none."""
+    """A withheld passage; `text` is None if the retriever gave none."""
 
     id: str
     reason: str
@@ -47,7 +47,7 @@ class Retrieved:
 
 
 def retrieved(context: Context | None) -> Retrieved | None:
-    """None for a task for which nothing was asked."""
+    """The retrieved passages of a task; None if nothing was retrieved for it."""
     if context is None:
         return None
     return Retrieved(

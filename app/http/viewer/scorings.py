@@ -1,4 +1,4 @@
-"""Scorings of one group side by side: what its trainer was told first, then what others said later."""
+"""Scorings of one group side by side: the original first, then the later ones."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,27 +13,27 @@ from app.toolkit.display import heat, number, signed, visible
 
 @dataclass(frozen=True)
 class Cell:
-    """What one completion earns in one scoring. `change` is against the original; empty where either has no reward."""
+    """One completion's score in one scoring. `change` is relative to the original; empty if either has no reward."""
 
     slot: int
     reward: str
     heat: int | None
     change: str
     why_not: str
-    """`pending`, or the reason why there is no reward."""
+    """`pending`, or the reason for the missing reward."""
     rationale: str
 
 
 @dataclass(frozen=True)
 class Column:
-    """One scoring, over all completions in request order."""
+    """One scoring of all completions, in request order."""
 
     name: str
     original: bool
     judges: tuple[str, ...]
     offline: bool
     mode: str
-    """Empty where nobody was asked to compare, and for the original, whose run has its options."""
+    """Empty without judges, and for the original, which has its run's options."""
     weight: str
     on_truncated: str
     created_at: datetime
@@ -48,7 +48,7 @@ class Column:
 
 
 def columns_of(detail: GroupDetail) -> tuple[Column, ...]:
-    """The original alone where nothing was scored again."""
+    """The original and the later scorings."""
     told = [rollout.score for rollout in detail.group.rollouts]
     return (
         _original(detail, told),
@@ -107,7 +107,7 @@ def _cell(slot: int, score: Score, before: float | None) -> Cell:
 
 
 def _as_scored(group: Group, scoring: Scoring) -> Group:
-    """The group with the scoring's scores, which know under which ids its judges saw the completions."""
+    """The group with the scoring's scores, which have the candidate ids that its judges saw."""
     rollouts = tuple(
         rollout.model_copy(update={"score": score})
         for rollout, score in zip(group.rollouts, scoring.scores, strict=True)

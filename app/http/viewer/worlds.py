@@ -1,4 +1,4 @@
-"""Pages of worlds: what happened, what branches off, and what a character would be told of it and why."""
+"""Pages for worlds: events, branches, and what is retrieved for a character and why."""
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,11 @@ from app.toolkit.display import SHOWN_AT_ALL, Excerpt, excerpt, visible
 
 PAGE_SIZE: Final = 50
 MOST_WORLDS: Final = 500
-"""Of which a branch's family is drawn."""
+"""Maximum number of worlds that are searched for relatives."""
 MOST_ENTRIES: Final = 50
-"""Of a lorebook."""
+"""Maximum number of entries of a lorebook that are shown."""
 AT_ONCE: Final = 400
-"""Characters of an entry."""
+"""Characters of an entry that are shown before folding."""
 
 _TIME: Final = TypeAdapter[datetime](GameTime)
 _NAME: Final = TypeAdapter[str](Name)
@@ -40,7 +40,7 @@ Spoken = Annotated[str, Query(max_length=4000)]
 
 @dataclass(frozen=True)
 class WorldPages:
-    """What the pages are of. `characters` are those with a sheet, to choose from."""
+    """Data for the pages. `characters` are those with a sheet, for the form."""
 
     desk: WorldDesk
     characters: Callable[[], Sequence[CharacterCard]]
@@ -48,7 +48,7 @@ class WorldPages:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the form holds, as it was sent."""
+    """The form's values as sent."""
 
     character: str = ""
     as_of: str = ""
@@ -57,7 +57,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answer:
-    """`problem` is why there is no recall, `no_prompt` why there is no prompt beside it."""
+    """`problem` says why there is no recall, `no_prompt` why there is no prompt."""
 
     status: int = 200
     problem: str = ""
@@ -141,12 +141,12 @@ async def _answered(desk: WorldDesk, world: str, asked: Asked) -> Answer:
     try:
         at = _moment(asked.as_of)
         if not asked.character:
-            raise InvalidRequest("say who would be told")
+            raise InvalidRequest("choose a character")
         character = _word(asked.character)
         explained = await desk.explain(world, Question(text=asked.q, character=character, as_of=at))
         recall = recall_of(explained)
         if not asked.q.strip():
-            return Answer(recall=recall, no_prompt="Say what the player says: a prompt ends with a line to answer.")
+            return Answer(recall=recall, no_prompt="Enter what the player says to see the prompt.")
         moment = Moment(character=character, as_of=at, conversation=(Said(role="user", content=asked.q),))
         context = await desk.context(world, moment)
     except GatewayError as error:
@@ -155,17 +155,17 @@ async def _answered(desk: WorldDesk, world: str, asked: Asked) -> Answer:
 
 
 def _moment(text: str) -> datetime | None:
-    """As a browser's form has it, without a zone, or with one. InvalidRequest for what is no time."""
+    """Parses a time with or without a zone (browsers send none). Raises InvalidRequest if it is invalid."""
     if not text:
         return None
     for written in (text, f"{text}Z"):
         with contextlib.suppress(ValidationError):
             return _TIME.validate_python(written)
-    raise InvalidRequest(f"{text!r} is no time, such as 1312-04-03T09:15:00")
+    raise InvalidRequest(f"invalid time {text!r}; expected a time such as 1312-04-03T09:15:00")
 
 
 def _name(text: str) -> str | None:
-    """None for what cannot be a name."""
+    """The name; None if it is invalid."""
     with contextlib.suppress(ValidationError):
         return _NAME.validate_python(text)
     return None

@@ -1,1 +1,1 @@
-"""What every door shares: problem+json, limits, keys, request ids."""
+"""What all HTTP interfaces share: problem+json, body limits, API keys, request ids."""

@@ -18,8 +18,9 @@ DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 
 
 class BodyLimits:
-    """413 for more than `max_bytes`, announced or streamed; 415 for any `Content-Encoding`, since a few kilobytes of it
-    can become gigabytes, but for paths that begin with `inflating`: those routes inflate gzip themselves, in bounds."""
+    """Answers 413 to bodies over `max_bytes`, announced or streamed. Answers 415 to any `Content-Encoding`, because a
+    few kilobytes can expand to gigabytes; paths that start with `inflating` decompress gzip themselves, within the
+    limit."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = DEFAULT_MAX_BYTES, inflating: tuple[str, ...] = ()) -> None:
         self._app = app
@@ -81,8 +82,8 @@ _STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
 
 
 def parse(body: bytes) -> JsonValue:
-    """The value of a JSON text in UTF-8. RefusedBody with status 400 when it is none, and with 422 and the places when
-    it holds NaN, an infinity (`1e999` too) or half a surrogate pair."""
+    """Parses JSON in UTF-8. Raises RefusedBody: 400 when the body is not JSON; 422 with the fields when it holds NaN,
+    an infinity (`1e999` too) or a lone surrogate."""
     try:
         text = body.decode("utf-8")
         value = _loads(text)
@@ -94,7 +95,7 @@ def parse(body: bytes) -> JsonValue:
     except RecursionError:
         raise RefusedBody(400, "The body is nested too deeply.") from None
     except ValueError:  # an integer of more digits than Python reads
-        raise RefusedBody(400, "The body holds a number of too many digits.") from None
+        raise RefusedBody(400, "The body holds a number with too many digits.") from None
     if _SURROGATE.search(body) and (faults := _faults_of(value)):
         raise _refusal(faults)
     return value
@@ -140,7 +141,7 @@ def _faults(root: JsonValue) -> Iterator[tuple[Location, str]]:
 
 
 class JsonRequest(Request):
-    """A request whose JSON is read by `parse`."""
+    """A request whose JSON is parsed by `parse`."""
 
     async def json(self) -> JsonValue:
         if not hasattr(self, "_parsed"):
@@ -149,7 +150,7 @@ class JsonRequest(Request):
 
 
 class JsonRoute(APIRoute):
-    """The route class of every router that takes JSON: `APIRouter(route_class=JsonRoute)`."""
+    """Route class for every router that accepts JSON: `APIRouter(route_class=JsonRoute)`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         handle = super().get_route_handler()

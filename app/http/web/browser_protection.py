@@ -1,4 +1,4 @@
-"""Keeps browsers safe: other sites cannot use a visitor's browser here, and what models wrote stays text."""
+"""Security of browsers: requests from other web sites are rejected, and what models wrote is never executed."""
 
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -9,9 +9,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from app.http.web.problems import problem_response
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
-"""For a service without a key on loopback: a stranger's host name that resolves to it is not among them."""
+"""Accepted hosts of a service without a key on loopback. Other names that resolve to it are rejected (DNS
+rebinding)."""
 
-_ELSEWHERE = "Pages of other sites may not use this service."
+_ELSEWHERE = "Cross-origin requests are not allowed."
 
 
 def is_loopback(host: str) -> bool:
@@ -22,8 +23,8 @@ def is_loopback(host: str) -> bool:
 
 
 class SameOrigin:
-    """403 for what a page of another origin sends, links to our pages excepted, and for a `Host` not among `hosts`
-    (None: any). Programs send neither `Origin` nor `Sec-Fetch-Site`."""
+    """Answers 403 to cross-origin requests, except links to our pages, and to a `Host` that is not in `hosts` (None:
+    any). Programs send neither `Origin` nor `Sec-Fetch-Site`."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = None) -> None:
         self._app = app
@@ -34,7 +35,7 @@ class SameOrigin:
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "another origin"})
+            await send({"type": "websocket.close", "code": 1008, "reason": "cross-origin request"})
         else:
             await problem_response(scope, 403, refusal)(scope, receive, send)
 
@@ -42,9 +43,9 @@ class SameOrigin:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
-            return "This service answers only to its own address."
+            return "The `Host` header is not an address of this service."
         site = headers.get("sec-fetch-site")
-        if site is not None:  # a browser's own word, right behind proxies that change `Host` too
+        if site is not None:  # set by the browser, so it is right behind proxies that change `Host` too
             linked = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
             return None if linked or site in {"same-origin", "none"} else _ELSEWHERE
         origin = headers.get("origin")
@@ -54,7 +55,7 @@ class SameOrigin:
 
 
 def _host_of(origin: str) -> str:
-    """`host:port` of an origin; empty for `null` and for what is none."""
+    """`host:port` of an origin; empty for `null` and for invalid origins."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -73,7 +74,7 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""Nothing from elsewhere, nothing inline. Swagger UI's style sheet holds its icons as `data:` images."""
+"""Only our own files, nothing inline. Swagger UI's style sheet holds its icons as `data:` images."""
 
 _HEADERS = tuple(
     (name.lower().encode(), value.encode())
@@ -88,7 +89,7 @@ _HEADERS = tuple(
 
 
 class SecurityHeaders:
-    """Adds them to every response, JSON included: a browser may be pointed at any URL."""
+    """Adds the security headers to every response, JSON included, because a browser may open any URL."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Swagger UI at /docs, from files of ours only: no CDN, and no script or style inside the page."""
+"""Swagger UI at /docs, from our own files: no CDN, no inline script or style."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ _PAGE = (_STATIC / "docs.html").read_text(encoding="utf-8")
 
 
 def install_docs(app: FastAPI) -> None:
-    """For an app made with `docs_url=None, redoc_url=None`. The page finds everything relative to its own address, so
-    that it works behind a path prefix too."""
+    """The app needs `docs_url=None, redoc_url=None`. The page uses relative URLs, so that it also works behind a path
+    prefix."""
     app.add_api_route("/docs", _docs, include_in_schema=False, response_class=HTMLResponse)
     app.add_api_route("/docs/start.js", _start, include_in_schema=False, response_class=FileResponse)
     app.add_api_route("/favicon.svg", _favicon, include_in_schema=False, response_class=FileResponse)

@@ -1,4 +1,4 @@
-"""Everything that stands between the socket and a route, in its one right order."""
+"""The middleware between the socket and the routes, in the required order."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,13 +24,14 @@ class Door:
     max_body_bytes: int = DEFAULT_MAX_BYTES
     observe: Callable[[str, str, int, float], None] = _unobserved
     inflating: tuple[str, ...] = ()
-    """Beginnings of paths whose routes inflate gzip themselves."""
+    """Path prefixes of routes that decompress gzip themselves."""
     hosts: frozenset[str] | None = None
-    """`Host` headers that are answered; None for any."""
+    """Accepted `Host` headers; None accepts any."""
 
 
 def install_door(app: FastAPI, door: Door) -> None:
-    """The last one added is the outermost: a request gets its id first, and every answer carries id and headers."""
+    """Middleware added last is outermost: each request gets its id first, and every response has the id and the
+    security headers."""
     install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
     install_problems(app)
     app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating)

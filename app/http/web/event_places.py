@@ -1,4 +1,4 @@
-"""Where a page of events ends, written as one word, so that the page that follows begins there."""
+"""Pagination cursors for events: the last event of a page as one string."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -14,7 +14,7 @@ _PLACE: Final = TypeAdapter[Place](tuple[GameTime, EventId])
 
 
 def next_before(page: Sequence[Event], limit: int) -> str | None:
-    """None when the page is the last."""
+    """The cursor for the next page; None on the last page."""
     if len(page) < limit:
         return None
     last = page[-1]
@@ -22,7 +22,7 @@ def next_before(page: Sequence[Event], limit: int) -> str | None:
 
 
 def place_of(text: str) -> Place | None:
-    """What `next_before` wrote; None for anything else."""
+    """Parses a cursor that `next_before` wrote; None when it is invalid."""
     time, _, event = text.partition(",")
     try:
         return _PLACE.validate_python((time, event))

@@ -1,4 +1,4 @@
-"""Who may call: API keys, kept and compared as digests."""
+"""API keys, stored and compared as digests."""
 
 import base64
 import binascii
@@ -13,14 +13,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from app.http.web.problems import problem_response
 
 ALWAYS_OPEN = frozenset({"/livez", "/readyz"})
-"""What an orchestrator probes without a key."""
+"""Probed by orchestrators without a key."""
 
 _CHALLENGES = ("Bearer", 'Basic realm="gateway", charset="UTF-8"')
-"""One header line each: Chromium overlooks Basic behind a bare Bearer on the same line."""
+"""One header line each: Chromium ignores Basic after Bearer on the same line."""
 
 
 def new_key() -> str:
-    """A fresh key of 256 random bits."""
+    """A new key of 256 random bits."""
     return f"gw_{secrets.token_urlsafe(32)}"
 
 
@@ -30,14 +30,15 @@ def key_digest(key: str) -> str:
 
 
 class KeyRing:
-    """The keys that open the service, by digest. `anonymous` opens it to everyone."""
+    """The digests of valid keys. `anonymous` lets everyone in without a key."""
 
     def __init__(self, digests: Iterable[str], anonymous: bool) -> None:
         self._digests = tuple(digests)
         self.anonymous = anonymous
 
     def admits(self, authorization: str | None) -> bool:
-        """`authorization` is the header: `Bearer <key>`, or Basic with the key as password and any user name."""
+        """Whether the `Authorization` header is valid: `Bearer <key>`, or Basic with any user name and the key as
+        password."""
         if self.anonymous:
             return True
         key = _presented(authorization or "")
@@ -61,7 +62,8 @@ def _presented(authorization: str) -> str | None:
 
 
 class ApiKeys:
-    """401 for whoever presents no known key, but for the paths that are open. Web sockets are closed unaccepted."""
+    """Answers 401 to requests without a valid key, except on open paths. Web sockets are closed before they are
+    accepted."""
 
     def __init__(self, app: ASGIApp, ring: KeyRing, open_paths: frozenset[str] = ALWAYS_OPEN) -> None:
         self._app = app
@@ -72,9 +74,9 @@ class ApiKeys:
         if scope["type"] not in {"http", "websocket"} or self._admits(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "a key is needed"})
+            await send({"type": "websocket.close", "code": 1008, "reason": "an API key is required"})
         else:
-            detail = "A key is needed: `Authorization: Bearer <key>`, or HTTP Basic with the key as password."
+            detail = "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password."
             response = problem_response(scope, 401, detail)
             for challenge in _CHALLENGES:
                 response.headers.append("WWW-Authenticate", challenge)

@@ -1,4 +1,4 @@
-"""What the OpenAPI document says beyond the routes: the problem's schema, and that a key is needed."""
+"""Additions to the OpenAPI document: the schema of problems, and the API key."""
 
 from collections.abc import Callable
 
@@ -16,11 +16,11 @@ _SECURITY_SCHEMES: Document = {
 }
 
 _SHOWN_LAST = "/compat/"
-"""Beginning of the paths for programs of others. They are polled, so they may be the first that are looked at."""
+"""Path prefix of the interfaces for other trainers. They are registered first because they are polled most."""
 
 
 def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str]) -> None:
-    """Completes the document the first time somebody asks for it."""
+    """Completes the document when it is first requested."""
     original: Callable[[], Document] = app.openapi
 
     def completed() -> Document:

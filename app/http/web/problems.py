@@ -1,4 +1,4 @@
-"""Every error as `application/problem+json` (RFC 9457), whatever raised it and whatever the request held."""
+"""Every error as `application/problem+json` (RFC 9457)."""
 
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +19,7 @@ from app.http.web.request_tracking import request_id_of
 
 MEDIA_TYPE = "application/problem+json"
 MAX_TEXT = 300
-"""Characters of a request that one line of a problem may repeat (keys in paths, never values)."""
+"""Maximum number of characters of a request that a problem repeats (keys in paths, never values)."""
 MAX_DETAIL = 2000
 MAX_ERRORS = 50
 
@@ -40,7 +40,7 @@ _CODES = {
     503: "unavailable",
 }
 
-_NO_ROUTE = "There is nothing at this path: `GET /envs` lists the environments, `/docs` the routes."
+_NO_ROUTE = "No such path. `GET /envs` lists the environments, `/docs` lists the routes."
 
 _JSON_WORDS = {
     "Tuple should": "List should",
@@ -52,38 +52,38 @@ _JSON_WORDS = {
 
 _MEANINGS = {
     400: "The body is not JSON.",
-    401: "A key is needed: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
-    403: "Not allowed from where the request comes.",
-    404: "There is no such thing.",
-    409: "Something else is fixed already: what a run pinned, what an event said, what a world branched off.",
-    413: "The body is larger than the service accepts.",
+    401: "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
+    403: "The request's origin or host is not allowed.",
+    404: "Not found.",
+    409: "Conflicts with what is stored: a run's pinned options, an existing event, or a world's parent.",
+    413: "The body is too large.",
     415: "The body is not `application/json`, or is compressed.",
-    422: "The request does not say something that it must; `errors` names each field.",
+    422: "The request is invalid; `errors` names each field.",
     429: "Too many requests.",
-    500: "A fault of the service.",
-    503: "Not available at the moment; `Retry-After` says when to try again.",
+    500: "Internal error.",
+    503: "Temporarily unavailable; `Retry-After` says when to retry.",
 }
 
 
 class FieldProblem(Frozen):
-    """`field` is a path such as `body.groups[0].completions[1].text`."""
+    """An error in one field. `field` is a path such as `body.groups[0].completions[1].text`."""
 
     field: str
     message: str
 
 
 class Problem(Frozen):
-    """What went wrong with a request."""
+    """An error response (RFC 9457)."""
 
     type: str = "about:blank"
     title: str = Field(examples=["Unprocessable Content"])
     status: int = Field(examples=[422])
     detail: str = Field(examples=["body.groups[0].completions[1].text: Input should be a valid string"])
     instance: str = Field(examples=["/envs/npc_arena/score"])
-    """The path that was asked for."""
+    """The request's path."""
     request_id: str = Field(examples=["5f0c9f7be5d24f3a"])
     code: str = Field(examples=["invalid_request"])
-    """A fixed word for programs."""
+    """A fixed code for programs."""
     errors: tuple[FieldProblem, ...] = ()
 
 
@@ -92,7 +92,7 @@ class ProblemResponse(Response):
 
 
 class RefusedBody(HTTPException):
-    """A body that was refused while it was read. FastAPI lets HTTP exceptions pass there and nothing else."""
+    """A body that was refused while it was read. FastAPI passes on only HTTP exceptions from there."""
 
     def __init__(self, status: int, detail: str, errors: tuple[FieldProblem, ...] = ()) -> None:
         super().__init__(status, detail)
@@ -100,13 +100,13 @@ class RefusedBody(HTTPException):
 
 
 def shown(text: str, limit: int = MAX_TEXT) -> str:
-    """Text from a request, made safe to repeat: printable, encodable and short."""
+    """Makes text from a request safe to repeat: printable, encodable and short."""
     clean = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:limit])
     return clean if len(text) <= limit else f"{clean}…"
 
 
 def field_path(location: Sequence[str | int]) -> str:
-    """`("body", "groups", 0, "text")` as `body.groups[0].text`."""
+    """Formats `("body", "groups", 0, "text")` as `body.groups[0].text`."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
     return shown("".join(parts).removeprefix("."))
 
@@ -133,12 +133,12 @@ def problem_response(
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, object]]:
-    """What a route declares in OpenAPI with `responses=`; without arguments, every status there is a meaning for."""
+    """The `responses=` of a route in OpenAPI; without arguments, every documented status."""
     return {status: PROBLEM_RESPONSES[status] for status in statuses or PROBLEM_RESPONSES}
 
 
 def install_problems(app: FastAPI) -> None:
-    """Call before other middleware is added, so that what is added later also sees failures as responses."""
+    """Must be called before other middleware is added, so that the others see failures as responses."""
     app.add_exception_handler(GatewayError, _gateway_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(HTTPException, _http_exception)
@@ -146,7 +146,7 @@ def install_problems(app: FastAPI) -> None:
 
 
 class UnexpectedFailures:
-    """Answers 500 without internals when nothing else did, and logs the traceback."""
+    """Answers unhandled exceptions with 500 without details, and logs the traceback."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -171,7 +171,7 @@ class UnexpectedFailures:
             if started:
                 raise
             response = problem_response(
-                scope, 500, "The service failed; its log has the details under this request id."
+                scope, 500, "Internal error. The service's log has the details under this request id."
             )
             await response(scope, receive, send)
 
@@ -217,12 +217,12 @@ async def _validation_error(request: Request, error: Exception) -> Response:
 
 
 def _around(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
-    """What holds something that is wrong. Pydantic counts valid items alone and also calls such a list too short."""
+    """The containers of invalid values. Pydantic counts only valid items and also reports such a list as too short."""
     return frozenset(place[:depth] for place in places for depth in range(len(place)))
 
 
 def _told(message: str) -> str:
-    """In JSON's words: whoever sent the request knows neither tuples nor dictionaries."""
+    """Translates Pydantic's message from Python's terms to JSON's."""
     for python, json in _JSON_WORDS.items():
         message = message.replace(python, json)
     return shown(message.removeprefix("Value error, "))
@@ -253,4 +253,4 @@ PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
     }
     for status, meaning in _MEANINGS.items()
 }
-"""By status. `app.http.web.openapi` puts the schema they refer to into the document."""
+"""By status. `app.http.web.openapi` adds the schema that they refer to."""

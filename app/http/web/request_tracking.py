@@ -14,12 +14,12 @@ _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
 def request_id_of(scope: Scope) -> str:
-    """The id of the request that `scope` belongs to; empty outside of `RequestIds`."""
+    """The id of the scope's request; empty outside of `RequestIds`."""
     return str(scope.get("state", {}).get("request_id", ""))
 
 
 class RequestIds:
-    """Takes over `X-Request-ID` where it is 1 to 128 characters of `[A-Za-z0-9._-]`, else makes one."""
+    """Keeps a request's `X-Request-ID` if it is 1 to 128 characters of `[A-Za-z0-9._-]`, else generates one."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -50,7 +50,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class Measurements:
-    """Tells `observe` of each request. Paths and methods that a caller made up never become labels."""
+    """Reports each request to `observe`. Unknown paths and methods never become labels."""
 
     def __init__(self, app: ASGIApp, observe: ObserveRequest) -> None:
         self._app = app

@@ -92,7 +92,7 @@ def test_strong_isolation_is_shown_and_logged(tmp_path: Path, caplog: pytest.Log
         True,
         dict.fromkeys(["network", "files", "processes", "memory", "time", "service"], True),
         None,
-        ["programs of models are kept apart"],
+        ["programs of models are isolated"],
     )
 
 

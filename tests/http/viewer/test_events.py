@@ -104,8 +104,8 @@ def test_a_recall_parts_what_is_told_from_what_is_not() -> None:
         left_out=(RankedLine(line_of(left), parts, "1.75", "new, words", 12, False),),
         lore=(LoreLine("coast", "toll", "`toll`", 9, True),),
         hidden=(
-            HiddenLine(line_of(kept), "out of date", "told"),
-            HiddenLine(line_of(left), "later than that moment", ""),
+            HiddenLine(line_of(kept), "superseded", "told"),
+            HiddenLine(line_of(left), "later than as_of", ""),
         ),
         used=21,
         budget=600,

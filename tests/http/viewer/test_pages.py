@@ -127,8 +127,8 @@ def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
         "leaks secret",
         "Failed. the answer was not JSON, twice",
         "What the judge was shown",
-        "a man off the Widow rests on widow_docked The Widow docked at six",
-        "he'd be at the bar rests on no event",
+        "a man off the Widow source widow_docked The Widow docked at six",
+        "he'd be at the bar has no source",
     ):
         assert expected in words
 
@@ -151,7 +151,7 @@ def test_scorings_stand_side_by_side_with_what_they_change(client: TestClient) -
     for expected in (
         "absolute 0.91 relative 1.00 0.500 −0.44 strict 0.800 −0.14 offline",
         "sent as 5 no score: judge failed strict 0.200 offline",
-        "original careful as the run says 2026-11-20 12:42:00 0.397",
+        "original careful the run's options 2026-11-20 12:42:00 0.397",
         "scoring 1 task remade strict pairwise, relative ×0.25 2026-11-21 12:00:00 0.357",
         "0.180 0.00 0.500 −0.44 0.000 0.00 0.750 +0.28 judge failed",
         "scoring 2 task remade offline not for training pairwise, relative ×0.25 2026-11-22 12:00:00",
@@ -231,7 +231,7 @@ def test_statistics_are_listed(client: TestClient) -> None:
     words = page(client.get("/view/stats")).words()
     assert "npc_arena night-watch 121 1,200 25 % 9,300 3 0 0.530 0.570 in character 0.58 voice 0.24" in words
     assert "night-watch" not in page(client.get("/view/stats?environment=gsm8k")).words()
-    assert "Nothing to count yet." in page(client.get("/view/stats?run=nobody")).words()
+    assert "No completions yet." in page(client.get("/view/stats?run=nobody")).words()
     by_label = page(client.get("/view/stats?by=label")).words()
     assert ("Step Label Groups" in by_label, "night-watch 121 hob<b> 1,200" in by_label) == (True, True)
 
@@ -239,7 +239,7 @@ def test_statistics_are_listed(client: TestClient) -> None:
 def test_judges_stand_with_their_health_and_spending(client: TestClient) -> None:
     words = page(client.get("/view/judges")).words()
     for expected in (
-        "offline no model: not for training lexical-1 npc_arena asks no server",
+        "offline not for training lexical-1 npc_arena no server",
         "careful <b>judge</b>-70b npc_arena, rlaif out last error <script>document.title",
         "3 of 64, 12 waiting 1,200 1,300 3,120,000 + 41,200 $0.1480 $14.8012 $85.20",
     ):

@@ -30,7 +30,7 @@ def test_passages_keep_their_order_and_what_is_held_back_its_reason() -> None:
             Told("rope", "events", "0412-04-03 09:15:00", excerpt("The rope\u202e broke.")),
         ),
         held=(
-            Held("bridge", "not theirs to know", excerpt("A bridge is planned."), "toll bridge, b⟨U+0000⟩"),
+            Held("bridge", "not visible to the character", excerpt("A bridge is planned."), "toll bridge, b⟨U+0000⟩"),
             Held("x", "their own reason", None, ""),
         ),
         failure="",

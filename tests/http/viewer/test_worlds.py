@@ -142,15 +142,15 @@ def test_what_would_be_told_stands_with_its_parts_and_what_is_hidden_with_its_re
     bars = [value for tag, name, value in outline.attributes if (tag, name) == ("svg", "aria-label")]
     assert [bar.split()[0] for bar in bars] == ["recency", "importance", "relevance"] * 2
     for expected in (
-        "Told 2 of 2 found",
-        "Hidden 2 near",
-        "not theirs to know known to ottoline_vesk",
-        "later than that moment",
+        "Retrieved 2 of 2 found",
+        "Hidden 2 relevant",
+        "not visible to the character known to ottoline_vesk",
+        "later than as_of",
         "The exact prompt system You are Hob Tarrant",
         "user Is the ferry running?",
     ):
         assert expected in words
-    assert words.index("The rope of the ferry broke") < words.index("Hidden 2, near")
+    assert words.index("The rope of the ferry broke") < words.index("Hidden 2, relevant")
 
 
 def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None:
@@ -164,11 +164,11 @@ def test_the_prompt_is_the_one_that_a_game_would_get(client: TestClient) -> None
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/view/worlds/coast/why", 422, "say who would be told"),
+        ("/view/worlds/coast/why", 422, "choose a character"),
         ("/view/worlds/coast/why?character=nobody", 422, "nobody"),
-        ("/view/worlds/coast/why?character=hob_tarrant&as_of=noon", 422, "'noon' is no time"),
+        ("/view/worlds/coast/why?character=hob_tarrant&as_of=noon", 422, "invalid time 'noon'"),
         ("/view/worlds/coast/why?character=hob_tarrant&as_of=1312-04-03T12:00:00%2B02:00", 200, "1312-04-03 10:00:00"),
-        ("/view/worlds/coast/why?character=hob_tarrant", 200, "Say what the player says"),
+        ("/view/worlds/coast/why?character=hob_tarrant", 200, "Enter what the player says"),
         ("/view/worlds/nowhere", 404, "There is no such world"),
         ("/view/worlds/nowhere/why?character=hob_tarrant", 404, "There is no such world"),
         ("/view/worlds/No%20World", 404, "There is no such world"),
@@ -193,7 +193,7 @@ def test_an_empty_store_says_how_to_begin(tmp_path: Path) -> None:
     app = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={})
     with TestClient(app, base_url="http://127.0.0.1:8000") as client:
         words = page(client.get("/view/worlds")).words()
-    assert ("Nothing has happened yet" in words, "http://127.0.0.1:8000/worlds/my_game/events" in words) == (True, True)
+    assert ("No worlds yet" in words, "http://127.0.0.1:8000/worlds/my_game/events" in words) == (True, True)
 
 
 def test_a_group_shows_what_was_retrieved_and_what_was_held_back(client: TestClient) -> None:
@@ -212,4 +212,4 @@ def test_a_group_shows_what_was_retrieved_and_what_was_held_back(client: TestCli
     assert len(texts) == 2
     shown = words[words.index("Retrieved: 2 passages as of 1312-04-03 12:00:00") : words.index("Task id and metadata")]
     assert [text in shown for text in texts] == [True, True]
-    assert "not theirs to know bridge · gives it away: toll bridge" in shown
+    assert "not visible to the character bridge · leak terms: toll bridge" in shown

@@ -147,7 +147,7 @@ def test_a_path_without_a_route_is_told_where_to_look(client: TestClient) -> Non
         404,
         "not_found",
         (),
-        "There is nothing at this path: `GET /envs` lists the environments, `/docs` the routes.",
+        "No such path. `GET /envs` lists the environments, `/docs` lists the routes.",
     )
 
 
@@ -161,7 +161,7 @@ def test_a_path_without_a_route_is_told_where_to_look(client: TestClient) -> Non
         ('{"groups": []}'.encode("utf-16"), "The body is not UTF-8: byte 0."),
         (b"[" * 100_000, "The body is nested too deeply."),
         (b'{"a":' * 30_000 + b"1" + b"}" * 30_000, "The body is nested too deeply."),
-        (group("step", "9" * 6000), "The body holds a number of too many digits."),
+        (group("step", "9" * 6000), "The body holds a number with too many digits."),
         (b"NaNNaN", "The body is not JSON: Extra data at line 1 column 4."),
     ],
 )

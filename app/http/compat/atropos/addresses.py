@@ -1,4 +1,4 @@
-"""Where the runs are: in the path, since the wire has no word for them."""
+"""Run names in paths: the Atropos protocol has no field for them."""
 
 import re
 
@@ -17,9 +17,12 @@ _ENDPOINTS = frozenset(
 
 
 def run_named(name: str | None) -> str:
-    """None names the usual one. InvalidRequest for a name that is none, and for an endpoint's."""
+    """Validates a run name; None is the default run. Raises InvalidRequest for an invalid name and for an
+    endpoint's."""
     if name is None:
         return DEFAULT_RUN
     if name in _ENDPOINTS or not _NAME.fullmatch(name):
-        raise InvalidRequest("a run is named by small letters, digits, - and _, and not as an endpoint is", field="run")
+        raise InvalidRequest(
+            "invalid run name: use lowercase letters, digits, - and _, and no endpoint's name", field="run"
+        )
     return name

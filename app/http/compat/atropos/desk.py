@@ -1,4 +1,4 @@
-"""What the routes do, over the store's queue."""
+"""The queue between Atropos environments and trainers: the routes' operations on the stored queue."""
 
 import asyncio
 import secrets
@@ -18,7 +18,7 @@ from app.ports.runtime import Clock
 from app.ports.trajectories import TrajectoryQueue
 
 HEARTBEAT_SECONDS = 5.0
-"""Signs of life that follow one another faster are not written."""
+"""Minimum time between two stored heartbeats of an environment."""
 
 MOST_HEARD = 10_000
 
@@ -29,14 +29,14 @@ class QueueObserver(Protocol):
     """Never raises, never blocks."""
 
     def groups_received(self, new: int, known: int) -> None:
-        """`known` were sent before."""
+        """`known` groups were duplicates."""
 
     def batch_asked(self, outcome: str) -> None:
-        """`handed`, `again`, `not_yet` or `no_trainer`."""
+        """`outcome` is `handed`, `again`, `not_yet` or `no_trainer`."""
 
 
 class Desk:
-    """One for the process. Which batches went out in full is known here; it counts when the next one is asked for."""
+    """One per process. It knows which batches were sent in full; they count as delivered at the next request."""
 
     def __init__(self, queue: TrajectoryQueue, observer: QueueObserver, clock: Clock) -> None:
         self.queue = queue
@@ -49,7 +49,7 @@ class Desk:
         self._heard: dict[tuple[str, int], float] = {}
 
     async def add(self, run: str, read: Read, size: int) -> int:
-        """How many groups `read` gave of `size` bytes, once they are stored."""
+        """Stores the groups that `read` returns and returns their number. `size` is the post's length in bytes."""
         return await self._intake.add(run, read, size)
 
     async def _store(self, run: str, groups: Sequence[Packed]) -> None:
@@ -60,7 +60,7 @@ class Desk:
         self._observer.groups_received(new, len(groups) - new)
 
     async def take(self, run: str) -> "Batch | NotYet | None":
-        """None without a trainer."""
+        """The next batch; None without a trainer."""
         while self._owed.get(run):
             await self.give_back(run, self._owed[run].pop())
         sent = frozenset(self._sent.get(run, ()))
@@ -79,7 +79,7 @@ class Desk:
         return batch
 
     async def give_back(self, run: str, number: int) -> None:
-        """A batch that did not go out. Where the store fails, the next poll gives it back first."""
+        """Returns a batch that was not sent to the queue. If the store fails, the next poll returns it first."""
         try:
             await self.queue.give_back(run, number)
         except BaseException:
@@ -123,7 +123,7 @@ class Desk:
 
 
 class Batch:
-    """A batch on its way out. `settle` says whether it went out in full."""
+    """A batch that is being sent. `settle` records whether it was sent in full."""
 
     def __init__(self, desk: Desk, run: str, number: int) -> None:
         self._desk = desk

@@ -1,9 +1,9 @@
-"""Which waiting groups make the next batch: whole ones where they can, in their environments' turns.
+"""Forms the next batch from the waiting groups.
 
-A batch has exactly `batch_size` sequences. Environments take turns by weight, each first in, first out. Of the line
-that this makes, the first groups that fill a batch exactly are taken. Where no whole groups fill it, as with batches of
-12 and groups of 8, one is cut: its first sequences go into this batch, the rest leads the line.
-"""
+A batch has exactly `batch_size` sequences. Groups are ordered by stride scheduling over the environments' weights,
+first in, first out within an environment. The first whole groups in that order that fill a batch exactly are taken.
+Where whole groups cannot fill it, as with batches of 12 and groups of 8, one group is split: its first sequences go
+into this batch, the rest goes to the front of the queue."""
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from datetime import timedelta
 from app.domain.trajectories import Feeder, Formed, Line, NotYet, Share, Waiting
 
 ALIVE_SECONDS = 60
-"""An environment that was silent for longer is not waited for. Atropos' own ask several times a second."""
+"""A batch does not wait for an environment without a heartbeat for longer. Atropos' own send several per second."""
 
 PATIENCE = 4
-"""So many batches may pass the group that stands first before one is cut to fit it in."""
+"""Batches that may skip the first group before a group is split to fit it in."""
 
 MIN_WEIGHT = 0.01
-"""As the original's: nobody is starved."""
+"""The same as in Atropos: no environment is starved."""
 
 EnvId = int | None
 
@@ -28,14 +28,14 @@ def form(line: Line) -> Formed | NotYet:
     if line.batch_size < 1:
         return NotYet(f"The trainer registered with batch_size {line.batch_size}; a batch needs at least 1 sequence.")
     if line.sequences < line.batch_size:
-        return NotYet(f"{line.sequences} of the {line.batch_size} sequences of a batch are waiting.")
+        return NotYet(f"The queue has {line.sequences} of the {line.batch_size} sequences of a batch.")
     needs = minimum_needs(line)
     for env_id, need in needs.items():
         have = sum(group.size for group in line.waiting if group.env_id == env_id)
         if have < need:
             return NotYet(
-                f"Environment {env_id} must have {need} sequences in every batch (min_batch_allocation) and has {have} "
-                "waiting. It was heard of lately, so the batch waits for it."
+                f"Environment {env_id} needs {need} sequences in every batch (min_batch_allocation) and has {have} in "
+                "the queue. It is alive, so the batch waits for it."
             )
     groups, must = _ordered(line, needs)
     choice = _chosen(line, groups, must)
@@ -47,8 +47,7 @@ def is_alive(feeder: Feeder, line: Line) -> bool:
 
 
 def minimum_needs(line: Line) -> dict[int, int]:
-    """Sequences of every batch by living environment with a minimum allocation; scaled down when they add up to more
-    than a batch."""
+    """Sequences per batch for each live environment with a minimum allocation; scaled down if they exceed a batch."""
     asked = {
         feeder.env_id: max(0.0, feeder.said.min_batch_allocation)
         for feeder in line.feeders
@@ -66,7 +65,7 @@ class _Choice:
 
 
 def _ordered(line: Line, needs: Mapping[int, int]) -> tuple[list[Waiting], int]:
-    """Everybody in turn, with what minimum allocations ask for in front, and how many those are."""
+    """All groups in turn, those for minimum allocations first, and the number of the latter."""
     in_turn = _in_turn(line)
     open_needs = dict(needs)
     first: list[Waiting] = []
@@ -79,7 +78,8 @@ def _ordered(line: Line, needs: Mapping[int, int]) -> tuple[list[Waiting], int]:
 
 
 def _in_turn(line: Line) -> list[Waiting]:
-    """Stride scheduling: whose turn has moved least is next, and moves by what it got over its weight."""
+    """Stride scheduling: the environment with the lowest pass goes next; its pass grows by the group's size over its
+    weight."""
     queues: defaultdict[EnvId, deque[Waiting]] = defaultdict(deque)
     for group in line.waiting:
         queues[group.env_id].append(group)
@@ -97,7 +97,7 @@ def _in_turn(line: Line) -> list[Waiting]:
 
 
 def _turns(line: Line, present: Mapping[EnvId, object]) -> dict[EnvId, float]:
-    """Who had nothing in line begins no earlier than the last of the others, with nothing to catch up with."""
+    """An environment that had no groups waiting starts at the minimum pass of the others, so it gets no backlog."""
     start = min((turn for env_id, turn in line.turns.items() if env_id in present), default=0.0)
     return {env_id: max(line.turns.get(env_id, start), start) for env_id in present}
 
@@ -122,7 +122,7 @@ def _chosen(line: Line, groups: Sequence[Waiting], must: int) -> _Choice | NotYe
         if line.sequences < 2 * size and _adds_up(sizes, size):
             listed = ", ".join(str(one) for one in sorted({group.size for group in groups}))
             return NotYet(
-                f"{line.sequences} sequences are waiting in groups of {listed}; {size} need others to add up."
+                f"The queue has {line.sequences} sequences in groups of {listed}; no combination adds up to {size} yet."
             )
     return _Choice(tuple(_cut(groups, size)))
 
@@ -157,8 +157,8 @@ def _adds_up(sizes: set[int], size: int) -> bool:
 
 
 def _cut(groups: Sequence[Waiting], size: int) -> list[tuple[Waiting, int]]:
-    """Whole groups while they fit, then a piece of one that does not. A single sequence cannot be compared with others
-    of its group, so no cut leaves one where another cut does not."""
+    """Takes whole groups while they fit, then a part of one that does not. A single sequence cannot be compared with
+    others of its group, so no split leaves one alone if another split avoids it."""
     chosen: list[tuple[Waiting, int]] = []
     left = size
     for group in groups:

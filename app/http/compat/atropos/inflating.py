@@ -1,4 +1,4 @@
-"""Bodies that come compressed with gzip, inflated no further than a limit."""
+"""Decompression of gzip bodies up to a limit."""
 
 import asyncio
 import zlib
@@ -16,7 +16,7 @@ _GZIP = 16 + zlib.MAX_WBITS
 _SMALL = 16 * 1024
 
 NOT_GZIP = "Invalid gzip payload"
-"""What the original says."""
+"""The message of Atropos' own server."""
 
 
 class NotGzip(Exception):
@@ -28,7 +28,7 @@ def is_gzip(headers: Headers) -> bool:
 
 
 def inflate(body: bytes, limit: int) -> bytes:
-    """NotGzip for what is corrupt or cut off; RefusedBody with 413 beyond `limit` bytes."""
+    """Raises NotGzip for corrupt or truncated bodies, and RefusedBody with 413 beyond `limit` bytes."""
     whole = bytearray()
     while body:
         stream = zlib.decompressobj(_GZIP)
@@ -37,7 +37,7 @@ def inflate(body: bytes, limit: int) -> bytes:
         except zlib.error as error:
             raise NotGzip from error
         if len(whole) > limit:
-            raise RefusedBody(413, f"The body is larger than {limit} bytes once it is inflated.")
+            raise RefusedBody(413, f"The body is larger than {limit} bytes after decompression.")
         if not stream.eof:
             raise NotGzip
         body = stream.unused_data
@@ -45,7 +45,8 @@ def inflate(body: bytes, limit: int) -> bytes:
 
 
 def inflating_route(limit: int) -> type[APIRoute]:
-    """A route whose requests are inflated to at most `limit` bytes, with the original's 400 for what is no gzip."""
+    """A route class that decompresses request bodies to at most `limit` bytes and answers invalid gzip with Atropos'
+    400."""
 
     class InflatedRequest(JsonRequest):
         async def body(self) -> bytes:

@@ -1,4 +1,4 @@
-"""Posts on their way into the queue: those that wait are read in one visit to a thread and stored by one write."""
+"""Ingest of posts: waiting posts are parsed together in one thread call and stored by one write."""
 
 import asyncio
 from collections import deque
@@ -10,10 +10,10 @@ from app.domain.trajectories import Packed
 Read = Callable[[], Sequence[Packed]]
 
 LOT = 16
-"""Posts that are read and stored together. While one lot is stored, the next is read."""
+"""Posts that are parsed and stored together. While one lot is stored, the next is parsed."""
 
 LARGE = 1024 * 1024
-"""Bytes of a post that goes its own way, so that no other waits for it."""
+"""Bytes from which a post is handled alone, so that no other waits for it."""
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class _Post:
 
 
 class Intake:
-    """`store` has made the groups of a run durable when it returns."""
+    """`store` makes a run's groups durable before it returns."""
 
     def __init__(self, store: Callable[[str, Sequence[Packed]], Awaitable[None]]) -> None:
         self._store = store
@@ -42,8 +42,8 @@ class Intake:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def add(self, run: str, read: Read, size: int) -> int:
-        """How many groups `read` gave, once they are stored; what it raises. It is of `size` bytes, and runs in a
-        thread."""
+        """Runs `read` in a thread, stores its groups and returns their number. Raises what `read` raises. `size` is the
+        post's length in bytes."""
         post = _Post(run, read, asyncio.get_running_loop().create_future())
         if size >= LARGE:
             self._start(self._take_in([post]))

@@ -1,8 +1,7 @@
-"""Groups as nearly every environment sends them, looked at by a parser that makes no objects of their numbers.
+"""Fast path for posted groups: checks them with simdjson, without creating objects for their numbers.
 
-It takes what the model `ScoredData` takes strictly, at a third of the cost, and leaves everything else to the model:
-what needs a conversion, what has other keys or one twice, what does not fit together, what is no JSON.
-"""
+It accepts what `ScoredData` accepts in strict mode, at a third of the cost. Everything else goes to the model: values
+that need conversion, unknown or duplicate keys, shapes that do not match, invalid JSON."""
 
 import re
 import threading
@@ -18,13 +17,13 @@ from app.http.compat.atropos.wire import ScoredData, faults
 Kind = Literal["i", "d"]
 
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
-"""Which this parser passes over, and JSON does not know."""
+"""Skipped by this parser, but not allowed in JSON."""
 _MARKS: Final = re.compile(rb'[][{}]|"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
 @dataclass(frozen=True)
 class Plain:
-    """What there is to know of a group whose text is right as it is; `given` are its keys."""
+    """A valid group whose text can be stored unchanged; `given` are its keys."""
 
     env_id: int | None
     size: int
@@ -32,7 +31,7 @@ class Plain:
 
 
 class _Parser(threading.local):
-    """It keeps the memory of the last text, which a second one may not be read into while the first is looked at."""
+    """One parser per thread: it reuses its buffer, so a second text cannot be parsed while the first is in use."""
 
     def __init__(self) -> None:
         self.parse = simdjson.Parser().parse
@@ -42,7 +41,7 @@ _parser = _Parser()
 
 
 def plain_group(text: bytes) -> Plain | None:
-    """None for what the model has to look at."""
+    """Checks a group; None if the model has to check it."""
     if text.startswith(_BYTE_ORDER_MARK):
         return None
     try:
@@ -53,7 +52,7 @@ def plain_group(text: bytes) -> Plain | None:
 
 
 def plain_texts(text: bytes) -> list[bytes] | None:
-    """Of the items of a JSON array of objects, as they stand there; None for what is none."""
+    """The texts of the objects in a JSON array; None for anything else."""
     try:
         found = _parser.parse(text)
         if not isinstance(found, simdjson.Array) or not all(isinstance(item, simdjson.Object) for item in found):
@@ -64,7 +63,7 @@ def plain_texts(text: bytes) -> list[bytes] | None:
 
 
 def _objects(text: bytes) -> Iterator[bytes]:
-    """The outermost ones, of a text that is known to be an array of them."""
+    """The outermost objects of a text that is known to be an array of objects."""
     depth, start = 0, 0
     for mark in _MARKS.finditer(text):
         if mark[0] in b"[{":
@@ -77,7 +76,7 @@ def _objects(text: bytes) -> Iterator[bytes]:
 
 
 def _looked_at(found: simdjson.Object) -> Plain | None:
-    """Of a key that is there twice nobody would have looked at the first value."""
+    """Duplicate keys are left to the model, because only the last value would be checked here."""
     names = list(found.keys())
     if len(set(names)) < len(names) or not _READERS.keys() >= set(names):
         return None
@@ -89,7 +88,7 @@ def _looked_at(found: simdjson.Object) -> Plain | None:
 
 
 def _numbers(row: object, kind: Kind) -> range:
-    """As many as there are. TypeError where one is of another kind; ValueError for one that is too large."""
+    """A range as long as the row. TypeError for another kind of number; ValueError for one that is too large."""
     if not isinstance(row, simdjson.Array):
         raise TypeError("no list")
     if len(row):

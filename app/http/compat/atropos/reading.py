@@ -1,4 +1,4 @@
-"""Posted groups, checked and packed: one parse of the bytes, and nothing kept of it but compressed text."""
+"""Posted groups, validated and packed: the bytes are parsed once, and only compressed text is kept."""
 
 import hashlib
 import threading
@@ -23,12 +23,12 @@ _ABSENT = {
 }
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _PACKING = zstandard.ZstdCompressionParameters(compression_level=1, min_match=7)
-"""Masks repeat the tokens, digits hold little else that repeats: more would cost time and save hardly anything. What is
-alike for fewer bytes is there by chance, and looking for it is a fifth of the time."""
+"""Masks repeat the tokens; digits have few other repetitions, so a higher level costs time and saves little. Matches of
+fewer than 7 bytes are accidental, and searching them takes a fifth of the time."""
 
 
 class _Packer(threading.local):
-    """It keeps its memory from one text to the next."""
+    """One compressor per thread: it reuses its buffers."""
 
     def __init__(self) -> None:
         self.pack = zstandard.ZstdCompressor(compression_params=_PACKING).compress
@@ -38,7 +38,7 @@ _packer = _Packer()
 
 
 def read_group(body: bytes) -> tuple[Packed, ...]:
-    """RequestValidationError naming the field."""
+    """Raises RequestValidationError naming the field."""
     return (_as_sent(body) or _anew(_read(_GROUP, body)),)
 
 
@@ -51,7 +51,7 @@ def read_groups(body: bytes) -> tuple[Packed, ...]:
 
 
 def _as_sent(body: bytes) -> Packed | None:
-    """The text as it came, with the keys that it lacks: writing it anew takes as long as reading it."""
+    """Packs the received text with the missing keys added: serialising it again takes as long as parsing it."""
     group = plain_group(body)
     if group is None:
         return None
@@ -72,7 +72,7 @@ def _read(model: TypeAdapter[T], body: bytes) -> T:
 
 
 def _fault(kind: str, location: tuple[int | str, ...], message: str, context: dict[str, object] | None) -> object:
-    """As FastAPI reports its own. What is no JSON gets the 422 of the original too, hence the other type."""
+    """An error in FastAPI's format. Atropos answers invalid JSON with 422 too, hence the other type."""
     if kind == "shape" and context is not None:
         return {"type": kind, "loc": ("body", *location, str(context["field"])), "msg": context["message"]}
     return {"type": "value", "loc": ("body", *location), "msg": message}
@@ -80,10 +80,10 @@ def _fault(kind: str, location: tuple[int | str, ...], message: str, context: di
 
 def _packed(env_id: int | None, size: int, text: bytes) -> Packed:
     body = _packer.pack(text)
-    digest = hashlib.sha256(body).hexdigest()  # of a third of the bytes: the same text is always packed the same way
+    digest = hashlib.sha256(body).hexdigest()  # of a third of the bytes; packing is deterministic
     return Packed(env_id=env_id, size=size, digest=digest, body=body)
 
 
 def unpacked(body: bytes) -> bytes:
-    """The text of a group: a JSON object with all 14 keys. Those of earlier versions were packed with zlib."""
+    """The text of a group: a JSON object with all 14 keys. Earlier versions packed with zlib."""
     return zstandard.ZstdDecompressor().decompress(body) if body.startswith(_ZSTD) else zlib.decompress(body)

@@ -1,4 +1,4 @@
-"""The text of a batch: stored texts put together, parsed again only where a group was cut."""
+"""The text of a batch: stored texts joined, parsed again only for groups that were split."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ from app.http.compat.atropos.reading import unpacked
 
 GZIP_LEVEL = 1
 GZIP_FROM = 1000
-"""Bytes, as the original."""
+"""Bytes from which responses are compressed, as in Atropos."""
 
 _BY_SEQUENCE = (
     "tokens",

@@ -1,4 +1,4 @@
-"""A run at the root of a listener of its own, for clients whose address is a host and a port."""
+"""Serves a run at the root of its own port, for clients whose address is only a host and a port."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ from app.http.compat.atropos.addresses import PREFIX
 
 
 class AtRoot:
-    """What comes in at one of the ports in `runs` is meant for the Atropos run of that port, and sees nothing else."""
+    """Routes requests on a port in `runs` to that port's Atropos run; nothing else is reachable there."""
 
     def __init__(self, app: ASGIApp, runs: Mapping[int, str]) -> None:
         self._app = app

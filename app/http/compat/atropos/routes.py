@@ -1,4 +1,4 @@
-"""The endpoints of Atropos 0.4.0 for one run or for each, but for the two that carry groups; and one that says why."""
+"""The endpoints of Atropos 0.4.0, except the two that receive groups, and one that explains why there is no batch."""
 
 import asyncio
 import uuid
@@ -47,8 +47,8 @@ Run = Annotated[str, Depends(run_of)]
 
 
 def atropos_router(desk: Desk, max_body_bytes: int) -> APIRouter:
-    """At `/compat/atropos` for the run `default`, at `/compat/atropos/{run}` for others. `max_body_bytes` holds for
-    bodies before and after they are inflated."""
+    """`/compat/atropos` for the run `default`, `/compat/atropos/{run}` for others. `max_body_bytes` applies to bodies
+    before and after decompression."""
     router = APIRouter(tags=["atropos"], route_class=inflating_route(max_body_bytes))
     for prefix in (PREFIX, PREFIX + "/{run}"):
         _add_trainers(router, prefix, desk)
@@ -119,7 +119,7 @@ def _add_environments(router: APIRouter, prefix: str, desk: Desk) -> None:
         await desk.heard(run, env.env_id)
         status = env_status(await desk.look(run), env.env_id, desk.now())
         if status is None:
-            raise NotFound(f"environment {env.env_id} has not joined the run {run}: POST /register-env")
+            raise NotFound(f"environment {env.env_id} is not registered with run {run}: POST /register-env first")
         return status
 
 

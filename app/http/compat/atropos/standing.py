@@ -1,4 +1,4 @@
-"""What a run's environments and people are told of where it stands."""
+"""The status of a run, for its environments and for people."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -10,8 +10,8 @@ from app.http.compat.atropos.wire import EnvStatus
 
 
 def env_status(standing: TrajectoryRun, env_id: int, now: datetime) -> EnvStatus | None:
-    """As the original reckons it, over all that its trainer does not have; None for an environment that never joined.
-    Others count while they live."""
+    """Computed as in Atropos, over everything that the trainer has not received; None for an unregistered environment.
+    Other environments count while they are alive."""
     asking = next((feeder for feeder in standing.feeders if feeder.env_id == env_id), None)
     if asking is None:
         return None
@@ -37,7 +37,7 @@ def env_status(standing: TrajectoryRun, env_id: int, now: datetime) -> EnvStatus
 
 
 def _available(standing: TrajectoryRun, env_id: int, largest: int, minimums: Mapping[int, float]) -> int:
-    """Sequences of others beyond their minimum allocations, in packs of the largest group's size."""
+    """Sequences of other environments beyond their minimum allocations, in units of the largest group's size."""
     if largest < 2 or standing.registration is None:
         return 0
     others: Counter[int | None] = Counter()
@@ -59,29 +59,31 @@ def _lives(feeder: Feeder, now: datetime) -> bool:
 def explain(standing: TrajectoryRun, line: Line | None, now: datetime) -> Explained:
     """`line` is None without a trainer."""
     notes = _notes(standing.feeders, now)
-    waiting = f"{standing.groups} groups ({standing.sequences} sequences) are waiting"
+    waiting = f"{standing.groups} groups ({standing.sequences} sequences) stay in the queue"
     if line is None:
-        return Explained(standing, False, f"No trainer has registered (POST /register). {waiting} and stay.", notes)
+        return Explained(standing, False, f"No trainer has registered (POST /register). {waiting}.", notes)
     if standing.undelivered:
-        reason = f"{standing.undelivered} batches that may not have arrived go out again first."
+        reason = f"{standing.undelivered} batches may not have arrived and are sent again first."
         return Explained(standing, True, reason, notes)
     formed = form(line)
     if isinstance(formed, NotYet):
         return Explained(standing, False, formed.reason, notes)
-    begun = "" if standing.started else " The trainer has not asked for its first one yet; environments wait for that."
+    begun = (
+        "" if standing.started else " The trainer has not requested its first batch yet; environments wait for that."
+    )
     return Explained(standing, True, f"A batch is ready.{begun}", notes)
 
 
 def _notes(feeders: Collection[Feeder], now: datetime) -> tuple[str, ...]:
     if not feeders:
-        return ("No environment has joined (POST /register-env).",)
+        return ("No environment has registered (POST /register-env).",)
     silent = [feeder for feeder in feeders if feeder.connected and not _lives(feeder, now)]
     gone = [feeder for feeder in feeders if not feeder.connected]
     return (
         *(
-            f"Environment {feeder.env_id} was heard of {round((now - feeder.seen_at).total_seconds())} seconds ago "
-            "and is not waited for."
+            f"Environment {feeder.env_id} sent its last heartbeat {round((now - feeder.seen_at).total_seconds())} "
+            "seconds ago; batches do not wait for it."
             for feeder in silent
         ),
-        *(f"Environment {feeder.env_id} said that it is gone." for feeder in gone),
+        *(f"Environment {feeder.env_id} has disconnected." for feeder in gone),
     )

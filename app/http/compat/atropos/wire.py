@@ -1,4 +1,4 @@
-"""What Atropos 0.4.0 sends and expects, to the key. Unknown keys are dropped, as the original drops them."""
+"""The JSON messages of Atropos 0.4.0, key by key. Unknown keys are dropped, as in Atropos."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, Self
@@ -20,9 +20,9 @@ def _have_role_and_content(messages: list[list[Message]]) -> list[list[Message]]
 
 
 class ScoredData(BaseModel):
-    """A group of N sequences. `tokens` and `masks` are N x T integers, with a T of its own for each sequence; `scores`
-    are N; `advantages`, `ref_logprobs`, `inference_logprobs` N x T; the two for distillation N x T x K. Logprobs that
-    an environment does not have may be an empty list."""
+    """A group of N sequences. `tokens` and `masks` are N x T integers, where T differs by sequence; `scores` has N
+    numbers; `advantages`, `ref_logprobs` and `inference_logprobs` are N x T; both distillation fields are N x T x K.
+    Missing logprobs may be an empty list."""
 
     model_config = ConfigDict(allow_inf_nan=False, extra="allow")
 
@@ -43,7 +43,7 @@ class ScoredData(BaseModel):
 
     @field_serializer("inference_logprobs")
     def _never_null(self, rows: Rows | None) -> Rows:
-        """The original's `null` makes its own example trainer fail."""
+        """Atropos' `null` makes its own example trainer fail."""
         return rows or []
 
     @model_validator(mode="after")
@@ -56,7 +56,7 @@ class ScoredData(BaseModel):
 
 
 def faults(group: ScoredData) -> Iterator[tuple[str, str]]:
-    """Where the shapes do not fit, with why."""
+    """Yields each field whose shape does not match, with the reason."""
     lengths = [len(tokens) for tokens in group.tokens]
     if not lengths:
         yield "tokens", "a group has at least one sequence"
@@ -94,7 +94,7 @@ def _distillation(group: ScoredData, lengths: Sequence[int]) -> Iterator[tuple[s
         and logprobs
         and [[len(top) for top in row] for row in ids] != [[len(top) for top in row] for row in logprobs]
     ):
-        yield "distill_logprobs", "not of the shape of distill_token_ids"
+        yield "distill_logprobs", "must have the shape of distill_token_ids"
 
 
 class EnvIdentifier(BaseModel):
@@ -167,14 +167,14 @@ class EnvStatus(BaseModel):
 
 
 class Why(BaseModel):
-    """Not of the original: why there is no batch yet."""
+    """Why there is no batch yet. Not part of Atropos."""
 
     run: str
     ready: bool
-    why: str = Field(examples=["8 of the 16 sequences of a batch are waiting."])
+    why: str = Field(examples=["The queue has 8 of the 16 sequences of a batch."])
     notes: tuple[str, ...] = ()
     current_step: int
     queue_size: int
-    """Groups that wait or are to be handed out again."""
+    """Groups that wait or will be sent again."""
     sequences: int
-    """The same in sequences."""
+    """Sequences in these groups."""

@@ -1,1 +1,1 @@
-"""Rewards for trainers that ask for one sample at a time and know nothing of groups."""
+"""Rewards for trainers that send one sample at a time and do not know groups."""

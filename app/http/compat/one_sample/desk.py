@@ -1,4 +1,4 @@
-"""What all reward endpoints do: hold samples, tell their scores, and say so where there is none."""
+"""The shared part of all reward endpoints: hold samples in their groups, answer with their scores or an error."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -21,21 +21,21 @@ from app.service.stepping import Stepper
 log = logging.getLogger(__name__)
 
 LEFT: Final = 499
-"""Nobody reads it; as proxies count clients that did not wait."""
+"""nginx's status for a client that closed the connection; nobody reads it."""
 RETRY_SECONDS: Final = 5
 
 
 @dataclass(frozen=True)
 class Reward:
-    """What a trainer is told of one sample."""
+    """The answer for one sample."""
 
     number: float
-    """The reward, or what the settings name where there is none."""
+    """The reward, or `compat.unscored_reward` if there is none."""
     reply: SampleReply
 
     @property
     def score(self) -> Score:
-        """As it is kept."""
+        """The score as stored."""
         return self.reply.score
 
     @property
@@ -48,7 +48,7 @@ class Reward:
 
 
 class Wording(Protocol):
-    """How a contract says it."""
+    """How a trainer's contract formats its responses."""
 
     def told(self, rewards: Sequence[Reward]) -> bytes: ...
 
@@ -61,23 +61,23 @@ class RewardDesk:
     catalogue: Catalogue
     stepper: Stepper
     unscored_reward: float | None
-    """Told where there is no score; None answers 503, so that the trainer asks again."""
+    """The reward for samples without a score; None answers 503, so that the trainer retries."""
     unscored: Callable[[str, str, str, str], None]
-    """Told of each answer without a score: contract, environment, reason, `error` or `number`."""
+    """Called for each sample without a score: contract, environment, reason, `error` or `number`."""
 
     def __post_init__(self) -> None:
         if self.unscored_reward is not None:
             log.warning(
-                "trainers that cannot be told of no score are told %s: compat.unscored_reward is set",
+                "samples without a score get the reward %s, because compat.unscored_reward is set",
                 self.unscored_reward,
             )
 
     def require(self, environment: str) -> None:
-        """NotFound or EnvironmentUnavailable."""
+        """Raises NotFound or EnvironmentUnavailable."""
         self.catalogue.hosted(environment)
 
     async def answer(self, request: Request, asked: Sequence[Asked], options: Options, wording: Wording) -> Response:
-        """The reply is sent while its samples are held. GatewayError for what is wrong with one of them."""
+        """Sends the response while its samples are held. Raises GatewayError if one of them is invalid."""
         for one in asked:
             await self._require_one_reply(one)
         held = Held(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
@@ -95,7 +95,7 @@ class RewardDesk:
         return Delivery(wording.told([self._reward(one) for one in replies]), {}, held.settle)
 
     async def _require_one_reply(self, asked: Asked) -> None:
-        """InvalidRequest where one text is no answer."""
+        """Raises InvalidRequest for a task with several turns."""
         environment = asked.sample.environment
         try:
             whole = await self.stepper.in_one_reply(environment, asked.sample.task_id)
@@ -103,7 +103,7 @@ class RewardDesk:
             raise NotFound(error.detail, field=asked.label) from error
         if not whole:
             raise InvalidRequest(
-                f"the task is one of {environment} that is played over several turns; this wire has room for one reply",
+                f"this task of {environment} has several turns; this endpoint accepts only tasks with one reply",
                 field=asked.label,
             )
 
@@ -118,7 +118,7 @@ class RewardDesk:
 
 def _unscored(score: Score, beside: dict[str, JsonValue]) -> Response:
     if score.outcome == "pending":
-        return refused(503, Refusal(error="not scored yet: ask again", code="pending", field=None), 1, beside)
+        return refused(503, Refusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
     said = f": {score.rationale}" if score.rationale else ""
-    refusal = Refusal(error=f"no score, for {score.reason}{said}", code="unscored", field=None)
+    refusal = Refusal(error=f"no score ({score.reason}){said}", code="unscored", field=None)
     return refused(503, refusal, RETRY_SECONDS, {**beside, "reason": score.reason})

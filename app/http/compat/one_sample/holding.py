@@ -1,4 +1,4 @@
-"""Samples of one request, held in their groups until the client has taken its answer or has left."""
+"""The samples of one request, held in their groups until the client has received its answer or disconnected."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class Parts(Protocol):
-    """Where samples find their groups: `app.service.parts.PartDesk`."""
+    """Assigns samples to groups: `app.service.parts.PartDesk`."""
 
     def held(
         self, sample: Sample, *, gather_seconds: float, wait_seconds: float
@@ -25,7 +25,7 @@ class Parts(Protocol):
 
 @dataclass(frozen=True)
 class Asked:
-    """A sample, and where its request names the task."""
+    """A sample, and the request field that names its task."""
 
     sample: Sample
     label: str
@@ -36,7 +36,8 @@ class ClientLeft(Exception):
 
 
 class Held:
-    """All samples at once, since they may belong together. Each is left in the task that entered it."""
+    """Holds all samples of a request at once, because they may belong to one group. Each is released in the task that
+    took it."""
 
     def __init__(self, parts: Parts, asked: Sequence[Asked], gather_seconds: float, wait_seconds: float) -> None:
         self._parts = parts
@@ -47,8 +48,8 @@ class Held:
         self._holders = [asyncio.ensure_future(self._hold(*one)) for one in zip(asked, told, strict=True)]
 
     async def replies(self, receive: Receive) -> tuple[SampleReply, ...]:
-        """In the order of the samples. ClientLeft when the client does before they are there; the first error of a
-        sample. Whatever is raised, nothing is held any longer."""
+        """Waits for the replies, in the order of the samples. Raises ClientLeft if the client disconnects first, or the
+        first error of a sample; then all samples are released."""
         gone = asyncio.ensure_future(_gone(receive))
         try:
             waited: set[asyncio.Future[Any]] = {self._replies, gone}
@@ -63,7 +64,8 @@ class Held:
             gone.cancel()
 
     async def settle(self, taken: bool) -> None:
-        """Whether the client has its answer. Where it does not, its next attempt takes the same places."""
+        """Releases the samples. If the client did not receive its answer (`taken` is False), its retry takes the same
+        slots."""
         self._replies.cancel()
         if taken:
             self._taken.set()
@@ -72,7 +74,7 @@ class Held:
                 holder.cancel()
         for ended in await asyncio.gather(*self._holders, return_exceptions=True):
             if isinstance(ended, Exception):
-                log.error("a sample was answered, which could not be noted", exc_info=ended)
+                log.error("could not record that a sample was answered", exc_info=ended)
 
     async def _hold(self, asked: Asked, told: "asyncio.Future[SampleReply]") -> None:
         gather_seconds, wait_seconds = self._seconds

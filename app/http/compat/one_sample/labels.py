@@ -1,4 +1,4 @@
-"""The label of a sample: what tells which task it answers, and with which others it is compared."""
+"""Labels of samples: the task that a sample answers and the group it is compared in."""
 
 import json
 from typing import Annotated, Final
@@ -13,23 +13,23 @@ from app.service.requests import TaskId
 MAX_CHARACTERS: Final = 20_000
 MAX_GROUP: Final = 256
 
-_EXPECTED = 'expected a task id, or {"task_id": …} with "group" and "size" where they are needed'
+_EXPECTED = 'expected a task id, or {"task_id": …} with optional "group" and "size"'
 
 
 def _text(value: object) -> object:
-    """Data sets number their groups, or have none in most rows."""
+    """Accepts numbers and null: data sets number their groups, or have none in most rows."""
     if value is None:
         return ""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _purpose(value: object) -> object:
-    """Data sets put together from several have none in some rows."""
+    """Accepts null: merged data sets have no purpose in some rows."""
     return "train" if value is None else value
 
 
 class Label(BaseModel):
-    """Other members are the data set's own."""
+    """Other members are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -37,12 +37,12 @@ class Label(BaseModel):
     group: Annotated[str, BeforeValidator(_text), Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")] = ""
     """Samples for one task with different groups are never compared."""
     size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)] | None = None
-    """How many are compared; as the address says when absent."""
+    """The group's size; by default the URL's `group_size`."""
     purpose: Annotated[Purpose, BeforeValidator(_purpose)] = "train"
 
 
 def read_label(label: JsonValue, field: str) -> Label:
-    """InvalidRequest naming `field` for what is no label."""
+    """Parses a label. Raises InvalidRequest naming `field` if it is invalid."""
     if isinstance(label, str):
         label = _parsed(label.strip(), field)
     if not isinstance(label, dict):
@@ -63,5 +63,5 @@ def _parsed(text: str, field: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(text)
     except (ValueError, RecursionError):
-        raise InvalidRequest(f"begins as JSON and is none; {_EXPECTED}", field=field) from None
+        raise InvalidRequest(f"invalid JSON; {_EXPECTED}", field=field) from None
     return value

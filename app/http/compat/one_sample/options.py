@@ -1,4 +1,4 @@
-"""What the address of a reward endpoint says, since an address is all that these trainers can be given."""
+"""Query parameters of reward endpoints. These trainers can be configured only by a URL."""
 
 from typing import Annotated, ClassVar
 
@@ -17,20 +17,20 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     contract: ClassVar[str]
 
-    run: Annotated[Name | None, Field(description="Your job's name, under which everything is kept.")] = None
+    run: Annotated[Name | None, Field(description="Run name to store results under.")] = None
     group_size: Annotated[
-        int, Field(ge=1, le=MAX_GROUP, description="Answers to one prompt; they are compared once all are here.")
+        int, Field(ge=1, le=MAX_GROUP, description="Answers per prompt. A group is scored when all have arrived.")
     ] = 1
     eos: Annotated[
         tuple[End, ...],
-        Field(max_length=8, description="Tokens that end the policy's answers; one without any was cut off."),
+        Field(max_length=8, description="End-of-sequence tokens. An answer without one counts as truncated."),
     ] = ()
-    model: Annotated[str | None, Field(min_length=1, max_length=200, description="The policy's name.")] = None
+    model: Annotated[str | None, Field(min_length=1, max_length=200, description="Name of the policy.")] = None
     gather_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     wait_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
     def sample(self, environment: str, label: Label, completion: Completion) -> Sample:
-        """An evaluation's stands by itself: nothing is compared."""
+        """Builds the sample. Samples of an evaluation are groups of one, which are not compared."""
         return Sample(
             environment=environment,
             task_id=label.task_id,
@@ -43,5 +43,5 @@ class Options(BaseModel):
         )
 
 
-GATHERING = "How long a group waits for its last answers; then those are compared that came."
-WAITING = "The answer comes after so many seconds at the latest; the trainer itself waits for {}."
+GATHERING = "Seconds to wait for the rest of a group. After that, the answers that have arrived are scored."
+WAITING = "Maximum seconds until the response. The trainer's own timeout is {}."

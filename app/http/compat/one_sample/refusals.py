@@ -1,4 +1,4 @@
-"""Errors as trainers can log them: one flat JSON object, since none of them has a shape of its own for it."""
+"""Errors as one flat JSON object that trainers can log; none of them has its own error format."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Final
@@ -22,12 +22,12 @@ class Refusal(Frozen):
 
     error: str = Field(examples=["task_… was never handed out here"])
     code: str = Field(examples=["not_found"])
-    """A fixed word for programs."""
+    """A fixed code for programs."""
     field: str | None = Field(examples=["labels[0].task_id"])
 
 
 class RefusingRoute(JsonRoute):
-    """Reads JSON strictly, and answers with a `Refusal` whatever is raised on the way."""
+    """Parses JSON strictly and answers every error with a `Refusal`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         handle = super().get_route_handler()
@@ -49,13 +49,13 @@ class RefusingRoute(JsonRoute):
 
 
 def refusal_responses() -> dict[int | str, dict[str, object]]:
-    """What a reward endpoint declares in OpenAPI. What stands before its route answers as everywhere."""
+    """The `responses=` of a reward endpoint in OpenAPI. Errors of the middleware are problems as everywhere."""
     told = {
         400: "The body is not JSON.",
-        404: "There is no such environment or task.",
-        409: "The run is strict, and is now scored otherwise than when it began.",
-        422: "Something in the address or the body is not what it must be.",
-        503: "No score, or none yet: the same request may be sent again.",
+        404: "No such environment or task.",
+        409: "The run is strict, and its scoring has changed since it began.",
+        422: "The query or the body is invalid.",
+        503: "No score, or not yet; the same request can be retried.",
     }
     own: dict[int | str, dict[str, object]] = {
         status: {"model": Refusal, "description": meaning} for status, meaning in told.items()
@@ -66,7 +66,7 @@ def refusal_responses() -> dict[int | str, dict[str, object]]:
 def refused(
     status: int, refusal: Refusal, retry_after: int | None = None, beside: Mapping[str, JsonValue] | None = None
 ) -> JSONResponse:
-    """`beside` is what the trainer would look for in an answer."""
+    """`beside` has the keys that the trainer expects in every response."""
     content = {
         **(beside or {}),
         "error": shown(refusal.error, MAX_DETAIL),
@@ -81,5 +81,8 @@ def _invalid(error: RequestValidationError) -> JSONResponse:
     first = error.errors()[0]
     field = field_path([part for part in first["loc"] if part != "body"]) or None
     if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
-        return refused(415, Refusal(error="send JSON, as application/json", code="unsupported_media_type", field=None))
+        refusal = Refusal(
+            error="send JSON with Content-Type: application/json", code="unsupported_media_type", field=None
+        )
+        return refused(415, refusal)
     return refused(422, Refusal(error=str(first["msg"]), code="invalid_request", field=field))

@@ -1,4 +1,4 @@
-"""What the policy said, out of the texts that trainers send: the prompt before it and special tokens behind."""
+"""Extracts the policy's answer from trainers' texts: without the prompt before it and the special tokens after it."""
 
 import re
 from collections.abc import Collection
@@ -22,26 +22,26 @@ class _Tokens(Frozen):
 _TOKENS: Final = packaged_data(Path(__file__).with_name("tokens.yaml"), TypeAdapter(_Tokens))
 _WORD: Final = re.compile(r"\S+")
 _TAIL: Final = 10_000
-"""Characters at the end of a text in which special tokens are looked for; more of them is a policy that babbles."""
+"""Number of characters at the end of a text that are searched for special tokens."""
 
 
 def response_of(query: str, prompt: str, field: str) -> str:
-    """What follows `prompt` in `query`. White space is no difference, since tokenizers lose some of it when they write
-    a prompt out again. InvalidRequest naming `field` where the query begins otherwise."""
+    """The text after `prompt` in `query`. Whitespace is ignored in the comparison, because tokenizers lose some of it
+    when they decode a prompt. Raises InvalidRequest naming `field` if the query does not start with the prompt."""
     if query.startswith(prompt):
         return query[len(prompt) :]
     end = _end_of("".join(prompt.split()), query)
     if end is None:
         raise InvalidRequest(
-            "the query does not begin with its prompt. Trainers cut the beginning off prompts that are too long for "
-            "them: let prompt and answer be longer, or leave long prompts out",
+            "the query does not start with its prompt. Trainers truncate long prompts at the beginning: raise the "
+            "maximum length of prompt and answer, or leave out long prompts",
             field=field,
         )
     return query[end:].lstrip() if prompt[-1].isspace() else query[end:]
 
 
 def _end_of(bare: str, query: str) -> int | None:
-    """Where a prompt without its white space ends in `query`; None where it does not stand at the beginning."""
+    """Where a prompt without its whitespace ends in `query`; None if the query does not start with it."""
     at = 0
     for word in _WORD.finditer(query):
         left = len(bare) - at
@@ -54,8 +54,8 @@ def _end_of(bare: str, query: str) -> int | None:
 
 
 def completion_of(response: str, prompt: str, ends: Collection[str]) -> Completion:
-    """`ends` are the tokens by one of which the policy's answers end, as far as they were named: an answer without one
-    was cut off. A thought that the prompt has begun belongs to the answer."""
+    """`ends` are the configured end-of-sequence tokens; if there are any, an answer without one was truncated. A
+    thought that the prompt has opened belongs to the answer."""
     stop, found = _end_tokens(response, {*ends, *_TOKENS.ends, *_TOKENS.pads})
     unended = "length" if ends else None
     reason = "stop" if found.intersection(ends or _TOKENS.ends) else unended
@@ -63,8 +63,8 @@ def completion_of(response: str, prompt: str, ends: Collection[str]) -> Completi
 
 
 def _end_tokens(text: str, tokens: Collection[str]) -> tuple[int, set[str]]:
-    """Where the tokens begin with which `text` ends, and which they are. White space between and behind them is theirs,
-    what stands before the first of them is not."""
+    """The position of the special tokens at the end of `text`, and the tokens. Whitespace between and after them is
+    skipped, whitespace before the first one is kept."""
     found: set[str] = set()
     tail = text[-_TAIL:]
     stop = len(tail)

@@ -1,8 +1,8 @@
-"""What a model said, out of the action that a client made of it.
+"""Recovers the model's message from a client's action.
 
-Clients differ in what they make: some send a model's text under a name of their own choosing, some decode it first when
-it happens to be JSON, so that `42` arrives as a number and `{"name": "Ada"}` as the action itself. Nothing that a model
-can write is refused: what is no action of ours is taken for the JSON text that it was.
+Clients build actions differently. Some choose their own key for the model's text. Some decode text that happens to be
+JSON, so that `42` arrives as a number and `{"name": "Ada"}` as the action itself. Nothing that a model can write is
+refused: an unknown action counts as the JSON text that it was.
 """
 
 import json
@@ -15,25 +15,25 @@ from app.domain.tasks import Completion, Message, ToolCall
 from app.domain.values import Frozen
 
 TEXTS: Final = ("text", "message", "content")
-"""Names under which the model's text may come; `message` may also be a whole message of OpenAI's."""
+"""Keys that may hold the model's text; `message` may also be a whole message in OpenAI's format."""
 
 _EMPTY: Final[tuple[JsonValue, ...]] = (None, [], {})
 
 
 class Action(Frozen):
-    """One message of the model's: its text, under one of three names, or its tool calls, or both."""
+    """One message of the model: its text under one of three keys, its tool calls, or both."""
 
     text: str | None = None
     message: str | Message | None = None
-    """The same as `text`, or a whole message of OpenAI's with `role`, `content` and `tool_calls`."""
+    """The same as `text`, or a whole message in OpenAI's format with `role`, `content` and `tool_calls`."""
     content: str | None = None
     """The same as `text`."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """As OpenAI writes them."""
+    """In OpenAI's format."""
     finish_reason: Annotated[str | None, Field(max_length=100)] = None
-    """As the inference server said it; `length` marks a message that was cut off, which ends the episode."""
+    """From the inference server. `length` marks a truncated message, which ends the episode."""
     reasoning_content: str | None = None
-    """What a server took out of the answer as the model's thinking. Kept, never scored."""
+    """The model's reasoning, if the server separates it from the answer. Stored, never scored."""
 
 
 @dataclass(frozen=True)
@@ -41,17 +41,17 @@ class Said:
     message: Message
     finish_reason: str | None = None
     as_json: bool = False
-    """The action was none of ours, and its JSON is taken for the text."""
+    """Whether the action was unknown, so that its JSON counts as the text."""
 
     def then(self, before: tuple[Message, ...], *, multi_turn: bool) -> Completion:
-        """As text where that says it all."""
+        """The completion with this message; plain text if that is enough."""
         if multi_turn or self.message.tool_calls or self.message.reasoning_content is not None:
             return Completion(messages=(*before, self.message), finish_reason=self.finish_reason)
         return Completion(text=self.message.content or "", finish_reason=self.finish_reason)
 
 
 def said_in(data: dict[str, JsonValue]) -> Said:
-    """Takes any object."""
+    """Parses any JSON object as an action."""
     named = [name for name in TEXTS if data.get(name) is not None]
     if len(named) > 1 or not (data.get("tool_calls") or any(name in data for name in TEXTS)):
         return _as_json(data)
@@ -90,7 +90,7 @@ def _as_json(data: dict[str, JsonValue]) -> Said:
 
 
 def _written(value: JsonValue) -> str:
-    """As a model most likely wrote it."""
+    """JSON text as a model most likely wrote it."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -105,5 +105,5 @@ def _encodable(value: JsonValue) -> JsonValue:
 
 
 def _repaired(text: str) -> str:
-    """Halves of surrogate pairs, which nothing could store, become the sign for what cannot be read."""
+    """Replaces lone surrogates, which cannot be stored, by the replacement character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

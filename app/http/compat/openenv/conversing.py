@@ -1,4 +1,4 @@
-"""Web sockets of OpenEnv's clients: a session each, its frames answered one by one."""
+"""Web sockets of OpenEnv's clients: one session each, with one answer per frame."""
 
 import asyncio
 import contextlib
@@ -25,11 +25,11 @@ from app.http.web.problems import MAX_DETAIL, shown
 log = logging.getLogger(__name__)
 
 _AWAY, _TRY_LATER, _RESTARTING = 1001, 1013, 1012
-_FAULT: Final = "the service failed; its log has the details"
+_FAULT: Final = "internal error; the service's log has the details"
 
 
 class Conversations:
-    """One for the process. A session costs about what its transcript weighs, so thousands at once are fine."""
+    """One per process. A session needs about as much memory as its transcript, so thousands at once are fine."""
 
     def __init__(self, playing: Playing, most: int, idle_seconds: float) -> None:
         self.playing = playing
@@ -48,7 +48,7 @@ class Conversations:
             await socket.close()
             return
         if self.open >= self._most:
-            message = f"{self.open} sessions are open, and no more are allowed"
+            message = f"{self.open} sessions are open, the maximum"
             refusal = error_frame("CAPACITY_REACHED", message, active_sessions=self.open, max_sessions=self._most)
             await _send(socket, refusal)
             await socket.close(_TRY_LATER)
@@ -65,7 +65,7 @@ class Conversations:
             while True:
                 text = await mail.next(self._idle)
                 if text is None:
-                    await socket.close(_AWAY, "idle for too long")
+                    await socket.close(_AWAY, "idle timeout")
                     return
                 try:
                     frame = read_frame(text)
@@ -81,7 +81,7 @@ class Conversations:
 
 
 async def _answer(socket: WebSocket, session: Session, frame: Frame) -> None:
-    """Sends one frame, whatever happens."""
+    """Sends exactly one frame, also on failures."""
     try:
         if frame.type == "step":
             async with session.stepped(frame.data) as stepped:
@@ -101,7 +101,7 @@ async def _answer(socket: WebSocket, session: Session, frame: Frame) -> None:
 
 
 async def _send(socket: WebSocket, text: str) -> None:
-    """WebSocketDisconnect when the socket is closed, whoever closed it."""
+    """Raises WebSocketDisconnect if the socket is closed."""
     try:
         await socket.send_text(text)
     except RuntimeError:
@@ -122,14 +122,14 @@ def _refusal(error: Exception) -> str:
 
 
 class _Mail:
-    """What a client sends, read while its last frame is being answered too, so that one who went away is noticed."""
+    """Incoming frames. They are also received while the last one is answered, so that a disconnect is noticed."""
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._reading: asyncio.Task[str | bytes] | None = None
 
     async def next(self, seconds: float) -> str | bytes | None:
-        """None when nothing came for so long. WebSocketDisconnect when nothing will."""
+        """The next frame; None after `seconds` without one. Raises WebSocketDisconnect if the client disconnected."""
         reading = self._read()
         done, _ = await asyncio.wait({reading}, timeout=seconds)
         if not done:
@@ -138,7 +138,7 @@ class _Mail:
         return reading.result()
 
     async def unless_gone(self, answer: Coroutine[None, None, None]) -> None:
-        """`answer`, given up when its client goes away; but not when it is the service that stops."""
+        """Awaits `answer`, and cancels it if the client disconnects; but not if the service is stopping."""
         answering, reading = asyncio.create_task(answer), self._read()
         try:
             await asyncio.wait({answering, reading}, return_when=asyncio.FIRST_COMPLETED)

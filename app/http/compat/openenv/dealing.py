@@ -1,4 +1,4 @@
-"""Which task a reset is given."""
+"""Assigns tasks to resets."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -14,7 +14,7 @@ from app.service.requests import HandedOut, NextBatch
 
 CURSORS: Final = 2**40
 SHARED: Final = 20_000
-"""Groups that are still being given out; the oldest are forgotten first."""
+"""Maximum number of groups whose task is remembered; the oldest are forgotten first."""
 
 
 @dataclass
@@ -24,7 +24,7 @@ class _Shared:
 
 
 class Dealer:
-    """One for the process: it knows where looks go on, and which members of a group have their task already."""
+    """One per process. It remembers the next cursor of resets without a run, and the tasks of groups."""
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
@@ -32,7 +32,8 @@ class Dealer:
         self._shared: OrderedDict[tuple[str, str], _Shared] = OrderedDict()
 
     async def task(self, environment: str, reset: Reset) -> HandedOut:
-        """InvalidRequest or NotFound naming the field; Conflict when the run has no task left."""
+        """The task for a reset. Raises InvalidRequest or NotFound naming the field, or Conflict if the run has no task
+        left."""
         if reset.task_id is not None:
             return await self._known(environment, reset.task_id)
         if reset.index is not None or reset.seed is not None or not reset.siblings.key:
@@ -46,7 +47,7 @@ class Dealer:
         return _handed_out(record)
 
     async def _of_group(self, environment: str, reset: Reset) -> HandedOut:
-        """The task that the first of the group was given, for as many as belong to it."""
+        """The task of the group's first member, for all its members."""
         asked = reset.model_dump_json(include={"run", "split", "params", "select", "purpose", "group"})
         name = (environment, asked)
         shared = self._shared.get(name)
@@ -77,10 +78,10 @@ class Dealer:
         if batch.tasks:
             return batch.tasks[0]
         if reset.index is not None or reset.seed is not None:
-            raise InvalidRequest("there is no such task in this split", field="index")
+            raise InvalidRequest("the split has no such task", field="index")
         if batch.exhausted:
-            raise Conflict("nothing is left of this split in this run")
-        raise Conflict("all that is left of this split is leased to others of this run: ask again later")
+            raise Conflict("the run has finished this split")
+        raise Conflict("the remaining tasks of this split are leased to other holders; retry later")
 
     def _cursor(self, environment: str, reset: Reset) -> int | None:
         if reset.index is not None:
@@ -96,7 +97,7 @@ class Dealer:
         return self._around(environment, reset, self._walks[walk] - 1)
 
     def _around(self, environment: str, reset: Reset, place: int) -> int:
-        """Seeds beyond the end of a split begin it again."""
+        """Seeds beyond the end of a split wrap around."""
         if reset.split == "train":
             return place % CURSORS
         hosted = self._gateway.catalogue.hosted(environment)

@@ -18,13 +18,13 @@ Code = Literal[
     "FACTORY_ERROR",
     "SESSION_ERROR",
 ]
-"""The words of OpenEnv's own server."""
+"""The error codes of OpenEnv's own server."""
 
 TYPES: Final = ("reset", "step", "state", "close", "mcp")
 
 
 class FrameRefused(Exception):
-    """What its sender is told; the session goes on."""
+    """An error that is sent to the client; the session continues."""
 
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
@@ -39,23 +39,23 @@ class Frame:
 
 
 class Observation(Frozen):
-    """What the model sees next."""
+    """The model's next observation."""
 
     messages: tuple[Message, ...] = ()
-    """The prompt after a reset; after a step what followed the model's message, without what was there before."""
+    """After a reset the prompt; after a step only the messages that follow the model's."""
     text: str = ""
-    """The contents of `messages`, with an empty line between them, for clients that want one string."""
+    """The contents of `messages` joined by empty lines, for clients that need one string."""
     tools: tuple[ToolSpec, ...] = ()
-    """What the model may call; said once, after a reset."""
+    """Tools that the model may call; sent only after a reset."""
     task_id: str
     turns_left: int
-    """Messages of the model at most until the end of the episode."""
+    """Maximum number of further messages of the model."""
     metadata: dict[str, JsonValue] = {}
-    """The task's public facts after a reset; how it was scored at the end. The same as `metadata` beside it."""
+    """After a reset the task's public metadata; at the end the score. The same as the outer `metadata`."""
 
 
 class Stepped(Frozen):
-    """What a reset and a step are answered with."""
+    """The response to a reset or a step."""
 
     observation: Observation
     reward: Annotated[Unit | None, Field(description="Null before the end of the episode.")] = None
@@ -73,17 +73,17 @@ class State(Frozen):
 
 
 def read_frame(text: str | bytes) -> Frame:
-    """FrameRefused for what is no frame. What JSON alone forbids, NaN and halves of surrogate pairs, is let through:
-    it stands in what a model wrote."""
+    """Parses a frame. Raises FrameRefused if it is invalid. NaN and lone surrogates are accepted, because a model may
+    have written them."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
         where = f" at line {error.lineno} column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise FrameRefused("INVALID_JSON", f"this is not JSON{where}") from None
+        raise FrameRefused("INVALID_JSON", f"invalid JSON{where}") from None
     if not isinstance(value, dict) or not isinstance(value.get("type"), str):
-        raise FrameRefused("VALIDATION_ERROR", 'a frame is an object such as {"type": "reset", "data": {}}')
+        raise FrameRefused("VALIDATION_ERROR", 'a frame must be an object such as {"type": "reset", "data": {}}')
     if value["type"] not in TYPES:
-        raise FrameRefused("UNKNOWN_TYPE", f"the types of frames are {', '.join(TYPES)}")
+        raise FrameRefused("UNKNOWN_TYPE", f"unknown type; the types are {', '.join(TYPES)}")
     data = value.get("data", {})
     if not isinstance(data, dict):
         raise FrameRefused("VALIDATION_ERROR", "data: expected an object")

@@ -1,4 +1,4 @@
-"""What OpenEnv's servers answer over plain HTTP: what there is, and episodes of which the caller keeps the state."""
+"""OpenEnv's HTTP routes: metadata, tasks, and episodes whose state the caller keeps."""
 
 import asyncio
 import json
@@ -60,19 +60,19 @@ class ResetBody(BaseModel):
 
 
 class StepBody(BaseModel):
-    """Over HTTP nothing is kept between two requests: with `task_id` and `messages` goes the whole episode so far.
-    Further fields are those of a reset."""
+    """HTTP requests are stateless: `task_id` and `messages` carry the whole episode so far. Other fields are those of a
+    reset."""
 
     model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
     __pydantic_extra__: dict[str, FiniteJson]
 
     action: dict[str, JsonValue]
     messages: Annotated[tuple[Message, ...], Field(max_length=1000)] = ()
-    """Everything after the prompt so far, observations included, without the action."""
+    """All messages after the prompt, observations included, without the action."""
     timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     """Not used."""
     request_id: Annotated[str, Field(max_length=255)] | None = None
-    """Not used: an equal step gets an equal answer anyway."""
+    """Not used: equal steps get equal answers."""
 
 
 class SplitNamed(Frozen):
@@ -94,7 +94,7 @@ class TaskRange(SplitNamed):
 
 
 class Tasks(Frozen):
-    """Each is what a reset takes."""
+    """Each task can be passed to a reset."""
 
     tasks: tuple[TaskNamed, ...]
     env_name: str
@@ -109,7 +109,7 @@ class Count(Frozen):
 
 
 class PlainHttp:
-    """The routes of all environments, under a prefix that ends in `{env}`."""
+    """The routes of all environments under a prefix that ends in `{env}`."""
 
     def __init__(self, prefix: str, playing: Playing, describe: Callable[[type[Environment]], str]) -> None:
         self.router = APIRouter(prefix=prefix, route_class=JsonRoute)
@@ -128,7 +128,7 @@ class PlainHttp:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        """Of a server of one environment, which has neither the prefix nor a choice."""
+        """The OpenAPI document of one environment's server, without the prefix and the `env` parameter."""
         document = get_openapi(title="", version=API_VERSION, routes=self.router.routes)
         document["paths"] = {path.removeprefix(self._prefix): item for path, item in document["paths"].items()}
         for operation in (operation for item in document["paths"].values() for operation in item.values()):
@@ -158,7 +158,7 @@ class PlainHttp:
             try:
                 answer = answer_rpc(json.loads(await request.body()), ())
             except (ValueError, RecursionError):
-                answer = rpc_error(None, PARSE_ERROR, "this is not JSON")
+                answer = rpc_error(None, PARSE_ERROR, "invalid JSON")
             return Response(answer, media_type="application/json")
 
     def _add_episodes(self, router: APIRouter) -> None:
@@ -201,7 +201,7 @@ class PlainHttp:
             return Count(num_tasks=_counted(self._end(env, body.split)))
 
     def _add_tasks(self, router: APIRouter) -> None:
-        """A task is named by its split and index, which a reset takes as they are."""
+        """Tasks are named by split and index, which a reset accepts."""
 
         @router.post("/{name}/tasks")
         async def tasks(env: str, name: str, body: SplitNamed) -> Tasks:
@@ -213,7 +213,7 @@ class PlainHttp:
             self._require_same(env, name)
             end = self._end(env, body.split)
             if end is not None and body.index >= end:
-                raise InvalidRequest(f"this split ends before {end}", field="body.index")
+                raise InvalidRequest(f"the split has {end} tasks", field="body.index")
             return OneTask(task=body)
 
         @router.post("/{name}/task_range")
@@ -224,7 +224,7 @@ class PlainHttp:
     def _require_same(self, environment: str, name: str) -> None:
         self._catalogue.require(environment)
         if name != environment:
-            raise NotFound(f"this is {environment}: there is no environment {name!r} below it")
+            raise NotFound(f"this URL serves {environment}, not {name!r}")
 
     def _end(self, environment: str, split: Split) -> int | None:
         hosted = self._catalogue.hosted(environment)
@@ -234,7 +234,7 @@ class PlainHttp:
         ends = [end for end in (self._end(environment, wanted.split), wanted.stop) if end is not None]
         start, stop = wanted.start or 0, _counted(min(ends, default=None))
         if stop - start > MOST_LISTED:
-            raise InvalidRequest(f"at most {MOST_LISTED} tasks are listed at once", field="body.stop")
+            raise InvalidRequest(f"at most {MOST_LISTED} tasks can be listed at once", field="body.stop")
         listed = tuple(TaskNamed(split=wanted.split, index=index) for index in range(start, stop))
         return Tasks(tasks=listed, env_name=environment)
 
@@ -251,7 +251,8 @@ def _schemas() -> Schemas:
 
 
 async def _delivered(session: Session, action: dict[str, JsonValue], request: Request) -> Response:
-    """The step counts as answered when its answer went out in full; whoever hangs up before it is there has left."""
+    """Sends the step's result. The step counts as answered once it was sent in full; a client that disconnects before
+    has left."""
     held = AsyncExitStack()
 
     async def settle(sent: bool) -> None:
@@ -273,7 +274,7 @@ async def _delivered(session: Session, action: dict[str, JsonValue], request: Re
 
 
 async def _unless_gone(stepping: "asyncio.Future[Stepped]", request: Request) -> Stepped | None:
-    """None when the client hung up first. Whatever happens, the step is not under way any longer."""
+    """Awaits the step; None if the client disconnects first. The step has ended in any case."""
     gone = asyncio.ensure_future(_gone(request))
     try:
         waited: set[asyncio.Future[Any]] = {stepping, gone}
@@ -298,20 +299,19 @@ async def _episode(environment: str, body: StepBody, playing: Playing) -> Episod
     reset = read_reset(body.model_extra or {})
     if reset.task_id is None:
         raise InvalidRequest(
-            "over HTTP nothing is kept between requests: say which task, and with `messages` what was said so far; or "
-            "use the web socket",
+            "HTTP requests are stateless: send `task_id` and, in `messages`, the episode so far; or use the web socket",
             field="body.task_id",
         )
     task = await playing.dealer.task(environment, reset)
     steps = sum(message.role == "assistant" for message in body.messages)
     if steps >= task.max_turns:
-        raise InvalidRequest("the episode has no turn left", field="body.messages")
+        raise InvalidRequest("the episode has no turns left", field="body.messages")
     return Episode(task, reset, reset.episode_id or "", body.messages, steps)
 
 
 def _counted(size: int | None) -> int:
     if size is None:
-        raise HTTPException(501, "this split is endless: any index is a task")
+        raise HTTPException(501, "this split is endless; every index is a task")
     return size
 
 

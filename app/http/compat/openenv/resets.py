@@ -1,4 +1,4 @@
-"""What a reset may ask for: which task, for which run, and whom its answer is compared with."""
+"""The fields of a reset: the task, the run, and the group in which its answer is compared."""
 
 from typing import Annotated, Final, Literal, Self
 
@@ -19,27 +19,27 @@ class Siblings(Frozen):
     """Episodes over the same task that are judged together."""
 
     key: Annotated[Printable, Field(max_length=200)] = ""
-    """Tells groups over the same task apart; resets with the same key are given the same task."""
+    """Separates groups over the same task; resets with the same key get the same task."""
     size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)]
 
 
 class Reset(Frozen):
-    """Everything is optional. A `task_id`, an `index` or a `seed` says which task; with a `run` alone one is leased."""
+    """Every field is optional. `task_id`, `index` or `seed` selects the task; with only a `run`, a task is leased."""
 
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**64)] | None = None
-    """The same seed is the same task, always."""
+    """The same seed always gives the same task."""
     episode_id: Printable | None = None
-    """Given back by `state`; made up where there is none."""
+    """Returned by `state`; generated if it is missing."""
     run: Name | None = None
-    """Your job's name, under which scores are kept."""
+    """Run name to store results under."""
     split: Split = "train"
     params: dict[str, FiniteJson] = {}
-    """Of the environment; see its entry in the catalogue."""
+    """The environment's params; see its entry in the catalogue."""
     select: Select = Select()
     task_id: TaskId | None = None
-    """One that was handed out before, over whichever door."""
+    """A task that was handed out before, over any API."""
     index: Cursor | None = None
-    """A place in the order of tasks; past the last one of a test split there is none."""
+    """Position in the order of tasks; a test split ends after its last task."""
     group: Siblings | None = None
     group_size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP)] | None = None
     """`group` without a key."""
@@ -47,26 +47,26 @@ class Reset(Frozen):
     purpose: Purpose = "train"
     lease_seconds: LeaseSeconds = 600.0
     gather_seconds: Annotated[FiniteNumber, Field(ge=0, le=600)] = 20.0
-    """How long the other members of a group are waited for, from the first last step."""
+    """How long to wait for the other members of a group, from the first one's last step."""
     wait_seconds: Annotated[FiniteNumber, Field(gt=0, le=600)] = 50.0
-    """The longest that a last step takes to be answered. OpenEnv's clients wait for 60."""
+    """Maximum seconds until the last step is answered. OpenEnv's clients time out after 60."""
     unscored: Literal["error", "null"] = "error"
-    """What the last step is answered with when the service has no score: an error, after which the same step may be
-    sent again, or a reward of null."""
+    """The response to the last step if there is no score: an error, after which the same step can be sent again, or a
+    reward of null."""
 
     @model_validator(mode="after")
     def _one_task(self) -> Self:
         named = [name for name in ("task_id", "index", "seed") if getattr(self, name) is not None]
         if self.task_id is not None and self.index is not None:
-            raise ValueError("give one of task_id and index")
+            raise ValueError("give either task_id or index")
         if self.group is not None and self.group_size is not None:
-            raise ValueError("give one of group and group_size")
+            raise ValueError("give either group or group_size")
         if self.siblings.size > 1 and not named and not self.siblings.key:
             raise ValueError(
                 "members of a group need the same task: give all of them the same seed, index, task_id or group.key"
             )
         if self.purpose == "eval" and not named:
-            raise ValueError("an evaluation says which task: give a seed, an index or a task_id")
+            raise ValueError("an evaluation needs a seed, an index or a task_id")
         return self
 
     @property
@@ -75,7 +75,7 @@ class Reset(Frozen):
 
 
 def read_reset(data: dict[str, JsonValue]) -> Reset:
-    """FrameRefused naming the fields that are unknown or wrong; null is the same as absent."""
+    """Parses a reset; null counts as absent. Raises FrameRefused naming the unknown or invalid fields."""
     try:
         return Reset.model_validate({name: value for name, value in data.items() if value is not None})
     except (ValidationError, RecursionError) as error:
@@ -83,7 +83,7 @@ def read_reset(data: dict[str, JsonValue]) -> Reset:
 
 
 def faults_of(error: ValidationError | RecursionError) -> str:
-    """Names fields, and repeats nothing that they hold."""
+    """Names the invalid fields without their values."""
     if isinstance(error, RecursionError):
         return "data is nested too deeply"
     found = error.errors(include_url=False, include_input=False, include_context=False)

@@ -1,4 +1,4 @@
-"""`/compat/openenv/{env}`: a base URL for OpenEnv's clients, one for every environment."""
+"""`/compat/openenv/{env}`: one base URL per environment for OpenEnv's clients."""
 
 from collections.abc import Callable
 
@@ -12,8 +12,8 @@ PREFIX = "/compat/openenv/{env}"
 
 
 def openenv_router(conversations: Conversations, describe: Callable[[type[Environment]], str]) -> APIRouter:
-    """The web socket at `{env}/ws`, and beside it what is said over plain HTTP, which describes itself and is left out
-    of the service's own description."""
+    """The web socket at `{env}/ws` and the HTTP routes. These have their own OpenAPI document and are not in the
+    service's."""
     plain = PlainHttp(PREFIX, conversations.playing, describe)
     router = APIRouter()
     router.add_api_websocket_route(f"{PREFIX}/ws", conversations.hold)

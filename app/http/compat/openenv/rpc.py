@@ -1,4 +1,4 @@
-"""MCP over OpenEnv's doors: the tools of a task can be listed. They are called by what the model says, in a step."""
+"""MCP over OpenEnv: tools/list lists a task's tools. The model calls them in a step."""
 
 import json
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ METHOD_NOT_FOUND: Final = -32601
 PARSE_ERROR: Final = -32700
 
 _NOT_A_REQUEST = 'expected {"jsonrpc": "2.0", "method": …, "id": …}'
-_NO_METHOD = "there is only tools/list: tools are called by what the model says, in a step"
+_NO_METHOD = "only tools/list is supported; the model calls tools in a step"
 
 
 def answer_rpc(request: JsonValue, tools: Sequence[ToolSpec]) -> str:
-    """JSON-RPC 2.0. `tools` are those of the task at hand, none where there is none."""
+    """Answers a JSON-RPC 2.0 request. `tools` are those of the current task, if there is one."""
     if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not isinstance(request.get("method"), str):
         return rpc_error(None, INVALID_REQUEST, _NOT_A_REQUEST)
     name = request.get("id")

@@ -1,4 +1,4 @@
-"""One client's episodes, one after the other: a task, what was said, and how it ended."""
+"""One client's episodes, one after the other: the task, the messages, and the result."""
 
 import secrets
 from collections.abc import AsyncIterator, Callable
@@ -20,7 +20,7 @@ from app.service.requests import HandedOut, StepRequest
 CONTRACT = "openenv"
 
 Unscored = Callable[[str, str, str, str], None]
-"""Told of every last step without a score: the contract, the environment, the reason, what the client was told."""
+"""Called for each last step without a score: contract, environment, reason, `error` or `null`."""
 
 
 class NotScored(FrameRefused):
@@ -32,7 +32,7 @@ class NotScored(FrameRefused):
 
 @dataclass(frozen=True)
 class Episode:
-    """As far as it went. `said` is everything after the prompt."""
+    """An episode so far. `said` has all messages after the prompt."""
 
     task: HandedOut
     reset: Reset
@@ -51,7 +51,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Playing:
-    """What all sessions share."""
+    """Shared by all sessions."""
 
     gateway: Gateway
     dealer: Dealer
@@ -80,11 +80,11 @@ class Session:
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Of the task at hand."""
+        """The tools of the current task."""
         return () if self._episode is None else self._episode.task.tools
 
     async def reset(self, data: dict[str, JsonValue]) -> Stepped:
-        """Whatever episode was under way ends here, unscored."""
+        """Starts an episode. A current one ends without a score."""
         reset = read_reset(data)
         task = await self._playing.dealer.task(self._environment, reset)
         self._episode = Episode(task, reset, reset.episode_id or f"episode_{secrets.token_hex(16)}")
@@ -100,12 +100,13 @@ class Session:
 
     @asynccontextmanager
     async def stepped(self, data: dict[str, JsonValue]) -> AsyncIterator[Stepped]:
-        """The answer is sent inside. FrameRefused leaves the episode as it was: the same step may come again."""
+        """Plays one step; the result is sent inside the context. After FrameRefused the episode is unchanged, and the
+        same step can be sent again."""
         now = self._episode
         if now is None:
             raise FrameRefused("EXECUTION_ERROR", "there is no episode: reset first")
         if now.done:
-            raise FrameRefused("EXECUTION_ERROR", "the episode is over: a reset begins another")
+            raise FrameRefused("EXECUTION_ERROR", "the episode is over: reset to start another")
         said = said_in(data)
         after = await self._after(now, said)
         if not after.done:
@@ -119,7 +120,8 @@ class Session:
             yield final
 
     async def _after(self, now: Episode, said: Said) -> Episode:
-        """An episode is over when the environment says so, after the last turn, and with a message that was cut off."""
+        """The episode after a message. It ends when the environment ends it, after the last turn, or after a truncated
+        message."""
         if now.turns_left == 1 or said.finish_reason == "length":
             return now.then(said.message, done=True)
         messages = (*now.said, said.message)
@@ -129,7 +131,7 @@ class Session:
 
     @asynccontextmanager
     async def _held(self, now: Episode, completion: Completion) -> AsyncIterator[SampleReply]:
-        """An evaluation's stands by itself: nothing is compared."""
+        """Holds the sample in its group. Samples of an evaluation are groups of one, which are not compared."""
         reset = now.reset
         sample = Sample(
             environment=self._environment,

@@ -305,15 +305,15 @@ def test_why_there_is_no_batch_is_said_in_words(client: TestClient) -> None:
     client.post("scored_data", json=group(2, env_id=0))
     told.append(client.get("why").json())
     assert [(each["ready"], each["why"]) for each in told] == [
-        (False, "No trainer has registered (POST /register). 0 groups (0 sequences) are waiting and stay."),
-        (False, "No trainer has registered (POST /register). 1 groups (8 sequences) are waiting and stay."),
-        (False, "8 of the 16 sequences of a batch are waiting."),
+        (False, "No trainer has registered (POST /register). 0 groups (0 sequences) stay in the queue."),
+        (False, "No trainer has registered (POST /register). 1 groups (8 sequences) stay in the queue."),
+        (False, "The queue has 8 of the 16 sequences of a batch."),
         (True, "A batch is ready."),
     ]
     assert (told[3]["queue_size"], told[3]["sequences"], told[1]["notes"]) == (
         2,
         16,
-        ["No environment has joined (POST /register-env)."],
+        ["No environment has registered (POST /register-env)."],
     )
 
 
@@ -324,8 +324,8 @@ def test_the_viewer_shows_the_queue(client: TestClient) -> None:
     client.post("register-env", json={**ENVIRONMENT, "desired_name": "<b>"})
     client.post("scored_data", json=group(1))
     page = client_of(client.app, "/view").get("atropos").text  # type: ignore[arg-type]
-    said = ("8 of the 16 sequences of a batch are waiting.", "&lt;b&gt;_0", "gsm8k_0")
-    assert ("No Atropos trainer or environment has come yet." in empty, [text in page for text in said]) == (
+    said = ("The queue has 8 of the 16 sequences of a batch.", "&lt;b&gt;_0", "gsm8k_0")
+    assert ("No Atropos trainer or environment has registered yet." in empty, [text in page for text in said]) == (
         True,
         [True] * 3,
     )

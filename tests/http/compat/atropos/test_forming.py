@@ -99,7 +99,7 @@ def test_an_odd_group_is_passed_a_few_times_and_then_fitted_in() -> None:
 
 def test_groups_that_others_may_yet_complete_wait_for_them() -> None:
     told = form(line(16, [(0, 12), (0, 8)], [feeder(1, size=4)]))
-    assert taken(told) == "20 sequences are waiting in groups of 8, 12; 16 need others to add up."
+    assert taken(told) == "The queue has 20 sequences in groups of 8, 12; no combination adds up to 16 yet."
 
 
 def test_weights_decide_who_is_next_over_time() -> None:
@@ -156,7 +156,7 @@ def test_minimums_that_do_not_fit_into_one_batch_together_take_turns() -> None:
 
 
 def test_too_few_sequences_are_said_to_be_too_few() -> None:
-    assert taken(form(line(16, [(0, 8)]))) == "8 of the 16 sequences of a batch are waiting."
+    assert taken(form(line(16, [(0, 8)]))) == "The queue has 8 of the 16 sequences of a batch."
 
 
 def test_a_batch_size_that_is_none_is_said_to_be_none() -> None:

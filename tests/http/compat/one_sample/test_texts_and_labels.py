@@ -33,7 +33,7 @@ def test_the_prompt_is_cut_off_whatever_became_of_its_white_space(query: str, pr
 
 @pytest.mark.parametrize(("query", "prompt"), [("sistant: 4", "assistant:"), ("assist", "assistant:"), ("", "a")])
 def test_a_query_that_begins_otherwise_is_no_query(query: str, prompt: str) -> None:
-    with pytest.raises(InvalidRequest, match="does not begin with its prompt") as refused:
+    with pytest.raises(InvalidRequest, match="does not start with its prompt") as refused:
         response_of(query, prompt, "query[3]")
     assert refused.value.field == "query[3]"
 

@@ -104,12 +104,12 @@ def test_an_episode_of_one_turn(toy: Talk) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "message"),
     [
-        ("{", "INVALID_JSON", "this is not JSON at line 1 column 2"),
-        ("[" * 100_000, "INVALID_JSON", "this is not JSON"),
-        ("1" * 5_000, "INVALID_JSON", "this is not JSON"),
-        ("[]", "VALIDATION_ERROR", 'a frame is an object such as {"type": "reset", "data": {}}'),
-        ('{"type": 1}', "VALIDATION_ERROR", 'a frame is an object such as {"type": "reset", "data": {}}'),
-        ('{"type": "dance"}', "UNKNOWN_TYPE", "the types of frames are reset, step, state, close, mcp"),
+        ("{", "INVALID_JSON", "invalid JSON at line 1 column 2"),
+        ("[" * 100_000, "INVALID_JSON", "invalid JSON"),
+        ("1" * 5_000, "INVALID_JSON", "invalid JSON"),
+        ("[]", "VALIDATION_ERROR", 'a frame must be an object such as {"type": "reset", "data": {}}'),
+        ('{"type": 1}', "VALIDATION_ERROR", 'a frame must be an object such as {"type": "reset", "data": {}}'),
+        ('{"type": "dance"}', "UNKNOWN_TYPE", "unknown type; the types are reset, step, state, close, mcp"),
         ('{"type": "reset", "data": 1}', "VALIDATION_ERROR", "data: expected an object"),
         ('{"type": "step", "data": {"text": "1"}}', "EXECUTION_ERROR", "there is no episode: reset first"),
     ],
@@ -131,17 +131,17 @@ def test_what_is_wrong_with_a_frame_is_said_and_the_session_goes_on(
         ({"seed": -1}, "seed: Input should be greater than or equal to 0"),
         ({"seed": "1"}, "seed: Input should be a valid integer"),
         ({"run": "My Run"}, "run: String should match pattern '^[a-z0-9][a-z0-9_-]{0,63}$'"),
-        ({"task_id": f"task_{'0' * 32}", "index": 1}, "give one of task_id and index"),
+        ({"task_id": f"task_{'0' * 32}", "index": 1}, "give either task_id or index"),
         ({"task_id": f"task_{'0' * 32}"}, f"task_id: task_{'0' * 32} was never handed out by toy"),
-        ({"group": {"size": 2}, "group_size": 2}, "give one of group and group_size"),
+        ({"group": {"size": 2}, "group_size": 2}, "give either group or group_size"),
         (
             {"run": "a", "group_size": 4},
             "members of a group need the same task: give all of them the same seed, index, task_id or group.key",
         ),
-        ({"split": "test", "index": 2}, "index: there is no such task in this split"),
+        ({"split": "test", "index": 2}, "index: the split has no such task"),
         ({"params": {"tone": 7}}, "params.tone: Input should be a valid string"),
         ({"params": {"a": float("nan")}}, "params.a: not a finite number at the root"),
-        ({"purpose": "eval"}, "an evaluation says which task: give a seed, an index or a task_id"),
+        ({"purpose": "eval"}, "an evaluation needs a seed, an index or a task_id"),
     ],
 )
 def test_what_is_wrong_with_a_reset_is_named(toy: Talk, data: dict[str, Any], message: str) -> None:
@@ -179,7 +179,7 @@ def test_a_run_leases_its_tasks_and_its_seeds_are_its_own_order(client: TestClie
     assert (sorted(leased), sorted(places), wait, activity["handed_out"], activity["scored"]) == (
         [0, 1, 2, 3],
         [0, 1, 2, 3],
-        ("EXECUTION_ERROR", "all that is left of this split is leased to others of this run: ask again later"),
+        ("EXECUTION_ERROR", "the remaining tasks of this split are leased to other holders; retry later"),
         4,
         1,
     )
@@ -230,7 +230,7 @@ def test_an_episode_of_several_turns(client: TestClient) -> None:
     ]
     assert (shown, over) == (
         [("2", 2, None, False), ("4", 1, None, False), ("", 0, 1.0, True)],
-        ("EXECUTION_ERROR", "the episode is over: a reset begins another"),
+        ("EXECUTION_ERROR", "the episode is over: reset to start another"),
     )
 
 
@@ -253,7 +253,7 @@ def test_an_environment_that_breaks_is_no_end_of_a_session(client: TestClient) -
         talk.told("reset", index=0)
         broken = talk.refused("step", text="no number")
         after = talk.told("step", text="1")["observation"]["text"]
-    assert (broken, after) == (("EXECUTION_ERROR", "the service failed; its log has the details"), "2")
+    assert (broken, after) == (("EXECUTION_ERROR", "internal error; the service's log has the details"), "2")
 
 
 def test_a_reset_begins_anew(client: TestClient) -> None:

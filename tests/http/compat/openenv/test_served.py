@@ -104,7 +104,7 @@ def test_sessions_beyond_the_capacity_are_refused_in_words(narrow: str) -> None:
 
 def test_who_says_nothing_for_long_is_disconnected(narrow: str) -> None:
     with connected(narrow, "gsm8k", additional_headers=BEARER) as (_, socket):
-        assert ending(socket) == (1001, "idle for too long")
+        assert ending(socket) == (1001, "idle timeout")
 
 
 def test_a_message_beyond_the_limit_ends_the_session(narrow: str) -> None:
