@@ -1,12 +1,12 @@
-"""Blackjack: one hand against the dealer, hit by hit.
+"""Blackjack: play one hand against the dealer.
 
     prompt   … Your cards: 9♠ 4♥. The dealer shows: 6♦. … <answer>hit</answer> … or <answer>stand</answer>
     reply    <think>A six: the dealer is likely to bust.</think> <answer>stand</answer>
     reward   1.0 for a hand that is won, 0.5 for a draw, 0 for one that is lost; a reply without a move loses it
 
-The deck lies ready and a group shares it, so completions of a group differ by what they did and by nothing else. What
-one hand brings is mostly luck: on average, always standing earns 0.42, basic strategy 0.49, always hitting nothing. The
-criterion `strategy` (weight 0) is the share of moves that basic strategy would make.
+All completions of a group play with the same deck, so only their moves differ. The reward of one hand is mostly luck:
+on average, always standing earns 0.42, basic strategy 0.49, always hitting nothing. The criterion `strategy`
+(weight 0) is the share of moves that basic strategy would make.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,14 +30,14 @@ _PHRASINGS = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
 RANKS = ("2", "3", "4", "5", "6", "7", "8", "9", "10", "J", "Q", "K", "A")
 DECK = tuple(rank + suit for suit in "♠♥♦♣" for rank in RANKS)
 USED = 22
-"""Cards that a hand can take at most: eleven of the player's, and the dealer's."""
+"""Most cards that one hand can use, the player's and the dealer's together."""
 MOST_MOVES = 10
 TEST_SIZE = 1_000
 
 
 @dataclass(frozen=True)
 class Hand:
-    """`cards`: two of the player's, two of the dealer's of which the first is shown, then those to draw."""
+    """`cards`: two for the player, two for the dealer (the first is shown), then the cards to draw."""
 
     cards: tuple[str, ...]
     hits: int = 0
@@ -86,7 +86,7 @@ class Blackjack(Environment):
         return [_score(task, completion) for completion in group]
 
     def gold(self, task: Task) -> Completion | None:
-        """The first way to win, if there is one: whoever knows the deck."""
+        """The first winning sequence of moves for a player who knows the deck; None if there is none."""
         messages: tuple[Message, ...] = ()
         while True:
             standing = (*messages, _says("stand"))

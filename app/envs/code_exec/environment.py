@@ -1,4 +1,4 @@
-"""Write a function in Python that does what is asked: it is run on inputs that nobody was shown.
+"""Code: write a Python function that passes hidden tests.
 
     prompt   Keep every 3rd item of a list, beginning with the 2nd … def keep_every(items: list[int]) -> list[int] …
     reply    <think>A slice does it.</think> ```python
@@ -7,10 +7,9 @@
              ```
     reward   1.0   every hidden test gives exactly what the reference gives
 
-The program runs in a process of its own, kept apart from everything else, and is told arguments alone; what it returns
-is compared here, strictly: `True` and `1.0` are not 1. Not paid: most of the tests, the examples written into the
-program, code that is shown without a fence, two programs that differ, anything that takes longer than it may. The share
-of tests that pass is a criterion of weight 0.
+The program runs in an isolated process, which gets only the arguments. The results are compared outside it, strictly:
+`True` and `1.0` are not 1. Not paid: passing only most of the tests, a program with the examples written into it, code
+without a fence, two different programs, anything over the limits. The share of passed tests is a criterion of weight 0.
 """
 
 import asyncio
@@ -62,8 +61,8 @@ class CodeExec(Generated[Exercise, Levelled]):
         return Exercise(family=family.name, chosen=family.choose(draws), seed=draws.below(2**32))
 
     def key(self, made: Exercise) -> str:
-        """About a tenth of the families are for testing as a whole; of the others, a tenth of what their parameters
-        may be. The seed plays no part: the same function is asked for in one split alone."""
+        """About a tenth of the families are for testing only; of the others, a tenth of the parameter combinations. The
+        seed plays no part, so each function is in one split only."""
         whole = f"family {made.family}"
         return whole if held_out(whole) else f"{made.family} {canonical_json(made.chosen)}"
 

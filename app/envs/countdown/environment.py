@@ -1,11 +1,11 @@
-"""Countdown: an expression that makes a target from given numbers, each used exactly once.
+"""Countdown: write an expression that reaches the target and uses each given number exactly once.
 
     prompt   Numbers: 4, 1, 9, 4     Target: 56     … between <answer> and </answer>.
     reply    <think>56 is 4 * 14, and 9 + 4 + 1 is 14.</think> <answer>(9 + 4 + 1) * 4</answer>
     reward   1.0   the expression has the target as its value, and every number once
 
-The expression is read by a parser of our own and worked out in exact fractions; nothing is evaluated. Not paid: numbers
-that were not given, joined digits, powers, an equation, a target that is only met after rounding.
+A small parser reads the expression and computes it in exact fractions, without `eval`. Not paid: numbers that were not
+given, joined digits, powers, an equation, a target that is only met after rounding.
 """
 
 import re
@@ -36,7 +36,7 @@ _NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"easy": (3,), "medium": (4,)
 
 class Params(Levelled):
     numbers: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
-    """How many numbers there are. Unless it is said, three where it is easy, four, and five or six where it is hard."""
+    """How many numbers are given. Default by level: 3 (easy), 4 (medium), 5 or 6 (hard)."""
     highest: Annotated[WholeNumber, Field(ge=20, le=9999)] = 200
     """The largest target."""
 
@@ -80,7 +80,7 @@ class Countdown(Generated[Puzzle, Params]):
 
 
 def _puzzle(draws: Draws, count: int, highest: int) -> Puzzle:
-    """Built from its solution: two numbers at a time are joined until one is left."""
+    """Built from the solution: two numbers at a time are combined until one is left."""
     while True:
         numbers = [draws.one(LARGE) if draws.chance(20) else 1 + draws.below(12) for _ in range(count)]
         left = [(Fraction(number), str(number)) for number in draws.shuffled(numbers)]
@@ -105,7 +105,7 @@ def _tokens(answer: str) -> list[str]:
 
 
 def _value(tokens: Sequence[str]) -> Fraction:
-    """By precedence climbing; ValueError for what is no expression."""
+    """Precedence climbing. ValueError if it is not an expression."""
     left = [*tokens, ""]
 
     def term(binding: int) -> Fraction:

@@ -1,4 +1,4 @@
-"""Grade-school mathematics: a word problem, reasoning in the open, one committed number.
+"""Grade-school mathematics: solve a word problem and commit to one number.
 
     prompt   system: Solve the problem. … finish with a line of the form `#### <answer>` …
              user:   Luca bakes 12 trays of buns, with 16 on every tray. By noon 10 of them have been sold. …
@@ -8,10 +8,10 @@
 
 Also paid: `\\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or 27`, `\\boxed{26} \\boxed{27}`, a reply
 that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers.numbers` has the whole
-rule; values are compared exactly, and nothing of a reply is ever evaluated.
+rule; values are compared exactly, without `eval`.
 
-With a data set configured the tasks are its rows. Without one they are generated `arithmetic_word` problems, which are
-not GSM8K and say so in their metadata.
+With a data set configured, its rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems, which
+are not GSM8K; their metadata says so.
 """
 
 from collections.abc import Mapping, Sequence

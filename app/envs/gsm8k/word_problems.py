@@ -15,15 +15,15 @@ from app.toolkit.seeded import Draws, held_out
 
 TEST_SIZE = 1_000
 TEST_SHARE = 10
-"""One in so many sets of numbers of a story is for testing only."""
+"""One in so many number sets of a story is held out for testing."""
 
 MOST_DRAWS = 20_000
-"""Far more than a story needs whose numbers come out even now and then."""
+"""Far more attempts than a usable story needs."""
 
 _OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__, "/": int.__floordiv__}
 
 Formula = Annotated[str, Field(pattern=r"^\w+ = \w+((?: [-+] \w+)+|(?: [*/] \w+)+)$")]
-"""Worked from left to right; sums and products are never mixed, so that there is one reading."""
+"""Evaluated from left to right; sums and products are never mixed, so there is only one reading."""
 
 Range = Annotated[tuple[int, ...], Field(min_length=2, max_length=3)]
 """Lowest, highest, and the step between."""
@@ -51,9 +51,9 @@ class Story(Frozen):
         if len({*shown, *found}) < len(shown) + len(found):
             raise ValueError(f"{self.name} uses a name twice")
         if not {name for _, name, _, _ in Formatter().parse(self.text) if name} <= {*shown}:
-            raise ValueError(f"the text of {self.name} shows what is to be found")
+            raise ValueError(f"the text of {self.name} uses a number that only the solution computes")
         if found[-1] != "answer":
-            raise ValueError(f"the last step of {self.name} must find the answer")
+            raise ValueError(f"the last step of {self.name} must compute `answer`")
         return self
 
 
@@ -83,7 +83,7 @@ class WordProblems:
 
     def problem(self, split: Split, index: int) -> WordProblem:
         """`index` is any non-negative integer for train and below TEST_SIZE for test, whose problems are made on first
-        use. ValueError when the stories do not suffice."""
+        use. ValueError if the stories yield too few problems."""
         return self._test[index] if split == "test" else self._made("train", index)
 
     @cached_property
@@ -94,7 +94,7 @@ class WordProblems:
             different.setdefault(problem.question, problem)
             if len(different) == TEST_SIZE:
                 return tuple(different.values())
-        raise ValueError(f"the stories do not make {TEST_SIZE} different problems for testing")
+        raise ValueError(f"the stories yield fewer than {TEST_SIZE} different test problems")
 
     def _made(self, split: Split, index: int) -> WordProblem:
         story = self.book.stories[Draws(f"{split} {index}").below(len(self.book.stories))]
@@ -103,7 +103,7 @@ class WordProblems:
             numbers = {name: _drawn(span, draws) for name, span in story.numbers.items()}
             if _split_of(story, numbers) == split and _solve(story, numbers):
                 return _told(story, numbers, self._cast(story, draws))
-        raise ValueError(f"the numbers of {story.name} never come out even")
+        raise ValueError(f"no numbers of story {story.name} give positive whole results")
 
     def _cast(self, story: Story, draws: Draws) -> dict[str, str]:
         names = list(self.book.names)
@@ -117,7 +117,7 @@ def _drawn(span: Range, draws: Draws) -> int:
 
 
 def _split_of(story: Story, numbers: Mapping[str, int]) -> Split:
-    """Decided by the numbers alone, so that no story is told with the same numbers in both splits."""
+    """Decided by story and numbers, so that no story has the same numbers in both splits."""
     seed = " ".join([story.name, *(f"{name}={value}" for name, value in numbers.items())])
     return "test" if held_out(seed, TEST_SHARE) else "train"
 

@@ -1,13 +1,13 @@
-"""Instruction following: a short text that keeps to several rules, each of which a program can check.
+"""Instruction following: write a short text that obeys several rules, each checked by code.
 
     prompt   Write a fairy tale about a kettle in a lighthouse. … at least 40 words … - Write exactly 6 sentences.
              - Do not use any commas.  - The last word of your reply must be "together".
     reply    <think>Six sentences, no commas …</think> Once a kettle lived in a lighthouse. …
     reward   1.0   every rule is kept, and it is a text about what was asked
 
-What stands outside of thinking is the reply, all of it: there are no tags, and nothing is left out before it is
-counted. Not paid: a text that keeps to most rules, that is shorter than was asked, copied from the prompt, a list of
-words, the same over and over, or about something else. Whether it is a good text is for a judge to say.
+The whole reply outside the thinking counts: there are no answer tags, and nothing is removed before counting. Not paid:
+a text that breaks a rule, is too short, copies the prompt, lists words, repeats itself or is about something else. Code
+does not check whether the text is good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,13 +39,13 @@ _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
     "medium": ((2, 1), (3, 0), (3, 1)),
     "hard": ((3, 2), (4, 1), (4, 2), (5, 1), (5, 2)),
 }
-"""How many instructions, and how many of them of a hard kind."""
+"""Pairs: number of instructions, and how many of them are of a hard kind."""
 
 
 class Params(Levelled):
     instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
-    """How many there are, of any kind. Unless it is said, one or two where it is easy, two or three where it is medium,
-    and three to five where it is hard, of kinds to match."""
+    """Number of instructions. Default by level: 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level also decides
+    how many of them are of a hard kind."""
 
 
 class InstructionFollowing(Generated[Assignment, Params]):
@@ -66,7 +66,7 @@ class InstructionFollowing(Generated[Assignment, Params]):
         return drawn_assignment(draws, number, min(hard, number))
 
     def drawn(self, seed: str, split: Split, level: Level, params: Params) -> Assignment:
-        """Again until a text can be written; which split it is for is known before."""
+        """Draws again until a text that follows all instructions can be written. The split is decided before that."""
         attempt, found = 0, None
         while found is None:
             made = super().drawn(f"{seed} {attempt}", split, level, params)
@@ -115,7 +115,7 @@ def _scored(made: Assignment, answer: str) -> Score:
 
 
 def _copied_from(made: Assignment) -> str:
-    """What may stand in a prompt of this task, whichever phrasing it has."""
+    """Every text that a prompt of this task may contain, whichever phrasing is used."""
     return "\n".join([made.request.said, *made.asked, *_FORMS])
 
 

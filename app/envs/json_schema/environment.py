@@ -1,14 +1,14 @@
-"""JSON by a schema: enter facts from a text into a record, or mend a record that is broken.
+"""JSON by a schema: extract a record from a text, or repair a broken record.
 
     prompt   Text: A parcel has been handed in … It goes to Mia Berg. It weighs six kg. No, that was wrong: …
              JSON Schema of the record: {"type": "object", "properties": {"recipient": …}, …}
     reply    <answer>{"recipient": "Mia Berg", "weight_kg": 7}</answer>
     reward   1.0   strict JSON, valid by the schema, and the one value that is right
 
-Being valid is worth nothing by itself: the criterion `valid` reports it and has no weight. Not paid: the empty object,
-nulls or invented values for what is not known, facts that the schema has no place for, NaN, a member named
-twice, text around the JSON (a fence is accepted). Numbers are what they are worth, so `3.0` is the integer 3, as JSON
-Schema has it; `true` is no number and `"3"` neither.
+Validity alone earns nothing; the criterion `valid` (weight 0) reports it. Not paid: the empty object, nulls or invented
+values for unknown facts, facts that the schema has no place for, NaN, a duplicate member, text around the JSON (a fence
+is accepted). Numbers are compared by value, so `3.0` is the integer 3, as in JSON Schema; `true` and `"3"` are not
+numbers.
 """
 
 import json
@@ -37,8 +37,8 @@ _REPAIR = Phrasings.read(_FOLDER / "repair.yaml")
 
 
 class Params(Levelled):
-    """The level is the size of the record and, to fill it in, how much in the text is beside the point or put right
-    later; to repair it, how many faults there are, and how many need the facts that are given."""
+    """The level sets the size of the record. For `fill` it also sets how much of the text is irrelevant or corrected
+    later; for `repair`, how many faults there are, and how many of them need the given facts."""
 
     kind: Kind | Literal["both"] = "both"
     """`fill`: a record from a text. `repair`: a record from a broken one. `both`: half of each."""
@@ -93,6 +93,6 @@ class JsonSchema(Generated[Exercise, Params]):
 
 
 def _scored(score: Score) -> Score:
-    """With whether the answer was valid, too, for which there is no reward."""
+    """Adds the criterion `valid`, which has no weight."""
     valid = float(score.reward == 1.0 or score.rationale == ANOTHER)
     return score.model_copy(update={"criteria": (*score.criteria, Criterion(name="valid", value=valid, weight=0.0))})

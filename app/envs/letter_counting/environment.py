@@ -1,13 +1,12 @@
-"""Letter counting: how often each of several letters occurs in a text.
+"""Letter counting: count how often each of several letters occurs in a text.
 
     prompt   How often does each of these letters occur in the text below: e, r, p? … Upper and lower case count …
              Every apprentice repainted the attic ladder in broad daylight.
     reply    <think>Every: e, e, r …</think> <answer>8, 5, 3</answer>
     reward   1.0   every count is right
 
-Several letters at once, half of them frequent, so that no constant answer is worth giving: of three letters the best
-one is right in about one task of a hundred, of two in one of twenty-five. Texts are sentences of odd parts, or strings
-of letters without sense.
+Each task asks for several letters, half of them frequent, so no constant answer pays: the best one is right in about
+one of 100 tasks with three letters, and in one of 25 with two. Texts are nonsense sentences or random letters.
 """
 
 import re
@@ -29,18 +28,18 @@ _PARTS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...]
 _COUNTS = re.compile(r"[0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*")
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (2, 1), "medium": (3, 1), "hard": (5, 2)}
-"""Letters asked for, and sentences."""
+"""Pairs: letters asked for, and sentences."""
 
 Kind = Literal["sentence", "letters", "both"]
 
 
 class Params(Levelled):
     letters: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
-    """How many letters are asked for; unless it is said, 2, 3 or 5 by level."""
+    """How many letters are asked for. Default by level: 2 (easy), 3 (medium), 5 (hard)."""
     length: Annotated[WholeNumber, Field(ge=1, le=6)] | None = None
-    """Sentences, or lines of about forty letters, in a text; unless it is said, 1, or 2 where it is hard."""
+    """Sentences, or lines of about forty letters, in a text. Default: 1, or 2 for hard tasks."""
     kind: Kind = "both"
-    """Sentences, strings of letters that mean nothing, or now one and now the other."""
+    """`sentence`: nonsense sentences. `letters`: random letters. `both`: either."""
 
 
 class Question(Frozen):

@@ -1,12 +1,12 @@
-"""Mastermind: find a hidden code by guesses that are answered with two numbers.
+"""Mastermind: find a hidden code; two numbers answer each guess.
 
     prompt   … a code of 4 letters, each one of A, B, C, D, E, F … You have 8 guesses to find it.
     reply    <think>Halves first.</think> <answer>AABB</answer>
     step     1 exact, 2 misplaced. 7 guesses are left.      … and so on until it is found or none is left
     reward   1.0 where the first guess is right, 0.125 less for each one more; 0 for a code that was not found
 
-A reply without a guess uses one up. The answers are replayed from the transcript, so any replica can serve any turn,
-and one that was not given makes the transcript forged. A group shares its code.
+A reply without a guess uses up a guess. The answers are recomputed from the transcript, so any replica can serve any
+turn; an answer that the environment did not give makes the transcript forged. All completions of a group share a code.
 """
 
 from collections import Counter
@@ -30,14 +30,14 @@ from app.toolkit.templates import Phrasings
 
 LETTERS = "ABCDEFGH"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (3, 5), "medium": (4, 6), "hard": (5, 8)}
-"""Pegs and colours."""
+"""Pairs: pegs and colours."""
 
 
 class Params(Levelled):
     pegs: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
-    """Letters of a code; unless it is said, 3, 4 or 5 by level."""
+    """Length of the code. Default by level: 3 (easy), 4 (medium), 5 (hard)."""
     colours: Annotated[WholeNumber, Field(ge=5, le=8)] | None = None
-    """Different letters that a code may have; unless it is said, 5, 6 or 8 by level."""
+    """Number of possible letters. Default by level: 5 (easy), 6 (medium), 8 (hard)."""
     guesses: Annotated[WholeNumber, Field(ge=4, le=12)] = 8
 
 
@@ -49,7 +49,7 @@ class Secret(Frozen):
 
 @dataclass(frozen=True)
 class Game:
-    """As far as it went."""
+    """The state of a game."""
 
     secret: Secret
     used: int = 0
@@ -79,7 +79,7 @@ class Mastermind(Generated[Secret, Params]):
         return f"{made.colours} {made.code}"
 
     def slots(self, made: Secret) -> Mapping[str, str | int]:
-        """The form of a guess is shown with letters of no game, so that it tells nothing and is worth nothing."""
+        """The example guess uses letters that no code has, so it reveals nothing and earns nothing."""
         pegs, colours = len(made.code), ", ".join(LETTERS[: made.colours])
         return {"pegs": pegs, "colours": colours, "guesses": made.guesses, "form": "UVWXYZ"[:pegs]}
 

@@ -1,4 +1,4 @@
-"""Math: problems whose exact answers are written in LaTeX, from algebra to calculus.
+"""Math: solve problems with exact answers in LaTeX, from algebra to calculus.
 
     prompt   Rationalize the denominator of $\\frac{6}{\\sqrt{3}}$ and simplify. … put the final answer into \\boxed{}.
     reply    <think>6 / 3 is 2.</think> Multiplying by $\\sqrt3$ leaves $2\\sqrt{3}$: \\boxed{2\\sqrt{3}}
@@ -6,11 +6,11 @@
 
 Also paid: `\\boxed{\\sqrt{3} \\cdot 2}`, `\\boxed{x = 2\\sqrt3}`. Not paid: the problem itself in the
 box (`\\boxed{\\frac{6}{\\sqrt{3}}}`), `\\boxed{2 \\cdot 3}` for 6, decimals that are only near, boxes that differ, an
-answer outside a box. `app.toolkit.math_answers` has the whole rule; what our own reading leaves open is decided by
+answer outside a box. `app.toolkit.math_answers` has the whole rule; what its parser cannot decide is decided by
 math-verify, in a worker that can be killed.
 
-With a data set configured (MATH, DeepScaleR, AIME and the like) the tasks are its rows, and `level` and `topic` are
-without effect.
+With a data set configured (MATH, DeepScaleR, AIME and the like), its rows are the tasks. `level` and `topic` then have
+no effect.
 """
 
 import asyncio
@@ -43,12 +43,12 @@ _QUESTIONS = packaged_data(_FOLDER / "questions.yaml", TypeAdapter(dict[str, tup
 _ASKING: Final = {name: Phrasings(texts) for name, texts in _QUESTIONS.items()}
 INSTRUCTION = "Solve the problem. Reason step by step, and put the final answer into \\boxed{}."
 LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
-"""For one answer. Algebra on what our reader lets through takes a tenth of a second of processor time."""
+"""Limits for one answer. Comparing an answer usually takes a tenth of a second of processor time."""
 
 
 class Params(Levelled):
     topic: Topic | Literal["mixed"] = "mixed"
-    """`mixed`: every kind of problem is as frequent as any other. The metadata say which it is."""
+    """Topic of the problems. `mixed`: all kinds of problems are equally frequent; the metadata names the topic."""
 
 
 class Exercise(Frozen):

@@ -1,12 +1,12 @@
-"""Multiple choice: a question that can be worked out, and one option of several that is right.
+"""Multiple choice: answer a question with the letter of the one right option.
 
     prompt   Lena is taller than Ivo. Rosa is taller than Lena. … Who comes second?   A. Ivo   B. Lena   C. Rosa …
     reply    <think>Rosa, Lena, Ivo.</think> <answer>B</answer>
     reward   1.0   that letter
 
-Questions are generated: units, dates, sets, orders and tables. Where the right option stands is even, and so is its
-place among the numbers or dates offered: a constant letter, or always the middle one, is right once in as many tasks as
-there are options. Only one letter counts: a word that begins with it, two letters or the option's text do not.
+Questions are generated: units, dates, sets, orders and tables. The right option has any position with equal chance, and
+any rank among the numbers or dates offered. With n options a constant letter, or always the middle value, is right in
+one of n tasks. Only a single letter counts, not a word that begins with it, two letters, or the text of the option.
 """
 
 import re
@@ -38,7 +38,7 @@ class Material(Frozen):
     months: tuple[str, ...]
     comparisons: tuple[str, ...]
     units: tuple[tuple[str, str, int], ...]
-    """A small unit, a large one, and how many of the one make the other."""
+    """Small unit, large unit, and how many small ones make a large one."""
 
 
 _FOLDER = Path(__file__).parent
@@ -47,10 +47,10 @@ _MATERIAL = packaged_data(_FOLDER / "material.yaml", TypeAdapter(Material))
 
 class Size(Frozen):
     most: int
-    """Of the numbers that are worked with, about."""
+    """Rough upper bound of the numbers in a question."""
     things: int
     people: int
-    """Or places: at least as many as there are options."""
+    """People or places: at least as many as there are options."""
 
 
 _SIZES: Final[Mapping[Level, Size]] = {
@@ -66,7 +66,7 @@ class Params(Levelled):
 
 @dataclass(frozen=True)
 class Asked:
-    """`options` are all different, the right one first."""
+    """A question before its options are shuffled: they are all different, the right one first."""
 
     topic: str
     text: str
@@ -78,7 +78,7 @@ class Question(Frozen):
     text: str
     options: tuple[str, ...]
     right: int
-    """Which option is right, counted from 0."""
+    """Index of the right option, from 0."""
 
 
 class Mcqa(Generated[Question, Params]):
@@ -191,7 +191,7 @@ _TOPICS: Final[Sequence[Callable[[Draws, int, Size], Asked]]] = (_units, _dates,
 
 
 def _slips(draws: Draws, options: int, least: int = -MOST_OPTIONS) -> tuple[int, ...]:
-    """How far each option is from the right one, which comes first: neighbours, among which the right one may stand
-    anywhere, so that taking the middle one helps nobody. None is below `least`."""
+    """Offsets of the options from the right one, which comes first. They are consecutive and the right one may have any
+    rank, so choosing the middle one does not help. None is below `least`."""
     lowest = max(least, draws.below(options) - options + 1)
     return (0, *(slip for slip in range(lowest, lowest + options) if slip))

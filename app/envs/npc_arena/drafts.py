@@ -1,4 +1,4 @@
-"""Drafts: a sheet and a moment that somebody is still writing, made into a cast like any other."""
+"""Drafts: a sheet and a scene that are still being written, made into a cast like any other."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeVar
@@ -19,24 +19,24 @@ SheetText = Annotated[str, Field(min_length=1, max_length=1024 * 1024)]
 
 
 class DraftEvent(Frozen):
-    """Something that has happened and that the character knows of."""
+    """An event that the character knows of."""
 
     time: Text = "just now"
-    """In the world's own words."""
+    """When it happened, in the words of the world."""
     text: Text
 
 
 class SheetDraft(Frozen):
-    """A character, as `character` or as `sheet`, at a moment, given by `line` or by `scene`."""
+    """A character (`character` or `sheet`) in a scene (`line` or `scene`)."""
 
     character: Name | None = None
-    """The id of a sheet that is served."""
+    """Id of a served sheet."""
     sheet: SheetText | dict[str, FiniteJson] | None = None
-    """A whole sheet: YAML or JSON as text, or the object itself."""
+    """A whole sheet: YAML or JSON text, or an object."""
     line: Text | None = None
-    """What the player says; a scene of one reply."""
+    """What the player says, in a scene of one reply."""
     scene: Name | dict[str, FiniteJson] | None = None
-    """The id of a scene that is served, or a scene as the scene files hold it, episodes included."""
+    """Id of a served scene, or a scene in the format of the scene files, episodes included."""
     events: Annotated[tuple[DraftEvent, ...], Field(max_length=50)] = ()
 
 
@@ -51,7 +51,7 @@ def drafted(draft: SheetDraft, sheets: Sequence[CharacterSheet], scenes: Mapping
 
 
 def alone(cast: Cast) -> SceneSet:
-    """The scene of a cast as the only one of its character."""
+    """A scene set with the scene of this cast only."""
     return SceneSet(character=cast.sheet.id, language=cast.sheet.voice.language, scenes=(cast.scene,))
 
 

@@ -1,4 +1,4 @@
-"""NPC Arena: stay one character of a world, in one scene, whatever the player says; judged against the sheet."""
+"""NPC Arena: stay in character for a scene, whatever the player says. Judges score replies against the sheet."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -45,29 +45,29 @@ _FOLDER = Path(__file__).parent
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 _CONTEXT_TOKENS = 600
-"""About as many as lore and events may take in a prompt; what a character has in its own lorebook, half of them."""
+"""Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 
 class Params(Staging):
-    """What changes the prompt, and which scenes there are."""
+    """What changes the prompt and the choice of scenes."""
 
     turns: Turns = "single"
-    """Scenes of one reply, scenes that a scripted player carries on (`/step`), or both."""
+    """`single`: scenes of one reply. `multi`: scenes that a scripted player continues (`/step`). `both`: all scenes."""
 
     world: Name | None = None
-    """Whose events are retrieved; null: none."""
+    """World whose events are retrieved; null retrieves none."""
 
 
 class Draft(SheetDraft):
     model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
 
     params: Params = Params()
-    """As for tasks; `turns` makes no difference."""
+    """Params as for tasks; `turns` has no effect."""
 
 
 class Reference(Frozen):
-    """What a task was made from. Hidden, since scenes hold what the character must not know."""
+    """What a task is rebuilt from. Hidden, since scenes contain what the character must not know."""
 
     character: str
     scene: str
@@ -97,7 +97,7 @@ class NpcArena(Environment):
         self._lorebooks = {
             sheet.id: opened({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
         }
-        # by digest, so that neighbours are different characters also for who does not shuffle
+        # by digest, so that neighbours are different characters even without shuffling
         by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
         self._roster = Roster(by_digest)
 
@@ -107,13 +107,13 @@ class NpcArena(Environment):
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """With the sheets of that folder. EnvironmentUnavailable naming file and field of the first broken one."""
+        """Uses the sheets of that folder. EnvironmentUnavailable names file and field of the first invalid one."""
         try:
             arena = cls(read_sheets(folder), read_scenes(_FOLDER / "scenes"), folder.name)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
         if not all(arena.size(split, Params()) for split in get_args(Split)):
-            raise EnvironmentUnavailable(f"npc_arena: no scene suits the characters in {folder.name}")
+            raise EnvironmentUnavailable(f"npc_arena: the characters in {folder.name} need scenes in both splits")
         return arena
 
     @property
@@ -175,7 +175,7 @@ class NpcArena(Environment):
         return self._made(reference.model_copy(update=retrieved), cast)
 
     def cast(self, task: Task) -> Cast | None:
-        """The character and scene of a task of ours; None when they are no longer there."""
+        """The character and scene of a task; None if they are no longer served."""
         reference = Reference.model_validate(task.reference)
         return self._roster.find(reference.character, reference.scene)
 
@@ -213,7 +213,7 @@ class NpcArena(Environment):
         return [next(scores) if isinstance(entry, Entry) else entry for entry in entries]
 
     def _reminded(self, reference: Reference, cast: Cast) -> tuple[Passage, ...]:
-        """Of what the character has in its own lorebook."""
+        """Passages that the scene recalls from the character's own lorebook."""
         book = self._lorebooks.get(cast.sheet.id)
         if book is None:
             return ()
@@ -243,5 +243,5 @@ def _said(cast: Cast) -> tuple[str, ...]:
 
 
 def _seed(reference: Reference, said: Sequence[str]) -> str:
-    """Of what is left to chance in a task: the same for whoever gets it."""
+    """Seed for the random parts of a task, the same for every caller."""
     return digest([reference.character, reference.scene, reference.params.model_dump(mode="json"), said])

@@ -1,4 +1,4 @@
-"""Episodes: what a scripted player says next, and what was said, as judges and gates read it."""
+"""Scripted episodes: the next line of a scripted player, and transcripts for judges and gates."""
 
 import json
 import re
@@ -14,17 +14,17 @@ from app.domain.tasks import Completion, Message, Turn
 from app.toolkit.replay import forged
 
 Hear = Callable[[str], str]
-"""What a player hears of a reply: not its thoughts."""
+"""Extracts what the player hears of a reply: not its thinking."""
 
 ATTENTION = 4_000
-"""Characters of a reply that a scripted player listens to."""
+"""Characters of a reply that a scripted player reacts to."""
 
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
 class Episode:
-    """One way that a scene went. `replies` are as the model wrote them, `heard` as the player heard them."""
+    """One run of a scene. `replies` are as the model wrote them, `heard` as the player heard them."""
 
     scene: Scene
     replies: tuple[str, ...]
@@ -32,7 +32,7 @@ class Episode:
 
     @classmethod
     def of(cls, scene: Scene, completion: Completion, hear: Hear) -> "Episode":
-        """A text is an episode that ended after one reply. InvalidRequest for messages that the scene did not give."""
+        """A plain text is an episode of one reply. InvalidRequest for messages that the scene did not give."""
         if completion.messages is None:
             return cls(scene, (completion.answer,), (hear(completion.answer),))
         return cls.replayed(scene, completion.messages, hear)
@@ -67,7 +67,7 @@ class Episode:
         return "\n".join(lines)
 
     def lines(self, facts: GateFacts) -> tuple[SpokenLine, ...]:
-        """Each reply with what had been said before it. Without any reply, one that is empty."""
+        """Each reply with what was said before it; a single empty reply if there is none."""
         spoken: list[SpokenLine] = []
         player_said, history = facts.player_said, facts.history
         for number, reply in enumerate(self.replies or ("",)):
@@ -82,14 +82,14 @@ class Episode:
 
 @dataclass(frozen=True)
 class Entry:
-    """What of a completion is put before judges; `lines` as in a case."""
+    """What judges see of a completion; `lines` as in a case."""
 
     text: str
     lines: tuple[SpokenLine, ...] = ()
 
 
 def entry_of(scene: Scene, completion: Completion, facts: GateFacts, hear: Hear) -> Entry | Score:
-    """The score of a transcript that the scene did not give is certain."""
+    """What judges get, or the score of a forged transcript, which needs no judge."""
     if scene.max_turns == 1:
         return Entry(completion.answer)
     try:
@@ -100,7 +100,7 @@ def entry_of(scene: Scene, completion: Completion, facts: GateFacts, hear: Hear)
 
 
 def next_turn(scene: Scene, messages: Sequence[Message], hear: Hear) -> Turn:
-    """What follows the character's last line. InvalidRequest as `Episode.replayed`, and when its line is missing."""
+    """What follows the character's last line. InvalidRequest as in a replay, and if that line is missing."""
     episode = Episode.replayed(scene, messages, hear)
     if len(messages) % 2 == 0:
         field = f"messages[{len(messages) - 1}]" if messages else "messages"
@@ -110,14 +110,14 @@ def next_turn(scene: Scene, messages: Sequence[Message], hear: Hear) -> Turn:
 
 
 def player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
-    """What the player says after these replies; None when the scene is over."""
+    """What the player says after these replies; None if the scene is over."""
     if not heard or len(heard) > len(scene.turns):
         return None
     return Message(role="user", content=scene.turns[len(heard) - 1].answer_to(_listened(heard[-1])))
 
 
 def _listened(reply: str) -> str:
-    """The words of a reply as conditions are written, with one space around each."""
+    """The words of a reply in the form that conditions are matched against, with one space around each."""
     folded = unicodedata.normalize("NFKC", reply[:ATTENTION]).casefold()
     return f" {' '.join(_WORD.findall(folded))} "
 

@@ -1,4 +1,4 @@
-"""Characters in their scenes, and what a caller may choose among them."""
+"""The characters in their scenes, by split and number of turns."""
 
 from collections.abc import Sequence
 from typing import Literal, get_args

@@ -1,14 +1,14 @@
-"""Judging pairs: which of two answers is better, for a reason that can be checked, several times over.
+"""Judging pairs: say for several pairs which of two answers is better, for a reason that can be checked.
 
     prompt   1. Passage: The mill was built in 1893, the bridge beside it in 1902. …
              Question: Which answer says nothing but what the passage says?   Answer A: …   Answer B: …      2. …
     reply    <think>A has the year of the bridge …</think> <answer>B, A, A, B</answer>
     reward   1.0   every verdict is right
 
-Which answer is better is known from how the pair was made. Nothing else tells: for every pair of answers there is a
-context, as likely as this one and of the same words, in which the other one is better; and what stands around an answer
-(assurances, layout, orders to the judge) is drawn for each of them alike. A task asks for several verdicts and pays for
-all of them together, so a constant reply is right in one task of sixteen, rather than in every second one.
+Which answer is better is known from how the pair was made. Nothing else gives it away: for every pair there is an
+equally likely context of the same words in which the other answer is better, and decoys around an answer (assurances,
+layout, orders to the judge) are drawn in the same way for both. A task asks for several verdicts and pays only if all
+are right, so a constant reply is right in one task of sixteen instead of every second one.
 """
 
 import re
@@ -28,11 +28,11 @@ _VERDICTS = re.compile(r"[AB](?:[,;\s]{1,9}[AB])*")
 
 
 class Params(Levelled):
-    """The level is how much an answer says of which one thing is wrong, and how often it is surrounded by assurances
-    and orders to the judge."""
+    """The level sets how many statements an answer has (one of them may be wrong), and how often decoys such as
+    assurances and orders to the judge surround it."""
 
     pairs: Annotated[WholeNumber, Field(ge=1, le=6)] = 4
-    """In one task. Whoever guesses is paid in one task of 2 ** `pairs`: in every second one where there is one pair."""
+    """Pairs in one task. Guessing is right in one task of 2 ** `pairs`."""
 
 
 class Judgement(Frozen):
@@ -47,7 +47,7 @@ class PairwiseJudgement(Generated[Judgement, Params]):
     data: ClassVar[Mapping[str, str]] = DIGESTS
 
     def make(self, draws: Draws, level: Level, params: Params) -> Judgement:
-        """Of different kinds, all of them for testing or none: no pair is in both splits."""
+        """Pairs of different kinds, all of them held out for testing or none, so no pair is in both splits."""
         kinds = draws.some([*KINDS], params.pairs)
         questions = [question(draws, kinds[0], level)]
         for kind in kinds[1:]:
@@ -57,7 +57,7 @@ class PairwiseJudgement(Generated[Judgement, Params]):
         return Judgement(questions=tuple(questions))
 
     def key(self, made: Judgement) -> str:
-        """The first decides the split for all."""
+        """The first pair decides the split of the task."""
         return made.questions[0].matter
 
     def slots(self, made: Judgement) -> Mapping[str, str | int]:
@@ -69,7 +69,7 @@ class PairwiseJudgement(Generated[Judgement, Params]):
         return {"kinds": [asked.kind for asked in made.questions]}
 
     def fault(self, answer: str, made: Judgement) -> str:
-        """It does not say which verdicts are wrong, nor how many."""
+        """Does not reveal which verdicts are wrong, or how many."""
         said = answer.strip().upper()
         if not _VERDICTS.fullmatch(said):
             return "it is no list of the letters A and B"

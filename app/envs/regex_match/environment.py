@@ -1,12 +1,12 @@
-"""Regex match: a regular expression for strings of a form that is described part by part.
+"""Regex match: write a regular expression for a form that is described part by part.
 
     prompt   … built from these parts … 1. from 2 to 4 digits  2. the word oar or the word rust  3. at most one hyphen
              These strings match: 07oar, 4411rust-   These do not: 7oar, 4411rust--, 07OAR
     reply    <answer>[0-9]{2,4}(oar|rust)-?</answer>
     reward   1.0   it sorts every string right, of which the prompt shows a few
 
-The other strings are never shown: fitting ones that were drawn from the form, and misfits that miss it by one part. A
-list of the examples earns nothing. Expressions run on RE2, whose time grows with the text and not with its powers.
+The other strings are hidden: matching ones drawn from the form, and others that miss it in one part. A list of the
+examples earns nothing. Expressions run on RE2, in time linear in the text.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,13 +31,13 @@ _MARKS = {"hyphen": "-", "underscore": "_", "full stop": ".", "colon": ":", "plu
 SHOWN = 3
 HIDDEN = 20
 FEWEST = 9
-"""Strings of either kind, so that a list of those that are shown sorts most of them wrong."""
+"""Fewest strings of either kind, so that a list of the shown ones gets most of them wrong."""
 _PARTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
 
 
 class Params(Levelled):
     parts: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
-    """Of a string's form; unless it is said, 2, 3 or 5 by level."""
+    """Parts of the form. Default by level: 2 (easy), 3 (medium), 5 (hard)."""
 
 
 class Exercise(Frozen):
@@ -49,7 +49,7 @@ class Exercise(Frozen):
 
 @dataclass(frozen=True)
 class Part:
-    """`fits` and `misses` draw a text that this part takes, and one that it just does not."""
+    """`fits` draws a text that this part matches, `misses` one that it narrowly does not."""
 
     says: str
     pattern: str
@@ -93,7 +93,7 @@ class RegexMatch(Generated[Exercise, Params]):
 
 
 def _exercise(draws: Draws, count: int) -> Exercise:
-    """Misfits are those that the form's own expression refuses: some that miss a part happen to fit all the same."""
+    """Only strings that the form's own expression rejects count as misfits: a string that misses one part may match."""
     while True:
         parts = [draws.one((_run, _words, _optional, _listed))(draws) for _ in range(count)]
         pattern = "".join(part.pattern for part in parts)

@@ -1,4 +1,4 @@
-"""Conversations that wait for a reply: as data sets hold them in several forms, and as we wrote some ourselves."""
+"""Conversations that need a reply, from data sets in several formats or from the built-in prompts."""
 
 from collections.abc import Sequence
 from itertools import chain, zip_longest
@@ -24,32 +24,32 @@ _SPEAKERS: Final[dict[str, Speaker]] = {
     "model": "assistant",
     "bot": "assistant",
 }
-"""Who speaks, by what data sets call them."""
+"""Roles by the names that data sets use."""
 
 
 class _Turn(BaseModel):
-    """What else a turn holds is not read."""
+    """Other fields of a turn are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
 class Said(_Turn):
-    """A turn as OpenAI writes it."""
+    """A turn in the format of OpenAI."""
 
     role: str
     content: str | None = None
 
 
 class Told(_Turn):
-    """A turn as ShareGPT writes it."""
+    """A turn in the format of ShareGPT."""
 
     speaker: Annotated[str, Field(alias="from")]
     value: str | None = None
 
 
 class ConversationRow(BaseModel):
-    """One row of a data set: `messages` (role, content), `conversations` (from, value) or `prompt` (text, or messages),
-    the first of these that it has. What follows the last turn of the user was somebody's answer and is left out."""
+    """One row of a data set. The first of these fields that it has is used: `messages` (role, content),
+    `conversations` (from, value), `prompt` (text, or messages). Turns after the user's last one are dropped."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -78,11 +78,11 @@ class ConversationRow(BaseModel):
 
 
 def open_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message, ...]:
-    """The turns up to the user's last one. ValueError for nobody's turn, a turn without words, and where the user never
-    speaks."""
+    """The turns up to the user's last one. ValueError for an unknown speaker, an empty turn, or no turn of the
+    user."""
     speakers = [_speaker(name) for name, _ in turns]
     if "user" not in speakers:
-        raise ValueError("the user never speaks")
+        raise ValueError("the conversation has no turn of the user")
     length = len(speakers) - speakers[::-1].index("user")
     return tuple(
         Message(role=speaker, content=_words(place, text))
@@ -93,13 +93,13 @@ def open_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message,
 def _speaker(name: str) -> Speaker:
     speaker = _SPEAKERS.get(name.strip().lower())
     if speaker is None:
-        raise ValueError(f"{name[:40]!r} is no speaker of a conversation: system, user and assistant are")
+        raise ValueError(f"unknown speaker {name[:40]!r}: use system, user or assistant")
     return speaker
 
 
 def _words(place: int, text: str | None) -> str:
     if text is None or not text.strip():
-        raise ValueError(f"turn {place + 1} has no words")
+        raise ValueError(f"turn {place + 1} is empty")
     return require_encodable(text)
 
 
@@ -108,7 +108,7 @@ Dialogue = Annotated[tuple[Words, ...], Field(min_length=3)]
 
 
 class Chapter(Frozen):
-    """Prompts of one kind: a text is what a user says, a list is user and assistant in turn, the user last."""
+    """Prompts of one topic. A text is one user turn; a list alternates user and assistant and ends with the user."""
 
     topic: str
     language: Annotated[str, Field(pattern=r"^[a-z]{2}$")] = "en"
@@ -118,7 +118,7 @@ class Chapter(Frozen):
     def _users_speak_last(self) -> Self:
         for prompt in self.prompts:
             if not isinstance(prompt, str) and len(prompt) % 2 == 0:
-                raise ValueError(f"the assistant has the last word: {prompt[0][:60]!r}")
+                raise ValueError(f"the last turn must be the user's: {prompt[0][:60]!r}")
         return self
 
     def conversations(self) -> list["Conversation"]:
@@ -128,7 +128,7 @@ class Chapter(Frozen):
 
 
 class Conversation(Frozen):
-    """One of ours."""
+    """One built-in conversation."""
 
     topic: str
     language: str
@@ -136,7 +136,7 @@ class Conversation(Frozen):
 
 
 class PromptBook(Frozen):
-    """Our own prompts by split."""
+    """The built-in prompts by split."""
 
     train: Annotated[tuple[Chapter, ...], Field(min_length=1)]
     test: Annotated[tuple[Chapter, ...], Field(min_length=1)]
@@ -148,7 +148,7 @@ class PromptBook(Frozen):
         return cls.model_validate({name: read_yaml(file) for name, file in files.items()})
 
     def conversations(self, split: Split) -> tuple[Conversation, ...]:
-        """One of each chapter in turn, so that neighbours differ."""
+        """Takes one conversation of each chapter in turn, so that neighbours differ."""
         chapters = self.train if split == "train" else self.test
         rounds = zip_longest(*(chapter.conversations() for chapter in chapters))
         return tuple(one for one in chain.from_iterable(rounds) if one is not None)

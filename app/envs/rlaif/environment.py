@@ -1,4 +1,4 @@
-"""RLAIF: reply to any conversation; judges pay what fits the preference that the request brings along.
+"""RLAIF: reply to a conversation. Judges score how well the reply fits the preference given in the params.
 
     params   {"preference": "Prefer the reply that gets to the point in fewer words."}
     prompt   user: My neighbour's dog barks all night. How do I bring it up without starting a feud?
@@ -6,9 +6,9 @@
              "Noise between neighbours is a subject as old as walls. There are several aspects to consider …"
     reward   0.95 and 0.21: the judges give each a mark for the preference and say which they like better
 
-The policy never sees the preference. Judges see the conversation as the policy saw it, as messages, never as one text.
-With a `rubric` in the params its criteria are judged instead of the preference as a whole. With a data set configured
-the prompts are its conversations; without one they are a set of our own, and say so in their metadata.
+The policy never sees the preference. Judges see the same messages as the policy. With a `rubric` in the params, its
+criteria are judged instead of the preference. With a data set configured, its conversations are the prompts; otherwise
+a built-in set is used, and the metadata says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,24 +45,24 @@ _DRAFT: JsonDict = {
 
 
 class GivenCriterion(Frozen):
-    """One thing to judge, on a scale from the opposite of what is wanted to just that."""
+    """One criterion to judge, on a scale from the opposite of what is wanted to exactly that."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
     description: Text
     weight: Annotated[float, Field(gt=0, le=1_000, allow_inf_nan=False)] = 1.0
-    """Beside the weights of the others: only their proportions count."""
+    """Relative weight: only the proportions count."""
 
 
 class Params(Frozen):
-    """What is wanted, and what the model is told. A task with other params is another task."""
+    """The preference of the judges and the system prompt of the model. They are part of the task's id."""
 
     preference: Text = "Prefer the reply that is more helpful, honest and concise."
-    """What judges prefer, in a sentence or two. The model never sees it."""
+    """What judges should prefer, in a sentence or two. The model never sees it."""
     rubric: Annotated[tuple[GivenCriterion, ...], Field(max_length=12)] = ()
-    """Criteria to judge one by one, each with `name`, `description` and perhaps `weight` (1 otherwise, only proportions
-    count). Without any the preference is the only criterion."""
+    """Criteria to judge one by one, each with `name`, `description` and optionally `weight` (default 1; only the
+    proportions count). If empty, the preference is the only criterion."""
     system: Text | None = None
-    """System prompt of every task, in place of what a conversation brings along."""
+    """System prompt of every task. Replaces the system messages of the conversation."""
 
     @model_validator(mode="after")
     def _named_once(self) -> Self:
@@ -73,12 +73,12 @@ class Params(Frozen):
 
 
 class Draft(Frozen):
-    """A conversation to try a preference on."""
+    """A conversation to test a preference with."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
 
     messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1_000)]
-    """Up to the user's last message; what follows it is left out."""
+    """The conversation. Messages after the user's last one are dropped."""
     params: Params = Params()
 
 
@@ -95,7 +95,7 @@ def rubric_of(params: Params) -> Rubric:
 
 
 _RUBRIC = rubric_of(Params())
-"""For params that say nothing: with it the catalogue shows that judges decide here."""
+"""The rubric of the default params. It shows the catalogue that judges score this environment."""
 
 
 class Rlaif(Environment):
@@ -158,7 +158,7 @@ class Rlaif(Environment):
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
 Prompt = tuple[tuple[Message, ...], dict[str, JsonValue]]
-"""A conversation, and what the metadata says of it."""
+"""A conversation and its metadata."""
 
 
 def _task(messages: tuple[Message, ...], metadata: dict[str, JsonValue], wanted: Params) -> Task:

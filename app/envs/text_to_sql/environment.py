@@ -1,14 +1,14 @@
-"""Text to SQL: a query for a question about a small database.
+"""Text to SQL: answer a question about a small database with one query.
 
     prompt   CREATE TABLE books (id INTEGER PRIMARY KEY, title TEXT NOT NULL UNIQUE, …);   some rows of each table
              Which authors have both a book of the genre 'crime' and a book of the genre 'poetry'? Give the name.
     reply    <answer>SELECT name FROM authors WHERE id IN (SELECT author_id FROM books WHERE genre = 'crime') …</answer>
     reward   1.0   its result is that of the right query on two databases
 
-Neither database is shown but for some rows of the first, so an answer that is written down instead of asked for fails
-on the second. Both are filled so that a forgotten filter, a wrong kind of join, `>` for `>=` and the like have another
-result. Queries run on SQLite in a worker, where they can only read these tables. Not paid: the right rows in another
-order where one was asked for, more columns than the question names, rows twice.
+Only some rows of the first database are shown, so a query that returns literal values fails on the second. Both are
+filled so that typical mistakes (a forgotten filter, the wrong join, `>` for `>=`) change the result. Queries run on
+SQLite in a worker and can only read these tables. Not paid: the wrong order where one was asked for, extra columns,
+duplicate rows.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=409
 
 
 class Question(Frozen):
-    """`seed` gives everything else again."""
+    """A task, which can be rebuilt from `seed` and `level`."""
 
     seed: str
     level: Level
@@ -56,16 +56,16 @@ class TextToSql(Generated[Question, Levelled]):
         return Question(seed=seed, level=level, query=sql(exercise(seed, level).asked.query))
 
     def key(self, made: Question) -> str:
-        """What is asked in the words of SQL, so that a question is in one split, whatever else its schema has."""
+        """The query, so that a question is in one split only, whatever else its schema has."""
         return made.query
 
     def drawn(self, seed: str, split: Split, level: Level, params: Levelled) -> Question:
-        """Whether a question is sound is only looked at when it is one of its split, since it takes databases."""
+        """Checks soundness only for questions of the right split, since that takes databases."""
         for attempt in range(MOST_ATTEMPTS):
             made = super().drawn(f"{seed} {attempt}", split, level, params)
             if is_sound(_exercise(made)):
                 return made
-        raise ValueError(f"nothing drawn from {seed!r} can be asked")
+        raise ValueError(f"seed {seed!r} gives no sound question")
 
     def slots(self, made: Question) -> Mapping[str, str | int]:
         asked = _exercise(made)
@@ -87,7 +87,7 @@ class TextToSql(Generated[Question, Levelled]):
             try:
                 return str(await tools.workers.run(fault, made.seed, made.level, answer, limits=LIMITS))
             except WorkExceeded as exceeded:
-                if exceeded.limit == "seconds":  # by the clock, which a busy machine stretches: not the query's doing
+                if exceeded.limit == "seconds":  # wall-clock time grows on a busy machine: not the query's fault
                     raise
                 return "it needs more time or memory than a query may use"
 

@@ -1,12 +1,11 @@
-"""Text transform: carry out a few exact steps on a line of words.
+"""Text transform: apply a few exact steps to a line of words.
 
     prompt   Take this line: copper maple otter maple
              1. Drop every word that has stood further to the left already.  2. Write each word backwards.
     reply    <think>copper maple otter; backwards …</think> <answer>reppoc elpam retto</answer>
     reward   1.0   exactly that
 
-White space around and between words counts as one space; everything else counts. Later steps work on what earlier ones
-left.
+Any white space counts as one space; everything else must match. Later steps work on the result of earlier ones.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,9 +25,9 @@ _FOLDER = Path(__file__).parent
 _WORDS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 5), "medium": (2, 6), "hard": (4, 10)}
-"""Steps and words."""
+"""Pairs: steps and words."""
 _TRIES = 40
-"""Of steps on one line: what earlier steps left may be too short for another."""
+"""Tries to add a step to a line: after some steps it may be too short for others."""
 
 Words = tuple[str, ...]
 Change = Callable[[Words, int], Words]
@@ -36,9 +35,9 @@ Change = Callable[[Words, int], Words]
 
 class Params(Levelled):
     steps: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
-    """One after the other; unless it is said, 1, 2 or 4 by level."""
+    """Number of steps. Default by level: 1 (easy), 2 (medium), 4 (hard)."""
     words: Annotated[WholeNumber, Field(ge=3, le=20)] | None = None
-    """In the line to begin with; unless it is said, 5, 6 or 10 by level."""
+    """Words in the line. Default by level: 5 (easy), 6 (medium), 10 (hard)."""
 
 
 class Exercise(Frozen):
@@ -79,7 +78,7 @@ _LAST: Final[Mapping[str, Change]] = {
         lambda words, _: tuple(part for word in words for part in (word, str(len(word))))
     ),
 }
-"""After these there would be two opinions of what sorting or shifting means."""
+"""Only used as the last step: sorting or shifting after them would be ambiguous."""
 CHANGES: Final[Mapping[str, Change]] = {**_ANYWHERE, **_LAST}
 
 
@@ -108,7 +107,7 @@ class TextTransform(Generated[Exercise, Params]):
 
 
 def _exercise(draws: Draws, count: int, length: int) -> Exercise:
-    """Some words come twice, and every step changes something."""
+    """Some words occur twice, and every step changes the line."""
     while True:
         different = draws.some(_WORDS, length - length // 4)
         words = tuple(draws.shuffled(different + draws.some(different, length // 4)))

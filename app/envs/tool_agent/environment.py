@@ -1,4 +1,4 @@
-"""Working with tools over many turns: small services with a state, a user with wishes, and what is left at the end.
+"""Tool use over many turns: fulfil a user's wishes with the tools of a small service; the end state decides.
 
     prompt   system: You work for the user by calling tools. …     tools: list_events, create_event, find_person …
              user:   Put a budget review with Dana Whitlock on 2026-03-09 at 14:00, 45 minutes.
@@ -7,9 +7,9 @@
              user:   Make it 15:30 instead, please.
     reward   1.0     the calendar is exactly what the wishes lead to, and what was asked was answered
 
-Nothing else is paid: not the way there, not doing nothing (every scenario needs a change), not deleting what stands in
-the way. The state is replayed from the transcript, so any replica can serve any turn; results that the service did not
-give make a transcript forged.
+Only the end state and the answers are paid: neither the way there, nor doing nothing (every scenario needs a change),
+nor deleting what is in the way. The state is recomputed from the transcript, so any replica can serve any turn; a
+result that the service did not give makes the transcript forged.
 """
 
 from collections.abc import Sequence
@@ -39,8 +39,8 @@ INSTRUCTION = (
 
 
 class ToolAgentParams(Frozen):
-    """`tool_format`: `native` offers the tools to the model's own chat template; any other renders them into the prompt
-    and gives results as messages of the user."""
+    """`tool_format`: `native` passes the tools to the model's chat template; any other format writes them into the
+    prompt and returns results as user messages."""
 
     tool_format: Literal["native"] | ToolFormat = "native"
 

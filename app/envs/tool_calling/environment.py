@@ -1,17 +1,17 @@
-"""Calling tools: which of those offered, with which arguments, how often, or not at all.
+"""Tool calling: make exactly the calls that a request needs, or none where no tool fits.
 
     prompt   system: … call the tools that the request needs …     tools: get_forecast, get_hourly_rain, book_table
              user:   What will the weather be like in Kyoto over the next 10 days?
     reply    <tool_call>{"name": "get_forecast", "arguments": {"city": "Kyoto", "days": 10}}</tool_call>
     reward   1.0     exactly the calls that were asked for, in any order
 
-Paid is the exact set of calls and nothing less: valid by the tools' schemas, no argument left out or invented (one that
-equals its default is as good as left out), no call twice, no garbage beside a right call, nothing inside thinking.
-`app.toolkit.tool_calls` has the formats that are read and what makes two values the same. Where no tool fits, or the
-request lacks what a call needs, the right reply makes no call and begins `No tool fits:`, followed by what is missing.
+Only the exact set of calls is paid: valid by the tools' schemas, no argument missing or invented (an argument may equal
+its default), no duplicate call, no malformed call beside a right one, nothing inside the thinking.
+`app.toolkit.tool_calls` has the supported formats and the comparison of values. Where no tool fits, or the request
+lacks something that a call needs, the right reply makes no call and begins `No tool fits:`, then says what is missing.
 
-With a data set configured the tasks are its rows (in the shape of BFCL or of xLAM). Without one they are generated from
-interfaces of ours and say so in their metadata.
+With a data set configured (in the format of BFCL or xLAM), its rows are the tasks. Otherwise tasks are generated from
+built-in APIs; their metadata says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,8 +41,8 @@ APIS = Path(__file__).with_name("apis")
 
 
 class ToolCallingParams(Frozen):
-    """`tool_format`: `native` offers the tools to the model's own chat template and reads whatever format the model
-    writes; any other renders them into the prompt, with how to write calls, and reads nothing else."""
+    """`tool_format`: `native` passes the tools to the model's chat template and reads any supported format; any other
+    format writes tools and instructions into the prompt and reads only this format."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"tool_format": "native", "categories": ["choice", "several"]}]}
@@ -50,7 +50,7 @@ class ToolCallingParams(Frozen):
 
     tool_format: Literal["native"] | ToolFormat = "native"
     categories: Annotated[tuple[Category, ...], Field(max_length=5)] = ()
-    """Only tasks of these; empty is all of them."""
+    """Categories of tasks; empty means all."""
 
 
 class ToolCalling(Environment):
@@ -121,7 +121,7 @@ class ToolCalling(Environment):
         return Completion(messages=(Message(role="assistant", tool_calls=tuple(map(_native, calls))),))
 
     def equivalent(self, one: Task, other: Task) -> bool:
-        """Where no tool fits, the same words may name what is missing in both."""
+        """Where no tool fits, the same words may be right for both tasks."""
         right, wanted = _request(one), _request(other)
         if not right.expected and not wanted.expected:
             return names_what_is_missing(refusal(wanted), right)
@@ -129,7 +129,7 @@ class ToolCalling(Environment):
 
 
 def _opened(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """With one system message, whatever a row has of its own in it: chat templates take no second one."""
+    """Merges the system messages of a row into one, since chat templates allow only one."""
     own = [message.content for message in messages if message.role == "system" and message.content]
     content = "\n\n".join([system, *own])
     return (Message(role="system", content=content), *(message for message in messages if message.role != "system"))

@@ -49,9 +49,7 @@ def records_router(gateway: Gateway) -> APIRouter:
             raise NotFound(f"there is no task {task_id}")
         return TaskView.of(record)
 
-    @router.get(
-        "/groups", summary="The newest groups, or groups by id once scored", responses=refusals
-    )
+    @router.get("/groups", summary="The newest groups, or groups by id once scored", responses=refusals)
     async def groups(
         id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
         wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,

@@ -78,5 +78,5 @@ def test_what_is_no_shape_is_refused(shape: object) -> None:
 
 
 def test_only_numbers_have_neighbours() -> None:
-    with pytest.raises(ValueError, match="sign is no number"):
+    with pytest.raises(ValueError, match="sign is not a whole number"):
         drawn({"near": "sign", "within": 1})

@@ -107,7 +107,7 @@ def test_another_process_tells_the_same() -> None:
 
 def test_stories_that_do_not_suffice_are_found_out() -> None:
     odd = Story.model_validate(PIES.model_dump() | {"name": "odd", "numbers": {**PIES.numbers, "eaters": [9999, 9999]}})
-    for story, complaint in ((PIES, "do not make 1000 different problems"), (odd, "odd never come out even")):
+    for story, complaint in ((PIES, "fewer than 1000 different test problems"), (odd, "no numbers of story odd give")):
         with pytest.raises(ValueError, match=complaint):
             WordProblems(StoryBook(names=("Ada", "Bo", "Cy"), stories=(story,))).problem("test", 0)
 
@@ -118,11 +118,11 @@ def test_stories_that_do_not_suffice_are_found_out() -> None:
         ({"words": {"pies": ("a",)}}, "uses a name twice"),
         ({"words": {"pieces": ("a",)}}, "uses a name twice"),
         ({"given": ("pieces = pies + cut",)}, "uses a name twice"),
-        ({"text": "{A} has {pieces} pieces."}, "shows what is to be found"),
-        ({"text": "{A} cuts {pears} pears."}, "shows what is to be found"),
+        ({"text": "{A} has {pieces} pieces."}, "uses a number that only the solution computes"),
+        ({"text": "{A} cuts {pears} pears."}, "uses a number that only the solution computes"),
         (
             {"steps": [{"says": "a", "does": "b = pies * 2"}, {"says": "c", "does": "d = b + 1"}]},
-            "must find the answer",
+            "must compute `answer`",
         ),
         ({"steps": [{"says": "a", "does": "b = pies * 2 + 1"}]}, "should match pattern"),
         ({"given": ("x = __import__('os')",)}, "should match pattern"),

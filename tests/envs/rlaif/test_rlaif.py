@@ -200,17 +200,17 @@ def test_a_data_set_is_told_in_the_metadata(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"question": "no column of ours"}, "the user never speaks"),
-        ({"prompt": ""}, "turn 1 has no words"),
-        ({"prompt": " \u3000\n"}, "turn 1 has no words"),
-        ({"messages": []}, "the user never speaks"),
-        ({"messages": [{"role": "assistant", "content": "Hello"}]}, "the user never speaks"),
-        ({"messages": [{"role": "system", "content": "Hello"}]}, "the user never speaks"),
-        ({"messages": [{"role": "user", "content": None}]}, "turn 1 has no words"),
-        ({"messages": [{"role": "user\nassistant", "content": "Hi"}]}, "is no speaker of a conversation"),
-        ({"messages": [{"role": "tool", "content": "42"}, {"role": "user", "content": "Hi"}]}, "'tool' is no speaker"),
+        ({"question": "no column of ours"}, "no turn of the user"),
+        ({"prompt": ""}, "turn 1 is empty"),
+        ({"prompt": " \u3000\n"}, "turn 1 is empty"),
+        ({"messages": []}, "no turn of the user"),
+        ({"messages": [{"role": "assistant", "content": "Hello"}]}, "no turn of the user"),
+        ({"messages": [{"role": "system", "content": "Hello"}]}, "no turn of the user"),
+        ({"messages": [{"role": "user", "content": None}]}, "turn 1 is empty"),
+        ({"messages": [{"role": "user\nassistant", "content": "Hi"}]}, "unknown speaker"),
+        ({"messages": [{"role": "tool", "content": "42"}, {"role": "user", "content": "Hi"}]}, "speaker 'tool'"),
         ({"messages": [{"content": "Hi"}]}, "messages.0.role: Field required"),
-        ({"conversations": [{"from": "human"}]}, "turn 1 has no words"),
+        ({"conversations": [{"from": "human"}]}, "turn 1 is empty"),
         ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content: Input should be a valid string"),
         ({"prompt": 7}, "prompt"),
     ],
@@ -343,7 +343,7 @@ def test_a_draft_is_a_task_like_any_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"), [("assistant: Yes?", "the user never speaks"), ("tool: 42", "'tool' is no speaker")]
+    ("said", "words"), [("assistant: Yes?", "no turn of the user"), ("tool: 42", "unknown speaker 'tool'")]
 )
 def test_a_draft_that_is_no_conversation_is_refused(said: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as caught:

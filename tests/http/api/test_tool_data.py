@@ -127,7 +127,7 @@ NO_TOOLS: Row = {"query": "What?", "tools": "[{"}
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        (NO_SHAPE, "whole row: Value error, a row has `question` and `function`, or `query` and `tools`"),
+        (NO_SHAPE, "whole row: Value error, a row needs `question` and `function`, or `query` and `tools`"),
         (NO_TOOLS, "tools: Value error, the JSON cannot be read"),
         ({"query": 7, "tools": "[]"}, "query: Input should be a valid string"),
         ({**_bfcl(0), "function": [{"parameters": {}}]}, "function: Value error, a function has no name"),

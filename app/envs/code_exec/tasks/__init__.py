@@ -1,1 +1,1 @@
-"""Functions to be written: families of them with a reference each, inputs to try them on, and what they should give."""
+"""Programming tasks: families of functions, their references, test inputs and expected results."""

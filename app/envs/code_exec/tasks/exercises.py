@@ -1,4 +1,4 @@
-"""A task: a family, what its parameters are, and a seed from which its examples and its hidden tests come."""
+"""A task: a family, its parameters, and a seed for its examples and hidden tests."""
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -17,13 +17,13 @@ from app.toolkit.seeded import Draws
 
 EXAMPLES = 2
 CANDIDATES = 24
-"""Cases of which the examples are chosen."""
+"""Cases from which the examples are chosen."""
 TESTS = 36
-"""Fewer only where there are not so many different arguments."""
+"""Fewer only if there are not enough different arguments."""
 MOST_DRAWN = 180
 MOST_DRAWN_ON = 600
 MOST_ALIKE = 8
-"""So many tests have the same result before others are looked for."""
+"""Tests with the same result, before other results are preferred."""
 
 
 class Exercise(Frozen):
@@ -47,7 +47,7 @@ class Case:
 
 
 def examples(exercise: Exercise) -> list[Case]:
-    """What the prompt shows: results that differ, and that say something, where such can be had."""
+    """The examples of the prompt, with different and informative results where possible."""
     drawn = list(islice(_drawn(exercise, "examples"), CANDIDATES))
     telling = [case for case in drawn if case.expected and case.expected not in case.arguments] or drawn
     others = [case for case in telling[1:] if not alike(case.expected, telling[0].expected)]
@@ -55,8 +55,8 @@ def examples(exercise: Exercise) -> list[Case]:
 
 
 def hidden_tests(exercise: Exercise) -> list[Case]:
-    """Each with arguments of its own, none of them an example's. Rare results are looked for, since no program that
-    says the same to everything should be nearly right, and so are cases that one for other parameters gets wrong."""
+    """Tests with different arguments, none of them an example's. Rare results are preferred, so that a constant answer
+    passes few tests. Cases are added that a program for other parameters gets wrong."""
     shown = {case.key for case in examples(exercise)}
     found, spare = dict[str, Case](), list[Case]()
     results = Counter[str]()
@@ -75,7 +75,7 @@ def hidden_tests(exercise: Exercise) -> list[Case]:
 
 
 def _telling_apart(exercise: Exercise, tests: Sequence[Case], shown: Collection[str]) -> list[Case]:
-    """One more case for each other value of a parameter that makes no difference to the tests."""
+    """Extra cases that tell the task from those with another parameter value that the tests alone do not tell apart."""
     family, added = exercise.of, list[Case]()
     same = [
         other for other in family.neighbours(exercise.chosen) if not any(_differs(family, one, other) for one in tests)
@@ -95,13 +95,13 @@ def _differs(family: Family, case: Case, chosen: Chosen) -> bool:
 
 
 def passed(tests: Sequence[Case], returned: Sequence[Returned]) -> list[bool]:
-    """Of each test whether it returned what it should. What was not returned is wrong."""
+    """For each test whether the result is right. A missing result is wrong."""
     pairs = zip_longest(tests, returned[: len(tests)], fillvalue=None)
     return [bool(case and one and not one.fault and alike(one.value, case.expected)) for case, one in pairs]
 
 
 def alike(one: JsonValue, other: JsonValue) -> bool:
-    """Whether they are the same JSON: neither `true` nor `1.0` is 1. A number too long to be written is like none."""
+    """Whether both are the same JSON: neither `true` nor `1.0` is 1. A number too long to be written equals nothing."""
     try:
         return canonical_json(one) == canonical_json(other)
     except ValueError:
@@ -109,7 +109,7 @@ def alike(one: JsonValue, other: JsonValue) -> bool:
 
 
 def _tried(exercise: Exercise) -> Iterator[Case]:
-    """What is always tried, then what is drawn, without an end."""
+    """The fixed edge cases, then drawn ones without end."""
     family = exercise.of
     for edge in family.spec.edges:
         yield Case(list(edge), family.expected(list(edge), exercise.chosen))

@@ -1,4 +1,4 @@
-"""Every family, by its name."""
+"""All families by name."""
 
 from collections.abc import Mapping
 from functools import cache

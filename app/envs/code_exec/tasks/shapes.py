@@ -1,7 +1,6 @@
-"""What an argument looks like: shapes such as `{whole: [0, 9]}` or `{list: {whole: [0, 9]}, length: [0, 12]}` in YAML.
+"""Input shapes: how an argument is generated, such as `{whole: [0, 9]}` or `{list: {whole: [0, 9]}, length: [0, 12]}`.
 
-All chance comes from draws, so the same seed gives the same arguments everywhere.
-"""
+All chance comes from the seed, so the same seed gives the same arguments everywhere."""
 
 from collections.abc import Mapping
 from typing import Annotated, TypeAlias
@@ -15,17 +14,17 @@ Chosen: TypeAlias = Mapping[str, JsonValue]
 """A family's parameters by name."""
 
 MOST_REPEATS = 40
-"""How often a list of different items is drawn on when the items keep being the same."""
+"""Extra draws for a list of distinct items, to replace items that are drawn twice."""
 
 
 def _upwards(bounds: tuple[int, int]) -> tuple[int, int]:
     if bounds[0] > bounds[1]:
-        raise ValueError("the first bound is above the second")
+        raise ValueError("the lower bound is above the upper one")
     return bounds
 
 
 Bounds = Annotated[tuple[int, int], AfterValidator(_upwards)]
-"""The least and the most, both of them possible."""
+"""Least and most, both included."""
 
 
 class Whole(Frozen):
@@ -44,12 +43,12 @@ class Near(Frozen):
     def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
         middle = chosen[self.near]
         if not isinstance(middle, int):
-            raise ValueError(f"{self.near} is no number")
+            raise ValueError(f"parameter {self.near} is not a whole number")
         return _within((middle - self.within, middle + self.within), draws)
 
 
 class Parameter(Frozen):
-    """What a parameter is, or one item of it where it is a list."""
+    """The value of a parameter, or one item of it if it is a list."""
 
     parameter: str
 
@@ -66,7 +65,7 @@ class OneOf(Frozen):
 
 
 class Numeral(Frozen):
-    """A whole number in digits, with zeros before it up to `width`."""
+    """A whole number in digits, padded with zeros to `width`."""
 
     numeral: Bounds
     width: int = 1
@@ -76,7 +75,7 @@ class Numeral(Frozen):
 
 
 class Text(Frozen):
-    """Of these characters."""
+    """A text of these characters."""
 
     text: Annotated[str, Field(min_length=1)]
     length: Bounds
@@ -86,7 +85,7 @@ class Text(Frozen):
 
 
 class Joined(Frozen):
-    """A text of parts, with something between one and the next."""
+    """A text of parts with a separator between them."""
 
     joined: "Shape"
     by: "Shape | str" = ""
@@ -101,7 +100,7 @@ class Joined(Frozen):
 
 
 class Parts(Frozen):
-    """A text of these, one after the other."""
+    """These parts, concatenated."""
 
     parts: tuple["Shape | str", ...]
 
@@ -114,7 +113,7 @@ class Items(Frozen):
     length: Bounds
     distinct: bool = False
     ordered: bool = False
-    """By size; of numbers, texts or lists of them alone."""
+    """Sorted; for numbers, texts, or lists of these only."""
 
     def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
         count = _within(self.length, draws)
@@ -134,7 +133,7 @@ class Row(Frozen):
 
 
 class Span(Frozen):
-    """A start and an end, which is at least as large: `most` larger at most."""
+    """A start and an end. The end is larger than the start by `least` to `most`."""
 
     span: Bounds
     most: int
@@ -146,7 +145,7 @@ class Span(Frozen):
 
 
 class Grid(Frozen):
-    """Rows of one length."""
+    """Rows of equal length."""
 
     grid: "Shape"
     rows: Bounds
@@ -159,7 +158,7 @@ class Grid(Frozen):
 
 
 class Lines(Frozen):
-    """Texts of one length."""
+    """Texts of equal length."""
 
     lines: Annotated[str, Field(min_length=1)]
     rows: Bounds
@@ -171,7 +170,7 @@ class Lines(Frozen):
 
 
 class Table(Frozen):
-    """An object: names and what they stand for."""
+    """An object with generated names and values."""
 
     names: "Shape"
     to: "Shape"
@@ -183,7 +182,7 @@ class Table(Frozen):
 
 
 class Either(Frozen):
-    """One of these, each as often as it stands there."""
+    """One of these shapes, weighted by how often it is listed."""
 
     either: Annotated[tuple["Shape", ...], Field(min_length=1)]
 
@@ -219,6 +218,6 @@ def _within(bounds: tuple[int, int], draws: Draws) -> int:
 
 
 def _size(value: JsonValue) -> tuple[list[int], str]:
-    """By which items are ordered: numbers and rows of numbers by their values, all else as text."""
+    """Sort key: numbers and rows of numbers by value, everything else as text."""
     numbers = value if isinstance(value, list) else [value]
     return [number for number in numbers if isinstance(number, int)], str(value)

@@ -1,11 +1,11 @@
-"""Date arithmetic: follow steps through the calendar and say where they end.
+"""Date arithmetic: apply steps to a start date and give the resulting date.
 
     prompt   Start on 31 October 2030. Go 4 months forward. Go forward to the nearest Monday … Which date is it then?
     reply    <think>28 February 2031 is a Friday, so Monday is 3 March.</think> <answer>2031-03-03</answer>
     reward   1.0   the very day, written as YYYY-MM-DD
 
-Leap years, short months and weekends are met on the way; the more steps, the harder. Not paid: a day that is near,
-other ways of writing a date, two dates of which one is right.
+The steps meet leap years, short months and weekends; more steps are harder. Not paid: a date that is only close,
+another date format, two dates of which one is right.
 """
 
 import re
@@ -51,19 +51,19 @@ MOST: Final[Mapping[Kind, int]] = {"days": 400, "weeks": 60, "months": 30, "work
 
 
 class Params(Levelled):
-    """How far a walk goes."""
+    """Number of steps."""
 
     steps: Annotated[WholeNumber, Field(ge=1, le=12)] | None = None
-    """Unless it is said, one where it is easy, then two, and four where it is hard."""
+    """Steps in a task. Default by level: 1 (easy), 2 (medium), 4 (hard)."""
 
 
 class Step(Frozen):
     kind: Kind
     forward: bool
     count: int
-    """Of what `kind` names; for `nth_weekday` which of the month, from 1."""
+    """In the unit that `kind` names; for `nth_weekday` which one of the month, from 1."""
     weekday: int
-    """From 0 for Monday; for the kinds that have one."""
+    """0 is Monday; only used by the weekday kinds."""
 
 
 class Walk(Frozen):
@@ -131,7 +131,7 @@ def _after(day: date, step: Step) -> date:
 
 
 def _next(day: date, way: int, wanted: Callable[[date], bool]) -> date:
-    """The nearest in that direction, other than `day`."""
+    """The nearest wanted day in that direction, not `day` itself."""
     day += way * _DAY
     while not wanted(day):
         day += way * _DAY

@@ -1,1 +1,1 @@
-"""Verifiable instructions: what is asked of a text, whether the text does it, and a text that does."""
+"""Verifiable instructions: their wordings, their checks, and texts that follow them."""

@@ -1,4 +1,4 @@
-"""What one reply is to follow: a request with instructions that go together, proved by a text that follows all."""
+"""Assignments: a request with compatible instructions, proved by a text that follows all of them."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -13,9 +13,9 @@ from app.envs.instruction_following.constraints.substance import lacking
 from app.toolkit.seeded import Draws
 
 _TEXTS: Final = 4
-"""Written for a combination before another one is drawn."""
+"""Texts tried for a combination before another one is drawn."""
 ROOM: Final = 45
-"""Words that a text may have beyond the least, unless a length is asked for."""
+"""Words that a gold text may have beyond the minimum, unless a length is asked for."""
 
 
 class Assignment(Frozen):
@@ -28,13 +28,12 @@ class Assignment(Frozen):
 
     @property
     def identity(self) -> str:
-        """Equal for assignments whose replies are exchangeable."""
+        """Equal for assignments that accept the same replies."""
         return self.model_dump_json(include={"request", "instructions"})
 
 
 def drawn_assignment(draws: Draws, count: int, hard: int) -> Assignment:
-    """`count` instructions, `hard` of them of a hard kind, that go together by what they say of themselves. Without
-    its gold."""
+    """`count` instructions without declared conflicts, `hard` of them of a hard kind; without a gold text."""
     request, chosen = drawn_request(draws), list[type[Instruction]]()
     while len(chosen) < count:
         chosen = _kinds(draws, count, hard)
@@ -44,7 +43,7 @@ def drawn_assignment(draws: Draws, count: int, hard: int) -> Assignment:
 
 
 def proved(assignment: Assignment, draws: Draws, prompt: str) -> Assignment | None:
-    """With a gold; None when none of a few texts follows all instructions. `prompt` is all that can be copied from."""
+    """Adds a gold text; None if none of a few texts follows all instructions. `prompt` is all that could be copied."""
     for _ in range(_TEXTS):
         request = assignment.request
         draft = Draft(request, words=(request.least + 12, request.least + ROOM))
@@ -57,7 +56,7 @@ def proved(assignment: Assignment, draws: Draws, prompt: str) -> Assignment | No
 
 
 def faults(reading: Reading, instructions: Sequence[Instruction]) -> tuple[str, ...]:
-    """One for each; empty where it is followed."""
+    """One fault per instruction; empty if it is followed."""
     return tuple(instruction.fault(reading) for instruction in instructions)
 
 

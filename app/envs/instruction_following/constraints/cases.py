@@ -1,4 +1,4 @@
-"""Upper and lower case."""
+"""Instructions about upper and lower case."""
 
 from itertools import count
 from typing import ClassVar, Literal, Self

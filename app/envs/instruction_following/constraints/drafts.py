@@ -1,7 +1,6 @@
-"""What a text should be like, and one written like it: proof that a combination of instructions can be followed.
+"""Gold texts: what a text should be like, and a generator that writes one, to prove that instructions can be combined.
 
-The texts are put together from parts without much sense. They are never shown to a model.
-"""
+The texts are assembled from parts and make little sense. No model ever sees them."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from app.toolkit.package_data import packaged_data
 from app.toolkit.seeded import Draws
 
 _FITTINGS: Final = 120
-"""Sentences that are exchanged, at most, until the number of words is right."""
+"""Most exchanges of sentences to reach the right number of words."""
 _USUAL_LENGTH: Final = 9
 
 
@@ -46,7 +45,7 @@ _OPENERS: Final = tuple(opener for openers in PROSE.openers.values() for opener 
 
 @dataclass
 class Draft:
-    """Wishes that instructions add one after the other."""
+    """Properties that the text should have; each instruction adds its own."""
 
     request: Request
     words: tuple[int, int]
@@ -88,11 +87,11 @@ class Draft:
     """Done to the whole text, in this order."""
 
     def written(self, draws: Draws) -> str:
-        """A text that meets most of it, and sometimes all: whoever asks has to look."""
+        """A text with most of these properties, not always all: the caller has to check it."""
         return _Writing(self, draws).text()
 
     def permits(self, sentence: str) -> bool:
-        """Of words between blanks, in small letters and without marks."""
+        """`sentence` is in lower case, without punctuation, words separated by blanks."""
         words = sentence.split()
         return (
             not (self.avoided & set(sentence))
@@ -104,7 +103,7 @@ class Draft:
 
 @dataclass
 class _Place:
-    """A sentence's: what it begins and ends with if that is wished for, and what stands in it now."""
+    """The slot of one sentence: how it must begin and end, if that is asked for, and its current text."""
 
     initial: str = ""
     opener: str | None = None
@@ -165,7 +164,7 @@ class _Writing:
         return places
 
     def _bind(self) -> None:
-        """Puts the clauses that must occur somewhere, and two that name what the request is about."""
+        """Places the required clauses, and one or two that name the subject of the request."""
         for place in self.places:
             place.now, place.bound = place.fixed, bool(place.fixed)
         free = [place for place in self.places if not place.fixed]
@@ -205,7 +204,7 @@ class _Writing:
                 return
 
     def _ways(self, place: _Place, clause: str) -> Iterator[str]:
-        """Clause, opener and tail, as the place wants them."""
+        """Variants of the clause with openers and tails that fit the place."""
         openers: list[str] = ["", *self.draws.some(_OPENERS, 4)]
         if place.opener is not None:
             openers = [place.opener]
@@ -226,7 +225,7 @@ class _Writing:
         return self._taken(self.clauses)
 
     def _fit(self) -> None:
-        """Exchanges ways of saying a sentence until the number of words is one that is wished for."""
+        """Exchanges variants of sentences until the number of words is right."""
         fewest, most = self.draft.words
         around = self._count() - sum(place.length for place in self.places)
         for _ in range(_FITTINGS):
@@ -247,7 +246,7 @@ class _Writing:
             self.clauses.remove(clause)
 
     def _rise(self) -> None:
-        """Each sentence one word longer than the one before, as far as there are such."""
+        """Makes each sentence one word longer than the one before, as far as possible."""
         count = len(self.places)
         length = max(5, -(-self.draft.words[0] // count) - count // 2 + 1)
         for place in self.places:

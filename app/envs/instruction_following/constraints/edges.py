@@ -1,4 +1,4 @@
-"""How the reply begins and ends."""
+"""Instructions about how the reply begins and ends."""
 
 from typing import ClassVar, Literal, Self
 

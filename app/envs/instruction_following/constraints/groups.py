@@ -1,4 +1,4 @@
-"""How the text is divided: paragraphs, lines, sections, answers."""
+"""Instructions about how the text is divided: paragraphs, lines, sections, answers."""
 
 from itertools import pairwise
 from typing import ClassVar, Literal, Self

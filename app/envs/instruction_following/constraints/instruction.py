@@ -1,4 +1,4 @@
-"""What one kind of instruction says of itself."""
+"""The base class of all kinds of instructions."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -19,10 +19,10 @@ WORDINGS: Final = packaged_data(Path(__file__).with_name("wordings.yaml"), TypeA
 
 
 class Instruction(Frozen):
-    """The fields of a subclass are what is asked for, such as how many words.
+    """One kind of instruction. The fields of a subclass are its arguments, such as a number of words.
 
-    Two do not go together where both decide the same (`claims`), or where one `bars` what the other decides or adds;
-    whether they really do is known once a text has been written that follows both.
+    Two kinds conflict if both claim the same thing (`claims`), or if one `bars` what the other claims or adds. Whether
+    two kinds really fit is only known once a text follows both.
     """
 
     kind: str
@@ -30,24 +30,24 @@ class Instruction(Frozen):
     hard: ClassVar[bool] = False
     claims: ClassVar[frozenset[str]] = frozenset()
     adds: ClassVar[frozenset[str]] = frozenset()
-    """What others may add as well: `blocks` are lines that are not prose."""
+    """Things that several kinds may add: `blocks` are lines that are not prose."""
     bars: ClassVar[frozenset[str]] = frozenset()
 
     @classmethod
     @abstractmethod
     def drawn(cls, draws: Draws, request: Request) -> Self:
-        """One that suits the request, as far as can be said before a text is written."""
+        """An instruction that suits the request, as far as this is known before a text is written."""
 
     @abstractmethod
     def fault(self, reading: Reading) -> str:
-        """How the reply does not follow it, in words of ours; empty when it does. In time linear in the reply."""
+        """How the reply breaks the instruction; empty if it follows it. Takes time linear in the reply."""
 
     @abstractmethod
     def shape(self, draft: Draft) -> None:
-        """Adds to `draft` what makes its text follow this."""
+        """Adds to `draft` what makes its text follow the instruction."""
 
     def slots(self) -> Mapping[str, str | int]:
-        """What stands in the places of a wording: each field, several words as a list in quotation marks."""
+        """Values for the slots of a wording: each field; several words become a quoted list."""
         return {name: _said(getattr(self, name)) for name in type(self).model_fields if name != "kind"}
 
     def asked(self, draws: Draws) -> str:

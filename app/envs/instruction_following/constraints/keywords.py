@@ -1,4 +1,4 @@
-"""Which words occur, and how often."""
+"""Instructions about which words occur, and how often."""
 
 from typing import ClassVar, Literal, Self
 

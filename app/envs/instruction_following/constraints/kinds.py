@@ -1,4 +1,4 @@
-"""All kinds of instructions by name, and one of them read back."""
+"""All kinds of instructions by name, and how one is parsed."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -82,7 +82,7 @@ def _known(value: Any) -> Any:
         return value
     kind = str(value.get("kind")) if isinstance(value, dict) else ""
     if kind not in KINDS:
-        raise ValueError(f"no such kind of instruction: {kind!r}")
+        raise ValueError(f"unknown kind of instruction: {kind!r}")
     return KINDS[kind].model_validate(value)
 
 

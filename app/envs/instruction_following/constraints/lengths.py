@@ -1,4 +1,4 @@
-"""How long: words and sentences."""
+"""Instructions about length: words and sentences."""
 
 from itertools import pairwise
 from typing import ClassVar, Literal, Self
@@ -10,7 +10,7 @@ from app.envs.instruction_following.constraints.requests import Request
 from app.toolkit.seeded import Draws
 
 ROOM = 25
-"""Words by which a limit lies above what every reply must have."""
+"""How many words a limit lies above the minimum of every reply."""
 
 
 class _Length(Instruction):

@@ -1,4 +1,4 @@
-"""Letters: which do not occur, which often, and which ones sentences begin with."""
+"""Instructions about letters: forbidden ones, frequent ones, and the first letters of sentences."""
 
 from typing import ClassVar, Final, Literal, Self
 

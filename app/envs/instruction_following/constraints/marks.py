@@ -1,4 +1,4 @@
-"""Marks and numbers: commas, question marks, brackets, stars, digits."""
+"""Instructions about marks and numbers: commas, question marks, brackets, stars, digits."""
 
 import re
 from functools import partial

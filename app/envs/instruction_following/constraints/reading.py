@@ -1,4 +1,4 @@
-"""A reply as it is counted: what a word, a sentence, a line and a paragraph are.
+"""How replies are counted: what a word, a sentence, a line and a paragraph are.
 
 characters   compatibility forms are plain ones (full-width letters and digits, ligatures); typographic quotation marks
              and apostrophes are straight; what nobody sees (zero-width characters, controls, lone surrogates) and
@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Final
 
 MOST_CHARACTERS: Final = 20_000
-"""Of a reply; a longer one is not read."""
+"""Longer replies are not read."""
 
 _LINE_END = re.compile(r"\r\n|[\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 _PARTING = re.compile(r"\s+|[\u2012-\u2015]|--")
@@ -34,7 +34,7 @@ ENDINGS: Final = ".!?"
 
 @dataclass(frozen=True)
 class Reading:
-    """`text` is what `plain` makes of a reply; `raw` is the reply, for what has a grammar of its own."""
+    """A reply, normalised (`text`) and as it came (`raw`, for what has a grammar of its own, such as JSON)."""
 
     text: str
     raw: str = ""
@@ -49,12 +49,12 @@ class Reading:
 
     @cached_property
     def words(self) -> tuple[str, ...]:
-        """As they are written, with what clings to them."""
+        """As written, with attached punctuation."""
         return words_of(self.text)
 
     @cached_property
     def bare(self) -> tuple[str, ...]:
-        """Folded runs of letters and digits, with apostrophes inside: what words are found by."""
+        """Folded runs of letters and digits, with inner apostrophes: the form in which words are searched."""
         return bare_words(self.folded)
 
     @cached_property
@@ -71,7 +71,7 @@ class Reading:
         return tuple(sentence for line in self.lines for sentence in _sentences(line))
 
     def parted_by(self, mark: str) -> tuple[str, ...]:
-        """What stands between lines that are `mark` and nothing else."""
+        """The parts between lines that consist of `mark` only."""
         parts: list[list[str]] = [[]]
         for line in self.text.split("\n"):
             if line.strip() == mark:
@@ -88,7 +88,7 @@ def read(reply: str) -> Reading:
 
 
 def plain(text: str) -> str:
-    """Marks go before anything is normalised: putting a long run of them in order takes quadratic time."""
+    """Combining marks are removed first: normalising a long run of them takes quadratic time."""
     text = _LINE_END.sub("\n", text)
     if not (text.isascii() and text.isprintable()):
         seen = (c for c in text if c in "\n\t" or unicodedata.category(c) not in _UNSEEN)

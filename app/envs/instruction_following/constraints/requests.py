@@ -1,4 +1,4 @@
-"""What a reply is to be about: requests put together from parts."""
+"""Requests: what a reply has to be about, assembled from parts."""
 
 from pathlib import Path
 from typing import Final

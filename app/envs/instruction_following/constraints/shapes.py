@@ -1,4 +1,4 @@
-"""Forms: lists, frames, JSON, a line that reads the same backwards."""
+"""Instructions about form: lists, quotation marks, JSON, a palindrome."""
 
 import json
 import re

@@ -1,7 +1,6 @@
-"""What every reply must be besides following its instructions: English sentences of its own about what was asked.
+"""What every reply must be besides following its instructions: English sentences of its own about the subject.
 
-Otherwise the empty text would have no comma, and one word said over and over would be of any length.
-"""
+Without these checks an empty text would follow "no commas", and one repeated word would have any length."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, pairwise
@@ -17,25 +16,25 @@ from app.envs.instruction_following.constraints.requests import Request
 from app.toolkit.package_data import packaged_data
 
 COPIED_RUN: Final = 5
-"""Words in a row that also stand in the prompt are copied."""
+"""So many words in a row that the prompt has too count as copied."""
 SHARE_OF_FUNCTION_WORDS: Final = (0.2, 0.8)
-"""Of all words; English prose has about half of them."""
+"""Least and most share of all words; in English prose it is about half."""
 LEAST_SHARE_OF_DIFFERENT_WORDS: Final = 0.4
 COUNTED_FOR_DIFFERENCE: Final = 150
-"""Words of which that share must be different: the longer a text, the more often its words come again."""
+"""The share is required of so many words only: longer texts repeat more words."""
 NEW_WORDS: Final = 5
-"""One in so many of the words asked for must be different ones that the prompt does not have."""
+"""One in so many of the required words must be a different one that is not in the prompt."""
 LONGEST_AVERAGE: Final = 60
 SHORTEST_AVERAGE: Final = 3
 """Words of a sentence, on average."""
 SAME_SENTENCE: Final = 3
-"""Words; a shorter sentence may be said again."""
+"""Words; shorter sentences may be repeated."""
 
 FUNCTION_WORDS: Final = frozenset(
     packaged_data(Path(__file__).with_name("function_words.yaml"), TypeAdapter(tuple[str, ...]))
 )
 WORDS_A_CLASH: Final = 50
-"""Two words that do not follow one another in English may do so once in so many, and once at least."""
+"""Pairs of words that never follow one another in English are allowed once in so many words, and at least once."""
 
 
 class _Clash(Frozen):
@@ -49,8 +48,7 @@ _LETTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzæœøðþłđıªº")
 
 
 def lacking(reading: Reading, request: Request, prompt: str) -> str:
-    """What keeps the reply from being a text at all, in words of ours; empty when nothing does. `prompt` is all that
-    can be copied from."""
+    """Why the reply does not count as a text; empty if it does. `prompt` is all that could be copied from."""
     if len(reading.text) > MOST_CHARACTERS:
         return f"it is longer than {MOST_CHARACTERS:,} characters"
     return next(chain(_too_little(reading, request, read(prompt).bare), _no_prose(reading)), "")
@@ -93,7 +91,7 @@ def _no_prose(reading: Reading) -> Iterator[str]:
 
 
 def _copied(bare: Sequence[str], prompt: Sequence[str]) -> int:
-    """Words within runs that the prompt has too."""
+    """Number of words that belong to runs copied from the prompt."""
     runs = set(_runs(prompt))
     covered = bytearray(len(bare))
     for place, run in enumerate(_runs(bare)):

@@ -1,1 +1,1 @@
-"""Records made from facts: their schema, their one right value, what is told of them, and ways to break their text."""
+"""Records made from facts: schema, right value, source text, and broken versions of their JSON."""

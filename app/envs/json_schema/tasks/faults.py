@@ -1,4 +1,4 @@
-"""A record's text, broken so that there is one way to mend it."""
+"""Broken JSON of a record that can be repaired in only one way."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from app.envs.json_schema.tasks.records import Level, Record
 from app.toolkit.seeded import Draws
 
 _AGAIN: Final = "\x00"
-"""Behind the name of a member that is named a second time, until it is written."""
+"""Marks the second of two members with the same name, until the JSON is written."""
 
 _STRANGERS: Final[Mapping[str, JsonValue]] = {"checked_by": "desk 3", "version": 2, "remarks": "", "source": "form"}
 _REMARKS: Final = ("// to be checked", "// as told", "/* entered by hand */", "# see the form")
@@ -22,14 +22,14 @@ _REMARKS: Final = ("// to be checked", "// as told", "/* entered by hand */", "#
 class Broken(Frozen):
     text: str
     known: tuple[str, ...]
-    """Sentences that say what the text no longer does, among others."""
+    """Sentences with the facts that the text has lost, and others."""
 
 
 class _Plan(Frozen):
     syntax: int
     values: int
     lost: int
-    """Members whose value cannot be told from the text."""
+    """Members whose value is no longer in the text."""
 
 
 _PLANS: Final[Mapping[Level, tuple[_Plan, ...]]] = {
@@ -65,7 +65,7 @@ def _left_out(draws: Draws, members: Object, fact: Fact) -> None:
 
 
 def _twice(draws: Draws, members: Object, fact: Fact) -> None:
-    """With two values, of which what is known decides."""
+    """Writes the member twice with two values; only the known facts tell which is right."""
     first, second = draws.shuffled([fact.value, another(draws, fact).value])
     members[fact.field.name] = first
     members[fact.field.name + _AGAIN] = second
@@ -81,7 +81,7 @@ def _as_text(draws: Draws, members: Object, fact: Fact) -> bool:
 
 
 def _as_said(draws: Draws, members: Object, fact: Fact) -> bool:
-    """A date in words, yes for true."""
+    """For example a date in words, or yes for true."""
     members[fact.field.name] = fact.said
     return True
 
@@ -100,7 +100,7 @@ def _joined(draws: Draws, members: Object, fact: Fact) -> bool:
 
 
 def _misplaced(draws: Draws, members: Object, fact: Fact) -> bool:
-    """Part of an address beside it rather than in it."""
+    """Moves a part of an address out of the address."""
     inside = dict(fact.value) if isinstance(fact.value, dict) else {}
     name = draws.one([*inside])
     members[name] = inside.pop(name)
@@ -121,7 +121,7 @@ def _house_number_as_text(draws: Draws, members: Object, fact: Fact) -> bool:
 
 
 def _misnamed(draws: Draws, members: Object, fact: Fact) -> bool:
-    """The same letters, written otherwise."""
+    """Writes the name in another style, such as camel case."""
     name = fact.field.name
     words = name.split("_")
     camel = words[0] + "".join(word.title() for word in words[1:])
@@ -133,7 +133,7 @@ def _misnamed(draws: Draws, members: Object, fact: Fact) -> bool:
 
 
 def _wrapped(draws: Draws, members: Object, fact: Fact) -> bool:
-    """In a list of its own, unless it is one."""
+    """Puts the value into a list, unless it is one."""
     if not isinstance(fact.value, list):
         members[fact.field.name] = [fact.value]
     return not isinstance(fact.value, list)
@@ -181,7 +181,7 @@ def _missing_comma(draws: Draws, text: str) -> str:
 
 
 def _missing_bracket(draws: Draws, text: str) -> str:
-    """That of the whole, or of a list or an object in it."""
+    """Drops the closing bracket of the whole, or of a list or object in it."""
     lines = text.split("\n")
     ends = [number for number, line in enumerate(lines) if line.strip().rstrip(",") in ("]", "}")]
     if ends:
@@ -194,7 +194,7 @@ def _single_quotes(draws: Draws, text: str) -> str:
 
 
 def _other_names(draws: Draws, text: str) -> str:
-    """Words of another language than JSON's; names without quotation marks where there are none."""
+    """Python's literals instead of JSON's; if the text has none, names without quotation marks."""
     named = re.sub(r"\b(true|false|null)\b", lambda word: {"null": "None"}.get(word[0], word[0].title()), text)
     return named if named != text else _bare_names(draws, text)
 

@@ -1,4 +1,4 @@
-"""The kinds of members that a record may have: the schema of one, a value, and how that value is said."""
+"""The kinds of record members: their schema, their values, and the values in words."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
@@ -27,7 +27,7 @@ class Field(Frozen):
     says: tuple[str, ...]
     """Sentences with `{value}`."""
     denies: tuple[str, ...] = ()
-    """Of a flag that is false."""
+    """Sentences for a flag that is false."""
     choices: tuple[str, ...] = ()
     low: int = 1
     high: int = 100
@@ -38,10 +38,10 @@ class Fact(Frozen):
     field: Field
     style: int
     form: Object
-    """Its schema, which follows from the field and the style alone."""
+    """Its schema, which depends on field and style only."""
     value: JsonValue
     said: str
-    """The value as people write it."""
+    """The value in words."""
     sentence: str
 
 
@@ -66,18 +66,18 @@ _DATES: Final = (
 )
 
 Told = tuple[Object, JsonValue, str]
-"""Schema, value, and the value as it is said."""
+"""Schema, value, and the value in words."""
 
 
 def fact_of(draws: Draws, field: Field, style: int) -> Fact:
-    """Facts of the same field and style differ in their value alone."""
+    """Facts of the same field and style differ only in their value."""
     form, value, said = _KINDS[field.kind](draws, field, style)
     sentence = draws.one(field.denies if value is False else field.says).replace("{value}", said)
     return Fact(field=field, style=style, form=form, value=value, said=said, sentence=sentence)
 
 
 def another(draws: Draws, fact: Fact) -> Fact:
-    """Of the same field and style, with another value."""
+    """A fact of the same field and style with another value."""
     while (other := fact_of(draws, fact.field, fact.style)).value == fact.value:
         pass
     return other
@@ -100,7 +100,7 @@ def listed(texts: Sequence[str]) -> str:
 
 
 def closed(properties: Mapping[str, JsonValue], required: Sequence[str] | None = None) -> Object:
-    """The schema of an object with these members and no others, all of them required unless it is said which."""
+    """The schema of an object with exactly these members; all are required unless `required` names some."""
     return {
         "type": "object",
         "properties": dict(properties),

@@ -1,8 +1,7 @@
-"""What an answer says as JSON, read strictly, and whether it is the value that was asked for.
+"""Answers are parsed as strict JSON and compared with the right value.
 
-Numbers are what they are worth: `3`, `3.0` and `3e0` are the same, and integers by JSON Schema. `true` is no number.
-The order of an object's members says nothing, that of an array's items does. Texts are equal as they stand.
-"""
+Numbers are compared by value: `3`, `3.0` and `3e0` are the same, and integers by JSON Schema; `true` is not a number.
+The order of an object's members does not matter, the order of an array's items does. Texts must be identical."""
 
 import json
 import re
@@ -21,15 +20,15 @@ Schema = Mapping[str, JsonValue]
 
 INVALID: Final = "it is not valid by the schema"
 ANOTHER: Final = "it is valid by the schema, but another value"
-"""Of all faults, the one of valid answers."""
+"""The only fault that a valid answer can have."""
 
 _FENCE: Final = re.compile(r"```(?:json)?[ \t]*\n([^`]*)```", re.IGNORECASE)
 _BOUNDED: Final = TypeAdapter[JsonValue](FiniteJson)
 
 
 def value_of(answer: str) -> JsonValue:
-    """The one JSON value, in a fence or without. Malformed for what is not exactly that, is nested deeper than 32
-    levels, has a number out of range or beyond 100 digits, names a member twice, or holds half a character."""
+    """The one JSON value, with or without a fence. Malformed for anything else, for more than 32 levels of nesting, a
+    number out of range or beyond 100 digits, a duplicate member, or a lone surrogate."""
     fenced = _FENCE.fullmatch(answer)
     value = read_json(fenced[1] if fenced else answer)
     try:
@@ -43,7 +42,7 @@ def is_valid(value: JsonValue, schema: Schema) -> bool:
 
 
 def fault_of(answer: str, schema: Schema, value: JsonValue) -> str:
-    """Empty when the answer is `value`; it never says what that is."""
+    """What is wrong with the answer; empty if it is `value`. It never reveals the value."""
     try:
         said = value_of(answer)
     except Malformed as malformed:
@@ -55,5 +54,5 @@ def fault_of(answer: str, schema: Schema, value: JsonValue) -> str:
 
 @lru_cache(maxsize=1024)
 def _validator(schema: str) -> jsonschema_rs.Validator:
-    """Patterns take linear time: texts are a stranger's."""
+    """Patterns take linear time, since the texts are untrusted."""
     return jsonschema_rs.validator_for(json.loads(schema), pattern_options=jsonschema_rs.RegexOptions())

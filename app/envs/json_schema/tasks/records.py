@@ -1,4 +1,4 @@
-"""Records: what a schema asks for, and a text that tells it among other things."""
+"""Generated records: a schema, and a text that contains the facts among other things."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,29 +32,29 @@ class _Subject(Frozen):
     title: str
     openings: tuple[str, ...]
     asides: tuple[str, ...]
-    """True, and no part of any record. `{name}`, `{date}`, `{time}` and `{count}` stand for any."""
+    """True sentences that belong to no record, with slots `{name}`, `{date}`, `{time}` and `{count}`."""
     fields: tuple[Field, ...]
 
 
 class Record(Frozen):
     facts: tuple[Fact, ...]
-    """What is known."""
+    """The facts that the text contains and the schema asks for."""
     form: Object
-    """The schema, with members of which nothing is known as well: those are optional."""
+    """The schema. It also has optional members of which nothing is known."""
     value: Object
     text: str
-    """What is told."""
+    """The source text."""
 
 
 class _Size(Frozen):
     plain: int
     nested: int
     unknown: int
-    """Members that the schema allows and the text does not give."""
+    """Members of the schema without a value in the text."""
     beside: int
-    """Facts that the schema does not ask for."""
+    """Facts in the text that the schema does not ask for."""
     corrected: int
-    """Facts that are told wrongly first."""
+    """Facts that the text first states wrongly and then corrects."""
 
 
 _SUBJECTS: Final = packaged_data(Path(__file__).with_name("records.yaml"), TypeAdapter(tuple[_Subject, ...]))
@@ -97,8 +97,8 @@ def record(draws: Draws, level: Level) -> Record:
 def _told(
     draws: Draws, subject: _Subject, size: _Size, facts: Sequence[Fact], empty: Sequence[Fact], idle: Sequence[Fact]
 ) -> str:
-    """Every fact once, those that the schema does not ask for and others beside it. A fact that is told wrongly is put
-    right in the next sentence."""
+    """States every fact once, among sentences that the schema does not ask for. A wrong statement is corrected in the
+    next sentence."""
     wrong = {fact.field.name for fact in facts[: size.corrected]}
     sentences = [_corrected(draws, fact) if fact.field.name in wrong else fact.sentence for fact in facts]
     sentences += [fact.sentence for fact in idle]

@@ -20,11 +20,11 @@ from app.envs.math.problems.writing import (
 from app.toolkit.seeded import Draws
 
 FREE = (2, 3, 5, 6, 7, 10, 11, 13, 14, 15, 17, 19, 21)
-"""Nothing square in them."""
+"""Square-free numbers."""
 
 
 def whole(draws: Draws, most: int) -> int:
-    """From -most to most, but not zero."""
+    """From -most to most, without zero."""
     return (1 + draws.below(most)) * draws.one((1, -1))
 
 
@@ -33,7 +33,7 @@ def bracket(constant: int, factor: int = 1) -> str:
 
 
 def fractions(draws: Draws, level: Level) -> Asked:
-    """A sum of fractions; where it is hard, one of them times another."""
+    """A sum of fractions; hard: a sum and a product."""
     most = (9, 15, 20)[size(level)]
     first, second, third = (Fraction(1 + draws.below(most), 2 + draws.below(most)) for _ in range(3))
     sign = draws.one((1, -1))
@@ -60,7 +60,7 @@ def linear_equation(draws: Draws, level: Level) -> Asked:
 
 
 def quadratic_equation(draws: Draws, level: Level) -> Asked:
-    """Whole, broken, or irrational solutions, always two."""
+    """Always two solutions: integers (easy), fractions (medium) or irrational numbers (hard)."""
     most = (9, 9, 8)[size(level)]
     while True:
         if level == "hard":
@@ -126,7 +126,7 @@ def factor(draws: Draws, level: Level) -> Asked:
 
 
 def rational_expression(draws: Draws, level: Level) -> Asked:
-    """A common factor above and below; where it is hard, one with a number before the variable."""
+    """A common factor in numerator and denominator; hard: with a coefficient before the variable."""
     name = draws.one("xyzt")
     while True:
         shared, above, below = whole(draws, 9), whole(draws, 9), whole(draws, 9)
@@ -144,7 +144,7 @@ def rational_expression(draws: Draws, level: Level) -> Asked:
 
 
 def surds(draws: Draws, level: Level) -> Asked:
-    """A sum of like roots, with squares in them."""
+    """A sum of like roots that contain square factors."""
     under = draws.one(FREE)
     while True:
         count = 1 if level == "easy" else size(level) + 1
@@ -174,7 +174,7 @@ def rationalized(draws: Draws, level: Level) -> Asked:
 
 
 def radical_equation(draws: Draws, level: Level) -> Asked:
-    """The root of a linear expression is a number."""
+    """The root of a linear expression equals a number."""
     factor, constant, root = 1 + draws.below((3, 7, 12)[size(level)]), whole(draws, 20), 1 + draws.below(9)
     value = Fraction(root**2 - constant, factor)
     return asked(fraction(value), left=f"\\sqrt{{{polynomial([constant, factor])}}}", right=root)

@@ -28,7 +28,7 @@ def _derived(coefficients: list[int]) -> list[int]:
 
 
 def derivative(draws: Draws, level: Level) -> Asked:
-    """Of a polynomial; of one times an exponential, a sine or a cosine; of a chain."""
+    """Of a polynomial (easy), of a composed function (medium), or of a polynomial times an exponential (hard)."""
     name = draws.one("xt")
     if level == "easy":
         found = _coefficients(draws, 2 + draws.below(3), 9)
@@ -53,7 +53,7 @@ def derivative(draws: Draws, level: Level) -> Asked:
 
 
 def slope(draws: Draws, level: Level) -> Asked:
-    """Of a curve at a point."""
+    """The slope of a curve at a point."""
     found, at = (
         _coefficients(draws, size(level) + 2, 6),
         Fraction(whole(draws, 5), 1 + (level == "hard") * draws.below(3)),
@@ -77,7 +77,7 @@ def polynomial_integral(draws: Draws, level: Level) -> Asked:
 
 
 def exact_integral(draws: Draws, level: Level) -> Asked:
-    """One whose value has a logarithm, an exponential or pi in it."""
+    """An integral whose value contains a logarithm, an exponential or pi."""
     factor = 1 + draws.below((9, 15, 25)[size(level)])
     if level == "easy":
         lower = 1 + draws.below(9)
@@ -100,7 +100,7 @@ def exact_integral(draws: Draws, level: Level) -> Asked:
 
 
 def limit(draws: Draws, level: Level) -> Asked:
-    """Where above and below are both zero; or, where it is hard, of two polynomials far out or of a root."""
+    """A limit where numerator and denominator are both zero; hard: with a root."""
     at = whole(draws, 9)
     if level == "hard":
         root, factor = 1 + draws.below(9), 1 + draws.below(9)

@@ -1,4 +1,4 @@
-"""What kinds of problems there are: by name, with the topic of each."""
+"""All kinds of problems by name, with their topics."""
 
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple

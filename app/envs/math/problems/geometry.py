@@ -21,7 +21,7 @@ from app.envs.math.problems.writing import (
 from app.toolkit.seeded import Draws
 
 Surd = tuple[int, int, int]
-"""Factor above, root, factor below."""
+"""Numerator, number under the root, denominator."""
 
 SINES: Final[dict[int, Surd]] = {0: (0, 1, 1), 30: (1, 1, 2), 45: (1, 2, 2), 60: (1, 3, 2), 90: (1, 1, 1)}
 TANGENTS: Final[dict[int, Surd]] = {0: (0, 1, 1), 30: (1, 3, 3), 45: (1, 1, 1), 60: (1, 3, 1)}
@@ -39,7 +39,7 @@ def distance(draws: Draws, level: Level) -> Asked:
 
 
 def circle(draws: Draws, level: Level) -> Asked:
-    """Its area or circumference from the other, or a sector's area."""
+    """Area from circumference or the reverse; hard: the area of a sector."""
     radius = Fraction(2 + draws.below((90, 40, 60)[size(level)]), 1 if level == "easy" else 1 + draws.below(3))
     if level == "hard":
         angle = draws.one((20, 30, 36, 40, 45, 60, 72, 80, 108, 120, 135, 150, 240, 300))
@@ -65,7 +65,7 @@ def solid(draws: Draws, level: Level) -> Asked:
 
 
 def triangle_area(draws: Draws, level: Level) -> Asked:
-    """Of two sides and the angle between them."""
+    """The area of a triangle from two sides and the angle between them."""
     one, two = 2 + draws.below((12, 25, 40)[size(level)]), 2 + draws.below((12, 25, 40)[size(level)])
     angle = draws.one((45, 60, 120, 135) if level != "easy" else (45, 60))
     above, root, below = SINES[min(angle, 180 - angle)]
@@ -73,7 +73,7 @@ def triangle_area(draws: Draws, level: Level) -> Asked:
 
 
 def trigonometric_sum(draws: Draws, level: Level) -> Asked:
-    """Two or three values, of which at least one is no fraction; a root in the answer."""
+    """A sum of values of which at least one is irrational, so the answer has a root."""
     while True:
         terms, value = list[str](), dict[int, Fraction]()
         for _ in range(size(level) + 1):
@@ -92,7 +92,7 @@ def trigonometric_sum(draws: Draws, level: Level) -> Asked:
 
 
 def trigonometric(name: str, angle: int) -> Surd | None:
-    """Of degrees in [0, 360); None where it is not one of the known ones."""
+    """The exact value for degrees in [0, 360); None for angles without a known one."""
     if name == "cos":
         name, angle = "sin", (angle + 90) % 360
     if name == "sin":
@@ -105,7 +105,7 @@ def trigonometric(name: str, angle: int) -> Surd | None:
 
 
 def other_function(draws: Draws, level: Level) -> Asked:
-    """The sine from the cosine of an acute or obtuse angle, and the like: with roots."""
+    """The sine of an angle, or of its double, from its cosine; the answer has a root."""
     while True:
         above, below = 1 + draws.below((12, 16, 20)[size(level)]), 2 + draws.below((14, 20, 25)[size(level)])
         if above < below and gcd(above, below) == 1 and square_apart(below**2 - above**2)[1] > 1:

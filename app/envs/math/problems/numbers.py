@@ -1,4 +1,4 @@
-"""Divisors, multiples, remainders, and counting."""
+"""Number theory, counting, probability and sequences."""
 
 from fractions import Fraction
 from math import comb, factorial, gcd, lcm, perm
@@ -52,7 +52,7 @@ def common_remainders(draws: Draws, level: Level) -> Asked:
 
 
 def committee(draws: Draws, level: Level) -> Asked:
-    """Chosen people: so many of one kind and so many of another, or with places in it."""
+    """Ways to choose people from two groups; hard: with a minimum from the first group."""
     one, two = 4 + draws.below((5, 8, 12)[size(level)]), 4 + draws.below((5, 8, 12)[size(level)])
     first, second = 1 + draws.below(3), 1 + draws.below(3)
     ways = comb(one, first) * comb(two, second)
@@ -80,7 +80,7 @@ def ranked(draws: Draws, level: Level) -> Asked:
 
 
 def drawn_balls(draws: Draws, level: Level) -> Asked:
-    """The chance that those drawn, without putting back, have given colours."""
+    """The probability of given colours when drawing without replacement."""
     red, blue = 2 + draws.below((9, 12, 15)[size(level)]), 2 + draws.below((9, 12, 15)[size(level)])
     count = size(level) + 2
     some = draws.below(min(count, red) + 1)
@@ -110,7 +110,7 @@ def arithmetic_series(draws: Draws, level: Level) -> Asked:
 
 
 def geometric_series(draws: Draws, level: Level) -> Asked:
-    """Without end, where it is not easy; else a few terms."""
+    """The sum of the first terms (easy) or of an infinite series."""
     first = 1 + draws.below(30)
     if level == "easy":
         ratio, count = draws.one((2, 3, -2, 4)), 4 + draws.below(4)
@@ -125,7 +125,7 @@ def geometric_series(draws: Draws, level: Level) -> Asked:
 
 
 def general_term(draws: Draws, level: Level) -> Asked:
-    """A formula in n, of degree one or two."""
+    """A formula in n, linear (easy) or quadratic."""
     first, step = draws.below(30) - 10, (1 + draws.below(9)) * draws.one((1, -1))
     bend = 0 if level == "easy" else 1 + draws.below(2 * size(level))
     terms = [bend * n * n + step * n + first for n in range(1, 6)]

@@ -15,7 +15,7 @@ Level = Literal["easy", "medium", "hard"]
 
 @dataclass(frozen=True)
 class Asked:
-    """`values` stand in the places of the phrasings of its family."""
+    """`values` fill the slots of the family's phrasings."""
 
     values: Mapping[str, str]
     gold: Gold
@@ -39,7 +39,7 @@ def times(value: Fraction | int, name: str) -> str:
 
 
 def joined(terms: Sequence[str]) -> str:
-    """A sum of terms that bring their minus signs; 0 where there is none."""
+    """A sum of terms, which may begin with a minus sign; 0 for no terms."""
     said = ""
     for term in terms:
         said += f" - {term[1:]}" if said and term.startswith("-") else f" + {term}" if said else term
@@ -47,7 +47,7 @@ def joined(terms: Sequence[str]) -> str:
 
 
 def polynomial(coefficients: Sequence[Fraction | int], name: str = "x") -> str:
-    """The constant comes first in `coefficients` and last in what is written."""
+    """`coefficients` begin with the constant, the text ends with it."""
     terms = []
     for power in range(len(coefficients) - 1, -1, -1):
         value = coefficients[power]
@@ -66,7 +66,7 @@ def multiplied(one: Sequence[int], other: Sequence[int]) -> list[int]:
 
 
 def square_apart(whole: int) -> tuple[int, int]:
-    """What stands before and under the root: of 12, (2, 3)."""
+    """The factors before and under the root: (2, 3) for 12."""
     for outside in range(isqrt(whole), 1, -1):
         if whole % outside**2 == 0:
             return outside, whole // outside**2
@@ -84,7 +84,7 @@ def surd(factor: Fraction | int, under: int) -> str:
 
 
 def over(above: str, below: int) -> str:
-    """A fraction with its minus sign before it."""
+    """A fraction with the minus sign in front."""
     if below == 1:
         return above
     sign, bare = ("-", above[1:]) if above.startswith("-") and " " not in above else ("", above)
@@ -97,5 +97,5 @@ def of_pi(value: Fraction | int) -> str:
 
 
 def size(level: Level) -> int:
-    """0, 1, 2: the harder, the more."""
+    """0, 1 or 2 from easy to hard."""
     return ("easy", "medium", "hard").index(level)

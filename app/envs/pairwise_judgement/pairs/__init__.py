@@ -1,1 +1,1 @@
-"""Two answers to the same thing, of which one is better for a reason that can be pointed at."""
+"""Pairs of answers of which one is better for a reason that can be checked."""

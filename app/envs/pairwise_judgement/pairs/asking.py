@@ -1,4 +1,4 @@
-"""One pair of whatever kind, with what stands around its answers and says nothing about them."""
+"""Questions: a pair of any kind, with random decoys around its answers."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ class _Decoys(Frozen):
     before: tuple[str, ...]
     after: tuple[str, ...]
     orders: tuple[str, ...]
-    """To whoever judges."""
+    """Orders to the judge."""
 
 
 class Question(Frozen):
@@ -32,7 +32,7 @@ class Question(Frozen):
     answers: tuple[str, str]
     verdict: Verdict
     matter: str
-    """The pair without what stands around its answers: equal for what is the same question."""
+    """The pair without its decoys: equal for equal questions."""
 
 
 _DECOYS: Final = packaged_data(Path(__file__).with_name("decoys.yaml"), TypeAdapter(_Decoys))
@@ -43,7 +43,7 @@ DIGESTS: Final[Mapping[str, str]] = {
     "decoys": digest_of_model(_DECOYS),
 }
 _DECOYED: Final[Mapping[Level, tuple[int, int]]] = {"easy": (20, 5), "medium": (45, 15), "hard": (65, 30)}
-"""In percent: how many answers have words before or after them, and how many an order to the judge."""
+"""Percent of answers with words before or after them, and with an order to the judge."""
 
 KINDS: Final[Mapping[Kind, Callable[[Draws, Level], Pair]]] = {
     "grounded": lambda draws, level: scene_pair(draws, "grounded", level),
@@ -74,7 +74,7 @@ def question(draws: Draws, kind: Kind, level: Level) -> Question:
 
 
 def _among_decoys(draws: Draws, answer: str, level: Level) -> str:
-    """Each answer by itself, whatever it is: what is found here is as often beside the better one."""
+    """Adds decoys to each answer independently, so that they say nothing about which one is better."""
     words, orders = _DECOYED[level]
     parts = [
         *([draws.one(_DECOYS.before)] if draws.chance(words) else []),

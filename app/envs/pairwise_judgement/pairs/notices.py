@@ -1,6 +1,6 @@
 """Pairs about instructions: two notices, one of which breaks a rule that the other one follows.
 
-Every rule has two sides, and either may be asked for: five sentences or six, a question at the end or none.
+Every rule has two sides, and either may be asked for: five or six sentences, a question at the end or none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _Rule = Callable[["_Matter", Side], str]
 
 
 class _Matter(Frozen):
-    """What both notices are about, and the two sides of each rule where they are words."""
+    """The topic of both notices, and the wordings of the two sides of each rule."""
 
     place: str
     greetings: tuple[str, str]
@@ -86,7 +86,7 @@ def _matter(draws: Draws) -> _Matter:
 
 
 def _notice(draws: Draws, about: _Matter, sides: Mapping[str, Side]) -> str:
-    """What no rule speaks of is as it comes."""
+    """Everything that no rule mentions is random."""
     side = {name: sides.get(name, draws.chance(50)) for name in _ASKED}
     digits, letters = draws.one([*_MATERIAL.hours.items()])
     hour, place = digits if side["hour"] else letters, about.place.upper() if side["place"] else about.place

@@ -1,4 +1,4 @@
-"""What a pair is: something to go by, a question about two answers, and which of the two is better."""
+"""Pairs: a context, a question about two answers, and which of the two is better."""
 
 from pathlib import Path
 from typing import Final, Literal
@@ -21,9 +21,8 @@ Kind = Literal[
 
 
 class Pair(Frozen):
-    """However it was drawn, right and wrong could have changed places: for another `context`, as likely as this one
-    and made of the same words, the other answer would be the better one. So nothing that can be seen in the answers
-    alone, their length or their style, tells which it is."""
+    """Right and wrong are interchangeable: for another equally likely `context` of the same words, the other answer
+    would be better. So nothing in the answers alone, such as length or style, tells which one is right."""
 
     kind: Kind
     context: str
@@ -43,7 +42,7 @@ POOLS_DIGEST: Final = digest_of_model(_POOLS)
 
 
 def two_of(draws: Draws, pool: str) -> tuple[str, str]:
-    """Different ones, in an order that says nothing."""
+    """Two different values in random order."""
     if pool in _POOLS.ranges:
         low, high = _POOLS.ranges[pool]
         first = draws.below(high - low)

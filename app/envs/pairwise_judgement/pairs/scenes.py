@@ -1,7 +1,7 @@
-"""Pairs about something that was told: passages, character sheets, conversations, requests.
+"""Pairs about given texts: passages, character sheets, conversations, requests.
 
-Every fact of a scene is told with two values, that of its subject and another's: the mill was built in 1890, the bridge
-in 1902. One answer has all values right, the other takes another's for one of them.
+Each fact of a scene has two values, one for the subject and one for something else: the mill was built in 1890, the
+bridge in 1902. One answer has all values right, the other uses the wrong one of the two for one fact.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +20,9 @@ from app.toolkit.seeded import Draws
 class _Told(Frozen):
     pool: str
     topic: str = ""
-    """What somebody who wants to know the value would ask for."""
+    """What a person who wants to know the value asks for."""
     tells: tuple[str, ...]
-    """`{a}` is the value of the subject and `{b}` the other's. As often the one comes first as the other."""
+    """`{a}` is the subject's value, `{b}` the other one. Either comes first equally often."""
     claims: tuple[str, ...]
 
 
@@ -34,9 +34,9 @@ class _Scene(Frozen):
     frame: str = "{claims}"
     joint: str = " "
     whole: bool = False
-    """Whether an answer has to speak of every fact."""
+    """Whether an answer has to mention every fact."""
     names: dict[str, str] = {}
-    """Pools, by what stands for a name of them throughout."""
+    """Pools of names by slot."""
     facts: tuple[_Told, ...]
 
 
@@ -78,7 +78,7 @@ def scene_pair(draws: Draws, kind: Kind, level: Level) -> Pair:
 
 
 def evasion(draws: Draws, level: Level) -> Pair:
-    """Both answers say what is true of one matter and nothing of another; one of the two was asked about."""
+    """Both answers state a fact about one topic and evade another; the question asked about one of the two."""
     scene, names, facts = _drawn(draws, "grounded", level)
     asked, other = draws.some(facts, 2)
     right, wrong = _evading(draws, asked, other), _evading(draws, other, asked)

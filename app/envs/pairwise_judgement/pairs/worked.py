@@ -1,4 +1,4 @@
-"""Pairs about something that can be worked out: sums, programs, rules."""
+"""Pairs that can be computed: sums, programs, rules."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -8,7 +8,7 @@ from app.envs.pairwise_judgement.pairs.pairs import Level, Pair, two_of, words_o
 from app.toolkit.seeded import Draws
 
 _SLIPS: Final = (-20, -10, -8, -6, -4, -2, 2, 4, 6, 8, 10, 20)
-"""Even ones: a result that is off by one would be odd more often than a right one, since products are mostly even."""
+"""Only even ones: right products are mostly even, so an odd slip would often give the wrong result away."""
 
 _STEPS: Final[Mapping[Level, int]] = {"easy": 1, "medium": 2, "hard": 3}
 
@@ -19,8 +19,8 @@ class _Step(Frozen):
 
 
 def arithmetic(draws: Draws, level: Level) -> Pair:
-    """Wrong is a sum that was taken the other way round, numbers that changed places, or a slip. Hard ones slip twice,
-    so that the result is right."""
+    """The wrong answer adds instead of subtracting, swaps two numbers, or slips. Hard ones may slip twice, so that the
+    result is right again."""
     name, thing = draws.one(words_of("person")), draws.one(words_of("thing"))
     boxes, each = 12 + draws.below(30), 16 + draws.below(30)
     steps = [_Step(number=int(one), more=draws.chance(50)) for one in _different(draws, _STEPS[level] + 1)]
@@ -52,14 +52,14 @@ def arithmetic(draws: Draws, level: Level) -> Pair:
 
 
 def _different(draws: Draws, count: int) -> Sequence[int]:
-    """Small enough for nothing to be taken from what is not there."""
+    """Small enough that the count never becomes negative."""
     return [12 + number for number in draws.some(range(34), count)]
 
 
 def _working(
     draws: Draws, boxes: int, each: int, steps: Sequence[_Step], slips: Mapping[int, int] | None = None
 ) -> str:
-    """`slips`: by step, the product being the first, how far it is off."""
+    """`slips`: error by step; step 0 is the product."""
     off = slips or {}
     value = boxes * each + off.get(0, 0)
     lines = [f"{boxes} × {each} = {value}."]
@@ -71,7 +71,7 @@ def _working(
 
 
 def policy(draws: Draws, level: Level) -> Pair:
-    """Whether a case meets all conditions; where it is hard, which of them it does not meet."""
+    """Whether a case meets all conditions; hard: which condition it does not meet."""
     conditions = draws.some(_CONDITIONS, _STEPS[level] + 1)
     failing, other = draws.some(range(len(conditions)), 2)
     named = level == "hard"
@@ -134,7 +134,7 @@ class _Program(Frozen):
 
 
 def code(draws: Draws, level: Level) -> Pair:
-    """Two programs that differ in a character or two, one of them shown; each answer is what one of them prints."""
+    """Two programs that differ slightly, one of them shown; each answer is the output of one of them."""
     write = draws.one(_PROGRAMS)
     while True:
         shown, near = draws.shuffled(write(draws, _STEPS[level]))
@@ -177,7 +177,7 @@ def _slice(draws: Draws, steps: int) -> Sequence[_Program]:
 
 
 def _doubling(draws: Draws, steps: int) -> Sequence[_Program]:
-    """The bound is met exactly, so that `<` and `<=` part."""
+    """The bound is reached exactly, so `<` and `<=` give different results."""
     start, added = 2 + draws.below(7), draws.below(4)
     bound = start
     for _ in range(steps + 1):

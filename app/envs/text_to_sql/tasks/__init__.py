@@ -1,1 +1,1 @@
-"""Questions about small databases: what stands in them, what is asked, what a wrong query does, and how one is run."""
+"""Questions about small databases: schemas, rows, questions, wrong queries, and running a query."""

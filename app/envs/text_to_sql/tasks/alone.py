@@ -1,4 +1,4 @@
-"""Questions that one table answers."""
+"""Questions about one table."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -48,7 +48,7 @@ def plain_choice(column: Column) -> bool:
 
 
 def aggregate(asking: Asking, column: Column, of: Col) -> tuple[Expr, Slots]:
-    """Over a column, with the words for it and what has to be said of rounding."""
+    """An aggregate over a column, with its words and a note on rounding."""
     word = asking.pick([word for word in _AGGREGATES if word != "total" or (column.trait and column.trait.sums)])
     over: Expr = Agg(_AGGREGATES[word], of)
     slots: Slots = {"figure": f"{word} {column.noun}", "rounding": ROUNDING * (word == "average")}
@@ -56,7 +56,7 @@ def aggregate(asking: Asking, column: Column, of: Col) -> tuple[Expr, Slots]:
 
 
 def group_size(table: Table, group: Column, filters: Sequence[Filter]) -> int:
-    """About how many of the rows that are not shown have the same value there."""
+    """Rough number of hidden rows per value of the group column."""
     return max(2, HIDDEN.of(table) * 4 // (len(group.values) * (9 if filters else 4)))
 
 
@@ -259,7 +259,7 @@ def either(asking: Asking) -> Asked:
 
 
 def _of_few_numbers(column: Column) -> bool:
-    """So that several rows share the highest."""
+    """Few different values, so several rows share the highest one."""
     low, high, step = (*(column.trait.range if column.trait and column.trait.range else (0.0, 1e9)), 1.0)[:3]
     return (high - low) / step <= FEW
 
@@ -271,7 +271,7 @@ def _number(column: Column) -> bool:
 def other_filters(
     asking: Asking, table: Table, column: Column, count: int, *more: Column, alias: str = ""
 ) -> tuple[Filter, ...]:
-    """On other columns than these."""
+    """Filters on other columns than these."""
     free = [one for one in table.columns if one not in (column, *more)]
     chosen = asking.draws.some(free, count)
     return tuple(asking.filter(one, alias or table.name) for one in chosen)

@@ -1,4 +1,4 @@
-"""What questions are made of: filters with their words, phrases for rows and columns, choices among what there is."""
+"""Building blocks of questions: filters in SQL and in words, phrases for rows and columns, random choices."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ _DATES: Final[dict[Operator, str]] = {
 }
 _BOUNDS: Final[tuple[Operator, ...]] = (">", ">=", "<", "<=")
 _VOWEL: Final = re.compile(r"\b([Aa]) (?=hour|(?!uni|eu|one\b)[aeiou])")
-"""After an article: templates and words have `a` throughout."""
+"""A vowel after an article: templates always write `a`."""
 FEW_VALUES = 12
 FEW_YEARS = 6
 
@@ -59,12 +59,12 @@ ItemT = TypeVar("ItemT")
 
 
 class Unfit(Exception):
-    """The schema lacks what a question needs: another is asked."""
+    """The schema lacks what a question needs; another schema is drawn."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """`traps`: wrong queries that this question in particular invites."""
+    """`traps`: wrong queries that are likely for this question."""
 
     query: Query
     question: str
@@ -73,7 +73,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Filter:
-    """`direct`: its words follow the noun without an "and"."""
+    """`direct`: the words follow the noun directly, without "and"."""
 
     holds: Cond
     said: str
@@ -81,7 +81,7 @@ class Filter:
 
 
 class Asking:
-    """One schema and all the chance that there is."""
+    """Draws the parts of a question about one schema."""
 
     def __init__(self, schema: Schema, draws: Draws) -> None:
         self.schema = schema
@@ -100,12 +100,12 @@ class Asking:
         return self.pick([table for table in self.schema.tables if fits(table)])
 
     def family(self, fits: Callable[[Table, Table], object] = lambda child, parent: True) -> tuple[Table, Link, Table]:
-        """A table, its link, and the table that this leads to."""
+        """A child table, its link, and the parent table."""
         every = [(child, link, self.schema.table(link.to)) for child in self.schema.tables for link in child.links]
         return self.pick([(child, link, parent) for child, link, parent in every if fits(child, parent)])
 
     def between(self) -> tuple[Table, Link, Table, Link, Table]:
-        """A table whose rows join those of two others, one of which is known by its name."""
+        """A table that links two others, the first of which has names."""
         middle = self.table(lambda table: len(table.links) > 1)
         one, other = self.draws.shuffled(middle.links)[:2]
         left, right = self.schema.table(one.to), self.schema.table(other.to)
@@ -117,12 +117,12 @@ class Asking:
         return self.pick([column for column in table.columns if fits(column)])
 
     def columns(self, table: Table, count: int, without: Sequence[Column] = ()) -> tuple[Column, ...]:
-        """The label, and at most so many others, none of which a filter needs to be shown."""
+        """The label and at most `count` other columns, without flags."""
         others = [column for column in table.columns if column not in without and not column.flagged]
         return (table.label, *self.draws.some(others, count))
 
     def filters(self, table: Table, count: int, alias: str = "", plain: bool = False) -> tuple[Filter, ...]:
-        """On different columns. `plain`: none asks for what is not known."""
+        """Filters on different columns. `plain`: none of them asks whether a value is known."""
         columns = self.draws.some(table.columns, count)
         if len(columns) < count:
             raise Unfit
@@ -141,7 +141,7 @@ class Asking:
         return self._date(column, col) if column.dated else self._choice(column, col)
 
     def threshold(self, column: Column) -> int | float:
-        """Neither end of what occurs."""
+        """A value away from both ends of the range."""
         within = column.trait.range if column.trait and column.trait.range else (0.0, 1.0)
         low, high, step = (*within, 1.0)[:3]
         away = step * max(1, round((high - low) / step) // 5)
@@ -217,7 +217,7 @@ def label(table: Table, alias: str = "") -> Col:
 
 
 def joined(child: Table, link: Link, parent: Table, child_alias: str = "") -> Compare:
-    """What makes rows of the two belong together."""
+    """The condition that joins the rows of both tables."""
     return Compare(Col(child_alias or child.name, link.name), "=", key(parent))
 
 
@@ -226,7 +226,7 @@ def their(table: Table) -> str:
 
 
 def by_label(table: Table) -> tuple[Order, str]:
-    """What decides between rows that are otherwise the same: downwards for numbers, since that is not how they lie."""
+    """Tie-breaker by label. Numbers go downwards, since rows are stored upwards."""
     if table.named:
         return Order(label(table)), "in alphabetical order"
     return Order(label(table), down=True), "from the highest down"

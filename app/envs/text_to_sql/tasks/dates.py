@@ -1,4 +1,4 @@
-"""SQLite's functions for dates and times, without what looks at the clock or at where it is set."""
+"""SQLite's date and time functions, without the current time and the local time zone."""
 
 import sqlite3
 from collections.abc import Callable, Mapping
@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 _AT_WHICH_PLACE: Final = {"date": 0, "time": 0, "datetime": 0, "julianday": 0, "unixepoch": 0, "strftime": 1}
-"""Where the moment stands among the arguments; left out, it is now."""
+"""Position of the time among the arguments; without it SQLite takes the current time."""
 _PLACES_ON_EARTH: Final = {"localtime", "utc"}
 MOST_ARGUMENTS = 8
 
@@ -16,7 +16,7 @@ _plain = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=Fal
 
 
 def _worked_out(name: str, *arguments: Argument) -> Argument:
-    """ValueError for what depends on when or where it is asked."""
+    """ValueError if the result depends on the current time or the time zone."""
     words = [one.strip().lower() for one in arguments if isinstance(one, str)]
     moment = arguments[_AT_WHICH_PLACE[name] :]
     if not moment or len(arguments) > MOST_ARGUMENTS or "now" in words or not _PLACES_ON_EARTH.isdisjoint(words):

@@ -1,4 +1,4 @@
-"""What databases are about: things with their words, as they stand in `domains/`, and the names that rows are given."""
+"""Domains of databases: their entities in words, read from `domains/`, and pools of names for rows."""
 
 from pathlib import Path
 from typing import Annotated, Final, Self
@@ -17,7 +17,7 @@ Word = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
 
 
 class Label(Frozen):
-    """What a thing is called: made of one word from each pool, and no two things of a table share it."""
+    """Names of things: one word from each pool, unique within a table."""
 
     names: Annotated[tuple[Word, ...], Field(min_length=1)]
     noun: str
@@ -25,36 +25,36 @@ class Label(Frozen):
 
 
 class Trait(Frozen):
-    """A column: its possible names, what people call it, and what stands in it. Exactly one of `range`, `date`,
-    `choice` and `flag`."""
+    """A column: its possible names, its noun, and its values, given by exactly one of `range`, `date`, `choice` and
+    `flag`."""
 
     names: Annotated[tuple[Word, ...], Field(min_length=1)]
     noun: str
     range: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)] | None = None
-    """Lowest, highest, and the step between, 1 unless it is given. Steps are quarters at the finest, so that no sum
-    depends on the order of its parts."""
+    """Lowest, highest, and optionally the step (default 1). Steps are multiples of a quarter, so that float sums are
+    exact."""
     sums: bool = False
-    """Whether a total of it means anything."""
+    """Whether a total of the column is meaningful."""
     date: tuple[int, int] | None = None
     """First and last year."""
     choice: tuple[str, ...] | str | None = None
     """Its values, or the name of a pool."""
     said: str | None = None
-    """How a thing with the value `{}` is told from others: `from {}`. Otherwise `whose city is {}`."""
+    """Words for things with the value `{}`, such as `from {}`; default: `whose city is {}`."""
     flag: tuple[str, str] | None = None
-    """How things are called for which it is 1, and those for which it is 0; put after the noun."""
+    """Words after the noun for things with 1 and with 0."""
     unknown: Annotated[int, Field(ge=0, le=40)] = 0
-    """In how many of a hundred rows it is not known."""
+    """Percent of rows in which the value is NULL."""
 
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
         if sum(kind is not None for kind in (self.range, self.date, self.choice, self.flag)) != 1:
-            raise ValueError("a column has exactly one of range, date, choice and flag")
+            raise ValueError("a column needs exactly one of range, date, choice and flag")
         return self
 
 
 class Tie(Frozen):
-    """Each row belongs to one of another table; `by` stands between the two: orders `by` customers."""
+    """Each row belongs to a row of another table; `by` connects their words: orders `by` customers."""
 
     to: str
     by: str
@@ -66,7 +66,7 @@ class Thing(Frozen):
     many: str
     person: bool = False
     label: Label | None = None
-    """Without one it is known by its number."""
+    """If missing, rows are identified by their number."""
     ties: tuple[Tie, ...] = ()
     columns: Annotated[tuple[Trait, ...], Field(min_length=2)]
 
@@ -74,14 +74,14 @@ class Thing(Frozen):
 class Domain(Frozen):
     about: str
     things: Annotated[tuple[Thing, ...], Field(min_length=2)]
-    """Each stands after those that it is tied to."""
+    """Each thing comes after the things that it is tied to."""
 
     @model_validator(mode="after")
     def _is_tied_to_what_was_named(self) -> Self:
         known: set[str] = set()
         for thing in self.things:
             if unknown := {tie.to for tie in thing.ties} - known:
-                raise ValueError(f"{thing.one} is tied to what does not stand before it: {unknown}")
+                raise ValueError(f"{thing.one} is tied to things that are not defined before it: {unknown}")
             known.add(thing.one)
         return self
 

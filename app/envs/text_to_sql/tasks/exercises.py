@@ -1,4 +1,4 @@
-"""A schema, a question and the query that answers it, out of a seed; and whether they make a task."""
+"""Exercises: a schema, a question and the query that answers it, drawn from a seed."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ class Exercise:
 
 @lru_cache(maxsize=32)
 def exercise(seed: str, level: Level) -> Exercise:
-    """Pure. The shape is chosen first, so that rare ones are not drawn less often for what they need."""
+    """Pure. The shape is drawn first, so that shapes that few schemas fit are as frequent as others."""
     draws = Draws(f"{seed} {level}")
     shape = draws.one(SHAPES[level])
     for _ in range(MOST_ATTEMPTS):

@@ -1,4 +1,4 @@
-"""Questions for a figure of each: shares, totals, the best, over what belongs to it at one remove or two."""
+"""Questions for a figure per row: shares, totals, extremes over child and grandchild rows."""
 
 from app.envs.text_to_sql.tasks.alone import group_size, other_filters, plain_choice, plain_number
 from app.envs.text_to_sql.tasks.asking import (
@@ -210,7 +210,7 @@ def spread(asking: Asking) -> Asked:
 
 
 def grandchildren(asking: Asking) -> Asked:
-    """Three tables in a line: what belongs to what belongs to each."""
+    """Three tables in a line: grandchild rows per parent row."""
     lines = [
         (last, link, middle, up, asking.schema.table(up.to))
         for last in asking.schema.tables

@@ -1,7 +1,6 @@
-"""Rows for a schema out of a seed: pure, so that a database need not be kept to be had again.
+"""Rows for a schema, drawn from a seed: pure, so that a database can be rebuilt instead of stored.
 
-Some cells take values that the query asks for, so that conditions are met, and just not met.
-"""
+Some cells take values from the query, so that its conditions are met, or just missed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,19 +13,19 @@ from app.toolkit.seeded import Draws
 
 Cell = int | float | str | None
 Rows = Mapping[str, Sequence[tuple[Cell, ...]]]
-"""By table; cells in the order key, label, links, other columns."""
+"""Rows by table; the order of the cells is key, label, links, other columns."""
 Wanted = Mapping[tuple[str, str], Sequence[int | float | str]]
-"""By table and column, what a query compares it with."""
+"""By table and column, the values that a query compares with."""
 
 WANTED_SHARE = 30
-"""Of a hundred cells of a column that is asked for, how many have a value that is asked for."""
+"""Percent of cells of a compared column that get a compared value."""
 ALONE_SHARE = 15
-"""Of a hundred rows, how many no row of another table belongs to."""
+"""Percent of rows without child rows."""
 
 
 @dataclass(frozen=True)
 class Size:
-    """Rows of tables that stand alone, of those with a name that are tied to others, and of the rest."""
+    """Number of rows: of tables without links, of named tables with links, and of the other tables."""
 
     alone: int
     tied: int
@@ -78,7 +77,7 @@ def _labels(draws: Draws, label: Label | None, count: int) -> list[str]:
 
 
 def _partner(draws: Draws, there: Sequence[tuple[Cell, ...]], null: int) -> Cell:
-    """Some rows have many that belong to them, others have few or none."""
+    """Uneven on purpose: some rows get many child rows, others few or none."""
     if null and draws.chance(null):
         return None
     taken = len(there) - len(there) * ALONE_SHARE // 100
@@ -87,7 +86,7 @@ def _partner(draws: Draws, there: Sequence[tuple[Cell, ...]], null: int) -> Cell
 
 
 def _cells_of(column: Column, wanted: Sequence[int | float | str]) -> Callable[[Draws], Cell]:
-    """What draws a cell: made once for a column, since there are many cells."""
+    """A function that draws a cell, made once for each column."""
     trait = column.trait
     unknown = trait.unknown if trait else 0
     value = _values_of(column)
@@ -127,6 +126,6 @@ def numbers(within: Sequence[float]) -> Callable[[Draws], int | float]:
 
 
 def date(draws: Draws, years: tuple[int, int]) -> str:
-    """Two in five are one of few days, so that some are shared."""
+    """Two in five dates are one of few days, so that some dates repeat."""
     year, month, day = years[0] + draws.below(years[1] - years[0] + 1), draws.below(12), draws.below(46)
     return f"{year}-{month + 1:02}-{day + 1:02}" if day < 28 else f"{year}-{month // 3 * 3 + 1:02}-15"

@@ -1,8 +1,7 @@
-"""Plausible wrong queries: a right one with one thing forgotten or taken for another.
+"""Query mutants: the right query with one plausible mistake.
 
-A task is only asked when none of them has the result of the right query on both of its databases. Each has one result
-whatever SQLite's version: an order that is turned round is here, one that is left to chance is not.
-"""
+A task is asked only if every mutant has another result on at least one of its two databases. A mutant's result does not
+depend on the version of SQLite: a reversed order is a mutant, a missing order is not."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -34,7 +33,7 @@ _TURNED: Final[dict[Operator, Operator]] = {"=": "<>", "<>": "=", ">": "<", ">="
 
 
 def mutants(query: Query) -> Iterator[tuple[str, Query]]:
-    """What was done wrong, and what came of it. None is equal to `query`."""
+    """Mistakes with the resulting queries. None of them equals `query`."""
     yield from _mutants(query)
 
 
@@ -65,7 +64,7 @@ def _(node: Compare) -> Iterator[tuple[str, object]]:
 
 
 def _meets_its_edge(node: Compare) -> bool:
-    """No average need be equal to what it is compared with."""
+    """Averages and sums need not meet the value that they are compared with."""
     return not isinstance(node.right, Scalar) and not (isinstance(node.left, Agg) and node.left.name in ("AVG", "SUM"))
 
 

@@ -1,7 +1,6 @@
-"""Queries as trees, and the SQL that they stand for.
+"""Syntax trees of queries, and their SQL.
 
-Columns always name their table, so that a tree can be put into another as it is.
-"""
+Columns always name their table, so a tree can be put into another one unchanged."""
 
 from dataclasses import dataclass, fields, is_dataclass
 from functools import singledispatch
@@ -13,7 +12,7 @@ Operator = Literal["=", "<>", ">", ">=", "<", "<="]
 
 @dataclass(frozen=True)
 class Col:
-    """Of the table, or the other name it goes by."""
+    """A column of a table or alias."""
 
     table: str
     name: str
@@ -26,7 +25,7 @@ class Lit:
 
 @dataclass(frozen=True)
 class Agg:
-    """Over all rows of a group; without `of` it counts them."""
+    """An aggregate over the rows of a group; without `of` it counts them."""
 
     name: AggregateName
     of: "Expr | None" = None
@@ -52,7 +51,7 @@ class Binary:
 
 @dataclass(frozen=True)
 class Flagged:
-    """1 for rows where it holds, 0 for the others."""
+    """1 for rows where the condition holds, 0 for the others."""
 
     holds: "Cond"
 
@@ -106,7 +105,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Join:
-    """`outer` keeps rows that have no partner. `telling`: whether a query with the other kind of join is wrong."""
+    """`outer` keeps rows without a partner. `telling`: whether the other kind of join counts as a mistake."""
 
     source: Source
     on: tuple[Cond, ...]
@@ -149,7 +148,7 @@ def ordered(query: Query) -> bool:
 
 
 def literals(query: object) -> list[tuple[Col, int | float | str]]:
-    """Columns with the values they are compared with, wherever that stands in the query."""
+    """Columns with the values that they are compared with, anywhere in the query."""
     if isinstance(query, Compare) and isinstance(query.left, Col) and isinstance(query.right, Lit):
         return [(query.left, query.right.value)]
     if isinstance(query, Among):
@@ -163,7 +162,7 @@ def sources(query: object) -> list[Source]:
 
 
 def parts(node: object) -> list[object]:
-    """What it consists of."""
+    """The children of a node."""
     if isinstance(node, tuple):
         return list(node)
     if is_dataclass(node) and not isinstance(node, type):

@@ -1,4 +1,4 @@
-"""Questions that take two tables: rows and those that they belong to."""
+"""Questions about two tables: rows and their parent rows."""
 
 from collections.abc import Sequence
 
@@ -38,12 +38,12 @@ def known_by_name(child: Table, parent: Table) -> bool:
 
 
 def _join(child: Table, link: Link, parent: Table, outer: bool = False, telling: bool = False) -> Join:
-    """From the rows to what they belong to."""
+    """Joins the parent table to its child rows."""
     return Join(source(parent), (joined(child, link, parent),), outer, telling)
 
 
 def children_of(child: Table, link: Link, parent: Table, outer: bool = False, telling: bool = False) -> Join:
-    """The other way."""
+    """Joins the child table to its parent rows."""
     return Join(source(child), (joined(child, link, parent),), outer, telling)
 
 
@@ -256,7 +256,7 @@ def most_children(asking: Asking) -> Asked:
 
 
 def known_figures(asking: Asking) -> Asked:
-    """Per parent, over its children."""
+    """An aggregate over the child rows of each parent row."""
     child, link, parent = asking.family(measured)
     column = asking.column(child, numeric)
     ours = other_filters(asking, child, column, asking.draws.below(2))

@@ -1,9 +1,7 @@
-"""Whether two results are the same.
+"""Comparison of query results.
 
-Columns count by their place and not by their name; rows in their order where one was asked for, and otherwise as often
-as they occur. Numbers are equal by value: 2 and 2.0, sums that differ in the last digits of a float, and a number that
-is written as text, which is how SQLite gives years.
-"""
+Columns are compared by position, not by name; rows in order if one was asked for, otherwise as a multiset. Numbers are
+equal by value: 2 and 2.0, floats within a tolerance, and numbers written as text, which is how SQLite returns years."""
 
 import re
 from collections.abc import Sequence
@@ -42,7 +40,7 @@ def _valued(cell: Cell) -> Cell:
 
 
 def _place(row: Sequence[Cell]) -> list[tuple[int, float, str]]:
-    """Rows that are the same but for the last digits of a float stand at the same place."""
+    """Sort key. Rows that differ only in the last digits of a float get the same key."""
     return [_order(cell) for cell in row]
 
 

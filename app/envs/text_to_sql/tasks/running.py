@@ -1,7 +1,7 @@
-"""Runs a stranger's query on databases of ours, in a worker, and says what is wrong with its result.
+"""Runs untrusted queries on generated databases in a worker, and says what is wrong with their results.
 
-A query may read the tables of its schema and call some functions, and that is all: no other statement, no file, no
-clock, no chance. How much it may do is counted in steps of SQLite's machine, so that it always comes equally far.
+A query may only read the tables of its schema and call allowed functions: no other statements, files, clock or random
+numbers. Its work is limited in steps of SQLite's virtual machine, so the limit is the same everywhere.
 """
 
 import re
@@ -21,9 +21,9 @@ from app.envs.text_to_sql.tasks.schemas import Level, Schema
 
 MOST_STEPS = 3_000_000
 SECONDS = 1.0
-"""Of processor time, for what takes few steps, each of which is long."""
+"""Processor time, for queries with few but long steps."""
 MOST_ROWS = 150
-"""Of a right answer."""
+"""Most rows of a right result."""
 TOO_MUCH_MEMORY = "it needs more memory than a query may use"
 _STEPS_AT_ONCE = 1_000
 _ERROR_CHARACTERS = 160
@@ -88,12 +88,12 @@ _FENCED = re.compile(r"```(?:sql|sqlite)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL |
 
 
 class Refused(Exception):
-    """The query gives no result, for the reason that this says."""
+    """The query gives no result; the message says why."""
 
 
 def fault(seed: str, level: Level, answer: str) -> str:
-    """What is wrong with it, in words that tell nothing of either database; empty when its results are those of the
-    right query on both. For a worker: `answer` is untrusted."""
+    """What is wrong with the answer; empty if its results are right on both databases. The words reveal nothing of
+    either. Runs in a worker: `answer` is untrusted."""
     asked = exercise(seed, level)
     in_order = ordered(asked.asked.query)
     text = query_of(answer)
@@ -109,13 +109,13 @@ def fault(seed: str, level: Level, answer: str) -> str:
 
 
 def query_of(answer: str) -> str:
-    """Without a fence around it."""
+    """The query without a code fence."""
     fenced = _FENCED.fullmatch(answer.strip())
     return fenced[1] if fenced else answer
 
 
 def opened(schema: Schema, rows: Rows) -> sqlite3.Connection:
-    """In memory, filled, and from then on only to be read, within limits."""
+    """A filled in-memory database, read-only and with limits."""
     database = sqlite3.connect(":memory:", isolation_level=None, cached_statements=0)
     database.execute("PRAGMA temp_store = MEMORY")
     database.executescript(schema.created())
@@ -135,7 +135,7 @@ def opened(schema: Schema, rows: Rows) -> sqlite3.Connection:
 
 
 def run(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int = MOST_STEPS) -> Result:
-    """Refused when it is no query, may not do what it wants, or takes too long."""
+    """Raises if the text is not a query, is not allowed, or takes too long."""
     try:
         with closing(database.execute(f"EXPLAIN {text}")):
             pass
@@ -161,7 +161,7 @@ def run(database: sqlite3.Connection, text: str, most_rows: int, most_steps: int
 
 @lru_cache(maxsize=32)
 def right_results(seed: str, level: Level) -> tuple[Result, Result]:
-    """Of the right query on either database."""
+    """Results of the right query on both databases."""
     asked = exercise(seed, level)
     text = sql(asked.asked.query)
     results = []

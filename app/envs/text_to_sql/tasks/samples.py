@@ -1,4 +1,4 @@
-"""Some rows of each table, as a prompt shows them."""
+"""Sample rows of each table for the prompt."""
 
 from typing import Final
 

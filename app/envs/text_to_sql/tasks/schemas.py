@@ -1,4 +1,4 @@
-"""The schema of one task: some tables of a domain, some of their columns, each under one of its names."""
+"""The schema of one task: some tables of a domain with some of their columns, each under one of its names."""
 
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -10,12 +10,12 @@ Level = Literal["easy", "medium", "hard"]
 
 _TABLES: Final = {"easy": (2, 3), "medium": (2, 4), "hard": (3, 5)}
 _NO_NAMES: Final = {"order", "match"}
-"""Words of SQL itself."""
+"""Reserved words of SQL."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Of what kind it is, stands in its trait; keys and labels have none."""
+    """The trait tells the kind of column; keys and labels have none."""
 
     name: str
     noun: str
@@ -23,7 +23,7 @@ class Column:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """What it takes its values from, where it has a choice."""
+        """Its possible values, if it is a choice."""
         choice = self.trait.choice if self.trait else None
         return POOLS[choice] if isinstance(choice, str) else choice or ()
 
@@ -66,7 +66,7 @@ class Table:
     thing: Thing
     key: str
     label: Column
-    """What its rows are known by: a name, or the key."""
+    """What identifies rows in words: a name, or the key."""
     columns: tuple[Column, ...]
     links: tuple[Link, ...]
 
@@ -93,7 +93,7 @@ class Schema:
         return next(table for table in self.tables if table.name == name)
 
     def created(self) -> str:
-        """As SQL, one statement per table."""
+        """SQL with one statement per table."""
         return "\n\n".join(_created(self, table) for table in self.tables)
 
 
@@ -109,7 +109,7 @@ def drawn_schema(draws: Draws, level: Level) -> Schema:
 
 
 def _joined_things(draws: Draws, domain: Domain, count: int) -> list[Thing]:
-    """So many that hang together, in the domain's order."""
+    """`count` connected things, in the order of the domain."""
     chosen = [draws.one(domain.things)]
     while len(chosen) < count:
         nearby = [thing for thing in domain.things if thing not in chosen and any(_tied(thing, one) for one in chosen)]
@@ -165,7 +165,7 @@ def _null(nullable: object) -> str:
 
 
 def _comment(column: Column) -> str:
-    """What its name alone does not say."""
+    """What the name of the column does not say."""
     if column.flagged and column.trait and column.trait.flag:
         return f"1: {column.trait.flag[0]}, 0: {column.trait.flag[1]}"
     if column.dated:

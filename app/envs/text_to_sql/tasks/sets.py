@@ -1,4 +1,4 @@
-"""Questions about sets of rows: in both, in one but not the other, all of those that belong to one, pairs."""
+"""Questions about sets of rows: intersection, difference, all of a group, pairs."""
 
 from dataclasses import replace
 from typing import Final, Literal
@@ -44,7 +44,7 @@ def one_but_not_other(asking: Asking) -> Asked:
 
 
 def _two_sets(asking: Asking, shape: str, by: Literal["INTERSECT", "EXCEPT"]) -> Asked:
-    """Of parents, by two values of one column: of their rows, or of what these rows lead to."""
+    """Parents with one value of a child column combined with parents with another value."""
     child, link, parent = asking.family(known_by_name)
     column = asking.column(child, lambda column: bool(column.values) or column.flagged)
     one, other = _two_values(asking, column, Col(child.name, column.name))
@@ -105,7 +105,7 @@ def in_two_tables(asking: Asking) -> Asked:
 
 
 def only_such(asking: Asking) -> Asked:
-    """Without a row that is otherwise; where nothing is unknown, so that there is no third way."""
+    """Parents all of whose child rows meet a condition. The column has no NULL, so every row meets it or does not."""
     child, link, parent = asking.family(
         lambda child, parent: parent.named and not all(column.nullable for column in child.columns)
     )

@@ -1,4 +1,4 @@
-"""Whether an exercise can be asked: its answer is there and certain, and no plausible wrong query has it too."""
+"""Soundness: an exercise needs a certain answer that no plausible wrong query has too."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -13,9 +13,9 @@ from app.envs.text_to_sql.tasks.results import Result, same
 from app.envs.text_to_sql.tasks.running import MOST_ROWS, MOST_STEPS, Refused, opened, run
 
 STEPS = MOST_STEPS // 10
-"""That leaves room for right answers that go a longer way."""
+"""A tenth of the limit, so that right answers may be less efficient."""
 HALF = 1e-6
-"""How near to half a cent a value may not be that is to be rounded: there, ways to work it out differ."""
+"""Values to be rounded must be at least this far from half a cent, where ways to compute them differ."""
 
 
 def is_sound(exercise: Exercise) -> bool:
@@ -39,7 +39,7 @@ def is_sound(exercise: Exercise) -> bool:
 
 
 def unnoticed(exercise: Exercise) -> list[str]:
-    """What can be done wrong with the same result on both databases."""
+    """Mistakes that do not change the result on either database."""
     with ExitStack() as stack:
         databases = [
             stack.enter_context(closing(opened(exercise.schema, rows))) for rows in (exercise.hidden, exercise.shown)
@@ -72,7 +72,7 @@ def _result(database: sqlite3.Connection, query: Query) -> Result | None:
 
 
 def _is_an_answer(query: Query, result: Result | None) -> bool:
-    """Some rows, not too many, and nothing unknown but where it stands so in a table."""
+    """Some rows, not too many, and NULL only where a table has it."""
     if not result or len(result) > MOST_ROWS:
         return False
     outputs = (query.left if isinstance(query, Combined) else query).outputs
@@ -81,7 +81,7 @@ def _is_an_answer(query: Query, result: Result | None) -> bool:
 
 
 def _has_one_order(database: sqlite3.Connection, query: Query) -> bool:
-    """Whether the order that is asked for leaves none of the rows, nor the first that is left out, to chance."""
+    """Whether the requested order is unique, up to and including the first row beyond the limit."""
     if isinstance(query, Combined) or not query.order:
         return True
     more = None if query.limit is None else query.limit + 1

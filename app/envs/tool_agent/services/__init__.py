@@ -1,1 +1,1 @@
-"""Small services with a state, which a model works on by calling their tools: pure, replayed from the transcript."""
+"""Simulated services with a state that a model changes by calling tools: pure, recomputed from the transcript."""

@@ -1,4 +1,4 @@
-"""What users want from a calendar."""
+"""Scenarios of calendar users."""
 
 from typing import Final
 
@@ -18,7 +18,7 @@ SLOT: Final = 15
 
 
 def _busy_day(draws: Draws, date: str, titles: list[str], count: int) -> list[Event]:
-    """Events of one day with at least an hour between them, in order."""
+    """Events of one day in order, at least an hour apart."""
     events = []
     start = OPENS + SLOT * draws.below(4)
     for number in range(count):
@@ -36,7 +36,7 @@ def _diary(events: list[Event]) -> Diary:
 
 
 def _made_and_moved(draws: Draws) -> Scenario[Diary]:
-    """A new event with a guest whose address has to be looked up; then another time for it."""
+    """Make an event with a guest whose address has to be looked up; then move it."""
     titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
     events = _busy_day(draws, date, titles, 2 + draws.below(2))
     title, minutes, day = titles.pop(), draws.one((30, 45)), in_words(date)
@@ -76,7 +76,7 @@ def _made_and_moved(draws: Draws) -> Scenario[Diary]:
 
 
 def _cleared(draws: Draws) -> Scenario[Diary]:
-    """Everything of a day goes but one event; events of another day stay."""
+    """Cancel all events of a day but one; events of another day stay."""
     titles, (date, other) = draws.shuffled(TITLES), draws.some(DATES, 2)
     events = _busy_day(draws, date, titles, 3 + draws.below(2))
     stay = [
@@ -106,7 +106,7 @@ def _cleared(draws: Draws) -> Scenario[Diary]:
 
 
 def _put_after(draws: Draws) -> Scenario[Diary]:
-    """An event right after another one, whose end has to be looked up; then a shorter one."""
+    """Make an event right after another one, whose end has to be looked up; then shorten it."""
     titles, date = draws.shuffled(TITLES), draws.one(DATES)
     events = _busy_day(draws, date, titles, 3)
     before, title, day = draws.one(events), titles.pop(), in_words(date)
@@ -144,7 +144,7 @@ def _put_after(draws: Draws) -> Scenario[Diary]:
 
 
 def _guest_added(draws: Draws) -> Scenario[Diary]:
-    """One more guest for an event that is only named by its day and title; then another one is cancelled."""
+    """Add a guest to an event that is named by day and title; then cancel another event."""
     titles, date = draws.shuffled(TITLES), draws.one(DATES)
     events = _busy_day(draws, date, titles, 3)
     (event, gone), day = draws.some(events, 2), in_words(date)
@@ -182,7 +182,7 @@ def _guest_added(draws: Draws) -> Scenario[Diary]:
 
 
 def _first_free(draws: Draws) -> Scenario[Diary]:
-    """The earliest hour that is free has to be found; then somebody is invited to it."""
+    """Find the earliest free time and book it; then invite a guest."""
     titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
     events = _busy_day(draws, date, titles, 4)
     title, day = titles.pop(), in_words(date)
@@ -194,8 +194,8 @@ def _first_free(draws: Draws) -> Scenario[Diary]:
         "when it is.",
         f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {clock(since)}. "
         "When will it be?",
-        f"On {day}, {clock(since)} or later: what is the earliest start for {title} if it takes {minutes} minutes "
-        "and nothing else may move? Book that.",
+        f"On {day}, {clock(since)} or later: what is the earliest start for {title} if it takes {minutes} "
+        "minutes and nothing else may move? Book that.",
     )
     added = (
         f"Good. {person} has to be there too, please invite them.",
@@ -232,7 +232,7 @@ def _is_free(events: list[Event], start: int, minutes: int) -> bool:
 
 
 def _fallen_ill(draws: Draws) -> Scenario[Diary]:
-    """What somebody is invited to is cancelled, which has to be looked up; then one of the others begins later."""
+    """Cancel all events with a certain guest, which have to be looked up; then delay another event."""
     titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
     email, day = email_of(person), in_words(date)
     drawn = _busy_day(draws, date, titles, 4)

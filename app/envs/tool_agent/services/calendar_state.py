@@ -1,4 +1,4 @@
-"""What a calendar holds: events that never overlap."""
+"""The state of a calendar: events that never overlap."""
 
 from typing import Final
 
@@ -42,7 +42,7 @@ class Event(Frozen):
 class Diary(Frozen):
     events: tuple[Event, ...] = ()
     made: int = 0
-    """Events ever made: identifiers count on from here."""
+    """Number of events ever made, for the next identifier."""
 
     def event(self, identity: str) -> Event:
         for one in self.events:

@@ -1,4 +1,4 @@
-"""Episodes of a model at work on a simulated service, replayed from their transcript."""
+"""Episodes of a model that works on a simulated service, replayed from their transcript."""
 
 import json
 import re
@@ -18,16 +18,15 @@ from app.toolkit.tool_calls.reading import message_calls
 from app.toolkit.tool_calls.values import Call
 
 MOST_TURNS: Final = 20
-"""Replies of the model, with calls or without."""
+"""Most replies of the model, with or without calls."""
 
 MOST_CALLS: Final = 40
 MOST_REPLIED: Final = 2_000
-"""Characters of the replies to one wish in which answers are looked for: reciting everything is no answer."""
+"""Characters of the replies to one wish that are searched for answers: reciting everything does not count."""
 
 _NUMBER_GROUP: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 MOST_ALIKE: Final = 20
-"""Different amounts, times or numbers of the answer's own form in those replies, above which they are a list of
-guesses."""
+"""Most different values in the answer's form (amounts, times, numbers) in those replies; more are a list of guesses."""
 
 _DIGITS: Final = re.compile(r"\d+")
 _WORD: Final = re.compile(r"(?<!\w)-?\d+(?:\.\d+)*|\d+(?:\.\d+)*|\w+")
@@ -35,12 +34,12 @@ _WORD: Final = re.compile(r"(?<!\w)-?\d+(?:\.\d+)*|\d+(?:\.\d+)*|\w+")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """An episode as far as its transcript goes. `observed` is what follows the last message of the model and `done`
-    that nothing does any more."""
+    """The state of an episode after its transcript. `observed` is what follows the model's last message; `done` means
+    that the episode is over."""
 
     state: Any
     replies: tuple[tuple[str, ...], ...]
-    """What was said to the user, by wish."""
+    """Replies to the user by wish."""
     calls: int
     errors: int
     """Calls that the service refused or that could not be read."""
@@ -66,7 +65,7 @@ def next_turn(
 
 
 def reached(service: Service[Any], scenario: Scenario[Any], episode: Replayed) -> bool:
-    """Whether the state is what the wishes lead to: nothing undone, and nothing done beside it."""
+    """Whether the state is exactly what the wishes lead to."""
     state = scenario.start
     for call in (call for wish in scenario.wishes for call in wish.calls):
         state = carried_out(service, state, call).state
@@ -74,7 +73,7 @@ def reached(service: Service[Any], scenario: Scenario[Any], episode: Replayed) -
 
 
 def answered(scenario: Scenario[Any], episode: Replayed) -> bool:
-    """Whether every wish that asks for something was answered, to the word or the number."""
+    """Whether the replies contain every requested answer, word for word."""
     replies = [*episode.replies, *((),) * len(scenario.wishes)]
     return all(
         all(_mentions("\n".join(map(_in_words, said))[:MOST_REPLIED], answer) for answer in wish.answers)
@@ -83,7 +82,7 @@ def answered(scenario: Scenario[Any], episode: Replayed) -> bool:
 
 
 def played(service: Service[Any], scenario: Scenario[Any], form: ToolFormat | None) -> tuple[Message, ...]:
-    """The transcript of the known way."""
+    """The transcript of the known solution."""
     messages: list[Message] = []
     for wish in scenario.wishes:
         if wish.calls:
@@ -128,7 +127,7 @@ def _called(
 
 
 def _unread(message: Message, fault: str) -> tuple[Message, ...]:
-    """An answer to each call of a message that has some: chat templates and servers want one."""
+    """An error for an unreadable message. Each native call gets one, since chat templates and servers require it."""
     said = f"The call cannot be read: {fault}."
     if not message.tool_calls:
         return (Message(role="user", content=said),)
@@ -142,7 +141,7 @@ def _unread(message: Message, fault: str) -> tuple[Message, ...]:
 def _results(
     message: Message, calls: Sequence[Call], told: Sequence[JsonValue], form: ToolFormat | None
 ) -> tuple[Message, ...]:
-    """As messages of the tools, or as one of the user's for a model that knows no tools."""
+    """Results as tool messages, or as one user message if the tools are in the prompt."""
     texts = [json.dumps(one, ensure_ascii=False) for one in told]
     if form is not None:
         lines = [f"{call.name}: {text}" for call, text in zip(calls, texts, strict=True)]
@@ -165,7 +164,7 @@ def _calling(calls: Sequence[Call], form: ToolFormat | None) -> Message:
 
 
 def _in_words(reply: str) -> str:
-    """Without what stands between the first and the last brace: results of tools, pasted, answer nothing."""
+    """Drops everything between the first and the last brace: pasted tool results do not count as answers."""
     opens, closes = reply.find("{"), reply.rfind("}")
     return f"{reply[:opens]} {reply[closes + 1 :]}" if 0 <= opens < closes else reply
 
@@ -176,13 +175,13 @@ def _mentions(said: str, answer: str) -> bool:
 
 
 def _alike(answer: str, said: str) -> set[str]:
-    """What differs from the answer in its digits at most."""
+    """All texts that differ from the answer only in digits."""
     form = r"\d+".join(map(re.escape, _DIGITS.split(answer)))
     return set(re.findall(rf"(?<!\w){form}(?!\w)", said))
 
 
 def _folded(text: str) -> str:
-    """Without separators of thousands."""
+    """Case-folded, without thousands separators."""
     return _NUMBER_GROUP.sub("", unicodedata.normalize("NFKC", text).casefold())
 
 

@@ -1,4 +1,4 @@
-"""Days, times and amounts, as tools and users write them."""
+"""Formats of days, times and amounts, for tools and users."""
 
 from datetime import date, timedelta
 from typing import Final
@@ -10,7 +10,7 @@ from app.envs.tool_agent.services.service import Refused
 DATE: Final[JsonValue] = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "Day as YYYY-MM-DD"}
 TIME: Final[JsonValue] = {"type": "string", "pattern": r"^\d{2}:\d{2}$", "description": "Start as HH:MM, 24 hours"}
 AS_WRITTEN: Final = "In replies, write amounts, days, times, names and numbers exactly as the tools write them."
-"""Ends the rules of services that are asked questions."""
+"""The last sentence of a service's rules."""
 
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),
@@ -19,12 +19,12 @@ _MONTHS: Final = (
 
 
 def clock(minutes: int) -> str:
-    """Of minutes after midnight."""
+    """HH:MM of minutes after midnight."""
     return f"{minutes // 60:02d}:{minutes % 60:02d}"
 
 
 def minutes_of(time: str) -> int:
-    """After midnight. Refused for what fits `TIME` and is no time of day."""
+    """Minutes after midnight. The call is refused if it is not a time of day."""
     hours, minutes = int(time[:2]), int(time[3:])
     if hours > 23 or minutes > 59:
         raise Refused(f"{time} is no time of day")
@@ -32,7 +32,7 @@ def minutes_of(time: str) -> int:
 
 
 def real_day(text: str) -> str:
-    """A day of the calendar. Refused for what fits `DATE` and is none."""
+    """The day, if it exists. The call is refused otherwise."""
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:

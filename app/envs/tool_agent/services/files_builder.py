@@ -1,4 +1,4 @@
-"""Trees to start from."""
+"""Initial file trees of scenarios."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -36,7 +36,7 @@ SYSTEM: Final = ("/system",)
 
 
 def tree_of(texts: Mapping[str, Sequence[str]]) -> Tree:
-    """Of the lines by path, with what is on every disk."""
+    """A tree of these files (lines by path) and those that every tree has."""
     everywhere = {
         "/system/version.txt": ("4.2",),
         "/system/board/welcome.txt": ("Welcome to the shared disk.",),

@@ -1,4 +1,4 @@
-"""What users want done with their files."""
+"""Scenarios of users with files."""
 
 from typing import Final
 
@@ -21,7 +21,7 @@ SIGHTS: Final = (
 
 
 def _temporary_deleted(draws: Draws) -> Scenario[Tree]:
-    """All temporary files of a project go, but not those in a folder that is kept; then one file is moved."""
+    """Delete the temporary files of a project except in a protected folder; then move a file."""
     owner, (project, other) = draws.one(PEOPLE), draws.some(PROJECTS, 2)
     root, names = f"/team/{owner}/{project}{10 + draws.below(90)}", draws.some(DRAFTS, 6)
     kept = f"{names[0]}{10 + draws.below(90)}.tmp"
@@ -69,7 +69,7 @@ def _temporary_deleted(draws: Draws) -> Scenario[Tree]:
 
 
 def _invoice_filed(draws: Draws) -> Scenario[Tree]:
-    """One of several scans has to be found by its text, where others mention it too; then it gets another name."""
+    """Find one of several scans by its text, which others mention too, and file it; then rename it."""
     owner, first, numbers = draws.one(PEOPLE), 100 + draws.below(800), draws.some(range(2000, 9999), 4)
     wanted, senders = numbers[0], draws.some(SHOPS, 4)
     amounts = [euros(draws.below(900) * 100 + 1000 + draws.one((15, 35, 85))) for _ in numbers]
@@ -120,7 +120,7 @@ def _invoice_filed(draws: Draws) -> Scenario[Tree]:
 
 
 def _list_amended(draws: Draws) -> Scenario[Tree]:
-    """A list has to be found, loses its first line and gets another one; then one thing on it is replaced."""
+    """Find a list, drop its first line and add one; then replace an item."""
     owner, (project, other) = draws.one(PEOPLE), draws.some(PROJECTS, 2)
     things = draws.some(THINGS, 8)
     held, (added, better) = things[:6], things[6:]
@@ -170,7 +170,7 @@ def _list_amended(draws: Draws) -> Scenario[Tree]:
 
 
 def _newest_published(draws: Draws) -> Scenario[Tree]:
-    """The highest version, which is not the last by alphabet, goes to a folder; then the copy is mended."""
+    """Publish the highest version, which is not the last by alphabet; then correct the copy."""
     owner, topic, project = draws.one(PEOPLE), draws.one(TOPICS), draws.one(PROJECTS)
     name, newest = f"{project}-{topic}", 10 + draws.below(4)
     folder, to = f"/team/{owner}/{topic}", f"/public/{name}.txt"
@@ -219,7 +219,7 @@ def _newest_published(draws: Draws) -> Scenario[Tree]:
 
 
 def _receipts_summed(draws: Draws) -> Scenario[Tree]:
-    """The sum of several files goes into a new one; then one of them leaves and the sum is another."""
+    """Write the sum of several files to a new one; then move one of them and correct the sum."""
     owner, month = draws.one(PEOPLE), f"{2023 + draws.below(3)}-{1 + draws.below(12):02d}"
     shops, folder = draws.some(SHOPS, 4), f"/users/{owner}/receipts/{month}"
     cents = [draws.below(80) * 100 + 300 + draws.one((20, 45, 75, 95)) for _ in shops]
@@ -273,7 +273,7 @@ def _receipts_summed(draws: Draws) -> Scenario[Tree]:
 
 
 def _copies_removed(draws: Draws) -> Scenario[Tree]:
-    """Files with the same text but for the first by name go, in one folder only; then one of the rest is renamed."""
+    """Delete duplicate files of one folder, keeping the first by name; then rename another file."""
     owner, place, start = draws.one(PEOPLE), draws.one(PLACES), 10 + draws.below(50)
     sights = draws.some(SIGHTS, 3)
     folder = f"/users/{owner}/photos/{place}{2008 + draws.below(18)}"

@@ -87,7 +87,7 @@ def _delete(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
 
 
 def _free(state: Tree, text: str) -> str:
-    """A path at which a file may be made."""
+    """The path, if a file may be made there."""
     path = path_of(text)
     _changeable(state, path)
     if path == "/" or state.inside(path):
@@ -179,7 +179,7 @@ class Files:
         return OPERATIONS
 
     def essence(self, state: Tree) -> JsonValue:
-        """Blank lines and blanks around lines do not count."""
+        """Blank lines and blanks around lines are ignored."""
         return [
             [file.path, *(line.strip() for line in file.text.splitlines() if line.strip())]
             for file in sorted(state.files, key=lambda one: one.path)

@@ -1,4 +1,4 @@
-"""What a tree of files holds. Folders are where files are: there are no empty ones."""
+"""The state of a file tree. Folders exist only through their files; there are no empty ones."""
 
 import re
 from typing import Final
@@ -7,7 +7,7 @@ from app.domain.values import Frozen
 from app.envs.tool_agent.services.service import Refused
 
 MOST_SHOWN: Final = 80
-"""Characters of a path that a model made up, in an error."""
+"""Characters of an unknown path that an error quotes."""
 MOST_TEXT: Final = 4_000
 MOST_FILES: Final = 200
 
@@ -22,7 +22,7 @@ class File(Frozen):
 class Tree(Frozen):
     files: tuple[File, ...] = ()
     frozen: tuple[str, ...] = ()
-    """Folders that the service itself lets nobody change."""
+    """Read-only folders."""
 
     def file(self, path: str) -> File:
         for one in self.files:
@@ -31,7 +31,7 @@ class Tree(Frozen):
         raise Refused(f"{path[:MOST_SHOWN]} is a folder" if self.inside(path) else f"no file {path[:MOST_SHOWN]}")
 
     def inside(self, folder: str) -> tuple[File, ...]:
-        """Files in a folder and in the folders in it."""
+        """Files in a folder and its subfolders."""
         return tuple(one for one in self.files if one.path.startswith(within(folder)))
 
     def has(self, path: str) -> bool:
@@ -41,7 +41,7 @@ class Tree(Frozen):
         return self.model_copy(update={"files": tuple(one for one in self.files if one.path not in paths)})
 
     def with_file(self, file: File) -> "Tree":
-        """In place of what is at its path."""
+        """Replaces the file at its path, if there is one."""
         if len(file.text) > MOST_TEXT:
             raise Refused(f"a file has at most {MOST_TEXT} characters")
         if len(self.files) >= MOST_FILES:
@@ -51,12 +51,12 @@ class Tree(Frozen):
 
 
 def within(folder: str) -> str:
-    """What the paths in a folder begin with."""
+    """The prefix of all paths in a folder."""
     return folder if folder.endswith("/") else f"{folder}/"
 
 
 def path_of(text: str) -> str:
-    """`/`, or names with one slash before each. Refused for anything else, such as `..`."""
+    """`/`, or names that each follow one slash. The call is refused for anything else, such as `..`."""
     names = [name for name in text.split("/") if name]
     if not text.startswith("/") or not all(_NAME.fullmatch(name) and name.strip(".") for name in names):
         raise Refused("paths begin with / and are made of letters, digits and _ . -, without . and ..")

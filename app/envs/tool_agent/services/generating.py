@@ -9,11 +9,11 @@ from app.toolkit.seeded import Draws, held_out
 
 TEST_SIZE: Final = 400
 MOST_DRAWS: Final = 500
-"""Far more than it takes to meet a scenario of the right split."""
+"""Far more attempts than a scenario of the right split needs."""
 
 
 def scenario_of(services: Sequence[Service[Any]], split: Split, index: int) -> tuple[Service[Any], Scenario[Any]]:
-    """Pure. Services take turns; what a user says first is said in one split only."""
+    """Pure. Services take turns. The first thing that the user says decides the split."""
     service = services[index % len(services)]
     for attempt in range(MOST_DRAWS):
         scenario = service.scenario(Draws(f"{service.name} {split} {index} {attempt}"))

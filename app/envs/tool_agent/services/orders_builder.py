@@ -1,4 +1,4 @@
-"""Shops to start from: a customer, somebody of the same name, products, and orders of both."""
+"""Initial shops of scenarios: a customer, a namesake, products, and orders of both."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -28,11 +28,11 @@ GOODS: Final = (
 )
 COLOURS: Final = ("black", "white", "cream", "blue", "grey", "green", "crimson", "yellow")
 OPTIONS: Final = 3
-"""Of each product, side by side in `Making.products`."""
+"""Options of each product, side by side in `products`."""
 
 
 class Making:
-    """What a scenario is put together from; every order and product that it is asked for is another one."""
+    """Builds the initial state of a scenario; each call returns another order or product."""
 
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
@@ -68,7 +68,7 @@ class Making:
         final: Sequence[Product] = (),
         customer: Customer | None = None,
     ) -> Order:
-        """`placed` so many days ago, and delivered, if it was, `took` days after that."""
+        """An order placed `placed` days ago and, if delivered, delivered `took` days later."""
         self._next_order += 1 + self.draws.below(5)
         buyer, day = customer or self.customer, later(TODAY, -placed)
         return Order(
@@ -82,7 +82,7 @@ class Making:
         )
 
     def shop(self, orders: Sequence[Order]) -> Shop:
-        """With orders of somebody of the same name who lives elsewhere."""
+        """A shop with these orders and some of a namesake who lives elsewhere."""
         sold = [item.product for order in orders for item in order.items]
         others = (
             self.order(15, "delivered", self.draws.some(sold, 2), took=4, customer=self._namesake),

@@ -1,4 +1,4 @@
-"""What customers of the shop want."""
+"""Scenarios of customers of the shop."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -11,7 +11,7 @@ from app.toolkit.seeded import Draws
 from app.toolkit.tool_calls.values import Call
 
 RECENT: Final = range(12, 28)
-"""Days since an order was placed that may come back when it took a few days."""
+"""Days since an order was placed that can still be returned."""
 
 
 def _looked_up(making: Making, orders: Sequence[Order] = ()) -> tuple[Call, ...]:
@@ -27,7 +27,7 @@ def _refunded(order: Order, item: int = 1) -> Call:
 
 
 def _two_sent_back(draws: Draws) -> Scenario[Shop]:
-    """One of two orders may not come back any more, or never might; then one more item does."""
+    """Return two orders, one of which cannot be returned; then return one more item."""
     making = Making(draws)
     first, second, third = making.product(), making.product(), making.product()
     kept, decoy = making.product(), making.product()
@@ -41,10 +41,10 @@ def _two_sent_back(draws: Draws) -> Scenario[Shop]:
     number = next(place for place, item in enumerate(latest.items, 1) if item.product == third)
     who, (one, other) = f"{making.customer.name} from {making.town}", draws.shuffled((returned.placed, stays.placed))
     asked = (
-        f"Hello, {who} here. I want to return everything that I ordered on {in_words(one)} and on {in_words(other)}"
-        ". Refund what you may; which product do I have to keep?",
-        f"My name is {who}. My orders of {in_words(one)} and {in_words(other)} were a mistake. Money back for all that "
-        "can go back, please, and tell me which thing cannot.",
+        f"Hello, {who} here. I want to return everything that I ordered on {in_words(one)} and on {in_words(other)}. "
+        "Refund what you may; which product do I have to keep?",
+        f"My name is {who}. My orders of {in_words(one)} and {in_words(other)} were a mistake. Money back for all "
+        "that can go back, please, and tell me which thing cannot.",
         f"{who}: both what I bought on {in_words(one)} and what I bought on {in_words(other)} should go back to you. "
         "I know that one of these things may be excluded. Name it, and refund the others.",
     )
@@ -77,7 +77,7 @@ def _two_sent_back(draws: Draws) -> Scenario[Shop]:
 
 
 def _unsent_cancelled(draws: Draws) -> Scenario[Shop]:
-    """What is processing goes; what is on its way must stay, and stay on its way to the old address."""
+    """Cancel orders that are processing; then a shipped order must not be redirected."""
     making = Making(draws)
     waiting = [making.order(1 + place, "processing", (making.product(),) * (1 + place)) for place in range(2)]
     under_way = making.order(5, "shipped", (making.product(), making.product()))
@@ -119,7 +119,7 @@ def _unsent_cancelled(draws: Draws) -> Scenario[Shop]:
 
 
 def _other_colour(draws: Draws) -> Scenario[Shop]:
-    """The one other colour in stock has to be found; then another item of the order comes back."""
+    """Exchange an item for the only other colour in stock; then return another item."""
     making = Making(draws)
     bought, second, third = making.product(), making.product(), making.product()
     others = draws.shuffled([one for one in making.products if one.name == bought.name and one != bought])
@@ -167,7 +167,7 @@ def _other_colour(draws: Draws) -> Scenario[Shop]:
 
 
 def _moved_house(draws: Draws) -> Scenario[Shop]:
-    """What is processing goes elsewhere, what is shipped does not; then the cheaper one of the former is cancelled."""
+    """Redirect the orders that are processing; then cancel the cheaper one of them."""
     making = Making(draws)
     waiting = [making.order(1 + place, "processing", (making.product(),)) for place in range(2)]
     under_way = making.order(4, "shipped", (making.product(), making.product()))
@@ -212,7 +212,7 @@ def _moved_house(draws: Draws) -> Scenario[Shop]:
 
 
 def _late_deliveries(draws: Draws) -> Scenario[Shop]:
-    """Vouchers for the orders that were late; then a refund that may not be a voucher."""
+    """Issue vouchers for late orders; then a refund that must not be a voucher."""
     making = Making(draws)
     products = [making.product() for _ in range(5)]
     late = [making.order(50 + 9 * place, "delivered", (products[place],), took=8 + draws.below(6)) for place in (0, 1)]
@@ -261,7 +261,7 @@ def _late_deliveries(draws: Draws) -> Scenario[Shop]:
 
 
 def _dearest(draws: Draws) -> Scenario[Shop]:
-    """Among the items that may come back the dearest one has to be found; then the cheapest one."""
+    """Return the most expensive returnable item; then the cheapest one."""
     making = Making(draws)
     items = [making.product() for _ in range(5)]
     by_price = sorted(items, key=lambda one: one.cents)

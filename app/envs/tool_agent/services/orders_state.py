@@ -1,4 +1,4 @@
-"""What a shop knows: customers, products, orders with their items, vouchers."""
+"""The state of a shop: customers, products, orders with their items, vouchers."""
 
 from typing import Final, Literal
 
@@ -14,7 +14,7 @@ Destination = Literal["original_payment", "voucher"]
 
 
 class Product(Frozen):
-    """One option of something that is sold."""
+    """One option of a product."""
 
     id: str
     name: str
@@ -54,9 +54,9 @@ class Order(Frozen):
     address: str
     items: tuple[Item, ...]
     delivered: str | None = None
-    """The day; None before it."""
+    """Day of delivery; None if not delivered."""
     voucher: int = 0
-    """Cents of the voucher that was issued because of this order."""
+    """Cents of the voucher issued for this order."""
 
     @property
     def cents(self) -> int:
@@ -100,7 +100,7 @@ class Shop(Frozen):
 
 
 MOST_SHOWN: Final = 40
-"""Characters of an identifier that a model made up, in an error."""
+"""Characters of an unknown identifier that an error quotes."""
 
 
 def item_of(order: Order, number: int) -> Item:

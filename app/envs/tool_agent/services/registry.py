@@ -1,4 +1,4 @@
-"""Every simulated service, in the order in which they take turns."""
+"""All simulated services; tasks take them in turn."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""What every simulated service is made of: operations on a frozen state, and scenarios with a known way through."""
+"""What every simulated service consists of: operations on a frozen state, and scenarios with a known solution."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from app.toolkit.tool_calls.values import Call
 StateT = TypeVar("StateT", bound=Frozen)
 
 Arguments = Mapping[str, Any]
-"""Of a call that is valid by its tool's schema, defaults not filled in."""
+"""Arguments that are valid by the tool's schema; defaults are not filled in."""
 
 
 class Refused(Exception):
-    """What a service says instead of doing something; it has done nothing."""
+    """The service refuses a call and leaves the state unchanged; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation(Generic[StateT]):
-    """One tool. `does` is pure: the new state, and what the model is told; Refused when it cannot be done."""
+    """One tool. `does` is pure: it returns the new state and the result, or raises if the call is refused."""
 
     spec: ToolSpec
     does: Callable[[StateT, Arguments], tuple[StateT, JsonValue]]
@@ -32,8 +32,8 @@ class Operation(Generic[StateT]):
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the user says, the calls that fulfil it, and a reply that ends the turn. Every one of `answers` has to be in
-    the replies that follow the wish."""
+    """What the user says, the calls that fulfil it, and the reply that ends the turn. The replies to the wish must
+    contain all of `answers`."""
 
     says: str
     calls: tuple[Call, ...]
@@ -43,8 +43,8 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Scenario(Generic[StateT]):
-    """A state to start from and what the user wants, one wish after the other's reply; later ones may change what an
-    earlier one asked for. Doing nothing never fulfils it."""
+    """An initial state and the user's wishes, which come one by one; a later wish may change an earlier one. Doing
+    nothing never fulfils a scenario."""
 
     kind: str
     start: StateT
@@ -52,7 +52,7 @@ class Scenario(Generic[StateT]):
 
 
 class Service(Protocol[StateT]):
-    """`rules` are told to the model; whoever breaks them does not reach the goal."""
+    """A simulated service. The prompt contains `rules`; breaking them leads to a wrong end state."""
 
     @property
     def name(self) -> str: ...
@@ -64,11 +64,11 @@ class Service(Protocol[StateT]):
     def operations(self) -> tuple[Operation[StateT], ...]: ...
 
     def essence(self, state: StateT) -> JsonValue:
-        """All that counts of a state, equal for states that nobody could tell apart: no identifiers that depend on the
-        order in which things were made."""
+        """The canonical form of a state, equal for equivalent states: without identifiers that depend on the order of
+        creation."""
 
     def scenario(self, draws: Draws) -> Scenario[StateT]:
-        """Pure. What the user says first differs wherever scenarios differ."""
+        """Pure. Different scenarios begin with different words of the user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def tools_of(service: Service[Any]) -> tuple[ToolSpec, ...]:
 
 
 def carried_out(service: Service[StateT], state: StateT, call: Call) -> Result[StateT]:
-    """The state after a call, or as it was with the error that the model is told."""
+    """The state after a call; after a refused call the old state with an error."""
     fault = schema_fault(call, tools_of(service))
     if fault:
         return Result(state, {"error": fault}, refused=True)
@@ -99,7 +99,7 @@ def carried_out(service: Service[StateT], state: StateT, call: Call) -> Result[S
 
 
 def tool(name: str, description: str, /, required: tuple[str, ...] = (), **properties: JsonValue) -> ToolSpec:
-    """A tool whose arguments have these schemas, and no others."""
+    """A tool with exactly these arguments and their schemas."""
     parameters: dict[str, JsonValue] = {
         "type": "object",
         "properties": properties,

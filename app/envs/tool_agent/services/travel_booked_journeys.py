@@ -1,4 +1,4 @@
-"""Travellers who have booked, and want it otherwise."""
+"""Scenarios of travellers who change a booked journey."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ from app.toolkit.seeded import Draws
 
 
 def _called_off(draws: Draws) -> Scenario[Desk]:
-    """What is refundable of a journey goes, the rest and another journey stay; then that one gets a seat."""
+    """Cancel the refundable bookings of a journey and no others; then add a seat to another journey."""
     making, nights = Making(draws), 2 + draws.below(3)
     minutes, back = draws.one(FAST), later(making.day, nights)
     out = making.offered("train", making.home, making.there, making.day, minutes, making.prices(USUAL, 2))[0]
@@ -76,7 +76,7 @@ def _called_off(draws: Draws) -> Scenario[Desk]:
 
 
 def _longer_stay(draws: Draws) -> Scenario[Desk]:
-    """A night more means a longer stay and another train back, the cheapest of its day; then breakfast."""
+    """Stay a night longer and take the cheapest train back a day later; then add breakfast."""
     making, nights = Making(draws), 2 + draws.below(3)
     minutes, back = draws.one(FAST), later(making.day, nights)
     next_day = later(back, 1)
@@ -130,7 +130,7 @@ def _longer_stay(draws: Draws) -> Scenario[Desk]:
 
 
 def _all_flights(draws: Draws) -> Scenario[Desk]:
-    """Luggage for every flight and for no train; then one of the flights is exchanged for a later one."""
+    """Add luggage to all flights but no train; then change to a later flight."""
     making = Making(draws)
     minutes, back = draws.one(FLYING), later(making.day, 3)
     out = making.offered("flight", making.home, making.there, making.day, minutes, making.prices(DEAR, 2))[0]

@@ -1,4 +1,4 @@
-"""Travel desks to start from."""
+"""Initial travel desks of scenarios."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -20,7 +20,7 @@ HOTELS: Final = (
 FAST: Final = (150, 175, 205, 240)
 SLOW: Final = (325, 350, 380, 410)
 FLYING: Final = (65, 80, 95, 110)
-"""Minutes of a journey: a train under and over what the rules allow, a flight."""
+"""Minutes of a journey: trains below and above the limit of the rules, and flights."""
 CHEAP: Final = range(19, 45)
 USUAL: Final = range(50, 100)
 DEAR: Final = range(110, 160)
@@ -31,7 +31,7 @@ APART: Final = 2 * 60 + 10
 
 
 class Making:
-    """What a scenario is put together from; every trip, hotel and booking that it is asked for is another one."""
+    """Builds the initial state of a scenario; each call adds another trip, hotel or booking."""
 
     def __init__(self, draws: Draws) -> None:
         self.draws = draws
@@ -46,7 +46,7 @@ class Making:
     def offered(
         self, mode: Mode, origin: str, destination: str, day: str, minutes: int, prices: Sequence[int]
     ) -> list[Trip]:
-        """Trips of one day by departure, for these euros and some cents."""
+        """Trips of one day by departure. Prices are in euros; cents are drawn."""
         made = [
             Trip(
                 id=f"T{len(self.trips) + 101 + place}",
@@ -93,7 +93,7 @@ class Making:
         return fixed
 
     def booked_before(self) -> None:
-        """A journey that the user does not speak of."""
+        """Books a journey that the user does not mention."""
         day = later(self.day, 30)
         (trip,) = self.offered("train", self.home, self.elsewhere, day, FAST[0], self.prices(USUAL, 1))
         self.ride(trip)
@@ -112,12 +112,12 @@ class Making:
 
     @property
     def next_id(self) -> str:
-        """Of what the model books first."""
+        """Identifier of the first booking that the model makes."""
         return f"B{self.made + 1}"
 
 
 def searched(trip: Trip) -> Call:
-    """The call that finds it."""
+    """The call that finds the trip."""
     return call("search_trips", origin=trip.origin, destination=trip.destination, date=trip.date)
 
 

@@ -1,4 +1,4 @@
-"""Travellers who want to go somewhere."""
+"""Scenarios of travellers who book a journey."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ from app.toolkit.seeded import Draws
 
 
 def _there_in_time(draws: Draws) -> Scenario[Desk]:
-    """The cheapest train that arrives in time, which flights and later trains undercut; then the same a day later."""
+    """Book the cheapest train that arrives in time (flights and later trains cost less); then the same a day later."""
     making = Making(draws)
     making.booked_before()
     minutes, next_day = draws.one(FAST), later(making.day, 1)
@@ -71,7 +71,7 @@ def _there_in_time(draws: Draws) -> Scenario[Desk]:
 
 
 def _within_budget(draws: Draws) -> Scenario[Desk]:
-    """The best hotel that the rules and the budget leave; then breakfast."""
+    """Book the best hotel within rules and budget; then add breakfast."""
     making, nights = Making(draws), 2 + draws.below(3)
     making.booked_before()
     trips = making.offered("train", making.home, making.there, making.day, draws.one(FAST), making.prices(USUAL, 3))
@@ -129,7 +129,7 @@ def _within_budget(draws: Draws) -> Scenario[Desk]:
 
 
 def _by_the_rules(draws: Draws) -> Scenario[Desk]:
-    """A train or a flight, which only the rules and the trains decide; then what can be booked with it."""
+    """Book a train or a flight, as the rules require; then add its option."""
     making, fast = Making(draws), draws.chance(50)
     making.booked_before()
     trains = making.offered(

@@ -186,7 +186,7 @@ class Travel:
         return OPERATIONS
 
     def essence(self, state: Desk) -> JsonValue:
-        """What is booked, and what was cancelled though nobody pays it back."""
+        """Current bookings, and cancelled ones that are not refundable."""
         held = [one for one in state.bookings if not (one.cancelled and one.refundable)]
         return [*sorted(map(_essence, held))]
 

@@ -1,4 +1,4 @@
-"""What a travel desk knows: what can be booked, and what is."""
+"""The state of a travel desk: what can be booked, and what is booked."""
 
 from typing import Final, Literal
 
@@ -9,7 +9,7 @@ from app.envs.tool_agent.services.figures import clock, euros
 from app.envs.tool_agent.services.service import Refused
 
 MOST_SHOWN: Final = 40
-"""Characters of an identifier that a model made up, in an error."""
+"""Characters of an unknown identifier that an error quotes."""
 MOST_BOOKINGS: Final = 60
 
 Mode = Literal["train", "flight"]
@@ -35,7 +35,7 @@ class Trip(Frozen):
 
     @property
     def option(self) -> Option:
-        """What can be booked with it."""
+        """The option that can be booked with the trip."""
         return "seat" if self.mode == "train" else "luggage"
 
     def shown(self) -> JsonValue:
@@ -59,7 +59,7 @@ class Hotel(Frozen):
     city: str
     name: str
     tenths: int
-    """Of the rating."""
+    """Rating in tenths."""
     cents: int
     """For one night."""
     breakfast_cents: int

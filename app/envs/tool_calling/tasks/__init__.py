@@ -1,1 +1,1 @@
-"""Tasks that ask for tool calls: written from APIs of ours, or read from data sets in the shapes of others."""
+"""Tasks that ask for tool calls: generated from built-in APIs, or read from data sets."""

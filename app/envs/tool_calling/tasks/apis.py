@@ -1,6 +1,6 @@
-"""Interfaces of services as we wrote them, with the words in which people ask for them.
+"""Built-in APIs, with the sentences in which people ask for their tools.
 
-Every value of a request stands in its text as it is to be passed on, so that one call is right and no other.
+Requests contain every value exactly as it has to be passed, so that only one call is right.
 """
 
 import re
@@ -17,14 +17,14 @@ from app.toolkit.package_data import read_yaml
 
 SLOT = re.compile(r"\{(\w+)\}")
 PART = re.compile(r"\[([^\[\]]+)\]")
-"""A part of a text that may be left out, with the arguments that it names."""
+"""An optional part of a text, with the arguments that it names."""
 
 ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{1,60}$")]
-"""Servers that follow OpenAI's API take no other characters but a dash."""
+"""Servers with OpenAI's API accept only these characters, and dashes."""
 
 
 class Value(Frozen):
-    """A value and the words that ask for it, where they are not the value itself."""
+    """A value and the words for it, if they differ from the value."""
 
     value: FiniteJson
     said: str
@@ -34,24 +34,24 @@ Choice = Annotated[Value | FiniteJson, Field(union_mode="left_to_right")]
 
 
 class Argument(Frozen):
-    """One argument of a tool. Its values come from `values`, from a named pool, or from a range of numbers."""
+    """One argument of a tool. Its values come from `values`, a named pool, or a range of numbers."""
 
     schema_: Annotated[dict[str, FiniteJson], Field(alias="schema")]
     values: tuple[Choice, ...] = ()
     pool: str | None = None
     range: Annotated[tuple[float, ...], Field(min_length=2, max_length=3)] | None = None
-    """Lowest, highest, and the step between, 1 unless it is given."""
+    """Lowest, highest, and optionally the step (default 1)."""
     listed: Annotated[tuple[int, int], Field(min_length=2)] | None = None
-    """A list of so many different values, from and to."""
+    """The argument is a list: least and most number of different values."""
     optional: bool = False
-    """May be left out of a call. One with a `default` in its schema may be as well."""
+    """The argument may be left out. So may one with a `default` in its schema."""
     missing: tuple[str, ...] = ()
-    """Words by which its absence may be named."""
+    """Words that may name its absence."""
 
     @model_validator(mode="after")
     def _has_values(self) -> Self:
         if sum((bool(self.values), self.pool is not None, self.range is not None)) != 1:
-            raise ValueError("an argument has exactly one of values, pool and range")
+            raise ValueError("an argument needs exactly one of values, pool and range")
         return self
 
 
@@ -66,13 +66,13 @@ class Tool(Frozen):
     name: ToolName
     description: Annotated[str, Field(min_length=10)]
     about: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Words, in lower case, any of which says that a tool like this one is missing."""
+    """Lower-case words; any of them says that a tool like this one is missing."""
     arguments: dict[str, Argument] = {}
     asks: Annotated[tuple[str, ...], Field(min_length=2)]
-    """Whole sentences with every required argument as `{name}`; `[ for {days} days]` may be left out."""
+    """Sentences with every required argument as `{name}`; parts such as `[ for {days} days]` are optional."""
     incomplete: tuple[Incomplete, ...] = ()
     confusable: tuple[ToolName, ...] = ()
-    """Other tools that somebody could take for right where this one is meant."""
+    """Other tools that could be mistaken for this one."""
 
     @model_validator(mode="after")
     def _asks_for_its_arguments(self) -> Self:
@@ -83,15 +83,15 @@ class Tool(Frozen):
         for one in self.incomplete:
             self._knows(one.text)
             if one.lacks not in self.required or one.lacks in SLOT.findall(one.text):
-                raise ValueError(f"{self.name}: {one.text!r} does not lack {one.lacks}")
+                raise ValueError(f"{self.name}: {one.text!r} must leave out the required argument {one.lacks}")
             if not self.arguments[one.lacks].missing:
-                raise ValueError(f"{self.name}.{one.lacks} has no words that name its absence")
+                raise ValueError(f"{self.name}.{one.lacks} needs `missing`: words that name its absence")
         return self
 
     def _knows(self, text: str) -> None:
         unknown = set(SLOT.findall(text)) - self.arguments.keys()
         if unknown:
-            raise ValueError(f"{self.name}: {text!r} names {min(unknown)}, which is no argument")
+            raise ValueError(f"{self.name}: {text!r} names {min(unknown)}, which is not an argument")
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ class Tool(Frozen):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """All words for the tool and for its arguments."""
+        """All words that name the tool or its arguments."""
         return *self.about, *(word for argument in self.arguments.values() for word in argument.missing)
 
     @cached_property
@@ -129,7 +129,7 @@ class Domain(Frozen):
         for tool in self.tools:
             for name, argument in tool.arguments.items():
                 if argument.pool is not None and argument.pool not in self.pools:
-                    raise ValueError(f"{tool.name}.{name}: there is no pool {argument.pool}")
+                    raise ValueError(f"{tool.name}.{name}: unknown pool {argument.pool}")
         return self
 
 
@@ -137,10 +137,10 @@ def _distinct(domains: tuple[Domain, ...]) -> tuple[Domain, ...]:
     names = [tool.name for domain in domains for tool in domain.tools]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
-        raise ValueError(f"two tools are called {min(twice)}")
+        raise ValueError(f"two tools have the name {min(twice)}")
     unknown = {one for domain in domains for tool in domain.tools for one in tool.confusable} - {*names}
     if unknown:
-        raise ValueError(f"there is no tool {min(unknown)} to confuse another with")
+        raise ValueError(f"`confusable` names the unknown tool {min(unknown)}")
     return domains
 
 

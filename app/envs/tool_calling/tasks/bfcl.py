@@ -1,8 +1,8 @@
-"""Rows in the shape of the Berkeley Function-Calling Leaderboard.
+"""Rows in the format of the Berkeley Function-Calling Leaderboard.
 
-They have `question`, `function` and, where a call is right, `ground_truth` (its file of possible answers, joined by
-`id`); the latter two are JSON or a text of it. Accepted values are lists; the empty text in one means that the argument
-may be left out and is no value itself, and neither is an empty list beside it.
+They have `question`, `function` and, if calls are expected, `ground_truth` (from the file of possible answers, joined
+by `id`); the latter two are JSON or JSON as text. Accepted values are lists. An empty text in a list means that the
+argument is optional; it is not a value itself, and neither is an empty list beside it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ from app.toolkit.tool_calls.values import ExpectedCall
 
 OMITTED = ""
 MOST_ALTERNATIVES = 256
-"""Of one argument with alternatives inside it."""
+"""Most alternatives of one argument."""
 
 
 def messages_of(question: JsonValue) -> tuple[Message, ...]:
@@ -25,10 +25,10 @@ def messages_of(question: JsonValue) -> tuple[Message, ...]:
     if isinstance(question, str):
         return (Message(role="user", content=question),)
     if not isinstance(question, list) or not question:
-        raise ValueError("question is neither a text nor messages")
+        raise ValueError("question must be a text or a list of messages")
     if isinstance(question[0], list):
         if len(question) > 1:
-            raise ValueError("question has several turns; this environment has one")
+            raise ValueError("question has several turns; only one is supported")
         return messages_of(question[0])
     return tuple(Message.model_validate(message) for message in question)
 
@@ -38,12 +38,12 @@ def tools_of(functions: JsonValue) -> tuple[ToolSpec, ...]:
 
 
 def expected_of(ground_truth: JsonValue) -> tuple[ExpectedCall, ...]:
-    """ValueError where an argument has no accepted value, so that no call could be right."""
+    """ValueError if an argument has no accepted value, since no call could be right then."""
     return tuple(map(_expected, _listed(ground_truth)))
 
 
 def _listed(value: JsonValue) -> list[JsonValue]:
-    """A lone function or call counts as a list of one."""
+    """A single function or call counts as a list of one."""
     read = read_json(value) if isinstance(value, str) else value
     return read if isinstance(read, list) else [read]
 
@@ -64,14 +64,14 @@ def _tool(described: JsonValue) -> ToolSpec:
 
 def _expected(call: JsonValue) -> ExpectedCall:
     if not isinstance(call, dict) or len(call) != 1:
-        raise ValueError("a right call is an object with one name")
+        raise ValueError("an expected call must be an object with one function name")
     ((name, arguments),) = call.items()
     if not isinstance(arguments, dict):
-        raise ValueError(f"the arguments of {name} are no object")
+        raise ValueError(f"the arguments of {name} must be an object")
     optional, accepted = set(), {}
     for argument, values in arguments.items():
         if not isinstance(values, list):
-            raise ValueError(f"{name}.{argument} has no list of accepted values")
+            raise ValueError(f"{name}.{argument} needs a list of accepted values")
         if OMITTED in values:
             optional.add(argument)
         kept = [value for value in values if value != OMITTED and not (OMITTED in values and value == [])]
@@ -86,7 +86,7 @@ def _expected(call: JsonValue) -> ExpectedCall:
 
 
 def _alternatives(value: JsonValue) -> Iterator[JsonValue]:
-    """What a value stands for: inside an object every member has a list of accepted values."""
+    """All values that an accepted value stands for: each member of an object has a list of accepted values."""
     if isinstance(value, dict):
         yield from _objects(value)
     elif isinstance(value, list) and any(isinstance(item, dict) for item in value):

@@ -1,4 +1,4 @@
-"""Requests made from our interfaces: endless for training, a fixed set apart from them for testing."""
+"""Requests generated from the built-in APIs: endless for training, a fixed separate set for testing."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -13,10 +13,10 @@ from app.toolkit.seeded import Draws, held_out
 
 TEST_SIZE: Final = 1_000
 TEST_SHARE: Final = 10
-"""One in so many sentences is for testing only."""
+"""One in so many sentences is held out for testing."""
 
 MOST_DRAWS: Final = 200
-"""Far more than are needed to meet a sentence of the right split, or different ones."""
+"""Far more attempts than a sentence of the right split needs."""
 
 ROUND: Final[tuple[Category, ...]] = (
     *(
@@ -44,7 +44,7 @@ ROUND: Final[tuple[Category, ...]] = (
         "simple",
     ),
 )
-"""Categories by index, over and over: a fifth of the tasks has no call as its answer."""
+"""Categories by index, repeated: a fifth of the tasks expects no call."""
 
 JOINED: Final[tuple[Callable[[Sequence[str]], str], ...]] = (
     " ".join,
@@ -74,15 +74,15 @@ class GeneratedRequests:
         self._incomplete = [one for one in self._tools if one[1].incomplete]
 
     def request(self, split: Split, index: int, categories: Sequence[Category] = ()) -> ToolRequest:
-        """`index` is any non-negative integer for train and below TEST_SIZE for test. `categories` narrows the round.
-        ValueError when the book does not suffice."""
+        """`index` is any non-negative integer for train and below TEST_SIZE for test. `categories` selects categories.
+        ValueError if the APIs do not suffice."""
         category = category_of(index, categories)
         for attempt in range(MOST_DRAWS):
             draws = Draws(f"{split} {index} {category} {attempt}")
             made = self._irrelevant(split, draws) if category == "irrelevance" else self._made(category, split, draws)
             if made is not None:
                 return made
-        raise ValueError(f"the interfaces do not suffice for tasks of the category {category}")
+        raise ValueError(f"the APIs do not suffice for tasks of category {category}")
 
     def _made(self, category: Category, split: Split, draws: Draws) -> ToolRequest | None:
         members = self._members(category, draws)
@@ -114,7 +114,7 @@ class GeneratedRequests:
         return members
 
     def _irrelevant(self, split: Split, draws: Draws) -> ToolRequest | None:
-        """Half of the time the tool is there and the request lacks an argument, else the tool is not there."""
+        """Half of the time the request lacks an argument, otherwise the tool is missing."""
         lacking = draws.chance(50)
         domain, tool = wanted = draws.one(self._incomplete if lacking else self._tools)
         if lacking:
@@ -141,7 +141,7 @@ class GeneratedRequests:
         )
 
     def _decoys(self, wanted: Sequence[Member], count: int, draws: Draws) -> list[Member]:
-        """Tools beside the wanted ones, about half of them from the first one's own domain."""
+        """Additional tools, about half of them from the domain of the first wanted one."""
         apart = self._apart(wanted)
         near = draws.some([one for one in apart if one[0] is wanted[0][0]], (count + 1) // 2)
         return near + draws.some([one for one in apart if one not in near], count - len(near))
@@ -151,7 +151,7 @@ class GeneratedRequests:
 
 
 def category_of(index: int, categories: Sequence[Category] = ()) -> Category:
-    """Of the request at an index, in both splits."""
+    """The category of the request at an index, in either split."""
     asked = [category for category in ROUND if not categories or category in categories]
     return asked[index % len(asked)]
 
@@ -172,7 +172,7 @@ def _fits(one: Asked, others: Sequence[Asked], split: Split) -> bool:
 
 
 def _met(make: Callable[[], TextT], fits: Callable[[TextT], bool]) -> TextT | None:
-    """The first that fits of what is made again and again."""
+    """The first result that fits; None after too many attempts."""
     return next((one for one in (make() for _ in range(MOST_DRAWS)) if fits(one)), None)
 
 

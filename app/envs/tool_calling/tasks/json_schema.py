@@ -1,4 +1,4 @@
-"""Tools as data sets describe them, as JSON Schema."""
+"""Tool descriptions of data sets, converted to JSON Schema."""
 
 import re
 from collections.abc import Mapping
@@ -30,14 +30,14 @@ _TYPES: Final[Mapping[str, str]] = {
     "none": "null",
     "null": "null",
 }
-"""JSON Schema's types by what data sets call them. Others, like `any`, are no type."""
+"""JSON Schema types by their names in data sets. Unknown names, such as `any`, give no type."""
 
 _GENERIC = re.compile(r"(\w+)\[(.*)\]")
 _KEPT = ("description", "enum", "default", "minimum", "maximum", "items", "properties", "required")
 
 
 def tool_spec(name: str, description: str, properties: Mapping[str, JsonValue], required: list[str]) -> ToolSpec:
-    """ValueError for arguments that are not described by objects."""
+    """ValueError for arguments whose description is not an object."""
     parameters: dict[str, JsonValue] = {
         "type": "object",
         "properties": {argument: schema_of(described) for argument, described in properties.items()},
@@ -47,9 +47,9 @@ def tool_spec(name: str, description: str, properties: Mapping[str, JsonValue], 
 
 
 def schema_of(described: JsonValue) -> dict[str, JsonValue]:
-    """JSON Schema of one argument: its type by its proper name, at every depth."""
+    """JSON Schema of one argument, with the types of JSON Schema at every depth."""
     if not isinstance(described, dict):
-        raise ValueError("an argument is described by an object")
+        raise ValueError("the description of an argument must be an object")
     schema = {key: described[key] for key in _KEPT if key in described} | type_of(described.get("type"))
     items, properties = schema.get("items"), schema.get("properties")
     if isinstance(items, dict):
@@ -63,7 +63,7 @@ def schema_of(described: JsonValue) -> dict[str, JsonValue]:
 
 
 def _with_choices(schema: dict[str, JsonValue], choices: list[JsonValue]) -> dict[str, JsonValue]:
-    """Of a list they are the choices of its items, unless they are lists themselves."""
+    """For an array they are choices of its items, unless they are lists themselves."""
     if schema.get("type") != "array" or any(isinstance(choice, list) for choice in choices):
         return {**schema, "enum": choices}
     items = schema.get("items")
@@ -71,7 +71,7 @@ def _with_choices(schema: dict[str, JsonValue], choices: list[JsonValue]) -> dic
 
 
 def type_of(written: JsonValue) -> dict[str, JsonValue]:
-    """`List[int]` and its like with their items; nothing for what is no type."""
+    """The type, for `List[int]` and the like with the type of its items; empty for an unknown type."""
     if not isinstance(written, str):
         return {}
     plain = written.split(",")[0].strip() if "[" not in written else written.strip()

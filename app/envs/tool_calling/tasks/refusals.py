@@ -1,4 +1,4 @@
-"""The right reply where no tool fits, or where a request lacks what a call needs."""
+"""The right reply where no tool fits, or where a request lacks something that a call needs."""
 
 import re
 from collections.abc import Sequence
@@ -9,9 +9,9 @@ from app.envs.tool_calling.tasks.requests import ToolRequest
 
 OPENS: Final = "No tool fits:"
 MOST_CHARACTERS: Final = 160
-"""Of a refusal. Whoever lists all that could be missing has not said what is."""
+"""Most characters of a refusal: listing everything that could be missing does not count."""
 MOST_BESIDE: Final = 2
-"""Words for other things in a refusal: one sentence may well hold so many, a list of guesses holds more."""
+"""Most words for other things in a refusal: a list of guesses has more."""
 
 INSTRUCTION: Final = (
     "You can call tools. Make exactly the calls that the request needs, with the values that it gives, and leave out "
@@ -23,13 +23,13 @@ _WORD: Final = re.compile(r"\w+")
 
 
 def refusal(request: ToolRequest) -> str:
-    """One that is right for `request`, which expects no call."""
+    """A right refusal for a request that expects no call."""
     return f"{OPENS} what is missing is {request.missing[0] if request.missing else 'a tool for this'}."
 
 
 def names_what_is_missing(said: str, request: ToolRequest) -> bool:
-    """Whether a reply opens as asked, is short, has one of the request's words, or any word where it has none, and few
-    that name something else."""
+    """Whether a reply begins as asked, is short, contains one of the request's words (any word if it has none), and few
+    words that name something else."""
     if not said.startswith(OPENS) or len(said) > MOST_CHARACTERS:
         return False
     words = _plain(said.removeprefix(OPENS))
@@ -42,7 +42,7 @@ def names_what_is_missing(said: str, request: ToolRequest) -> bool:
 
 
 def elsewhere(names: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
-    """Those of `names` that stand in none of these texts: who repeats one of them has the text from somewhere else."""
+    """Those of `names` that none of these texts contains."""
     words = "\n".join(map(_plain, said))
     return tuple(name for name in dict.fromkeys(names) if not _has_one(words, [name]))
 
@@ -57,5 +57,5 @@ def _plain_once(name: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Its words with one space around each."""
+    """The words of the text with one space around each."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "

@@ -1,4 +1,4 @@
-"""What asks for tool calls, wherever it comes from."""
+"""Requests for tool calls, from whatever source."""
 
 from typing import Annotated, Literal
 
@@ -16,11 +16,11 @@ class ToolRequest(Frozen):
     category: Category
     domain: str
     messages: Annotated[tuple[Message, ...], Field(min_length=1)]
-    """What the user says, after whatever was said before."""
+    """The conversation, which ends with the user's request."""
     tools: tuple[ToolSpec, ...]
     expected: tuple[ExpectedCall, ...] = ()
-    """Empty where no tool fits."""
+    """Empty if no tool fits."""
     missing: tuple[str, ...] = ()
-    """Words, any of which names what is missing where no tool fits; empty where any words will do."""
+    """If no tool fits: words that name what is missing, of which one is enough; empty if any words will do."""
     excluded: tuple[str, ...] = ()
-    """Words that name something else, which is not missing: a reply with several of them does not say what is."""
+    """Words for things that are not missing: a reply may contain only few of them."""

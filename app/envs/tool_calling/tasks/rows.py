@@ -1,4 +1,4 @@
-"""Requests from a data set of the operator's, in whichever shape its rows are."""
+"""Requests from an operator's data set, in either supported format."""
 
 import logging
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 
 class ToolRow(BaseModel):
-    """`question` and `function`, as in BFCL, or `query` and `tools`, as in xLAM, with what a right answer calls:
-    `ground_truth` or `answers`. A row without either asks for no call."""
+    """A row has `question` and `function` (BFCL) or `query` and `tools` (xLAM), and the expected calls in
+    `ground_truth` or `answers`. Without expected calls, no call is right."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -34,7 +34,7 @@ class ToolRow(BaseModel):
     @model_validator(mode="after")
     def _is_of_a_shape(self) -> Self:
         if not {"question", "function"} <= self.model_fields_set and not {"query", "tools"} <= self.model_fields_set:
-            raise ValueError("a row has `question` and `function`, or `query` and `tools`")
+            raise ValueError("a row needs `question` and `function`, or `query` and `tools`")
         return self
 
     @property
@@ -46,7 +46,7 @@ class ToolRow(BaseModel):
         return self.function if self.query is None else self.tools
 
     def request(self) -> ToolRequest:
-        """ValueError where no reply could be right: the data sets have a few such rows."""
+        """ValueError if no reply could be right; the data sets have a few such rows."""
         expected: tuple[ExpectedCall, ...] = ()
         if self.ground_truth is not None:
             expected = bfcl.expected_of(self.ground_truth)
@@ -54,7 +54,7 @@ class ToolRow(BaseModel):
             expected = xlam.expected_of(self.answers)
         expected = tuple(_as_required(one, self.offered) for one in expected)
         if not match([one.least() for one in expected], expected, self.offered).correct:
-            raise ValueError("the right answer does not fit the tools")
+            raise ValueError("the expected calls do not fit the tools")
         return ToolRequest(
             category=_category(self.offered, expected),
             domain="dataset",
@@ -97,12 +97,12 @@ def _answerable(dataset: Dataset[ToolRow], split: Split) -> tuple[ToolRequest, .
             continue
     left_out = len(dataset.splits[split]) - len(requests)
     if left_out:
-        log.warning("%s, %s: %d rows are left out, since no reply could be right", dataset.origin, split, left_out)
+        log.warning("%s, %s: skipped %d rows that no reply could get right", dataset.origin, split, left_out)
     return tuple(requests)
 
 
 def _as_required(call: ExpectedCall, tools: Sequence[ToolSpec]) -> ExpectedCall:
-    """What a tool requires is not optional, whatever the data say of a call."""
+    """Arguments that the tool requires are not optional, whatever the data say."""
     required = (parameters_of(call.name, tools) or {}).get("required")
     return call.model_copy(
         update={"optional": call.optional.difference(required if isinstance(required, list) else [])}

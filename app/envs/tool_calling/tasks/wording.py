@@ -1,4 +1,4 @@
-"""Values for a tool's arguments, and the sentence that asks for them."""
+"""Draws values for a tool's arguments, and the sentence that asks for them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from app.toolkit.seeded import Draws
 from app.toolkit.tool_calls.values import ExpectedCall
 
 PART_SHARE = 60
-"""How often, of a hundred times, a part that may be left out is said."""
+"""Percent of optional parts that are included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,12 @@ class Asked:
 
 
 def asked(domain: Domain, tool: Tool, draws: Draws) -> Asked:
-    """A request for one call. What the sentence does not say is not in the call."""
+    """A request for one call. Arguments that the sentence does not mention are not in the call."""
     return _said(domain, tool, draws.one(tool.asks), draws)
 
 
 def asked_without(domain: Domain, tool: Tool, draws: Draws) -> tuple[str, str]:
-    """A request that cannot be met, and the required argument that it lacks. The tool has such requests."""
+    """A request that cannot be met, and the required argument that it lacks. The tool must have such requests."""
     incomplete = draws.one(tool.incomplete)
     return _said(domain, tool, incomplete.text, draws).text, incomplete.lacks
 
@@ -65,7 +65,7 @@ def _worded(choice: Value | JsonValue) -> Value:
 
 
 def _in_range(bounds: Sequence[float], draws: Draws) -> Value:
-    """Exact in hundredths, so that what is said is what is meant."""
+    """Computed in hundredths, so that text and value agree exactly."""
     low, high, step = (round(bound * 100) for bound in (*bounds, 1)[:3])
     hundredths = low + step * draws.below((high - low) // step + 1)
     number = hundredths // 100 if all(float(bound).is_integer() for bound in bounds) else hundredths / 100

@@ -1,6 +1,6 @@
-"""Rows in the shape of xLAM's function-calling data: `query`, `tools` and `answers`.
+"""Rows in the format of xLAM's function-calling data: `query`, `tools` and `answers`.
 
-The latter two are JSON or a text of it. An argument without a default is required unless its type says `optional`."""
+The latter two are JSON or JSON as text. An argument without a default is required unless its type says `optional`."""
 
 from pydantic import JsonValue
 
@@ -29,7 +29,7 @@ def expected_of(answers: JsonValue) -> tuple[ExpectedCall, ...]:
 def _listed(value: JsonValue) -> list[JsonValue]:
     read = read_json(value) if isinstance(value, str) else value
     if not isinstance(read, list):
-        raise ValueError("tools and answers are lists")
+        raise ValueError("tools and answers must be lists")
     return read
 
 
@@ -44,5 +44,5 @@ def _tool(described: JsonValue) -> ToolSpec:
 
 def _is_required(argument: JsonValue) -> bool:
     if not isinstance(argument, dict):
-        raise ValueError("an argument is described by an object")
+        raise ValueError("the description of an argument must be an object")
     return "default" not in argument and "optional" not in str(argument.get("type", "")).lower()
