@@ -13,13 +13,16 @@ PACKAGES: Final = ("app.conformance", "app.grading", "app.sheets")
 """Old packages that hold modules of MOVED."""
 
 MOVED: Final[Mapping[str, Mapping[str, str]]] = {
+    "app.cli.envs.examining": {
+        "examined": "app.cli.envs.conformance_run.run_check",
+    },
     "app.conformance.checks": {
         "CHECKS": "app.toolkit.conformance.checks.CHECKS",
         "Check": "app.toolkit.conformance.checks.Check",
     },
     "app.draws": {
-        "Draws": "app.toolkit.seeded.Draws",
-        "drawn_apart": "app.toolkit.seeded.drawn_apart",
+        "Draws": "app.toolkit.seeded.SeededRandom",
+        "drawn_apart": "app.toolkit.seeded.draw_apart",
     },
     "app.errors": {
         "EnvironmentUnavailable": "app.domain.errors.EnvironmentUnavailable",
@@ -29,19 +32,19 @@ MOVED: Final[Mapping[str, Mapping[str, str]]] = {
         "WorkerFailed": "app.domain.errors.WorkerFailed",
     },
     "app.generated": {
-        "Generated": "app.toolkit.procedural.Generated",
+        "Generated": "app.toolkit.procedural.ProceduralEnvironment",
         "LEVELS": "app.toolkit.procedural.LEVELS",
         "Level": "app.toolkit.procedural.Level",
-        "Levelled": "app.toolkit.procedural.Levelled",
+        "Levelled": "app.toolkit.procedural.LevelParams",
     },
     "app.grading.committed": {
         "Committed": "app.toolkit.answers.committed.Committed",
-        "committed": "app.toolkit.answers.committed.committed",
+        "committed": "app.toolkit.answers.committed.extract_committed",
         "grade_committed": "app.toolkit.answers.committed.grade_committed",
     },
     "app.patterns": {
         "Pattern": "app.toolkit.safe_regex.Pattern",
-        "compiled": "app.toolkit.safe_regex.compiled",
+        "compiled": "app.toolkit.safe_regex.compile_pattern",
     },
     "app.prompts": {
         "Phrasings": "app.toolkit.templates.Phrasings",
@@ -55,9 +58,9 @@ MOVED: Final[Mapping[str, Mapping[str, str]]] = {
         "parse_model": "app.characters.loading.parse_model",
     },
     "app.transcripts": {
-        "replayed": "app.toolkit.replay.replayed",
-        "forged": "app.toolkit.replay.forged",
-        "turn_after": "app.toolkit.replay.turn_after",
+        "replayed": "app.toolkit.replay.replay_episode",
+        "forged": "app.toolkit.replay.score_forgery",
+        "turn_after": "app.toolkit.replay.build_turn",
     },
 }
 """By old module: each name that was documented for plug-ins, and where it is now."""

@@ -4,7 +4,7 @@ import os
 import platform
 import sqlite3
 
-from app.cli.serve import collect_seldom
+from app.cli.serve import tune_garbage_collection
 from benchmarks import atropos, calls, catalogue, difficulty, dispatch, judging, retrieval, scoring, startup
 
 
@@ -28,7 +28,7 @@ def main() -> None:
     print(f"  by cursor, first time        {handed.tasks_per_second(handed.by_cursor):8.0f} tasks/s")
     ratio = handed.livez.seconds / dispatch.LIVEZ_FACTOR / handed.leased.seconds
     print(f"  leased requests, as a share of the rate of GET /livez: {ratio:.3f}")
-    collect_seldom()
+    tune_garbage_collection()
     print("", *calls.report(calls.measure(), calls.slowest()), sep="\n")
     print("", *catalogue.report(catalogue.measure()), sep="\n")
     print("", *difficulty.report(difficulty.compare()), sep="\n")

@@ -9,14 +9,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.main.discovery import discover
 from app.ports.environment import Environment, Tools
 from app.service.judging import NoPanel
+from app.toolkit.tool_calls.call_parsing import read_text_calls
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.reading import text_calls
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
 from benchmarks.hostile_texts import TOOLS, hostile_texts
 
 ENVIRONMENTS = ("tool_calling", "tool_agent")
@@ -69,7 +69,7 @@ def _grown(kind: str, form: ToolFormat | None, once: str, twice: str) -> Slow:
 
 
 def _reading(text: str, form: ToolFormat | None) -> float:
-    return _timed(lambda: text_calls(text, TOOLS, form))
+    return _timed(lambda: read_text_calls(text, TOOLS, form))
 
 
 def _rates(environment: Environment) -> Rates:

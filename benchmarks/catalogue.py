@@ -10,14 +10,14 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.cli.envs.examining import tools_for
-from app.datasets.configured import ConfiguredDatasets
+from app.cli.envs.conformance_run import open_tools
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.main.discovery import discover
 from app.ports.environment import Environment
-from app.toolkit.conformance.figures import measured
-from app.toolkit.conformance.findings import Figures
-from app.toolkit.conformance.subject import Depth, Subject
-from app.toolkit.conformance.texts import hostile
+from app.toolkit.conformance.findings import ConformanceFigures
+from app.toolkit.conformance.hostile_texts import generate_hostile
+from app.toolkit.conformance.measurements import measure_environment
+from app.toolkit.conformance.subject import CheckDepth, CheckSubject
 
 HOSTILE = 2_000
 COLUMNS = (
@@ -30,14 +30,14 @@ COLUMNS = (
     "2,000 hostile texts, p99 / most, ms",
     "met by another's answer",
 )
-JUDGED_DEPTH = Depth(tasks=100, scored=100)
-DEPTH = Depth(tasks=1_000, scored=300)
+JUDGED_DEPTH = CheckDepth(tasks=100, scored=100)
+DEPTH = CheckDepth(tasks=1_000, scored=300)
 
 
 @dataclass(frozen=True)
 class Measured:
     name: str
-    figures: Figures
+    figures: ConformanceFigures
     hostile_p99_ms: float
     """By the clock, of scoring one of 2,000 texts that nobody meant."""
     hostile_most_ms: float
@@ -52,16 +52,16 @@ def measure(names: Sequence[str] = ()) -> Iterator[Measured]:
 
 async def _measured(kind: type[Environment]) -> Measured:
     environment = kind.open(ConfiguredDatasets({}))
-    async with tools_for(kind) as tools:
-        subject = Subject(environment, environment, tools, DEPTH if kind.rubric is None else JUDGED_DEPTH)
-        figures = await measured(subject)
+    async with open_tools(kind) as tools:
+        subject = CheckSubject(environment, environment, tools, DEPTH if kind.rubric is None else JUDGED_DEPTH)
+        figures = await measure_environment(subject)
         took = sorted([seconds async for seconds in _hostile(subject)])
     return Measured(kind.name, figures, 1e3 * took[round(0.99 * len(took)) - 1], 1e3 * took[-1])
 
 
-async def _hostile(subject: Subject) -> AsyncIterator[float]:
-    tasks = subject.tasks("train", 100)
-    for number, text in enumerate(hostile(200 if subject.judged else HOSTILE)):
+async def _hostile(subject: CheckSubject) -> AsyncIterator[float]:
+    tasks = subject.make_tasks("train", 100)
+    for number, text in enumerate(generate_hostile(200 if subject.judged else HOSTILE)):
         began = time.perf_counter()
         await subject.score(tasks[number % len(tasks)], [f"<answer>{text}</answer>"])
         yield time.perf_counter() - began

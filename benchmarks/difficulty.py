@@ -11,21 +11,21 @@ from typing import ClassVar
 
 from pydantic import BaseModel, JsonValue
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.envs.tool_calling.environment import ToolCalling
 from app.judges.panels import ConfiguredPanels
-from app.main.gateway import gateway_of
+from app.main.gateway import build_gateway
 from app.ports.environment import Environment, Tools
 from app.ports.retrieval import NoRetriever
 from app.ports.sandbox import NoWorkers
 from app.service.gateway import Gateway
-from app.service.requests import GroupReply, GroupToScore, HandedOut, NextBatch, ScoreRequest, Select
+from app.service.request_models import GroupReply, GroupToScore, HandedOutTask, NextBatch, ScoreRequest, TaskSelection
 from app.store.store import Store
-from app.telemetry.silent import SilentObserver
+from app.telemetry.null_observer import NullObserver
 from tests.support.databases import MIGRATIONS
 
 BATCH_SIZE = 32
@@ -124,7 +124,13 @@ class Compared:
 
 def compare() -> tuple[Compared, ...]:
     return tuple(
-        Compared(case, *(asyncio.run(_train(case, select)) for select in (Select(), Select(target_pass_rate=TARGET))))
+        Compared(
+            case,
+            *(
+                asyncio.run(_train(case, select))
+                for select in (TaskSelection(), TaskSelection(target_pass_rate=TARGET))
+            ),
+        )
         for case in CASES
     )
 
@@ -138,16 +144,16 @@ def report(found: Sequence[Compared]) -> Iterator[str]:
             yield f"    {what:<12} {trained.share:8.3f} {trained.late_share:8.3f}   {cost}"
 
 
-async def _train(case: Case, select: Select) -> Trained:
+async def _train(case: Case, select: TaskSelection) -> Trained:
     with tempfile.TemporaryDirectory() as folder:
         store = Store.open(f"sqlite:///{folder}/store.db", MIGRATIONS)
-        gateway = gateway_of(
+        gateway = build_gateway(
             {kind.name: kind for kind in (Drills, ToolCalling)},
             store,
             ConfiguredPanels({}, {}, fallback=()),
             NoWorkers(),
             NoRetriever(),
-            SilentObserver(),
+            NullObserver(),
             lambda: datetime.now(UTC),
         )
         gateway.catalogue.open(ConfiguredDatasets({}))
@@ -157,7 +163,7 @@ async def _train(case: Case, select: Select) -> Trained:
             await store.close()
 
 
-async def _trained(gateway: Gateway, case: Case, select: Select) -> Trained:
+async def _trained(gateway: Gateway, case: Case, select: TaskSelection) -> Trained:
     luck = random.Random(1)  # a policy, not a secret
     request = NextBatch(batch_size=BATCH_SIZE, run="bench", params=case.params, select=select)
     constant: list[bool] = []
@@ -168,16 +174,16 @@ async def _trained(gateway: Gateway, case: Case, select: Select) -> Trained:
         seconds += time.perf_counter() - started
         answers = tuple(_answered(gateway, case, task, luck) for task in batch.tasks)
         step = Policy(model="simulated", step=len(constant) // BATCH_SIZE)
-        scored = await gateway.desk.score(ScoreRequest(groups=answers, run="bench", policy=step), case.environment)
+        scored = await gateway.scoring.score(ScoreRequest(groups=answers, run="bench", policy=step), case.environment)
         constant += [isinstance(group, GroupReply) and group.std == 0.0 for group in scored.groups]
     return Trained(tuple(constant[: case.groups]), seconds)
 
 
-def _answered(gateway: Gateway, case: Case, handed: HandedOut, luck: random.Random) -> GroupToScore:
-    hosted = gateway.catalogue.hosted(case.environment)
+def _answered(gateway: Gateway, case: Case, handed: HandedOutTask, luck: random.Random) -> GroupToScore:
+    hosted = gateway.catalogue.get_environment(case.environment)
     index = handed.metadata["index"]
     assert isinstance(index, int)
-    right = hosted.environment.gold(hosted.environment.task("train", index, hosted.params(case.params)))
+    right = hosted.environment.gold(hosted.environment.task("train", index, hosted.validate_params(case.params)))
     assert right is not None
     skill = _skill(index, handed.metadata.get("category"))
     completions = tuple(right if luck.random() < skill else Completion(text="wrong") for _ in range(GROUP_SIZE))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Final
 
-from app.evaluation.resampling import Estimate, Resampler, quantile
+from app.evaluation.resampling import MeanEstimate, Resampler, compute_quantile
 
 EVALUATIONS: Final = 1_000
 RESAMPLES: Final = 500
@@ -39,13 +39,15 @@ MODELS: Final[dict[str, tuple[Rewards, float]]] = {
 }
 
 
-def held(estimates: Sequence[Estimate], true: float) -> float:
+def held(estimates: Sequence[MeanEstimate], true: float) -> float:
     return fmean((each.low or 0.0) - 1e-9 <= true <= (each.high or 0.0) + 1e-9 for each in estimates)
 
 
-def plain(resampler: Resampler, values: Sequence[float]) -> Estimate:
-    means = resampler.means(values)
-    return Estimate(value=fmean(values), low=quantile(means, 0.025), high=quantile(means, 0.975), tasks=len(values))
+def plain(resampler: Resampler, values: Sequence[float]) -> MeanEstimate:
+    means = resampler.resample_means(values)
+    return MeanEstimate(
+        value=fmean(values), low=compute_quantile(means, 0.025), high=compute_quantile(means, 0.975), tasks=len(values)
+    )
 
 
 def main() -> None:

@@ -50,7 +50,7 @@ async def _fill(url: str, events: int) -> None:
     store = await asyncio.to_thread(Store.open, url, MIGRATIONS)
     try:
         for _ in range(events // BATCH):
-            await store.events.tell(WORLD, [chronicle.event() for _ in range(BATCH)])
+            await store.events.add_events(WORLD, [chronicle.event() for _ in range(BATCH)])
         entries = tuple(
             LoreEntry(id=f"l{number}", keys=tuple(chronicle.words(3)), content=" ".join(chronicle.words(30)))
             for number in range(ENTRIES)

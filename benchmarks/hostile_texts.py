@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from app.domain.tasks import FunctionSpec, ToolSpec
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.values import Call
+from app.toolkit.tool_calls.calls import ParsedCall
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
 
 TOOLS: Final = (
     ToolSpec(
@@ -72,7 +72,7 @@ def hostile_texts(length: int) -> dict[str, str]:
         kind: begins + _of(length - len(begins) - len(ends), piece) + ends
         for kind, (begins, piece, ends) in _WRAPPED.items()
     }
-    right = Call(name="f", arguments={"a": "x", "n": 1, "o": {"b": [1, 2.5, None]}})
+    right = ParsedCall(name="f", arguments={"a": "x", "n": 1, "o": {"b": [1, 2.5, None]}})
     many = {name: form.write([right] * (length // len(form.write([right])))) for name, form in FORMATS.items()}
     return texts | {f"right calls, {name}": text for name, text in many.items()}
 

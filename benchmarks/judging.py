@@ -13,16 +13,16 @@ from pathlib import Path
 
 import uvloop
 
-from app.cli.serve import collect_seldom
-from app.datasets.configured import ConfiguredDatasets
+from app.cli.serve import tune_garbage_collection
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.envs.npc_arena.environment import NpcArena
+from app.judges.caching_judge import CachingJudge
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.configured import chat_judges
+from app.judges.judge_factory import build_chat_judges
 from app.judges.panels import ConfiguredPanels
-from app.judges.remembered import RememberingJudge
 from app.ports.environment import Tools
 from app.service.group_scoring import start_each
 from app.store.store import Store
@@ -119,13 +119,13 @@ def _judge_server() -> Iterator[str]:
 async def _measured(url: str, database: Path, groups: int) -> Judged:
     store = Store.open(f"sqlite:///{database}", MIGRATIONS)
     config = ChatJudgeConfig(name="slow", base_url=url, model="slow", max_concurrency=CONCURRENCY)
-    judge = chat_judges([config], {}, store.judge_cache)["slow"]
-    assert isinstance(judge, RememberingJudge)
+    judge = build_chat_judges([config], {}, store.judge_cache)["slow"]
+    assert isinstance(judge, CachingJudge)
     arena = NpcArena.open(ConfiguredDatasets({}))
-    panel = ConfiguredPanels({"slow": judge}, {}, fallback=("slow",)).panel("npc_arena", ScoringOptions())
+    panel = ConfiguredPanels({"slow": judge}, {}, fallback=("slow",)).build_panel("npc_arena", ScoringOptions())
     size = arena.size("train", arena.Params()) or groups
     given = [(arena.task("train", index % size, arena.Params()), _completions(index)) for index in range(groups)]
-    collect_seldom()  # as the service does it
+    tune_garbage_collection()  # as the service does it
     pulse = Pulse()
     try:
         async with pulse.beating():

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from app.characters.lorebooks.opened import opened
-from app.characters.lorebooks.recalling import recall_from
+from app.characters.lorebooks.activation import recall_from
+from app.characters.lorebooks.prepared_books import prepare_books
 from app.domain.lorebooks import Lorebook, LoreEntry
 
 ENTRIES = 5_000
@@ -86,7 +86,7 @@ def trials() -> Mapping[str, Trial]:
 def measure() -> Iterator[Taken]:
     for kind, trial in trials().items():
         begun = time.thread_time()
-        books = opened({"book": trial.book})
+        books = prepare_books({"book": trial.book})
         ready = time.thread_time()
         came = recall_from(books, trial.said, "seed", 10**9, len)
         yield Taken(kind, ready - begun, time.thread_time() - ready, len(came))

@@ -19,9 +19,9 @@ from typing import Final
 
 import psycopg
 
-from app.domain.search_terms import terms
+from app.domain.search_terms import extract_terms
 from app.domain.worlds import Event, EventSearch
-from app.store.event_candidates import COMMON
+from app.store.event_candidates import COMMON_TERM_COUNT
 from app.store.store import Store
 from tests.support.databases import MIGRATIONS, Postgres, running_postgres
 
@@ -113,7 +113,7 @@ class Chronicle:
         if self._random.random() < 0.1:
             said = "".join(self._random.choices(KANJI, k=12))
         names = {self._random.choice(PEOPLE), *self._random.sample(CIRCLES, 3)}
-        return Asked(self.moment(after_days=5), frozenset(names), tuple(dict.fromkeys(terms(said))))
+        return Asked(self.moment(after_days=5), frozenset(names), tuple(dict.fromkeys(extract_terms(said))))
 
     def _names(self) -> tuple[str, ...]:
         people = self._random.sample(PEOPLE, self._random.randint(0, 3))
@@ -152,7 +152,7 @@ async def _fill(store: Store) -> float:
     batches = [[chronicle.event() for _ in range(BATCH)] for _ in range(EVENTS // BATCH)]
     began = time.perf_counter()
     for first in range(0, len(batches), 4):
-        await asyncio.gather(*(store.events.tell("town", batch) for batch in batches[first : first + 4]))
+        await asyncio.gather(*(store.events.add_events("town", batch) for batch in batches[first : first + 4]))
     return EVENTS / (time.perf_counter() - began)
 
 
@@ -173,7 +173,7 @@ async def _tell_steadily(store: Store, batches: Sequence[Sequence[Event]]) -> fl
     began, told = time.perf_counter(), 0
     try:
         for batch in batches:
-            await store.events.tell("town", batch)
+            await store.events.add_events("town", batch)
             told += len(batch)
             await asyncio.sleep(max(0.0, told / TOLD_A_SECOND - (time.perf_counter() - began)))
     except asyncio.CancelledError:
@@ -215,7 +215,7 @@ def fts5(path: Path) -> Peer:
     for first, batch in _batches():
         rows = list(enumerate(batch, start=first))
         began = time.perf_counter()
-        words = [(sequence, terms(event.searched)) for sequence, event in rows]
+        words = [(sequence, extract_terms(event.searchable_text)) for sequence, event in rows]
         connection.execute("BEGIN IMMEDIATE")
         connection.executemany("INSERT INTO told VALUES (?, ?)", [(n, event.time.timestamp()) for n, event in rows])
         scopes = [(scope, n) for n, event in rows for scope in scopes_of(event)]
@@ -247,7 +247,8 @@ def tsvector(url: str) -> Peer:
         for first, batch in _batches():
             began = time.perf_counter()
             rows = [
-                (n, event.time, scopes_of(event), list(terms(event.searched))) for n, event in enumerate(batch, first)
+                (n, event.time, scopes_of(event), list(extract_terms(event.searchable_text)))
+                for n, event in enumerate(batch, first)
             ]
             with connection.transaction(), connection.cursor() as cursor:
                 cursor.executemany("INSERT INTO told VALUES (%s, %s, %s, array_to_tsvector(%s::text[]))", rows)
@@ -273,7 +274,7 @@ def _batches() -> Iterator[tuple[int, list[Event]]]:
 def _ask_both(found: Peer, known: Mapping[str, int], ask: Callable[[Asked, Sequence[str]], None]) -> None:
     questions = Chronicle(2)
     for one in [questions.asked() for _ in range(SEARCHES)]:
-        rare = [term for term in one.terms if known.get(term, 0) < COMMON] or list(one.terms[:1])
+        rare = [term for term in one.terms if known.get(term, 0) < COMMON_TERM_COUNT] or list(one.terms[:1])
         for seconds, chosen in ((found.all_terms, one.terms), (found.rare_terms, rare)):
             began = time.perf_counter()
             ask(one, chosen)

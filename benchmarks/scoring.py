@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Completion, Task
 from app.domain.values import NoParams
 from app.envs.gsm8k.environment import Gsm8k

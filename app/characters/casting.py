@@ -10,8 +10,8 @@ from pydantic import AfterValidator, AwareDatetime, Field, JsonValue
 
 from app.characters.scenes import Scene, SceneSet
 from app.characters.schema import CharacterSheet
-from app.characters.views import judge_view, policy_view
-from app.domain.judging import GateFacts, Probes, Secret, Source
+from app.characters.views import build_judge_view, build_policy_view
+from app.domain.judging import GateFacts, Probes, SecretTerms, SourceEvent
 from app.domain.tasks import Message, Passage, Withheld
 from app.domain.values import Frozen, WholeNumber, require_encodable
 
@@ -23,7 +23,7 @@ OPENING = "opening"
 _EPISODES = "JSON lines: npc is the character, to be judged by all its lines; player follows a script"
 
 
-def _spoken_name(name: str) -> str:
+def _check_spoken_name(name: str) -> str:
     name = " ".join(unicodedata.normalize("NFC", require_encodable(name)).split())
     spoken = all(character in " '’-." or unicodedata.category(character)[0] in "LM" for character in name)
     if not spoken or not any(character.isalpha() for character in name):
@@ -53,7 +53,7 @@ class Cast:
             (exemplar.reply for exemplar in self.sheet.probes.exemplars if exemplar.player == self.scene.player), None
         )
 
-    def word_limit(self, staging: "Staging") -> int:
+    def compute_word_limit(self, staging: "Staging") -> int:
         return min(staging.reply_words, self.sheet.output.max_words)
 
 
@@ -62,13 +62,13 @@ class Staging(Frozen):
 
     reply_words: Annotated[WholeNumber, Field(ge=20, le=400)] = 120
     """The prompt asks for at most this many words, or fewer where the sheet does."""
-    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_spoken_name)] | None = None
+    player_name: Annotated[str, Field(min_length=1, max_length=40), AfterValidator(_check_spoken_name)] | None = None
     """Letters, spaces, apostrophes, hyphens and full stops. Null: the character does not know the player's name."""
     as_of: AwareDatetime | None = None
     """Game time: lore that does not hold then is left out, and events after it are not retrieved."""
 
 
-class Known(Frozen):
+class PromptEvent(Frozen):
     """An event as the prompt tells it; `time` is empty when nothing says when it was. `id` is for judges alone."""
 
     id: str
@@ -76,7 +76,7 @@ class Known(Frozen):
     text: str
 
 
-def cast_in(sheet: CharacterSheet, scene: Scene) -> Cast:
+def cast_in_scene(sheet: CharacterSheet, scene: Scene) -> Cast:
     """Moves scenes of held-out characters to the test split."""
     return Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
 
@@ -85,7 +85,7 @@ def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -
     """Every character in every scene that suits it, in the order given. One that is held out of training has all of
     its own scenes, and of the generic ones those that are for testing."""
     return tuple(
-        cast_in(sheet, scene)
+        cast_in_scene(sheet, scene)
         for sheet in sheets
         for scenes in scene_sets
         for scene in scenes.scenes
@@ -94,29 +94,29 @@ def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -
     )
 
 
-def written(moment: datetime) -> str:
+def format_game_time(moment: datetime) -> str:
     """Game time in the format of prompts."""
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
-def known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[Known, ...]:
+def list_known_events(cast: Cast, passages: Sequence[Passage]) -> tuple[PromptEvent, ...]:
     """The scene's events, then retrieved ones, each on one line with a unique id."""
-    own = tuple(Known(id=event.id, time=event.time, text=event.text) for event in cast.scene.visible)
+    own = tuple(PromptEvent(id=event.id, time=event.time, text=event.text) for event in cast.scene.visible)
     retrieved = tuple(
-        Known(
+        PromptEvent(
             id=passage.id,
-            time="" if passage.time is None else written(passage.time),
+            time="" if passage.time is None else format_game_time(passage.time),
             text=" ".join(passage.text.split()),
         )
         for passage in passages
         if passage.kind == "event"
     )
-    return _told_apart((*own, *retrieved))
+    return _make_ids_unique((*own, *retrieved))
 
 
-def _told_apart(events: Iterable[Known]) -> tuple[Known, ...]:
+def _make_ids_unique(events: Iterable[PromptEvent]) -> tuple[PromptEvent, ...]:
     """Renames duplicate ids, since scenes and worlds choose theirs independently."""
-    found: dict[str, Known] = {}
+    found: dict[str, PromptEvent] = {}
     for event in events:
         name = event.id
         while name in found or name == OPENING:
@@ -125,40 +125,40 @@ def _told_apart(events: Iterable[Known]) -> tuple[Known, ...]:
     return tuple(found.values())
 
 
-def claimable(cast: Cast, passages: Sequence[Passage]) -> tuple[Source, ...]:
+def list_claimable_sources(cast: Cast, passages: Sequence[Passage]) -> tuple[SourceEvent, ...]:
     """Sources for claims in replies: the events of the prompt and the scene's opening event."""
-    opening = () if cast.scene.event is None else (Source(id=OPENING, text=cast.scene.event),)
-    return (*(Source(id=event.id, text=event.text) for event in known_events(cast, passages)), *opening)
+    opening = () if cast.scene.event is None else (SourceEvent(id=OPENING, text=cast.scene.event),)
+    return (*(SourceEvent(id=event.id, text=event.text) for event in list_known_events(cast, passages)), *opening)
 
 
-def known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
+def list_known_lore(passages: Sequence[Passage]) -> tuple[str, ...]:
     """Retrieved lore, one line each."""
     return tuple(" ".join(passage.text.split()) for passage in passages if passage.kind == "lore")
 
 
-def prompt_values(
+def build_prompt_values(
     cast: Cast, staging: Staging, passages: Sequence[Passage], now: datetime | None = None
 ) -> dict[str, object]:
     """What the prompt template may use, by name: nothing judge-only. `now`: game time, where a world keeps it; the
     sheet's and the scene's own words for their moment are then left out, since they would be of another."""
     return {
-        "c": policy_view(cast.sheet, now or staging.as_of),
-        "now": None if now is None else written(now),
-        "lore": known_lore(passages),
+        "c": build_policy_view(cast.sheet, now or staging.as_of),
+        "now": None if now is None else format_game_time(now),
+        "lore": list_known_lore(passages),
         "location": cast.location,
         "time": cast.scene.time if now is None else None,
         "situation": cast.situation,
         "history": bool(cast.scene.history),
         "event": cast.scene.event is not None,
         "bystander": None if cast.scene.bystander is None else cast.scene.bystander.name,
-        "events": known_events(cast, passages),
+        "events": list_known_events(cast, passages),
         "player_name": staging.player_name,
         "language": _LANGUAGES.get(cast.sheet.voice.language, cast.sheet.voice.language),
-        "words": cast.word_limit(staging),
+        "words": cast.compute_word_limit(staging),
     }
 
 
-def public_facts(cast: Cast) -> dict[str, JsonValue]:
+def build_public_facts(cast: Cast) -> dict[str, JsonValue]:
     """Public task metadata."""
     sheet, scene = cast.sheet, cast.scene
     return {
@@ -171,7 +171,7 @@ def public_facts(cast: Cast) -> dict[str, JsonValue]:
     }
 
 
-def conversation(cast: Cast) -> tuple[Message, ...]:
+def build_conversation(cast: Cast) -> tuple[Message, ...]:
     """The conversation, ending with the line to answer."""
     said = tuple(
         Message(role="user" if line.speaker == "player" else "assistant", content=line.text)
@@ -180,7 +180,7 @@ def conversation(cast: Cast) -> tuple[Message, ...]:
     return (*said, Message(role="user", content=cast.scene.opening))
 
 
-def case_document(
+def build_case_document(
     cast: Cast,
     staging: Staging,
     passages: Sequence[Passage],
@@ -190,34 +190,34 @@ def case_document(
     """All that a judge may know, the same part first for every scene of one character. `now`: as for the prompt."""
     scene = cast.scene
     as_of = now or staging.as_of
-    lore = known_lore(passages)
+    lore = list_known_lore(passages)
     return {
-        "character_sheet": judge_view(cast.sheet),
+        "character_sheet": build_judge_view(cast.sheet),
         "scene": {
             "id": scene.id,
             "tests": scene.kind,
             "location": cast.location,
-            "time": scene.time if now is None else written(now),
+            "time": scene.time if now is None else format_game_time(now),
             "situation": cast.situation,
             "as_of": None if as_of is None else as_of.isoformat(),
             "player": staging.player_name or cast.sheet.scenario.player,
             "secrets_that_may_be_told": list(scene.may_reveal),
         },
         **({"lore": list(lore)} if lore else {}),
-        "visible_events": [event.model_dump(mode="json") for event in known_events(cast, passages)],
+        "visible_events": [event.model_dump(mode="json") for event in list_known_events(cast, passages)],
         "withheld_events": [
             *(event.model_dump(mode="json") for event in scene.withheld),
             *(item.model_dump(mode="json") for item in withheld),
         ],
         "conversation": [
             *(line.model_dump(mode="json") for line in scene.history),
-            _opening(scene),
+            _describe_opening(scene),
         ],
         **({"candidates_are": _EPISODES} if scene.max_turns > 1 else {}),
     }
 
 
-def _opening(scene: Scene) -> dict[str, JsonValue]:
+def _describe_opening(scene: Scene) -> dict[str, JsonValue]:
     if scene.bystander is not None:
         return {"speaker": scene.bystander.name, "text": scene.bystander.text}
     if scene.event is not None:
@@ -225,32 +225,32 @@ def _opening(scene: Scene) -> dict[str, JsonValue]:
     return {"speaker": "player", "text": scene.player}
 
 
-def scene_probes(cast: Cast) -> Probes:
+def build_scene_probes(cast: Cast) -> Probes:
     """The scene's probes, completed with the sheet's voice and facts."""
     sheet, probes = cast.sheet, cast.scene.probes
     return Probes(
         must_mention=probes.must_mention,
-        must_not_mention=_distinct(probes.must_not_mention, sheet.probes.must_not_mention),
-        voice=_distinct(probes.voice, sheet.voice.markers, [phrase.text for phrase in sheet.voice.catchphrases]),
-        facts=_distinct(probes.facts, sheet.probes.gold_facts),
+        must_not_mention=_deduplicate(probes.must_not_mention, sheet.probes.must_not_mention),
+        voice=_deduplicate(probes.voice, sheet.voice.markers, [phrase.text for phrase in sheet.voice.catchphrases]),
+        facts=_deduplicate(probes.facts, sheet.probes.gold_facts),
         notes=probes.notes,
     )
 
 
-def gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Withheld] = ()) -> GateFacts:
+def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Withheld] = ()) -> GateFacts:
     sheet, scene = cast.sheet, cast.scene
     player_lines = [line.text for line in scene.history if line.speaker == "player"]
     return GateFacts(
         speaker=sheet.identity.name,
         aliases=sheet.identity.aliases,
-        others=_distinct(
+        others=_deduplicate(
             [staging.player_name] if staging.player_name else [],
             [scene.bystander.name] if scene.bystander is not None else [],
             ("Player", "User"),
         ),
         is_machine=sheet.identity.is_machine,
         secrets=tuple(
-            Secret(id=secret.id, terms=secret.leak_terms)
+            SecretTerms(id=secret.id, terms=secret.leak_terms)
             for secret in sheet.secrets
             if secret.id not in scene.may_reveal
         ),
@@ -263,7 +263,7 @@ def gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Wit
         player_said="\n".join([*player_lines, scene.opening]),
         history=tuple(line.text for line in scene.history if line.speaker == "npc"),
         examples=tuple(example.reply for example in sheet.voice.examples),
-        max_words=cast.word_limit(staging),
+        max_words=cast.compute_word_limit(staging),
         language=sheet.voice.language,
         allowed_actions=tuple(action.name for action in sheet.actions.allowed),
         most_actions=sheet.actions.at_most if sheet.actions.allowed else None,
@@ -271,5 +271,5 @@ def gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequence[Wit
     )
 
 
-def _distinct(*texts: Sequence[str]) -> tuple[str, ...]:
+def _deduplicate(*texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for some in texts for text in some))

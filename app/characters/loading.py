@@ -39,31 +39,31 @@ class BrokenYaml(InvalidRequest):
         self.line = line
 
 
-class _Misplaced(ValueError):
+class _MisplacedYaml(ValueError):
     def __init__(self, line: int, why: str) -> None:
         super().__init__(f"line {line}: {why}")
         self.line = line
 
 
 @dataclass(frozen=True)
-class Document:
+class YamlDocument:
     """The JSON value of a YAML document, with line numbers."""
 
     value: JsonValue
     root: yaml.Node | None
 
-    def line_of(self, path: Sequence[int | str]) -> int:
+    def find_line(self, path: Sequence[int | str]) -> int:
         """Line number from 1; of the nearest parent if the path is missing."""
         node, line = self.root, 1
         for step in path:
-            found = None if node is None else _child(node, step)
+            found = None if node is None else _find_child(node, step)
             if found is None:
                 break
             line, node = found
         return line
 
 
-def _child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
+def _find_child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
     """The line and node of a key or item."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
@@ -75,7 +75,7 @@ def _child(node: yaml.Node, step: int | str) -> tuple[int, yaml.Node] | None:
     return None
 
 
-def parse_document(text: str, name: str) -> Document:
+def parse_document(text: str, name: str) -> YamlDocument:
     """Parses one plain YAML document. BrokenYaml, naming `name` and the line, for aliases, tags, repeated keys, deep
     nesting, NaN or lone surrogates."""
     try:
@@ -85,17 +85,17 @@ def parse_document(text: str, name: str) -> Document:
             node = loader.get_single_node()
             _refuse_repeated_keys(node)
             value = _json.validate_python(None if node is None else loader.construct_document(node))
-            return Document(value, node)
+            return YamlDocument(value, node)
         finally:
             loader.dispose()
     except ValidationError as error:
-        raise BrokenYaml(_refused(name, error).detail) from None
+        raise BrokenYaml(_build_refusal(name, error).detail) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise BrokenYaml(f"{name}: {_one_line(str(error))}", _line_in(error)) from None
+        raise BrokenYaml(f"{name}: {_collapse_whitespace(str(error))}", _find_error_line(error)) from None
 
 
-def _line_in(error: Exception) -> int | None:
-    if isinstance(error, _Misplaced):
+def _find_error_line(error: Exception) -> int | None:
+    if isinstance(error, _MisplacedYaml):
         return error.line
     mark = error.problem_mark if isinstance(error, yaml.MarkedYAMLError) else None
     return None if mark is None else mark.line + 1
@@ -112,7 +112,7 @@ def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise _refused(name, error) from None
+        raise _build_refusal(name, error) from None
 
 
 def read_sheet(path: Path) -> CharacterSheet:
@@ -126,12 +126,12 @@ def read_sheet(path: Path) -> CharacterSheet:
 
 def read_sheets(folder: Path) -> tuple[CharacterSheet, ...]:
     """All sheets of a folder by id. NotFound without any, InvalidRequest or TooLarge for the first broken one."""
-    return tuple(read_sheet(path) for path in yaml_files(folder))
+    return tuple(read_sheet(path) for path in list_yaml_files(folder))
 
 
 def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
     """Reads all scene files of a folder; scene ids must be unique."""
-    sets = tuple(parse_model(read_text(path), path.name, SceneSet) for path in yaml_files(folder))
+    sets = tuple(parse_model(read_text(path), path.name, SceneSet) for path in list_yaml_files(folder))
     seen: set[str] = set()
     for scene in (scene for scenes in sets for scene in scenes.scenes):
         if scene.id in seen:
@@ -140,7 +140,7 @@ def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
     return sets
 
 
-def yaml_files(folder: Path) -> Sequence[Path]:
+def list_yaml_files(folder: Path) -> Sequence[Path]:
     """Sorted by name. NotFound without any, TooLarge for too many, InvalidRequest for a file outside the folder."""
     if not folder.is_dir():
         raise NotFound(f"{folder.name}: no such folder")
@@ -175,15 +175,15 @@ def _refuse_machinery(text: str) -> None:
     for event in yaml.parse(text, Loader=_Loader):
         line = 0 if event.start_mark is None else event.start_mark.line + 1
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _Misplaced(line, "anchors and aliases are not accepted")
+            raise _MisplacedYaml(line, "anchors and aliases are not accepted")
         if getattr(event, "tag", None) is not None:
-            raise _Misplaced(line, "tags are not accepted")
+            raise _MisplacedYaml(line, "tags are not accepted")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > MAX_JSON_DEPTH:
-            raise _Misplaced(line, f"nested deeper than {MAX_JSON_DEPTH} levels")
+            raise _MisplacedYaml(line, f"nested deeper than {MAX_JSON_DEPTH} levels")
 
 
 def _refuse_repeated_keys(node: yaml.Node | None) -> None:
@@ -191,7 +191,7 @@ def _refuse_repeated_keys(node: yaml.Node | None) -> None:
         seen: set[str] = set()
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode) and key.value in seen:
-                raise _Misplaced(key.start_mark.line + 1, f"the key {key.value!r} is repeated")
+                raise _MisplacedYaml(key.start_mark.line + 1, f"the key {key.value!r} is repeated")
             seen.add(str(key.value))
             _refuse_repeated_keys(value)
     elif isinstance(node, yaml.SequenceNode):
@@ -199,11 +199,13 @@ def _refuse_repeated_keys(node: yaml.Node | None) -> None:
             _refuse_repeated_keys(item)
 
 
-def _refused(name: str, error: ValidationError) -> InvalidRequest:
+def _build_refusal(name: str, error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_input=False)[0]
     field = ".".join(str(part) for part in first["loc"])
-    return InvalidRequest(f"{name}: {field or 'the document'}: {_one_line(first['msg'])}", field=field or None)
+    return InvalidRequest(
+        f"{name}: {field or 'the document'}: {_collapse_whitespace(first['msg'])}", field=field or None
+    )
 
 
-def _one_line(text: str) -> str:
+def _collapse_whitespace(text: str) -> str:
     return " ".join(text.split())[:300]

@@ -34,7 +34,7 @@ SceneKind = Literal[
 MOST_TURNS = 8
 
 
-class Line(Frozen):
+class SceneLine(Frozen):
     speaker: Literal["player", "npc"]
     text: Text
 
@@ -63,29 +63,29 @@ class Bystander(Frozen):
     text: Text
 
 
-class Reaction(Frozen):
+class SceneReaction(Frozen):
     """The player's line if the reply contains any of these words or phrases, ignoring case and punctuation."""
 
     any_of: Annotated[Words, Field(min_length=1)]
     say: Text
 
-    def meets(self, words: str) -> bool:
+    def matches_reply(self, words: str) -> bool:
         """`words`: NFKC, case folded, with one space around each."""
-        return any(f" {' '.join(_words(term))} " in words for term in self.any_of)
+        return any(f" {' '.join(_split_words(term))} " in words for term in self.any_of)
 
 
 class PlayerTurn(Frozen):
     """The line of the first reaction that matches the character's last reply, else `say`."""
 
-    when: tuple[Reaction, ...] = ()
+    when: tuple[SceneReaction, ...] = ()
     say: Text
 
-    def answer_to(self, words: str) -> str:
+    def choose_line(self, words: str) -> str:
         """`words`: of the reply, as `Reaction.meets` takes them."""
-        return next((reaction.say for reaction in self.when if reaction.meets(words)), self.say)
+        return next((reaction.say for reaction in self.when if reaction.matches_reply(words)), self.say)
 
 
-def _words(term: str) -> list[str]:
+def _split_words(term: str) -> list[str]:
     return re.findall(r"\w+", unicodedata.normalize("NFKC", term).casefold())
 
 
@@ -101,7 +101,7 @@ class Scene(Frozen):
     """None: where the sheet's scenario says."""
     time: Text | None = None
     situation: Text | None = None
-    history: tuple[Line, ...] = ()
+    history: tuple[SceneLine, ...] = ()
     player: Text | None = None
     event: Text | None = None
     """What happens before the character's eyes."""
@@ -122,7 +122,7 @@ class Scene(Frozen):
     is right there is wrong here."""
 
     @model_validator(mode="after")
-    def _alternates(self) -> Self:
+    def _require_alternation(self) -> Self:
         # chat templates of several model families refuse anything but user and assistant in turn, user first
         if any(line.speaker != ("player", "npc")[turn % 2] for turn, line in enumerate(self.history)):
             raise ValueError("history must alternate, player first")
@@ -131,7 +131,7 @@ class Scene(Frozen):
         return self
 
     @model_validator(mode="after")
-    def _opens_once(self) -> Self:
+    def _require_one_opening(self) -> Self:
         if sum(opening is not None for opening in (self.player, self.event, self.bystander)) != 1:
             raise ValueError("a scene opens with exactly one of player, event and bystander")
         return self
@@ -160,14 +160,14 @@ class SceneSet(Frozen):
     scenes: Annotated[tuple[Scene, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _exemplars_are_of_somebody(self) -> Self:
+    def _require_exemplar_owner(self) -> Self:
         exemplary = [scene.id for scene in self.scenes if scene.exemplar is not None]
         if self.character is None and exemplary:
             raise ValueError(f"{exemplary[0]}: an exemplar needs a scene file with a character")
         return self
 
     @model_validator(mode="after")
-    def _counterfactuals_differ_by_one_event(self) -> Self:
+    def _require_one_event_difference(self) -> Self:
         scenes = {scene.id: scene for scene in self.scenes}
         for scene in (scene for scene in self.scenes if scene.counterfactual_of is not None):
             factual = scenes.get(scene.counterfactual_of or "")

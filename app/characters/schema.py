@@ -9,7 +9,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, model_validator
 
-from app.characters.lorebooks.checking import refuse_unusable
+from app.characters.lorebooks.validation import refuse_unusable
 from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook
 from app.domain.values import FiniteJson, Frozen, Name, WholeNumber
@@ -24,11 +24,11 @@ CALLED_UP = Field(json_schema_extra={"audience": "called_up"})
 """Not shown as a whole: activated entries are among the passages of prompts and judges."""
 
 
-def _absent(value: object) -> bool:
+def _is_absent(value: object) -> bool:
     return value is None or value == ()
 
 
-SAID = Field(exclude_if=_absent)
+SAID = Field(exclude_if=_is_absent)
 """Omitted from dumps when empty, so that digests of older sheets stay the same."""
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]
@@ -49,14 +49,14 @@ class SheetPart(Frozen):
     pass
 
 
-def _readable(version: int) -> int:
+def _require_readable_version(version: int) -> int:
     if version > SCHEMA_VERSION:
         raise ValueError(f"written for schema {version}; this version of the service reads up to {SCHEMA_VERSION}")
     return version
 
 
 class Meta(SheetPart):
-    schema_version: Annotated[WholeNumber, Field(ge=1), AfterValidator(_readable), POLICY]
+    schema_version: Annotated[WholeNumber, Field(ge=1), AfterValidator(_require_readable_version), POLICY]
     """Schema version of the sheet: 1. Newer versions are refused."""
     id: Annotated[Name, POLICY]
     """File name without suffix."""
@@ -214,7 +214,7 @@ class Boundaries(SheetPart):
     content_rating: Annotated[Literal["everyone", "teen", "mature"] | None, POLICY, SAID] = None
 
 
-class Action(SheetPart):
+class SheetAction(SheetPart):
     name: Annotated[Name, POLICY]
     """Action for the game, written as `[name]`."""
     meaning: Annotated[Text, POLICY]
@@ -223,19 +223,19 @@ class Action(SheetPart):
 class Actions(SheetPart):
     """Game actions of the character. Without any, brackets in a reply have no meaning."""
 
-    allowed: Annotated[tuple[Action, ...], POLICY] = ()
+    allowed: Annotated[tuple[SheetAction, ...], POLICY] = ()
     at_most: Annotated[WholeNumber, Field(ge=1, le=5), POLICY] = 1
     """Maximum actions per reply."""
 
 
-class Output(SheetPart):
+class SheetOutput(SheetPart):
     max_words: Annotated[WholeNumber, Field(ge=10, le=400), POLICY] = 120
     narration: Annotated[Literal["none", "short_actions"], POLICY] = "short_actions"
     """Whether the character's own actions may stand between asterisks."""
     speak_only_as_self: Annotated[bool, POLICY] = True
 
 
-class Scenario(SheetPart):
+class SheetScenario(SheetPart):
     location: Annotated[Text | None, POLICY, SAID] = None
     situation: Annotated[Prose | None, POLICY, SAID] = None
     player: Annotated[Text | None, POLICY, SAID] = None
@@ -281,13 +281,13 @@ class CharacterSheet(SheetPart):
     """The character's own lorebook."""
     boundaries: Annotated[Boundaries, POLICY] = Boundaries()
     actions: Annotated[Actions, POLICY] = Actions()
-    output: Annotated[Output, POLICY] = Output()
-    scenario: Annotated[Scenario, POLICY] = Scenario()
+    output: Annotated[SheetOutput, POLICY] = SheetOutput()
+    scenario: Annotated[SheetScenario, POLICY] = SheetScenario()
     probes: Annotated[SheetProbes, JUDGE] = SheetProbes()
     gates: Annotated[GateOverrides, JUDGE] = GateOverrides()
 
     @model_validator(mode="after")
-    def _unique(self) -> Self:
+    def _require_unique_ids(self) -> Self:
         _require_unique("secrets", (secret.id for secret in self.secrets))
         _require_unique("lore_facts", (fact.id for fact in self.lore_facts))
         _require_unique("actions", (action.name for action in self.actions.allowed))

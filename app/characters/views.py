@@ -28,7 +28,7 @@ class CharacterCard(Frozen):
     digest: str
 
 
-def character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCard, ...]:
+def build_character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCard, ...]:
     return tuple(
         CharacterCard(
             id=sheet.id,
@@ -46,13 +46,13 @@ def character_cards(sheets: Iterable[CharacterSheet]) -> tuple[CharacterCard, ..
     )
 
 
-def policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[str, JsonValue]:
+def build_policy_view(sheet: CharacterSheet, as_of: datetime | None = None) -> dict[str, JsonValue]:
     """The fields that the policy's prompt may show, with the lore that the character knows and that holds then."""
     told = tuple(fact for fact in sheet.lore_facts if fact.known and fact.holds_at(as_of))
-    return _visible(sheet.model_copy(update={"lore_facts": told}))
+    return _dump_visible(sheet.model_copy(update={"lore_facts": told}))
 
 
-def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
+def build_judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
     """Everything except fields for tests of judges (exemplars, distractors) and the lorebook, whose activated entries
     are passed separately."""
     return sheet.model_dump(
@@ -67,27 +67,27 @@ def judge_view(sheet: CharacterSheet) -> dict[str, JsonValue]:
     )
 
 
-def audience(field: FieldInfo) -> str | None:
+def find_audience(field: FieldInfo) -> str | None:
     """`policy`, `judge` or `called_up`; None for a field that was not marked."""
     extra = field.json_schema_extra
     marked = extra.get("audience") if isinstance(extra, dict) else None
     return marked if isinstance(marked, str) else None
 
 
-def _visible(part: BaseModel) -> dict[str, JsonValue]:
-    return {name: _plain(getattr(part, name)) for name in _shown(type(part))}
+def _dump_visible(part: BaseModel) -> dict[str, JsonValue]:
+    return {name: _to_json(getattr(part, name)) for name in _list_visible_fields(type(part))}
 
 
 @cache
-def _shown(kind: type[BaseModel]) -> tuple[str, ...]:
-    return tuple(name for name, field in kind.model_fields.items() if audience(field) == "policy")
+def _list_visible_fields(kind: type[BaseModel]) -> tuple[str, ...]:
+    return tuple(name for name, field in kind.model_fields.items() if find_audience(field) == "policy")
 
 
-def _plain(value: object) -> JsonValue:
+def _to_json(value: object) -> JsonValue:
     if isinstance(value, BaseModel):
-        return _visible(value)
+        return _dump_visible(value)
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, datetime):
         return value.isoformat()
     if value is None or isinstance(value, str | bool | int | float):

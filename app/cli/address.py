@@ -3,13 +3,13 @@
 import typer
 
 from app.http.web.browser_protection import is_loopback
-from app.inference.server import bearer
+from app.inference.server import build_bearer_headers
 from app.settings import read_settings
 
 _EVERYWHERE = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared with, not listened on
 
 
-def own_address() -> str:
+def find_gateway_url() -> str:
     """URL of the gateway that these settings serve on this machine."""
     try:
         settings = read_settings()
@@ -19,9 +19,9 @@ def own_address() -> str:
     return f"http://{'127.0.0.1' if near else settings.host}:{settings.port}"
 
 
-def policy_headers(variable: str | None) -> dict[str, str]:
+def build_policy_headers(variable: str | None) -> dict[str, str]:
     """Headers with the key from this environment variable. ValueError when it is not set."""
-    key = None if variable is None else read_settings().secret(variable)
+    key = None if variable is None else read_settings().read_secret(variable)
     if variable is not None and key is None:
         raise ValueError(f"--api-key-env: the environment variable {variable} is not set")
-    return bearer(key)
+    return build_bearer_headers(key)

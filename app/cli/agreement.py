@@ -23,26 +23,28 @@ class Agreement:
     """Share of the groups in which no completion is best in both scorings."""
 
 
-def agreement_of(pairs: Sequence[tuple[Rewards, Rewards]]) -> Agreement:
+def measure_agreement(pairs: Sequence[tuple[Rewards, Rewards]]) -> Agreement:
     both = [[(a, b) for a, b in zip(*pair, strict=True) if a is not None and b is not None] for pair in pairs]
     flat = [one for group in both for one in group]
     comparable = [group for group in both if len(group) > 1]
-    changed = sum(_best([a for a, _ in group]).isdisjoint(_best([b for _, b in group])) for group in comparable)
+    changed = sum(
+        _find_best([a for a, _ in group]).isdisjoint(_find_best([b for _, b in group])) for group in comparable
+    )
     return Agreement(
         groups=len(comparable),
         completions=len(flat),
-        spearman=_correlation(_ranks([a for a, _ in flat]), _ranks([b for _, b in flat])),
+        spearman=_compute_correlation(_compute_ranks([a for a, _ in flat]), _compute_ranks([b for _, b in flat])),
         mean_difference=math.fsum(abs(a - b) for a, b in flat) / len(flat) if flat else None,
         best_changed=changed / len(comparable) if comparable else None,
     )
 
 
-def _best(rewards: Sequence[float]) -> set[int]:
+def _find_best(rewards: Sequence[float]) -> set[int]:
     highest = max(rewards)
     return {place for place, reward in enumerate(rewards) if highest - reward < 1e-9}
 
 
-def _ranks(values: Sequence[float]) -> list[float]:
+def _compute_ranks(values: Sequence[float]) -> list[float]:
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     first = 0
@@ -56,7 +58,7 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+def _compute_correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
     """Pearson's."""
     if len(one) < 2:
         return None

@@ -11,16 +11,16 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from rich.console import Console
 from rich.text import Text
 
-from app.characters.cards.book_writing import write_lorebook
-from app.characters.cards.files import MAX_BYTES, Found, read_file
-from app.characters.cards.kinds import Version
-from app.characters.cards.png import with_card
-from app.characters.cards.reading import Naming, slug
+from app.characters.cards.card_export import NATIVE, build_card
+from app.characters.cards.card_import import SheetNaming, build_slug
+from app.characters.cards.card_versions import Version
+from app.characters.cards.files import MAX_BYTES, CardFile, read_file
+from app.characters.cards.lorebook_export import write_lorebook
+from app.characters.cards.png import embed_card
 from app.characters.cards.report import ImportReport
-from app.characters.cards.sheet_files import sheet_text
+from app.characters.cards.sheet_files import dump_sheet
 from app.characters.cards.strict_json import MAX_JSON_BYTES
-from app.characters.cards.transfer import Imported, imported
-from app.characters.cards.writing import NATIVE, written_card
+from app.characters.cards.transfer import ImportResult, import_document
 from app.characters.loading import read_sheet
 from app.characters.schema import CharacterSheet, Language
 from app.cli.consoles import output_console
@@ -28,7 +28,7 @@ from app.domain.errors import Conflict, GatewayError, InvalidRequest, TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Name
 from app.settings import read_settings
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
 console = output_console()
 errors = Console(stderr=True)
@@ -53,7 +53,7 @@ def import_cards(
 ) -> None:
     """Convert character cards (V1, V2, V3) and lorebooks to sheets, and report the outcome of each field."""
     try:
-        naming = _naming(sheet_id, language, world)
+        naming = _parse_naming(sheet_id, language, world)
         if sheet_id is not None and len(files) > 1:
             raise InvalidRequest("--id works with a single file only")
     except GatewayError as error:
@@ -62,13 +62,13 @@ def import_cards(
     for file in files:
         try:
             found = read_file(file)
-            brought = _brought(file, found, naming)
-            path = _written(file, brought, to, naming, force)
+            brought = _import_file(file, found, naming)
+            path = _save_imported(file, brought, to, naming, force)
         except (GatewayError, OSError) as error:
             failed = True
-            errors.print(Text(_told(file, error)), style="red", soft_wrap=True)
+            errors.print(Text(_describe_error(file, error)), style="red", soft_wrap=True)
         else:
-            _show(file, found, brought.report, path, as_json)
+            _print_report(file, found, brought.report, path, as_json)
     if failed:
         raise typer.Exit(2)
 
@@ -88,22 +88,24 @@ def export_card(
         _stop("give either --v2 or --v3")
     version: Version | None = "V2" if v2 else "V3" if v3 else None
     try:
-        name, card = _card(sheet, version)
+        name, card = _build_card(sheet, version)
         content = (json.dumps(card, ensure_ascii=False, indent=2) + "\n").encode()
         if len(content) > MAX_JSON_BYTES:
             raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
         if png is not None:
-            content = _in_image(png, card)
+            content = _embed_in_image(png, card)
         path = out or Path(f"{name}{'.json' if png is None else '.png'}")
-        _write(path, content, force)
+        _write_file(path, content, force)
     except (GatewayError, OSError) as error:
-        _stop(_told(None, error))
-    console.print(Text.assemble((f"{path}", "bold"), f": {_kind(card)}, {len(content):,} bytes"), soft_wrap=True)
-    if _whole(card):
+        _stop(_describe_error(None, error))
+    console.print(
+        Text.assemble((f"{path}", "bold"), f": {_describe_kind(card)}, {len(content):,} bytes"), soft_wrap=True
+    )
+    if _holds_whole_sheet(card):
         console.print("It contains the whole sheet, including its secrets and fields for judges only.", style="yellow")
 
 
-def _naming(sheet_id: str | None, language: str, world: str | None) -> Naming:
+def _parse_naming(sheet_id: str | None, language: str, world: str | None) -> SheetNaming:
     for option, value, kind in (
         ("--id", sheet_id, _name),
         ("--language", language, _language),
@@ -114,30 +116,30 @@ def _naming(sheet_id: str | None, language: str, world: str | None) -> Naming:
                 kind.validate_python(value)
         except ValidationError as error:
             raise InvalidRequest(f"{option}: {error.errors()[0]['msg']}") from None
-    return Naming(id=sheet_id, language=language, world=world)
+    return SheetNaming(id=sheet_id, language=language, world=world)
 
 
-def _brought(file: Path, found: Found, naming: Naming) -> Imported:
+def _import_file(file: Path, found: CardFile, naming: SheetNaming) -> ImportResult:
     try:
-        return imported(found.value, naming)
+        return import_document(found.value, naming)
     except GatewayError as error:
         raise type(error)(f"{file.name}: {error.detail}", field=error.field) from None
 
 
-def _written(file: Path, brought: Imported, to: Path, naming: Naming, force: bool) -> Path:
+def _save_imported(file: Path, brought: ImportResult, to: Path, naming: SheetNaming, force: bool) -> Path:
     if isinstance(brought.content, Lorebook):
         book = brought.content
-        path = to / f"{naming.id or slug(book.name or file.stem)}{_LOREBOOK}"
+        path = to / f"{naming.id or build_slug(book.name or file.stem)}{_LOREBOOK}"
         content = book.model_dump_json(indent=2) + "\n"
     else:
         path = to / f"{brought.content.id}.yaml"
-        content = sheet_text(brought.content)
+        content = dump_sheet(brought.content)
     to.mkdir(parents=True, exist_ok=True)
-    _write(path, content.encode(), force)
+    _write_file(path, content.encode(), force)
     return path
 
 
-def _write(path: Path, content: bytes, force: bool) -> None:
+def _write_file(path: Path, content: bytes, force: bool) -> None:
     """Writes atomically, and never follows a symbolic link."""
     if not force:
         if os.path.lexists(path):
@@ -152,85 +154,88 @@ def _write(path: Path, content: bytes, force: bool) -> None:
     beside.replace(path)
 
 
-def _card(name: str, version: Version | None) -> tuple[str, dict[str, JsonValue]]:
+def _build_card(name: str, version: Version | None) -> tuple[str, dict[str, JsonValue]]:
     """The file's name without suffix, and its content."""
     path = Path(name)
     if path.name.endswith(_LOREBOOK):
-        book = imported(read_file(path).value, Naming()).content
+        book = import_document(read_file(path).value, SheetNaming()).content
         written = write_lorebook(book) if isinstance(book, Lorebook) else None
         if not isinstance(written, dict):
             raise InvalidRequest(f"{path.name}: not a lorebook")
         return path.name.removesuffix(_LOREBOOK), written
-    sheet = _sheet(name)
-    return sheet.id, written_card(sheet, version)
+    sheet = _find_sheet(name)
+    return sheet.id, build_card(sheet, version)
 
 
-def _kind(card: dict[str, JsonValue]) -> str:
+def _describe_kind(card: dict[str, JsonValue]) -> str:
     """The card's spec; lorebooks of some tools have none."""
     spec = card.get("spec")
     return str(spec)[:40] if spec is not None else "lorebook" if "entries" in card else "chara_card_v1"
 
 
-def _sheet(name: str) -> CharacterSheet:
+def _find_sheet(name: str) -> CharacterSheet:
     """Reads a file, or the sheet of a character id where there is no such file."""
     path = Path(name)
     if path.exists() or path.suffix or path.name != name:
         return read_sheet(path)
     try:
         _name.validate_python(name)
-        folder = read_settings().character_sheets or packaged_folder("character_sheets")
+        folder = read_settings().character_sheets or find_packaged_folder("character_sheets")
     except ValueError:
         raise InvalidRequest(f"{name!r} is neither a file nor a character id") from None
     return read_sheet(folder / f"{name}.yaml")
 
 
-def _in_image(image: Path, card: dict[str, JsonValue]) -> bytes:
+def _embed_in_image(image: Path, card: dict[str, JsonValue]) -> bytes:
     with image.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise InvalidRequest(f"{image.name}: larger than {MAX_BYTES} bytes")
     keyword = "ccv3" if card.get("spec") == "chara_card_v3" else "chara"
-    return with_card(content, image.name, keyword, json.dumps(card, ensure_ascii=False).encode())
+    return embed_card(content, image.name, keyword, json.dumps(card, ensure_ascii=False).encode())
 
 
-def _whole(card: dict[str, JsonValue]) -> bool:
+def _holds_whole_sheet(card: dict[str, JsonValue]) -> bool:
     data = card.get("data")
     extensions = data.get("extensions") if isinstance(data, dict) else None
     return isinstance(extensions, dict) and NATIVE in extensions
 
 
-def _show(file: Path, found: Found, report: ImportReport, path: Path, as_json: bool) -> None:
+def _print_report(file: Path, found: CardFile, report: ImportReport, path: Path, as_json: bool) -> None:
     beside = tuple(f"{what} stays in {file.name}" for what in found.beside)
     if as_json:
         shown = {"file": str(file), "sheet": str(path), "container": found.container, **report.model_dump(mode="json")}
         typer.echo(json.dumps({**shown, "beside": beside}, ensure_ascii=False))
         return
     console.print(Text.assemble((str(file), "bold"), f": {report.source} ({found.container})"), soft_wrap=True)
-    _lines("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
-    _lines("is kept unchanged:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
+    _print_rows("→", [(one.field, one.to, one.times) for one in report.mapped], "green")
+    _print_rows("is kept unchanged:", [(one.field, one.why, one.times) for one in report.kept], "yellow")
     for assumed in (*report.assumed, *beside):
         console.print(Text.assemble(("  note ", "cyan"), assumed), soft_wrap=True)
     console.print(Text.assemble("  written to ", (str(path), "bold")), soft_wrap=True)
 
 
-def _lines(between: str, rows: Sequence[tuple[str, str, int]], style: str) -> None:
+def _print_rows(between: str, rows: Sequence[tuple[str, str, int]], style: str) -> None:
     for field, says, times in rows[:MOST_LINES]:
         count = f" ({times} times)" if times > 1 else ""
-        console.print(Text.assemble("  ", (_seen(field), style), f" {between} {_seen(says)}{count}"), soft_wrap=True)
+        console.print(
+            Text.assemble("  ", (_escape_unprintable(field), style), f" {between} {_escape_unprintable(says)}{count}"),
+            soft_wrap=True,
+        )
     if len(rows) > MOST_LINES:
         console.print(f"  and {len(rows) - MOST_LINES} more; --json lists them all")
 
 
-def _seen(text: str) -> str:
+def _escape_unprintable(text: str) -> str:
     """Escapes control characters of untrusted text."""
     return "".join(one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text)
 
 
-def _told(file: Path | None, error: GatewayError | OSError) -> str:
+def _describe_error(file: Path | None, error: GatewayError | OSError) -> str:
     """The error's message, with the file's name once."""
     if isinstance(error, OSError):
         return f"{error.filename or file}: {error.strerror}"
-    return _seen(error.detail)
+    return _escape_unprintable(error.detail)
 
 
 def _stop(message: str) -> NoReturn:

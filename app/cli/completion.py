@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import httpx
 
-from app.cli.address import own_address
+from app.cli.address import find_gateway_url
 from app.judges.offline import NAME as OFFLINE
 from app.settings import read_settings
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
 ENVIRONMENTS: Final = Path(__file__).parents[1] / "envs"
 RUNS_SECONDS: Final = 1.0
@@ -26,7 +26,7 @@ def environment_names() -> Iterable[str]:
 
 
 def character_names() -> Iterable[str]:
-    folder = read_settings().character_sheets or packaged_folder("character_sheets")
+    folder = read_settings().character_sheets or find_packaged_folder("character_sheets")
     return [file.stem for file in folder.glob("*.yaml")]
 
 
@@ -39,7 +39,7 @@ def run_names() -> Iterable[str]:
     settings = read_settings()
     key = settings.api_key
     headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
-    reply = httpx.get(f"{own_address()}/runs", headers=headers, timeout=RUNS_SECONDS).raise_for_status()
+    reply = httpx.get(f"{find_gateway_url()}/runs", headers=headers, timeout=RUNS_SECONDS).raise_for_status()
     return [one["name"] for one in reply.json()["runs"]]
 
 

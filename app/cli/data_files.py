@@ -9,19 +9,19 @@ from typing import NoReturn
 import typer
 from rich.console import Console
 
-from app.domain.exports import Format
+from app.domain.exports import ExportFormat
 
 console = Console(stderr=True)
 
 
-def format_of(file: Path) -> Format:
+def infer_format(file: Path) -> ExportFormat:
     if file.suffix not in (".jsonl", ".parquet"):
         stop(f"{file}: its name must end in .jsonl or .parquet")
     return "jsonl" if file.suffix == ".jsonl" else "parquet"
 
 
 @contextmanager
-def half_done(file: Path) -> Iterator[Path]:
+def use_partial_file(file: Path) -> Iterator[Path]:
     """A temporary path next to the file, removed at exit unless it was renamed."""
     part = file.with_name(f"{file.name}.{os.getpid()}.part")
     try:

@@ -9,10 +9,10 @@ import typer
 from pydantic import ValidationError
 from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from app.cli.address import own_address
-from app.cli.asking import told
-from app.cli.data_files import console, format_of, half_done, stop
-from app.domain.exports import ExportRequest, Shape
+from app.cli.address import find_gateway_url
+from app.cli.data_files import console, infer_format, stop, use_partial_file
+from app.cli.gateway_client import describe_refusal
+from app.domain.exports import ExportRequest, ExportShape
 from app.domain.runs import Purpose
 
 READ_SECONDS = 120.0
@@ -24,7 +24,7 @@ FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 
 def export(
     file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
-    shape: Annotated[Shape, typer.Option(help="Row format.")] = "rollouts",
+    shape: Annotated[ExportShape, typer.Option(help="Row format.")] = "rollouts",
     env: Annotated[str | None, typer.Option(help="Only this environment.")] = None,
     run: Annotated[str | None, typer.Option(help="Only this run.")] = None,
     label: Annotated[str | None, typer.Option(help="Only tasks with this label, such as a character's id.")] = None,
@@ -61,16 +61,16 @@ def export(
     given = {name: value for name, value in locals().items() if name in ExportRequest.model_fields}
     try:
         wanted = ExportRequest.model_validate(
-            {**given, "format": format_of(file), **_with_zone(since=since, until=until)}
+            {**given, "format": infer_format(file), **_assume_utc(since=since, until=until)}
         )
     except ValidationError as error:
         stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()))
-    url = (url or own_address()).rstrip("/")
+    url = (url or find_gateway_url()).rstrip("/")
     try:
         if file.exists() and not force:
             stop(f"{file} already exists; use --force to overwrite it")
-        with half_done(file) as part:
-            size = _fetched(url, api_key, wanted, part)
+        with use_partial_file(file) as part:
+            size = _download(url, api_key, wanted, part)
             part.replace(file)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
@@ -79,11 +79,11 @@ def export(
     console.print(f"{file}: {size:,} bytes", highlight=False, markup=False, soft_wrap=True)
 
 
-def _with_zone(**moments: datetime | None) -> dict[str, datetime]:
+def _assume_utc(**moments: datetime | None) -> dict[str, datetime]:
     return {name: moment.replace(tzinfo=moment.tzinfo or UTC) for name, moment in moments.items() if moment is not None}
 
 
-def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
+def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
     asked = wanted.model_dump(mode="json", exclude_defaults=True)
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
@@ -94,7 +94,7 @@ def _fetched(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
     ):
         if reply.is_error:
             reply.read()
-            stop(f"{url}/export returned {reply.status_code}: {told(reply)}")
+            stop(f"{url}/export returned {reply.status_code}: {describe_refusal(reply)}")
         bar = progress.add_task("", total=None)
         with part.open("wb") as written:
             try:

@@ -31,7 +31,7 @@ class Ledger(Protocol[H]):
     def apply(self, happened: H) -> None:
         """KeyError for an event that is invalid in this state."""
 
-    def shortest(self) -> Iterator[H]:
+    def iter_compacted(self) -> Iterator[H]:
         """The shortest list of events with the same state."""
 
 
@@ -53,7 +53,7 @@ class Journal(Generic[H, L]):
     async def add(self, *happened: H) -> None:
         """Returns when the events are on disk."""
         async with self._turn:
-            lines = b"".join(_line(self._adapter, one) for one in happened)
+            lines = b"".join(_encode_line(self._adapter, one) for one in happened)
             await asyncio.to_thread(_append, self._file, lines)
             for one in happened:
                 self.ledger.apply(one)
@@ -73,7 +73,7 @@ class Journal(Generic[H, L]):
 
 
 @contextmanager
-def journaled(
+def open_journal(
     path: Path,
     command: str,
     adapter: TypeAdapter[H],
@@ -134,13 +134,13 @@ def _require_same(path: Path, before: Frozen, now: Frozen) -> None:
 def _rewrite(path: Path, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("wb") as file:
-        for one in ledger.shortest():
-            file.write(_line(adapter, one))
+        for one in ledger.iter_compacted():
+            file.write(_encode_line(adapter, one))
         _sync(file)
     fresh.replace(path)
 
 
-def _line(adapter: TypeAdapter[H], happened: H) -> bytes:
+def _encode_line(adapter: TypeAdapter[H], happened: H) -> bytes:
     return adapter.dump_json(happened) + b"\n"
 
 

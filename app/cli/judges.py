@@ -12,20 +12,20 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.cli.consoles import output_console
-from app.cli.counted import counted_panels
-from app.cli.specimens import packaged_questions
+from app.cli.judge_questions import build_packaged_questions
+from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
 from app.domain.runs import ScoringOptions
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.budget import Prices, estimated_tokens
-from app.judges.figures import CheckReport, Figure, report
-from app.judges.measuring import Evidence, Questions, measure
+from app.judges.budget import TokenPrices, estimate_tokens
+from app.judges.meta_evaluation import CheckEvidence, CheckQuestions, measure_judge
+from app.judges.meta_evaluation_report import CheckReport, Figure, build_report
 from app.judges.offline import NAME as OFFLINE
 from app.judges.panels import ConfiguredPanels
-from app.judges.prompt import prompt_for
-from app.main.configured import panels_of
+from app.judges.prompt import build_prompt
+from app.main.components import build_panels
 from app.main.discovery import discover
 from app.settings import Settings, read_settings
 
@@ -51,14 +51,14 @@ class JudgeLine(Frozen):
 
 
 @judges.callback()
-def about() -> None:
+def callback() -> None:
     """List judges and measure their quality."""
 
 
 @judges.command("list")
 def list_judges(as_json: AsJson = False) -> None:
     """List judges with their models, the environments that they score, and whether they are fit for training."""
-    lines = _lines(_panels(_settings()))
+    lines = _build_lines(_build_panels(_read_settings()))
     if as_json:
         typer.echo(TypeAdapter(tuple[JudgeLine, ...]).dump_json(lines, indent=2).decode())
         return
@@ -83,72 +83,74 @@ def check(
 
     Exit code 1: below target. Exit code 2: a budget stopped the check.
     Costs count against the judge budgets in the configured database."""
-    settings = _settings()
-    panels = _panels(settings)
-    name = name or panels.panel(NpcArena.name, ScoringOptions()).judges[0]
+    settings = _read_settings()
+    panels = _build_panels(settings)
+    name = name or panels.build_panel(NpcArena.name, ScoringOptions()).judges[0]
     if name not in panels.judges:
         near = suggest(name, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
         _stop(f"unknown judge {name!r}{near}")
-    questions = packaged_questions(sheets, votes, seed)
-    _announce(name, questions, settings)
-    _agree_to_pay(name, settings, yes)
+    questions = build_packaged_questions(sheets, votes, seed)
+    _print_estimate(name, questions, settings)
+    _confirm_cost(name, settings, yes)
     try:
-        found = asyncio.run(_measured(name, settings, questions))
+        found = asyncio.run(_measure_judge(name, settings, questions))
     except GatewayError as error:
         _stop(str(error))
-    checked = report(name, panels.judges[name].model, found)
+    checked = build_report(name, panels.judges[name].model, found)
     if json_file is not None:
-        _write(json_file, checked)
+        _write_report(json_file, checked)
     if str(json_file) != "-":
-        _print(checked)
+        _print_report(checked)
     if checked.stopped is not None:
         _stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
     if not checked.passed:
         raise typer.Exit(1)
 
 
-async def _measured(name: str, settings: Settings, questions: Questions) -> Evidence:
+async def _measure_judge(name: str, settings: Settings, questions: CheckQuestions) -> CheckEvidence:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    async with counted_panels(settings) as panels:
+    async with open_judge_panels(settings) as panels:
         with Progress(*columns, console=errors) as progress:
             bar = progress.add_task(name, total=questions.count)
-            return await measure(panels.judges[name], questions, lambda: progress.advance(bar))
+            return await measure_judge(panels.judges[name], questions, lambda: progress.advance(bar))
 
 
-def _announce(name: str, questions: Questions, settings: Settings) -> None:
+def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) -> None:
     if name == OFFLINE:
         words = f"{questions.count} questions, no calls: the offline judge has no model"
     else:
-        prompts = [prompt_for(request) for request in questions.each()]
-        tokens = estimated_tokens(
+        prompts = [build_prompt(request) for request in questions.iterate_requests()]
+        tokens = estimate_tokens(
             [text for p in prompts for text in (p.system, p.user)], bytes_per_token=BYTES_PER_TOKEN
         )
         answers = questions.count * ANSWER_TOKENS
-        cost = _prices(name, settings).cost(tokens, answers)
+        cost = _find_prices(name, settings).compute_cost(tokens, answers)
         words = (
             f"{questions.count} calls to {name}, about {tokens:,} prompt tokens and {answers:,} completion tokens"
-            + (f", about {cost:.2f} US dollars" if _prices(name, settings).known else ", price unknown")
+            + (f", about {cost:.2f} US dollars" if _find_prices(name, settings).known else ", price unknown")
             + "; more if answers need corrections or retries"
         )
     errors.print(words, highlight=False, markup=False)
 
 
-def _agree_to_pay(name: str, settings: Settings, yes: bool) -> None:
-    if yes or not _prices(name, settings).known or _prices(name, settings).cost(10**6, 10**6) == 0:
+def _confirm_cost(name: str, settings: Settings, yes: bool) -> None:
+    if yes or not _find_prices(name, settings).known or _find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
         return
     if not sys.stdin.isatty():
         _stop("this judge costs money: confirm with --yes")
     typer.confirm("Continue?", abort=True, err=True)
 
 
-def _prices(name: str, settings: Settings) -> Prices:
+def _find_prices(name: str, settings: Settings) -> TokenPrices:
     judge = settings.judges.get(name)
-    return Prices() if judge is None else Prices(judge.input_price_per_million, judge.output_price_per_million)
+    return (
+        TokenPrices() if judge is None else TokenPrices(judge.input_price_per_million, judge.output_price_per_million)
+    )
 
 
-def _lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
+def _build_lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
     scored = {
-        environment: panels.panel(environment, ScoringOptions()).judges
+        environment: panels.build_panel(environment, ScoringOptions()).judges
         for environment, found in sorted(discover().items())
         if found.rubric is not None
     }
@@ -163,7 +165,7 @@ def _lines(panels: ConfiguredPanels) -> tuple[JudgeLine, ...]:
     )
 
 
-def _write(file: Path, checked: CheckReport) -> None:
+def _write_report(file: Path, checked: CheckReport) -> None:
     text = checked.model_dump_json(indent=2)
     if str(file) == "-":
         typer.echo(text)
@@ -171,8 +173,8 @@ def _write(file: Path, checked: CheckReport) -> None:
         file.write_text(f"{text}\n", encoding="utf-8")
 
 
-def _print(checked: CheckReport) -> None:
-    console.print(_figures(checked), _mutations(checked))
+def _print_report(checked: CheckReport) -> None:
+    console.print(_build_figures_table(checked), _build_mutations_table(checked))
     for words in checked.failures:
         console.print(f"failed: {words}", style="red", highlight=False, markup=False)
     cost = "" if checked.cost_usd is None else f", {checked.cost_usd:.4f} US dollars"
@@ -183,42 +185,51 @@ def _print(checked: CheckReport) -> None:
     console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
 
 
-def _figures(checked: CheckReport) -> Table:
+def _build_figures_table(checked: CheckReport) -> Table:
     table = Table("metric", "value", "95 % interval", "trials", "target", "", title=f"{checked.characters} characters")
     for figure in checked.figures:
         mark = {True: "passed", False: "[red]missed[/red]", None: ""}[figure.passed]
-        table.add_row(figure.name, _value(figure), _interval(figure), str(figure.trials), figure.target, mark)
+        table.add_row(
+            figure.name, _format_value(figure), _format_interval(figure), str(figure.trials), figure.target, mark
+        )
     return table
 
 
-def _mutations(checked: CheckReport) -> Table:
+def _build_mutations_table(checked: CheckReport) -> Table:
     table = Table(title="clean reply preferred")
     for title in ("perturbation", "kind", "judge alone", "95 % interval", "after gates", "trials"):
         table.add_column(title, no_wrap=title == "perturbation")
     for each in checked.mutations:
         alone, behind = each.judge, each.behind_gates
-        table.add_row(each.mutation, each.grade, _value(alone), _interval(alone), _value(behind), str(alone.trials))
+        table.add_row(
+            each.mutation,
+            each.grade,
+            _format_value(alone),
+            _format_interval(alone),
+            _format_value(behind),
+            str(alone.trials),
+        )
     return table
 
 
-def _value(figure: Figure) -> str:
+def _format_value(figure: Figure) -> str:
     return "not measured" if figure.value is None else f"{figure.value:.3f}"
 
 
-def _interval(figure: Figure) -> str:
+def _format_interval(figure: Figure) -> str:
     return "" if figure.low is None or figure.high is None else f"{figure.low:.2f} to {figure.high:.2f}"
 
 
-def _settings() -> Settings:
+def _read_settings() -> Settings:
     try:
         return read_settings()
     except (ValidationError, ValueError) as error:
         _stop(str(error))
 
 
-def _panels(settings: Settings) -> ConfiguredPanels:
+def _build_panels(settings: Settings) -> ConfiguredPanels:
     try:
-        return panels_of(settings)
+        return build_panels(settings)
     except ValueError as error:
         _stop(str(error))
 

@@ -10,12 +10,12 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from app.cli.address import own_address
-from app.cli.agreement import Rewards, agreement_of
+from app.cli.address import find_gateway_url
+from app.cli.agreement import Rewards, measure_agreement
 from app.cli.consoles import output_console
 from app.domain.judging import Mode
 from app.http.api.models import GroupPage
-from app.service.rescoring import Rescored, RescoreRequest
+from app.service.rescoring import RescoreReply, RescoreRequest
 
 console = output_console()
 
@@ -26,7 +26,7 @@ PAUSES = (0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RescoreSpec:
     environment: str | None
     run: str | None
     limit: int | None
@@ -35,7 +35,7 @@ class Wanted:
 
 
 @dataclass
-class Tally:
+class RescoreTally:
     """Results so far."""
 
     pairs: list[tuple[Rewards, Rewards]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Tally:
     calls: int = 0
     cost_usd: float = 0.0
 
-    def add(self, one: Rescored) -> None:
+    def add(self, one: RescoreReply) -> None:
         self.pairs.append((one.original, one.rewards))
         self.unscored += sum(reward is None for reward in one.rewards)
         self.calls += one.calls
@@ -75,20 +75,20 @@ def rescore(
         )
     except ValueError as error:
         _stop(str(error))
-    url = url or own_address()
+    url = url or find_gateway_url()
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    tally = Tally()
+    tally = RescoreTally()
     try:
-        asyncio.run(_rescore_all(url, headers, Wanted(env, run, limit, concurrency, request), tally))
+        asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request), tally))
     except KeyboardInterrupt:
         console.print("stopped; run the same command again to resume", style="yellow")
     except httpx.HTTPStatusError as error:
-        console.print(_summary(tally))
+        console.print(_build_summary(tally))
         _stop(f"{error.request.url}: {error.response.text[:500]}")
     except httpx.HTTPError as error:
-        console.print(_summary(tally))
+        console.print(_build_summary(tally))
         _stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
-    console.print(_summary(tally))
+    console.print(_build_summary(tally))
 
 
 def _stop(message: str) -> NoReturn:
@@ -96,17 +96,17 @@ def _stop(message: str) -> NoReturn:
     raise typer.Exit(1)
 
 
-async def _rescore_all(url: str, headers: dict[str, str], wanted: Wanted, tally: Tally) -> None:
+async def _rescore_all(url: str, headers: dict[str, str], wanted: RescoreSpec, tally: RescoreTally) -> None:
     columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=WAIT_SECONDS + 60) as client:
-        ids = [group_id async for group_id in _group_ids(client, wanted)]
+        ids = [group_id async for group_id in _iter_group_ids(client, wanted)]
         with Progress(*columns, TextColumn("{task.fields[cost]}"), console=console) as progress:
             bar = progress.add_task("", total=len(ids), cost="")
             waiting = iter(ids)
 
             async def work() -> None:
                 for group_id in waiting:
-                    tally.add(await _rescored(client, group_id, wanted.request))
+                    tally.add(await _rescore_group(client, group_id, wanted.request))
                     progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
 
             workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
@@ -118,7 +118,7 @@ async def _rescore_all(url: str, headers: dict[str, str], wanted: Wanted, tally:
                 await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def _group_ids(client: httpx.AsyncClient, wanted: Wanted) -> AsyncIterator[str]:
+async def _iter_group_ids(client: httpx.AsyncClient, wanted: RescoreSpec) -> AsyncIterator[str]:
     """Newest first."""
     named = {"env": wanted.environment, "run": wanted.run}
     given = {name: value for name, value in named.items() if value is not None}
@@ -126,7 +126,7 @@ async def _group_ids(client: httpx.AsyncClient, wanted: Wanted) -> AsyncIterator
     while left is None or left > 0:
         count = PAGE if left is None else min(PAGE, left)
         query = given | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
-        page = GroupPage.model_validate((await _answer(client, "GET", "/groups", query=query)).json())
+        page = GroupPage.model_validate((await _send_with_retries(client, "GET", "/groups", query=query)).json())
         for group in page.groups:
             yield group.group_id
         left, before = (None if left is None else left - len(page.groups)), page.next_before
@@ -134,15 +134,17 @@ async def _group_ids(client: httpx.AsyncClient, wanted: Wanted) -> AsyncIterator
             return
 
 
-async def _rescored(client: httpx.AsyncClient, group_id: str, request: RescoreRequest) -> Rescored:
+async def _rescore_group(client: httpx.AsyncClient, group_id: str, request: RescoreRequest) -> RescoreReply:
     body = request.model_dump(mode="json", exclude_none=True)
     while True:
-        reply = Rescored.model_validate((await _answer(client, "POST", f"/groups/{group_id}/rescore", body)).json())
+        reply = RescoreReply.model_validate(
+            (await _send_with_retries(client, "POST", f"/groups/{group_id}/rescore", body)).json()
+        )
         if reply.scoring.outcome != "pending":
             return reply
 
 
-async def _answer(
+async def _send_with_retries(
     client: httpx.AsyncClient,
     method: str,
     path: str,
@@ -163,21 +165,21 @@ async def _answer(
     return (await client.request(method, path, json=body, params=query)).raise_for_status()
 
 
-def _summary(tally: Tally) -> Table:
-    found = agreement_of(tally.pairs)
+def _build_summary(tally: RescoreTally) -> Table:
+    found = measure_agreement(tally.pairs)
     table = Table("agreement with the original", "", title=f"{len(tally.pairs)} groups rescored")
-    table.add_row("Spearman of rewards", _figure(found.spearman))
-    table.add_row("mean absolute difference", _figure(found.mean_difference))
-    table.add_row("groups whose best completion changed", _share(found.best_changed, found.groups))
+    table.add_row("Spearman of rewards", _format_figure(found.spearman))
+    table.add_row("mean absolute difference", _format_figure(found.mean_difference))
+    table.add_row("groups whose best completion changed", _format_share(found.best_changed, found.groups))
     table.add_row("completions compared", str(found.completions))
     table.add_row("completions without a new score", str(tally.unscored))
     table.add_row("judge calls, paid", f"{tally.calls}, ${tally.cost_usd:.4f}")
     return table
 
 
-def _figure(value: float | None) -> str:
+def _format_figure(value: float | None) -> str:
     return "–" if value is None else f"{value:.3f}"
 
 
-def _share(share: float | None, count: int) -> str:
+def _format_share(share: float | None, count: int) -> str:
     return "–" if share is None else f"{share:.1%} of {count}"

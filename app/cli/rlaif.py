@@ -7,12 +7,12 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from app.cli.counted import configured_store
+from app.cli.judge_setup import open_configured_store
 from app.domain.digests import digest_of_model
 from app.domain.errors import GatewayError
-from app.envs.rlaif.environment import Params
-from app.judges.rubrics import WrittenRubric, write_rubric
-from app.main.configured import judge_config
+from app.envs.rlaif.environment import RlaifParams
+from app.judges.rubric_writing import WrittenRubric, write_rubric
+from app.main.components import build_judge_config
 from app.settings import Settings, read_settings
 
 errors = Console(stderr=True)
@@ -21,7 +21,7 @@ rlaif = typer.Typer(help="Prepare training on a preference.", no_args_is_help=Tr
 
 
 @rlaif.callback()
-def about() -> None:
+def callback() -> None:
     """Prepare training on a preference."""
 
 
@@ -35,27 +35,29 @@ def rubric(
     Prints `params` for requests: review and edit them, then send the same ones in every request.
     Costs count against the judge's budgets in the configured database."""
     try:
-        wanted = Params(preference=preference)
+        wanted = RlaifParams(preference=preference)
         settings = read_settings()
         if judge not in settings.judges:
             known = ", ".join(sorted(settings.judges)) or "none"
             raise ValueError(f"unknown judge {judge!r}; judges in the settings: {known}")
-        written = asyncio.run(_written(settings, judge, wanted.preference))
+        written = asyncio.run(_write_rubric(settings, judge, wanted.preference))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         _refuse(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     except (GatewayError, ValueError) as error:
         _refuse(str(error))
     else:
-        params = Params.model_validate({"preference": wanted.preference, "rubric": written.model_dump()["criteria"]})
+        params = RlaifParams.model_validate(
+            {"preference": wanted.preference, "rubric": written.model_dump()["criteria"]}
+        )
         typer.echo(params.model_dump_json(indent=2, exclude_none=True))
         model = settings.judges[judge].model
         errors.print(f"written by {model}; digest {digest_of_model(params)}", highlight=False, markup=False)
 
 
-async def _written(settings: Settings, judge: str, preference: str) -> WrittenRubric:
-    config = judge_config(settings, judge, settings.judges[judge])
-    async with configured_store(settings) as store:
+async def _write_rubric(settings: Settings, judge: str, preference: str) -> WrittenRubric:
+    config = build_judge_config(settings, judge, settings.judges[judge])
+    async with open_configured_store(settings) as store:
         return await write_rubric(config, preference, store.judge_cache)
 
 

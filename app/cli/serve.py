@@ -9,15 +9,15 @@ import typer
 import uvicorn
 from rich.console import Console
 
-from app.cli.counted import say_store
 from app.cli.descriptors import allow_many_sockets
+from app.cli.judge_setup import say_store
 from app.domain.errors import GatewayError
 from app.http.web.browser_protection import is_loopback
 from app.main.application import VERSION, create_app
 from app.settings import Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
 errors = Console(stderr=True)
 
@@ -27,19 +27,19 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one.")] = None,
 ) -> None:
     """Migrate the database and serve until stopped. Settings: ATROPOS_ENVS_* variables over gateway.yaml."""
-    settings = _settings()
+    settings = _read_settings()
     given = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
     settings = settings.model_copy(update=given)
-    sockets = _sockets(settings)
+    sockets = _open_sockets(settings)
     configure_logging(settings.log_level, settings.log_format)
     gc.disable()  # until everything is loaded: it takes a fifth of the start, and what is loaded stays
     try:
         say_store(settings)
-        app = create_app(settings, announce=_announce)
+        app = create_app(settings, announce=_print_api_key)
     except (GatewayError, ValueError) as error:
         _stop(str(error))
-    _greet(settings, sockets[0].getsockname()[1])
-    collect_seldom()
+    _print_greeting(settings, sockets[0].getsockname()[1])
+    tune_garbage_collection()
     allow_many_sockets()
     config = uvicorn.Config(
         app,
@@ -57,7 +57,7 @@ def serve(
     uvicorn.Server(config).run(sockets)
 
 
-def _sockets(settings: Settings) -> list[socket.socket]:
+def _open_sockets(settings: Settings) -> list[socket.socket]:
     """One for each port. They are one service: what differs is decided by the port that a request came in at. Opened
     first: nothing is migrated for a service that cannot listen. Who connects early waits."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
@@ -74,7 +74,7 @@ def _other_port(error: OSError) -> str:
     return "; --port takes another one" if error.errno == errno.EADDRINUSE else ""
 
 
-def collect_seldom() -> None:
+def tune_garbage_collection() -> None:
     """What a request makes dies with it by counting alone. Looking for cycles after every 700 objects, through
     everything that was ever loaded, took a fifth of the time of scoring. Looking at 10,000 young ones takes some
     milliseconds, for which everything waits; at all of them once in 50 million."""
@@ -85,10 +85,10 @@ def collect_seldom() -> None:
 
 def migrate() -> None:
     """Bring the database to the newest schema and stop. `serve` does it too."""
-    settings = _settings()
+    settings = _read_settings()
     try:
         say_store(settings)
-        migrate_database(settings.database_url, packaged_folder("migrations"))
+        migrate_database(settings.database_url, find_packaged_folder("migrations"))
     except (GatewayError, ValueError) as error:
         _stop(str(error))
 
@@ -98,7 +98,7 @@ def version() -> None:
     typer.echo(VERSION)
 
 
-def _settings() -> Settings:
+def _read_settings() -> Settings:
     try:
         return read_settings()
     except ValueError as error:
@@ -110,12 +110,12 @@ def _stop(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def _announce(key: str) -> None:
+def _print_api_key(key: str) -> None:
     """On the terminal only, once: the log may be kept by others."""
     errors.print(f"API key, shown this once: {key}", style="bold", highlight=False)
 
 
-def _greet(settings: Settings, port: int) -> None:
+def _print_greeting(settings: Settings, port: int) -> None:
     address = f"http://{'127.0.0.1' if is_loopback(settings.host) else settings.host}:{port}"
     errors.print(f"Atropos Environments {VERSION}: {address}/ to look, {address}/docs to try", highlight=False)
     for port, run in settings.atropos_listeners.items():

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.table import Table
 
 from app.cli.consoles import output_console
-from app.cli.envs.found import all_environments
-from app.datasets.configured import ConfiguredDatasets
+from app.cli.envs.lookup import discover_environments
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.programs import Isolation
 from app.domain.values import Frozen
-from app.inference.server import bearer
+from app.inference.server import build_bearer_headers
 from app.main.settings_check import require_known_names
 from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
@@ -46,7 +46,7 @@ def check(as_json: AsJson = False) -> None:
     answer 503."""
     try:
         found = read_settings()
-        require_known_names(found, all_environments())
+        require_known_names(found, discover_environments())
     except ValueError as error:
         _stop(str(error), as_json=as_json)
     tried = [*_environments(found), *_judges(found)]
@@ -62,21 +62,26 @@ def check(as_json: AsJson = False) -> None:
 
 
 def _environments(found: Settings) -> list[Tried]:
-    catalogue = Catalogue(all_environments())
+    catalogue = Catalogue(discover_environments())
     folders = {"character_sheets": found.character_sheets}
     catalogue.open(ConfiguredDatasets(found.datasets, folders=folders, hub_cache=found.cache_dir))
-    catalogue.judge_isolation(Isolation(protections=()), weak_will_do=True)  # not what is tried here
-    return [Tried(kind="environment", name=name, problem=catalogue.reason(name)) for name in catalogue.classes]
+    catalogue.set_isolation(Isolation(protections=()), weak_will_do=True)  # not what is tried here
+    return [
+        Tried(kind="environment", name=name, problem=catalogue.explain_unavailability(name))
+        for name in catalogue.classes
+    ]
 
 
 def _judges(found: Settings) -> list[Tried]:
     """Any answer of HTTP below 500 but a refused key will do: not every server lists its models."""
     tried = []
     for name, judge in found.judges.items():
-        key = None if judge.api_key_env is None else found.secret(judge.api_key_env)
+        key = None if judge.api_key_env is None else found.read_secret(judge.api_key_env)
         problem = None
         try:
-            reply = httpx.get(f"{judge.base_url.rstrip('/')}/models", headers=bearer(key), timeout=JUDGE_SECONDS)
+            reply = httpx.get(
+                f"{judge.base_url.rstrip('/')}/models", headers=build_bearer_headers(key), timeout=JUDGE_SECONDS
+            )
             if reply.status_code in {401, 403} or reply.status_code >= 500:
                 problem = f"{judge.base_url} answers {reply.status_code}"
         except (httpx.HTTPError, httpx.InvalidURL) as error:

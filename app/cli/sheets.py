@@ -11,19 +11,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.characters.checking import Checked, Finding, Surroundings, check_sheets
-from app.characters.loading import read_scenes, read_sheet, yaml_files
+from app.characters.loading import list_yaml_files, read_scenes, read_sheet
 from app.characters.schema import CharacterSheet
+from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, SheetFinding, check_sheets
 from app.cli.cards import export_card, import_cards
+from app.cli.character_discrimination import DiscriminationFigures, tell_apart
 from app.cli.consoles import output_console
-from app.cli.counted import counted_panels
-from app.cli.sheet_figures import Figures, tell_apart
-from app.cli.sheet_trying import try_sheet
+from app.cli.judge_setup import open_judge_panels
+from app.cli.sheet_preview import try_sheet
 from app.domain.errors import GatewayError
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.gates.registry import GATES
+from app.judges.gates.gate_registry import GATES
 from app.settings import Settings, read_settings
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
 sheets = typer.Typer(help="Check, try, import and export character sheets.", no_args_is_help=True)
 sheets.command("try")(try_sheet)
@@ -39,7 +39,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @sheets.callback()
-def about() -> None:
+def callback() -> None:
     """Check, try, import and export character sheets."""
 
 
@@ -56,16 +56,18 @@ def check(
 
     Exit code 1: errors found. Exit code 2: nothing to check."""
     try:
-        files = _files(paths or [packaged_folder(SHIPPED)])
-        surroundings = Surroundings(read_scenes(scenes), frozenset(gate.flag for gate in GATES), _neighbours(files))
+        files = _list_files(paths or [find_packaged_folder(SHIPPED)])
+        surroundings = SheetCheckContext(
+            read_scenes(scenes), frozenset(gate.flag for gate in GATES), _read_neighbours(files)
+        )
     except (GatewayError, OSError) as error:
         errors.print(str(error), style="red", highlight=False, markup=False)
         raise typer.Exit(2) from None
     checked = check_sheets(files, surroundings)
     if as_json:
-        typer.echo(json.dumps(_report(checked), ensure_ascii=False, indent=2))
+        typer.echo(json.dumps(_build_report(checked), ensure_ascii=False, indent=2))
     else:
-        _print(checked)
+        _print_findings(checked)
     if checked.errors or (strict and checked.warnings):
         raise typer.Exit(1)
 
@@ -79,8 +81,8 @@ def apart(
 ) -> None:
     """Measure how well the configured judges tell characters apart."""
     try:
-        arena = NpcArena.read(packaged_folder(SHIPPED))
-        figures = asyncio.run(_told_apart(arena, read_settings(), others))
+        arena = NpcArena.read(find_packaged_folder(SHIPPED))
+        figures = asyncio.run(_measure_discrimination(arena, read_settings(), others))
     except (GatewayError, ValueError) as error:
         errors.print(str(error), style="red", highlight=False, markup=False)
         raise typer.Exit(2) from None
@@ -90,17 +92,17 @@ def apart(
         _print_figures(figures)
 
 
-async def _told_apart(arena: NpcArena, settings: Settings, others: int) -> Figures:
-    async with counted_panels(settings) as panels:
+async def _measure_discrimination(arena: NpcArena, settings: Settings, others: int) -> DiscriminationFigures:
+    async with open_judge_panels(settings) as panels:
         return await tell_apart(arena, panels, others)
 
 
-def _files(paths: Sequence[Path]) -> list[Path]:
+def _list_files(paths: Sequence[Path]) -> list[Path]:
     """NotFound for a folder without sheets."""
-    return [file for path in paths for file in (yaml_files(path) if path.is_dir() else [path])]
+    return [file for path in paths for file in (list_yaml_files(path) if path.is_dir() else [path])]
 
 
-def _neighbours(files: Sequence[Path]) -> dict[str, CharacterSheet]:
+def _read_neighbours(files: Sequence[Path]) -> dict[str, CharacterSheet]:
     """Sheets in the same folders, as targets of relationships; broken ones are skipped."""
     found: dict[str, CharacterSheet] = {}
     for file in {other for path in files for other in path.parent.glob("*.yaml")} - set(files):
@@ -112,7 +114,7 @@ def _neighbours(files: Sequence[Path]) -> dict[str, CharacterSheet]:
     return found
 
 
-def _report(checked: Checked) -> dict[str, object]:
+def _build_report(checked: SheetCheckResult) -> dict[str, object]:
     return {
         "sheets": len(checked.sheets),
         "errors": checked.errors,
@@ -121,29 +123,31 @@ def _report(checked: Checked) -> dict[str, object]:
     }
 
 
-def _print(checked: Checked) -> None:
+def _print_findings(checked: SheetCheckResult) -> None:
     file = ""
     for finding in checked.findings:
         if finding.file != file:
             file = finding.file
             console.print(Text(file, style="bold"), soft_wrap=True)
-        console.print(_line(finding), soft_wrap=True)
+        console.print(_format_finding(finding), soft_wrap=True)
     style = "red" if checked.errors else "yellow" if checked.warnings else "green"
-    counts = (_counted(checked.errors, "error"), _counted(checked.warnings, "warning"))
-    console.print(f"{_counted(len(checked.sheets), 'sheet')} read, {', '.join(counts)}", style=style, highlight=False)
+    counts = (_format_count(checked.errors, "error"), _format_count(checked.warnings, "warning"))
+    console.print(
+        f"{_format_count(len(checked.sheets), 'sheet')} read, {', '.join(counts)}", style=style, highlight=False
+    )
 
 
-def _line(finding: Finding) -> Text:
+def _format_finding(finding: SheetFinding) -> Text:
     colour = "red" if finding.level == "error" else "yellow"
     place = f"  {finding.line or '-'}: "
     return Text.assemble((place, "dim"), (f"{finding.level} ", colour), (f"{finding.field} ", "cyan"), finding.message)
 
 
-def _counted(number: int, word: str) -> str:
+def _format_count(number: int, word: str) -> str:
     return f"{number} {word}{'' if number == 1 else 's'}"
 
 
-def _print_figures(figures: Figures) -> None:
+def _print_figures(figures: DiscriminationFigures) -> None:
     low, high = figures.interval
     table = Table(
         "character", "pairs", "told apart", title=f"Own reply above another's, by {', '.join(figures.judges)}"

@@ -19,7 +19,7 @@ class Amount:
         return Amount(self.tokens + other.tokens, self.usd + other.usd)
 
 
-NOTHING: Final = Amount()
+NO_AMOUNT: Final = Amount()
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ NO_BUDGET: Final = BudgetConfig()
 
 
 @dataclass(frozen=True)
-class Hold:
+class Reservation:
     """A budget reservation for one judgement: its calls so far cost `used`, and the next costs at most `open`. After
     `seconds` without renewal the process counts as dead and the call as charged."""
 
@@ -46,53 +46,53 @@ class Hold:
     seconds: float
 
     @property
-    def without_call(self) -> "Hold":
-        return replace(self, open=NOTHING)
+    def without_call(self) -> "Reservation":
+        return replace(self, open=NO_AMOUNT)
 
 
 @dataclass(frozen=True)
-class Standing:
+class BudgetState:
     """Budget state of one judge. `total` and `today` are finished judgements; `used` and `open` are in progress."""
 
     total: Spending = field(default_factory=Spending)
     today: Spending = field(default_factory=Spending)
-    used: Amount = NOTHING
-    open: Amount = NOTHING
+    used: Amount = NO_AMOUNT
+    open: Amount = NO_AMOUNT
 
-    def left(self, budget: BudgetConfig) -> "Left":
+    def compute_remaining(self, budget: BudgetConfig) -> "RemainingBudget":
         """What remains, not counting the open reservations."""
-        total, today = amount_of(self.total) + self.used, amount_of(self.today) + self.used
+        total, today = compute_amount(self.total) + self.used, compute_amount(self.today) + self.used
         bounds = ((budget.usd, total.usd), (budget.usd_per_day, today.usd))
         usd = [limit - spent for limit, spent in bounds if limit is not None]
-        return Left(
+        return RemainingBudget(
             usd=max(0.0, min(usd)) if usd else None,
             tokens=None if budget.tokens is None else max(0, budget.tokens - total.tokens),
         )
 
-    def admission(self, hold: Hold, budget: BudgetConfig) -> "Admission":
+    def admit(self, hold: Reservation, budget: BudgetConfig) -> "Admission":
         """Decides on a reservation that is not included in this state."""
-        left, wanted = self.left(budget), hold.used + hold.open
-        admits: Admits = "later"
-        if not left.holds(wanted):
+        left, wanted = self.compute_remaining(budget), hold.used + hold.open
+        admits: AdmissionAnswer = "later"
+        if not left.covers(wanted):
             admits = "never"
-        elif left.holds(wanted + self.open):
+        elif left.covers(wanted + self.open):
             admits = "now"
         opened = self.open + hold.open if admits == "now" else self.open
-        return Admission(admits, Standing(self.total, self.today, self.used + hold.used, opened))
+        return Admission(admits, BudgetState(self.total, self.today, self.used + hold.used, opened))
 
 
-Admits = Literal["now", "later", "never"]
+AdmissionAnswer = Literal["now", "later", "never"]
 """`later`: possible if calls in progress turn out cheaper than reserved."""
 
 
 @dataclass(frozen=True)
-class Left:
+class RemainingBudget:
     """What remains of a budget; None means no limit."""
 
     usd: float | None
     tokens: int | None
 
-    def holds(self, amount: Amount) -> bool:
+    def covers(self, amount: Amount) -> bool:
         return (self.usd is None or amount.usd <= self.usd + _ROUNDING) and (
             self.tokens is None or amount.tokens <= self.tokens
         )
@@ -102,11 +102,11 @@ class Left:
 class Admission:
     """The decision on a reservation. `standing` includes the reservation if it was admitted."""
 
-    admits: Admits
-    standing: Standing
+    admits: AdmissionAnswer
+    state: BudgetState
 
 
-def amount_of(spending: Spending) -> Amount:
+def compute_amount(spending: Spending) -> Amount:
     """The amount that counts against a budget. Calls without an answer count in full."""
     return Amount(
         spending.input_tokens + spending.output_tokens + spending.unanswered_tokens,

@@ -8,8 +8,8 @@ from app.domain.groups import Group, TaskRecord
 from app.domain.runs import Purpose
 from app.domain.values import Frozen, Unit
 
-Shape = Literal["rollouts", "sft", "dpo", "kto"]
-Format = Literal["jsonl", "parquet"]
+ExportShape = Literal["rollouts", "sft", "dpo", "kto"]
+ExportFormat = Literal["jsonl", "parquet"]
 
 
 class ExportFilter(Frozen):
@@ -36,10 +36,10 @@ class ExportRequest(ExportFilter):
     """In the fields below, `value` is gate x `absolute`, which is comparable across groups. Unscored rollouts have no
     value; only the shape `rollouts` includes them, with nulls."""
 
-    shape: Shape = "rollouts"
+    shape: ExportShape = "rollouts"
     """`rollouts`: all rollouts. `sft`: good completions. `dpo`: pairs of a better and a worse completion of one group.
     `kto`: completions labelled desirable or undesirable."""
-    format: Format = "jsonl"
+    format: ExportFormat = "jsonl"
     """JSON lines, one row per line, or one Parquet file."""
     judge: Annotated[str | None, Field(max_length=100)] = None
     """Only completions that this judge scored."""
@@ -57,7 +57,7 @@ class ExportRequest(ExportFilter):
     """`dpo`: at most this many pairs per group, largest difference first."""
 
     @model_validator(mode="after")
-    def _in_order(self) -> Self:
+    def _require_time_order(self) -> Self:
         if self.since is not None and self.until is not None and self.since >= self.until:
             raise ValueError("until must be later than since")
         return self

@@ -9,7 +9,7 @@ from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen
 
 
-class Prompt(Frozen):
+class TaskPrompt(Frozen):
     """The public part of a task, stored once per digest."""
 
     messages: tuple[Message, ...]
@@ -23,7 +23,7 @@ class TaskRecord(Frozen):
 
     task_id: str
     key: TaskKey
-    prompt: Prompt
+    prompt: TaskPrompt
     label: str | None = None
     """The value by which statistics can be broken down, such as the character."""
 

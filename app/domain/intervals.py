@@ -10,7 +10,7 @@ Z_95: Final = 1.959963984540054
 
 
 @dataclass(frozen=True)
-class Share:
+class Proportion:
     """`hits` of `trials`; a tie may count half a hit."""
 
     hits: float
@@ -31,7 +31,7 @@ class Share:
         return max(0.0, (middle - spread) / (1 + weight)), min(1.0, (middle + spread) / (1 + weight))
 
 
-def intraclass_correlation(repeats: Sequence[tuple[float, float]]) -> float | None:
+def compute_intraclass_correlation(repeats: Sequence[tuple[float, float]]) -> float | None:
     """ICC(1,1) of Shrout and Fleiss (1979): single ratings, one-way random effects, two ratings of each thing. None
     below two things, or where nothing differs at all."""
     if len(repeats) < 2:

@@ -67,7 +67,7 @@ class Rubric(Frozen):
     """None: verdicts list no claims."""
 
     @model_validator(mode="after")
-    def _names_its_own(self) -> Self:
+    def _require_known_names(self) -> Self:
         criteria = {criterion.name for criterion in self.criteria}
         named = {rule.bounds.criterion for rule in self.defects if rule.bounds is not None}
         if self.claims is not None:
@@ -79,7 +79,7 @@ class Rubric(Frozen):
         return self
 
 
-class Source(Frozen):
+class SourceEvent(Frozen):
     """An event that the speaker knows, as shown to judges. Claims cite it by id."""
 
     id: str
@@ -118,7 +118,7 @@ class JudgeRequest(Frozen):
     """Everything the judge may know besides the candidates: sheet, scene, conversation, passages. Data only."""
     probes: Probes
     candidates: tuple[Candidate, ...]
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceEvent, ...] = ()
     """Events in `document` that claims may rest on."""
     language: str = ""
     """ISO 639-1 code of the language of the texts; empty if unknown."""
@@ -198,7 +198,7 @@ class Judgement(Frozen):
     """Unusable judgements of the judges asked before this one. They are stored as judgements of their own."""
 
     @property
-    def each(self) -> tuple["Judgement", ...]:
+    def attempts(self) -> tuple["Judgement", ...]:
         """The judgements that this one replaces, then this one."""
         if not self.instead_of:
             return (self,)
@@ -225,7 +225,7 @@ class Spending(Frozen):
         mine, more = dict(self), dict(other)
         return Spending.model_validate({name: value + more[name] for name, value in mine.items()})
 
-    def plus(self, judgement: Judgement) -> "Spending":
+    def add_judgement(self, judgement: Judgement) -> "Spending":
         return self + Spending(
             readings=1,
             calls=judgement.calls,
@@ -261,7 +261,7 @@ class JudgeReport(Frozen):
     """Requests answered from the cache since the service started."""
 
 
-class Secret(Frozen):
+class SecretTerms(Frozen):
     id: str
     terms: tuple[str, ...]
     """Any of these terms in a reply reveals the secret, unless the player said it first."""
@@ -276,7 +276,7 @@ class GateFacts(Frozen):
     """Names that the reply must not speak or act for."""
     is_machine: bool = False
     """The character is a machine and may say so."""
-    secrets: tuple[Secret, ...] = ()
+    secrets: tuple[SecretTerms, ...] = ()
     withheld_terms: tuple[str, ...] = ()
     """Terms of events that this character cannot know."""
     forbidden_words: tuple[str, ...] = ()
@@ -314,7 +314,7 @@ class Case(Frozen):
     document: Document
     probes: Probes = Probes()
     gates: GateFacts | None = None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceEvent, ...] = ()
     language: str = ""
     """ISO 639-1 code; empty means the language of `gates`, if given."""
     candidates: tuple[str, ...]

@@ -4,16 +4,16 @@ import re
 import unicodedata
 from typing import Final
 
-_APART: Final = re.compile(r"[\s._-]+")
-_NEWEST: Final = ":latest"
+_WORD_SEPARATORS: Final = re.compile(r"[\s._-]+")
+_LATEST_TAG: Final = ":latest"
 
 
-def same_model(one: str, other: str) -> bool:
+def is_same_model(one: str, other: str) -> bool:
     """Compares model names regardless of provider, case and separators: `openai/GPT-4o` is `gpt-4o`,
     `/models/Qwen2.5_7B/` is `qwen2.5-7b`. Sizes, dates and other tags distinguish models."""
-    return _plain(one) == _plain(other)
+    return _normalise_name(one) == _normalise_name(other)
 
 
-def _plain(name: str) -> str:
+def _normalise_name(name: str) -> str:
     folded = unicodedata.normalize("NFKC", name).casefold().strip().replace("\\", "/").rstrip("/")
-    return _APART.sub("-", folded.rpartition("/")[2].removesuffix(_NEWEST)).strip("-")
+    return _WORD_SEPARATORS.sub("-", folded.rpartition("/")[2].removesuffix(_LATEST_TAG)).strip("-")

@@ -12,20 +12,20 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen, WholeNumber
 
-MOST_TOGETHER = 256
+MAX_GROUP_SIZE = 256
 """Maximum number of completions in a group."""
-MOST_IN_KEY = 200
+MAX_KEY_LENGTH = 200
 """Maximum length of a key, in characters."""
 
 
-class Part(Frozen):
+class GroupPart(Frozen):
     """One piece of a group that is sent in several requests."""
 
-    key: Annotated[str, Field(min_length=1, max_length=MOST_IN_KEY)]
+    key: Annotated[str, Field(min_length=1, max_length=MAX_KEY_LENGTH)]
     """Your name for the group. Pieces with the same key, task, lease or run, policy and purpose form one group."""
-    index: Annotated[WholeNumber, Field(ge=0, lt=MOST_TOGETHER)]
+    index: Annotated[WholeNumber, Field(ge=0, lt=MAX_GROUP_SIZE)]
     """Position of this piece's first completion in the group. Sending the same position again is a retry."""
-    size: Annotated[WholeNumber, Field(ge=1, le=MOST_TOGETHER)]
+    size: Annotated[WholeNumber, Field(ge=1, le=MAX_GROUP_SIZE)]
     """Number of completions in the whole group. It is scored when all have arrived."""
 
 
@@ -34,7 +34,7 @@ class Member(Frozen):
     completion: Completion
 
 
-class Cohort(Frozen):
+class PendingGroup(Frozen):
     """A group that is still collecting completions. Completions with the same `scope` may join the same group."""
 
     scope: str
@@ -47,7 +47,9 @@ class Cohort(Frozen):
     key: str
     size: int
 
-    def group(self, group_id: str, members: tuple[Member, ...], flags: tuple[str, ...], created_at: datetime) -> Group:
+    def build_group(
+        self, group_id: str, members: tuple[Member, ...], flags: tuple[str, ...], created_at: datetime
+    ) -> Group:
         """The group of these members, before scoring."""
         return Group(
             group_id=group_id,
@@ -61,7 +63,9 @@ class Cohort(Frozen):
             flags=flags,
             rollouts=tuple(
                 Rollout(
-                    rollout_id=rollout_id(group_id, member.place), completion=member.completion, score=Score.pending()
+                    rollout_id=build_rollout_id(group_id, member.place),
+                    completion=member.completion,
+                    score=Score.pending(),
                 )
                 for member in members
             ),
@@ -69,12 +73,12 @@ class Cohort(Frozen):
         )
 
 
-def rollout_id(group_id: str, place: int) -> str:
+def build_rollout_id(group_id: str, place: int) -> str:
     return f"{group_id}-{place}"
 
 
 @dataclass(frozen=True)
-class Windows:
+class RetryWindows:
     """How long, in seconds, retried and late samples without a position are matched to earlier ones."""
 
     late: float = 120.0
@@ -88,11 +92,11 @@ class PartRules:
     """How long an incomplete group waits for its completions."""
 
     deadline_seconds: float = 60.0
-    windows: Windows = field(default_factory=Windows)
+    windows: RetryWindows = field(default_factory=RetryWindows)
 
 
 @dataclass(frozen=True)
-class Seat:
+class GroupSlot:
     """The places assigned to completions, and the groups that this assignment closed."""
 
     cohort_id: str
@@ -107,7 +111,7 @@ class Seat:
 
 
 @dataclass(frozen=True)
-class Misfit:
+class Mismatch:
     """Why a piece does not fit the group that it names."""
 
     field: str
@@ -115,7 +119,7 @@ class Misfit:
 
 
 @dataclass(frozen=True)
-class Look:
+class PendingGroupStatus:
     """State of groups that callers wait for."""
 
     ended: frozenset[str]

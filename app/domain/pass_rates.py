@@ -10,7 +10,7 @@ from app.domain.values import Frozen
 TASK_MEMORY: Final = 0.7
 """Weight of a task's older groups relative to a newer one, since the policy changes."""
 
-HALVED_AFTER: Final = 2_000
+HALF_LIFE_GROUPS: Final = 2_000
 """Half-life of a task's observations, in groups of the run."""
 
 LABEL_MEMORY: Final = 0.98
@@ -20,7 +20,7 @@ TASK_PRIOR: Final = 2.0
 stays uncertain."""
 
 LABEL_PRIOR: Final = 8.0
-MOST_TASKS: Final = 20_000
+MAX_TASKS: Final = 20_000
 """Maximum number of tasks kept; the least recently tried are dropped."""
 
 
@@ -38,41 +38,41 @@ class TaskOutcome(Frozen):
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class PassTally:
     """Weighted counts: older groups weigh less, so both are real numbers."""
 
     tried: float = 0.0
     passed: float = 0.0
 
-    def after(self, outcome: TaskOutcome, memory: float) -> "Tally":
-        return Tally(self.tried * memory + outcome.tried, self.passed * memory + outcome.passed)
+    def add_outcome(self, outcome: TaskOutcome, memory: float) -> "PassTally":
+        return PassTally(self.tried * memory + outcome.tried, self.passed * memory + outcome.passed)
 
-    def faded(self, share: float) -> "Tally":
-        return Tally(self.tried * share, self.passed * share)
+    def fade(self, share: float) -> "PassTally":
+        return PassTally(self.tried * share, self.passed * share)
 
-    def rate(self, prior: float, weight: float) -> float:
+    def estimate_rate(self, prior: float, weight: float) -> float:
         """Mean of a Beta posterior; the prior has mean `prior` and the weight of `weight` completions."""
         return (self.passed + prior * weight) / (self.tried + weight)
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedRate:
     """Mean and variance of a task's pass rate."""
 
     rate: float
     variance: float
 
-    def distance(self, target: float) -> float:
+    def compute_distance(self, target: float) -> float:
         """Expected squared distance from the target. Uncertain tasks are farther than well-known ones of the same
         rate."""
         return (self.rate - target) ** 2 + self.variance
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _TaskTally:
     """Observations of one task. `at` is the number of groups counted when it was last tried."""
 
-    tally: Tally
+    tally: PassTally
     at: int
 
 
@@ -80,38 +80,38 @@ class _Seen:
 class PassRates:
     """Pass rates of a run's tasks in one environment, split and params."""
 
-    tasks: OrderedDict[int, _Seen] = field(default_factory=OrderedDict)
+    tasks: OrderedDict[int, _TaskTally] = field(default_factory=OrderedDict)
     """By index, most recently tried last."""
-    labels: dict[str, Tally] = field(default_factory=dict)
-    overall: Tally = Tally()
+    labels: dict[str, PassTally] = field(default_factory=dict)
+    overall: PassTally = PassTally()
     counted: int = 0
 
-    def count(self, outcome: TaskOutcome) -> None:
+    def add_outcome(self, outcome: TaskOutcome) -> None:
         if outcome.tried == 0:
             return
         self.counted += 1
-        seen = _Seen(self._known(outcome.index).after(outcome, TASK_MEMORY), self.counted)
+        seen = _TaskTally(self._get_tally(outcome.index).add_outcome(outcome, TASK_MEMORY), self.counted)
         self.tasks[outcome.index] = seen
         self.tasks.move_to_end(outcome.index)
-        if len(self.tasks) > MOST_TASKS:
+        if len(self.tasks) > MAX_TASKS:
             self.tasks.popitem(last=False)
-        self.overall = self.overall.after(outcome, OVERALL_MEMORY)
+        self.overall = self.overall.add_outcome(outcome, OVERALL_MEMORY)
         if outcome.label is not None:
-            self.labels[outcome.label] = self.labels.get(outcome.label, Tally()).after(outcome, LABEL_MEMORY)
+            self.labels[outcome.label] = self.labels.get(outcome.label, PassTally()).add_outcome(outcome, LABEL_MEMORY)
 
-    def expected(self, index: int, label: str | None) -> Expected:
+    def estimate(self, index: int, label: str | None) -> ExpectedRate:
         """Estimates a task's rate from its own outcomes, shrunk towards those of its label and of all tasks."""
-        of_all = self.overall.rate(0.5, 2.0)
-        alike = of_all if label is None else self.labels.get(label, Tally()).rate(of_all, LABEL_PRIOR)
-        tally = self._known(index)
-        rate = min(1.0, tally.rate(alike, TASK_PRIOR))
-        return Expected(rate, rate * (1 - rate) / (tally.tried + TASK_PRIOR + 1))
+        of_all = self.overall.estimate_rate(0.5, 2.0)
+        alike = of_all if label is None else self.labels.get(label, PassTally()).estimate_rate(of_all, LABEL_PRIOR)
+        tally = self._get_tally(index)
+        rate = min(1.0, tally.estimate_rate(alike, TASK_PRIOR))
+        return ExpectedRate(rate, rate * (1 - rate) / (tally.tried + TASK_PRIOR + 1))
 
-    def _known(self, index: int) -> Tally:
+    def _get_tally(self, index: int) -> PassTally:
         seen = self.tasks.get(index)
-        return Tally() if seen is None else seen.tally.faded(0.5 ** ((self.counted - seen.at) / HALVED_AFTER))
+        return PassTally() if seen is None else seen.tally.fade(0.5 ** ((self.counted - seen.at) / HALF_LIFE_GROUPS))
 
 
-def nearest(target: float, expected: Mapping[int, Expected]) -> int:
+def find_nearest(target: float, expected: Mapping[int, ExpectedRate]) -> int:
     """The key of the task expected closest to the target; the first one on ties."""
-    return min(expected, key=lambda key: expected[key].distance(target))
+    return min(expected, key=lambda key: expected[key].compute_distance(target))

@@ -32,7 +32,7 @@ class Program(Frozen):
     limits: ProgramLimits = ProgramLimits()
 
 
-class Returned(Frozen):
+class CallResult(Frozen):
     """The result of one call. `value` if it returned JSON; otherwise `fault` says whether it raised or gave no JSON."""
 
     value: FiniteJson = None
@@ -48,7 +48,7 @@ class Execution(Frozen):
     """The outcome of a program. `returned` lists the completed calls in order: all of them if it `finished`."""
 
     ending: Ending
-    returned: tuple[Returned, ...] = ()
+    returned: tuple[CallResult, ...] = ()
 
 
 Threat = Literal["network", "files", "processes", "memory", "time", "service"]

@@ -18,7 +18,7 @@ def combine(gate: float, absolute: float, relative: float, relative_weight: floa
     return gate * min(cap, (1.0 - relative_weight) * absolute + relative_weight * relative)
 
 
-def bounded(rubric: Rubric, verdict: Verdict) -> dict[str, float | None]:
+def apply_bounds(rubric: Rubric, verdict: Verdict) -> dict[str, float | None]:
     """The scores of one judgement, limited by the defects that it reports."""
     reported = {defect.code for defect in verdict.defects}
     scores = dict(verdict.scores)
@@ -29,13 +29,13 @@ def bounded(rubric: Rubric, verdict: Verdict) -> dict[str, float | None]:
     return scores
 
 
-def cap_of(rubric: Rubric, defects: Iterable[Defect]) -> float:
+def find_cap(rubric: Rubric, defects: Iterable[Defect]) -> float:
     """The lowest cap among the defects; 1 without any."""
     reported = {defect.code for defect in defects}
     return min((rule.cap for rule in rubric.defects if rule.code in reported and rule.cap is not None), default=1.0)
 
 
-def criteria_of(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
+def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
     """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0. Weights of criteria
     that do not apply are distributed over the others in proportion."""
     met = {
@@ -57,18 +57,18 @@ def criteria_of(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Cri
     )
 
 
-def absolute_of(criteria: Sequence[Criterion]) -> float:
+def compute_absolute(criteria: Sequence[Criterion]) -> float:
     """The weighted mean of the criteria that apply; 0 if none does."""
     return min(1.0, math.fsum(c.weight * c.value for c in criteria if c.value is not None))
 
 
-def group_outcome(scores: Iterable[Score]) -> Outcome:
+def combine_outcomes(scores: Iterable[Score]) -> Outcome:
     """The outcome of a group: `pending` if any is, else `unscored` if any is, else `scored`."""
     outcomes = {score.outcome for score in scores}
     return "pending" if "pending" in outcomes else "unscored" if "unscored" in outcomes else "scored"
 
 
-def group_statistics(scores: Sequence[Score]) -> GroupStatistics:
+def compute_statistics(scores: Sequence[Score]) -> GroupStatistics:
     """Mean, sample standard deviation and advantages over non-null rewards; null for null, all null below two."""
     rewards = [score.reward for score in scores if score.reward is not None]
     if len(rewards) < 2:

@@ -23,7 +23,7 @@ Reason = Literal[
 """Why a rollout is unscored. Each reason is a failure or setting of the service, never the completion's fault."""
 
 
-def _empty(text: str) -> bool:
+def _is_empty(text: str) -> bool:
     return not text
 
 
@@ -53,13 +53,13 @@ class Score(Frozen):
     rationale: str = ""
     judges: tuple[str, ...] = ()
     """Names of the judges; empty for verified environments."""
-    candidate: Annotated[str, Field(exclude_if=_empty)] = ""
+    candidate: Annotated[str, Field(exclude_if=_is_empty)] = ""
     """Id of this completion in the judgements. Equal completions share one id."""
     scoring_digest: str = ""
     """Digest of everything that affects rewards: environment version, data, rubric, judges, templates, options."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _require_consistency(self) -> Self:
         if (self.outcome == "scored") != (self.reward is not None):
             raise ValueError("a score has a reward exactly when its outcome is scored")
         if (self.outcome == "unscored") != (self.reason is not None):
@@ -89,7 +89,7 @@ class Score(Frozen):
         return cls(outcome="unscored", reason=reason, rationale=rationale)
 
     @classmethod
-    def after(cls, error: ScoringFailed) -> Self:
+    def from_error(cls, error: ScoringFailed) -> Self:
         """The unscored result for a failure of the service, with its reason."""
         known: dict[str, Reason] = {reason: reason for reason in get_args(Reason)}
         return cls.unscored(known.get(error.reason, "internal"), error.detail)
@@ -98,7 +98,7 @@ class Score(Frozen):
     def pending(cls) -> Self:
         return cls(outcome="pending")
 
-    def under(self, scoring_digest: str) -> Self:
+    def with_digest(self, scoring_digest: str) -> Self:
         """The same score with this `scoring_digest`."""
         return self.model_copy(update={"scoring_digest": scoring_digest})
 

@@ -6,12 +6,12 @@ from functools import cache
 from itertools import chain, groupby
 from typing import Final
 
-MOST_TERMS: Final = 4096
+MAX_TERMS: Final = 4096
 """Maximum number of terms of one text."""
-LONGEST_TERM: Final = 64
+MAX_TERM_LENGTH: Final = 64
 """Maximum length in characters; longer words are cut off."""
 
-_MARKS: Final = tuple(
+_COMBINING_MARKS: Final = tuple(
     chain(
         range(0x0300, 0x0370),  # accents of Latin, Greek and Cyrillic letters
         range(0x0591, 0x05BE),  # Hebrew points, which most texts leave out
@@ -19,9 +19,9 @@ _MARKS: Final = tuple(
         range(0x064B, 0x0660),  # Arabic ones
     )
 )
-_WITHOUT_MARKS: Final = dict.fromkeys(_MARKS)
+_MARK_REMOVAL: Final = dict.fromkeys(_COMBINING_MARKS)
 
-_UNSEGMENTED: Final = (
+_UNSEGMENTED_RANGES: Final = (
     (0x0E00, 0x0EFF),  # Thai, Lao
     (0x1000, 0x109F),  # Burmese
     (0x1780, 0x17FF),  # Khmer
@@ -38,40 +38,40 @@ _UNSEGMENTED: Final = (
 _BETWEEN, _WORD, _PAIRS = 0, 1, 2
 
 
-def terms(text: str) -> tuple[str, ...]:
+def extract_terms(text: str) -> tuple[str, ...]:
     """All terms in order, with repetitions, up to MOST_TERMS. Takes linear time."""
     found: list[str] = []
-    for kind, characters in groupby(_folded(text), _kind):
+    for kind, characters in groupby(_fold_text(text), _classify_character):
         if kind == _WORD:
-            found.append("".join(characters)[:LONGEST_TERM])
+            found.append("".join(characters)[:MAX_TERM_LENGTH])
         elif kind == _PAIRS:
-            found.extend(_pairs("".join(characters)))
-        if len(found) >= MOST_TERMS:
+            found.extend(_split_into_pairs("".join(characters)))
+        if len(found) >= MAX_TERMS:
             break
-    return tuple(found[:MOST_TERMS])
+    return tuple(found[:MAX_TERMS])
 
 
-def _folded(text: str) -> str:
+def _fold_text(text: str) -> str:
     if text.isascii():
         return text.casefold()
     folded = unicodedata.normalize("NFKC", text).casefold()
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", folded).translate(_WITHOUT_MARKS))
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFKD", folded).translate(_MARK_REMOVAL))
 
 
-def unsegmented(character: str) -> bool:
+def is_unsegmented(character: str) -> bool:
     """Whether the character belongs to a script without spaces between words."""
-    return any(first <= ord(character) <= last for first, last in _UNSEGMENTED)
+    return any(first <= ord(character) <= last for first, last in _UNSEGMENTED_RANGES)
 
 
 @cache
-def _kind(character: str) -> int:
-    if unsegmented(character):
+def _classify_character(character: str) -> int:
+    if is_unsegmented(character):
         return _PAIRS if unicodedata.category(character)[0] in "LMN" else _BETWEEN
     return _WORD if unicodedata.category(character)[0] in "LMN" else _BETWEEN
 
 
-def _pairs(run: str) -> Iterator[str]:
+def _split_into_pairs(run: str) -> Iterator[str]:
     if len(run) == 1:
         yield run
-    for place in range(min(len(run) - 1, MOST_TERMS)):
+    for place in range(min(len(run) - 1, MAX_TERMS)):
         yield run[place : place + 2]

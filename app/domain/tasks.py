@@ -10,7 +10,7 @@ from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumb
 Role = Literal["system", "user", "assistant", "tool"]
 
 
-def _absent(value: object) -> bool:
+def _is_absent(value: object) -> bool:
     return value is None or value == ()
 
 
@@ -22,13 +22,13 @@ class FunctionCall(Frozen):
 
 
 class ToolCall(Frozen):
-    id: Annotated[str | None, Field(exclude_if=_absent)] = None
+    id: Annotated[str | None, Field(exclude_if=_is_absent)] = None
     type: Literal["function"] = "function"
     function: FunctionCall
 
     @model_validator(mode="before")
     @classmethod
-    def _without_place(cls, given: Any) -> Any:
+    def _drop_index(cls, given: Any) -> Any:
         """Drops `index`, which some servers leave over from streaming."""
         return {name: value for name, value in given.items() if name != "index"} if isinstance(given, dict) else given
 
@@ -39,15 +39,15 @@ class Message(Frozen):
 
     role: Role
     content: str | None = None
-    name: Annotated[str | None, Field(exclude_if=_absent)] = None
-    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_absent)] = ()
-    tool_call_id: Annotated[str | None, Field(exclude_if=_absent)] = None
-    reasoning_content: Annotated[str | None, Field(exclude_if=_absent)] = None
+    name: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_is_absent)] = ()
+    tool_call_id: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    reasoning_content: Annotated[str | None, Field(exclude_if=_is_absent)] = None
     """The model's thinking, as separated by the server; also accepted as `reasoning`. Stored, never scored."""
 
     @model_validator(mode="before")
     @classmethod
-    def _without_absent_parts(cls, given: Any) -> Any:
+    def _drop_absent_parts(cls, given: Any) -> Any:
         if not isinstance(given, dict):
             return given
         said = {name: value for name, value in given.items() if value is not None and value != []}
@@ -112,9 +112,9 @@ class Context(Frozen):
 
     passages: tuple[Passage, ...] = ()
     withheld: tuple[Withheld, ...] = ()
-    as_of: Annotated[datetime | None, Field(exclude_if=_absent)] = None
+    as_of: Annotated[datetime | None, Field(exclude_if=_is_absent)] = None
     """Game time of the retrieval."""
-    failure: Annotated[str | None, Field(exclude_if=_absent)] = None
+    failure: Annotated[str | None, Field(exclude_if=_is_absent)] = None
     """Why retrieval failed, when the settings allow tasks without passages."""
 
 
@@ -172,7 +172,7 @@ class Completion(Frozen):
     """Any data to store with the rollout. Scorers never read it."""
 
     @model_validator(mode="after")
-    def _one_form(self) -> Self:
+    def _require_one_form(self) -> Self:
         if (self.text is None) == (self.messages is None):
             raise ValueError("give exactly one of text and messages")
         if self.logprobs is not None and len(self.logprobs) != len(self.token_ids or ()):
@@ -180,7 +180,7 @@ class Completion(Frozen):
         return self
 
     @property
-    def said(self) -> list[JsonValue]:
+    def identity(self) -> list[JsonValue]:
         """The content that identifies a completion, as JSON."""
         if self.text is not None:
             return [self.text, self.finish_reason]

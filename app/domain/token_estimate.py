@@ -3,16 +3,16 @@
 import re
 from typing import Final
 
-_OTHER_ALPHABETS: Final = re.compile("[\u0250-\u2e7f]")
+_HALF_TOKEN_CHARACTERS: Final = re.compile("[\u0250-\u2e7f]")
 """From Greek and Cyrillic to Thai, with punctuation marks beyond Latin script's."""
-_DENSE: Final = re.compile("[\u2e80-\U0010ffff]")
+_WHOLE_TOKEN_CHARACTERS: Final = re.compile("[\u2e80-\U0010ffff]")
 """Han, kana, Hangul syllables, emoji."""
 
 
-def tokens(text: str) -> int:
+def estimate_tokens(text: str) -> int:
     """Estimated tokens: four characters per token in Latin script, two in other alphabets, one in Han, kana and Hangul.
     Rounded up."""
     if text.isascii():
         return -(-len(text) // 4)
-    dense, other = len(_DENSE.findall(text)), len(_OTHER_ALPHABETS.findall(text))
+    dense, other = len(_WHOLE_TOKEN_CHARACTERS.findall(text)), len(_HALF_TOKEN_CHARACTERS.findall(text))
     return -(-(len(text) + other + 3 * dense) // 4)

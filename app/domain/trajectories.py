@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import BaseModel, ConfigDict
 
 
-class Registration(BaseModel):
+class TrainerRegistration(BaseModel):
     """A trainer's registration. `batch_size` counts sequences."""
 
     model_config = ConfigDict(frozen=True)
@@ -22,7 +22,7 @@ class Registration(BaseModel):
     num_steps: int
 
 
-class Joining(BaseModel):
+class EnvRegistration(BaseModel):
     """An environment's registration. `min_batch_allocation` is its minimum share of every batch."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False)
@@ -35,18 +35,18 @@ class Joining(BaseModel):
 
 
 @dataclass(frozen=True)
-class Feeder:
+class EnvClient:
     """A registered environment of a run. `env_id` counts from 0; `name` is the desired name plus a number."""
 
     env_id: int
     name: str
-    said: Joining
+    said: EnvRegistration
     connected: bool
     seen_at: datetime
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedGroup:
     """A validated group. `body` is the compressed data for readers; `digest` identifies the group."""
 
     env_id: int | None
@@ -56,7 +56,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class QueuedGroup:
     """The remaining `size` sequences of a queued group. `passed` counts the batches that skipped it although it was
     first."""
 
@@ -68,21 +68,21 @@ class Waiting:
 
 
 @dataclass(frozen=True)
-class Line:
+class TrajectoryBacklog:
     """The input for forming a batch. `waiting` lists queued groups, oldest first, per environment and size only as many
     as could fit into one batch plus one; `sequences` counts all queued sequences. `turns` is the fair-share progress
     of each environment."""
 
     batch_size: int
-    waiting: tuple[Waiting, ...]
+    waiting: tuple[QueuedGroup, ...]
     sequences: int
-    feeders: tuple[Feeder, ...]
+    feeders: tuple[EnvClient, ...]
     turns: Mapping[int | None, float]
     now: datetime
 
 
 @dataclass(frozen=True)
-class Share:
+class GroupSlice:
     """The first `size` sequences of a waiting group."""
 
     sequence: int
@@ -90,27 +90,27 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Formed:
+class BatchPlan:
     """The plan of exactly one batch, in order. `passed_over` was first in the queue and did not fit."""
 
-    shares: tuple[Share, ...]
+    shares: tuple[GroupSlice, ...]
     turns: Mapping[int | None, float]
     passed_over: int | None = None
 
 
 @dataclass(frozen=True)
-class NotYet:
+class BatchNotReady:
     """Why no batch can be formed, in words."""
 
     reason: str
 
 
-Form = Callable[[Line], Formed | NotYet]
+BatchFormer = Callable[[TrajectoryBacklog], BatchPlan | BatchNotReady]
 """Pure."""
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """Sequences `first` to `first + size` of the group in `body`."""
 
     body: bytes
@@ -120,16 +120,16 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Handed:
+class TrajectoryBatch:
     """A batch that was handed out. `again` marks one that is sent again because delivery was not confirmed."""
 
     number: int
-    parts: tuple[Part, ...]
+    parts: tuple[BatchPart, ...]
     again: bool
 
 
 @dataclass(frozen=True)
-class Heap:
+class QueueCount:
     """How many groups of `size` sequences an environment has in the queue or in undelivered batches."""
 
     env_id: int | None
@@ -142,11 +142,11 @@ class TrajectoryRun:
     """State of a run. `step` counts the batches delivered to the trainer, from the registered starting step."""
 
     run: str
-    registration: Registration | None = None
+    registration: TrainerRegistration | None = None
     started: bool = False
     step: int = 0
-    feeders: tuple[Feeder, ...] = ()
-    heaps: tuple[Heap, ...] = ()
+    feeders: tuple[EnvClient, ...] = ()
+    heaps: tuple[QueueCount, ...] = ()
     undelivered: int = 0
     """Batches that were handed out and will be handed out again."""
 
@@ -160,7 +160,7 @@ class TrajectoryRun:
 
 
 @dataclass(frozen=True)
-class Explained:
+class TrajectoryRunStatus:
     """A run with the reason why its next batch is not ready; `ready` if it is."""
 
     standing: TrajectoryRun

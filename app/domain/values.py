@@ -22,7 +22,7 @@ WholeNumber = Annotated[int, Field(strict=True)]
 MAX_JSON_DEPTH = 32
 
 
-def _checked(value: JsonValue, depth: int, path: str) -> None:
+def _validate_json(value: JsonValue, depth: int, path: str) -> None:
     if depth > MAX_JSON_DEPTH:
         raise ValueError(f"nested deeper than {MAX_JSON_DEPTH} levels at {path or 'the root'}")
     if isinstance(value, float) and not math.isfinite(value):
@@ -31,11 +31,11 @@ def _checked(value: JsonValue, depth: int, path: str) -> None:
         require_encodable(value)
     elif isinstance(value, list):
         for position, item in enumerate(value):
-            _checked(item, depth + 1, f"{path}[{position}]")
+            _validate_json(item, depth + 1, f"{path}[{position}]")
     elif isinstance(value, dict):
         for key, item in value.items():
             require_encodable(key)
-            _checked(item, depth + 1, f"{path}.{key}")
+            _validate_json(item, depth + 1, f"{path}.{key}")
 
 
 def utc_now() -> datetime:
@@ -59,12 +59,12 @@ def require_encodable(text: str) -> str:
     return text
 
 
-def _finite(value: JsonValue) -> JsonValue:
-    _checked(value, 0, "")
+def _require_finite_json(value: JsonValue) -> JsonValue:
+    _validate_json(value, 0, "")
     return value
 
 
-FiniteJson = Annotated[JsonValue, AfterValidator(_finite)]
+FiniteJson = Annotated[JsonValue, AfterValidator(_require_finite_json)]
 """JSON without NaN, infinities, lone surrogates or depth beyond MAX_JSON_DEPTH."""
 
 

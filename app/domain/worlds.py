@@ -14,14 +14,14 @@ EventId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$")]
 """Chosen by the game: letters, digits and `. _ : -`."""
 
 
-def _written_out(value: object) -> object:
+def _require_iso_time(value: object) -> object:
     """Refuses numbers, which would be read as seconds since 1970."""
     if isinstance(value, datetime) or (isinstance(value, str) and "-" in value[1:]):
         return value
     raise ValueError("Input should be a time in ISO 8601, such as 2031-04-03T09:15:00Z")
 
 
-def _in_utc(moment: datetime) -> datetime:
+def _convert_to_utc(moment: datetime) -> datetime:
     if moment.tzinfo is None:
         raise ValueError("Input should say its time zone: with Z at the end for UTC, or an offset such as +02:00")
     try:
@@ -30,15 +30,15 @@ def _in_utc(moment: datetime) -> datetime:
         raise ValueError("Input should be a time in the years 1 to 9999 of UTC") from None
 
 
-def _listed(value: object) -> object:
+def _wrap_single_id(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-GameTime = Annotated[datetime, BeforeValidator(_written_out), AfterValidator(_in_utc)]
+GameTime = Annotated[datetime, BeforeValidator(_require_iso_time), AfterValidator(_convert_to_utc)]
 """Time in the game's world: ISO 8601 with a time zone, stored in UTC. A game maps its calendar onto it."""
 
 Phrase = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(require_encodable)]
-Told = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(require_encodable)]
+EventText = Annotated[str, Field(min_length=1, max_length=4000), AfterValidator(require_encodable)]
 
 
 class Event(Frozen):
@@ -47,7 +47,7 @@ class Event(Frozen):
     id: EventId
     time: GameTime
     """When it happened. Nobody knows of it earlier."""
-    text: Told
+    text: EventText
     """The text that is put into prompts."""
     kind: Phrase | None = None
     actors: Annotated[tuple[Phrase, ...], Field(max_length=64)] = ()
@@ -62,13 +62,13 @@ class Event(Frozen):
     """Start of validity; `time` if omitted."""
     valid_to: GameTime | None = None
     """End of validity, exclusive, such as the end of an offer."""
-    supersedes: Annotated[tuple[EventId, ...], BeforeValidator(_listed), Field(max_length=64)] = ()
+    supersedes: Annotated[tuple[EventId, ...], BeforeValidator(_wrap_single_id), Field(max_length=64)] = ()
     """Events that this one makes out of date, for those who know of it. A single id needs no list."""
     leak_terms: Annotated[tuple[Phrase, ...], Field(max_length=64)] = ()
     """Terms in a reply that reveal knowledge of this event by a character who cannot know it."""
 
     @property
-    def searched(self) -> str:
+    def searchable_text(self) -> str:
         """The text that searches match."""
         return "\n".join((self.text, self.kind or "", self.location or "", *self.actors, *self.tags))
 
@@ -86,14 +86,14 @@ class World(Frozen):
     created_at: datetime
 
 
-class EventsTold(Frozen):
+class EventsAdded(Frozen):
     """How many events were added. `known` events already existed with the same content and are unchanged."""
 
     new: int
     known: int
 
 
-Way = Literal["text", "newest", "important"]
+SearchWay = Literal["text", "newest", "important"]
 """How a search found an event."""
 
 Obstacle = Literal["future", "not_visible", "superseded", "not_yet_valid", "no_longer_valid"]
@@ -114,13 +114,13 @@ class EventSearch:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundEvent:
     event: Event
-    ways: frozenset[Way]
+    ways: frozenset[SearchWay]
 
 
 @dataclass(frozen=True)
-class Hidden:
+class HiddenMatch:
     """An event that was found and is kept from the asker. `by` is the event that supersedes it."""
 
     event: Event
@@ -129,21 +129,21 @@ class Hidden:
 
 
 @dataclass(frozen=True)
-class Findings:
+class SearchFindings:
     """Search results: candidates for a prompt, and related events that are withheld. `frequencies`: for each term, in
     how many of the visible `events` it occurs, counted up to `common`. Terms that common are ignored unless all
     are."""
 
     as_of: datetime | None
     """None in a world without events."""
-    visible: tuple[Found, ...] = ()
-    hidden: tuple[Hidden, ...] = ()
+    visible: tuple[FoundEvent, ...] = ()
+    hidden: tuple[HiddenMatch, ...] = ()
     frequencies: Mapping[str, int] | None = None
     events: int = 0
     common: int | None = None
 
 
-class Ranked(Frozen):
+class RankedEvent(Frozen):
     """A candidate event with the parts of its score, each scaled to [0, 1] over all candidates."""
 
     event: Event
@@ -152,14 +152,14 @@ class Ranked(Frozen):
     relevance: Unit
     score: FiniteNumber
     """Sum of the parts, as in Park et al. 2023 (arXiv 2304.03442), section 4.1, with all weights 1."""
-    ways: tuple[Way, ...]
+    ways: tuple[SearchWay, ...]
     tokens: int
     """Estimated tokens of the event in a prompt."""
     told: bool
     """Whether it is in the prompt. If not, the token budget was used up."""
 
 
-class Recalled(Frozen):
+class RecalledLore(Frozen):
     """A lorebook entry that was activated."""
 
     lorebook: str
@@ -177,12 +177,12 @@ class HiddenEvent(Frozen):
     """The event that supersedes it."""
 
 
-class Explained(Frozen):
+class RetrievalExplanation(Frozen):
     """The passages that a prompt would contain, best first, with reasons."""
 
     as_of: datetime | None
-    events: tuple[Ranked, ...] = ()
-    lore: tuple[Recalled, ...] = ()
+    events: tuple[RankedEvent, ...] = ()
+    lore: tuple[RecalledLore, ...] = ()
     hidden: tuple[HiddenEvent, ...] = ()
     budget_tokens: int
     context: Context

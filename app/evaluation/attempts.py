@@ -10,7 +10,7 @@ Count = Annotated[WholeNumber, Field(ge=0)]
 Price = Annotated[FiniteNumber, Field(ge=0)]
 
 
-class Sampling(Frozen):
+class SamplingSettings(Frozen):
     """Sampling parameters for the model's server; null is the server's default."""
 
     temperature: FiniteNumber | None = None
@@ -60,7 +60,7 @@ class Attempt(Frozen):
     """The model's time over all turns."""
 
     @model_validator(mode="after")
-    def _consistent(self) -> Self:
+    def _check_consistency(self) -> Self:
         if (self.outcome == "scored") != (self.reward is not None):
             raise ValueError("an attempt has a reward exactly when it is scored")
         if (self.outcome == "unscored") != (self.reason is not None):
@@ -88,7 +88,7 @@ class EvaluationSetup(Frozen):
     model: str
     step: Count | None = None
     """The policy's training step, stored with the groups."""
-    sampling: Sampling = Sampling()
+    sampling: SamplingSettings = SamplingSettings()
     run: Name
     """Run name that the groups are stored under."""
     label: str | None = None

@@ -8,16 +8,16 @@ from typing import Final, Literal
 from app.domain.errors import InvalidRequest
 from app.domain.values import FiniteNumber, Frozen
 from app.evaluation.attempts import Evaluation, EvaluationSetup
-from app.evaluation.by_task import Tried, by_label, criteria_in, tried
-from app.evaluation.measuring import cautions, scoring_digests
-from app.evaluation.passing import rungs
+from app.evaluation.by_task import TaskAttempts, group_by_label, group_by_task, list_criteria
+from app.evaluation.pass_at_k import list_reported_k
 from app.evaluation.report import Caution
-from app.evaluation.resampling import Estimate, Resampler, adjusted, noticeable
+from app.evaluation.report_builder import collect_cautions, list_scoring_digests
+from app.evaluation.resampling import MeanEstimate, Resampler, adjust_p_values, compute_noticeable
 
 Verdict = Literal["better", "worse", "undecided", "not comparable"]
 
 SIGNIFICANT: Final = 0.05
-MOST_CHANGED: Final = 10
+MAX_CHANGES: Final = 10
 
 
 class Obstacle(Frozen):
@@ -34,7 +34,7 @@ class Difference(Frozen):
     name: str
     before: FiniteNumber
     after: FiniteNumber
-    difference: Estimate
+    difference: MeanEstimate
     p: FiniteNumber
     """p-value of the sign-flip test."""
     adjusted_p: FiniteNumber
@@ -76,74 +76,76 @@ class Comparison(Frozen):
     """The tasks whose mean changed most in either direction."""
 
 
-def comparison_of(before: Evaluation, after: Evaluation, resampler: Resampler | None = None) -> Comparison:
+def compare_evaluations(before: Evaluation, after: Evaluation, resampler: Resampler | None = None) -> Comparison:
     """Compares two evaluations. Raises InvalidRequest if they have no task in common."""
     resampler = resampler or Resampler(before.setup.seed)
-    first = {task.task_id: task for task in tried(before.attempts) if task.reward is not None}
-    second = {task.task_id: task for task in tried(after.attempts) if task.reward is not None}
+    first = {task.task_id: task for task in group_by_task(before.attempts) if task.reward is not None}
+    second = {task.task_id: task for task in group_by_task(after.attempts) if task.reward is not None}
     pairs = [(first[task_id], second[task_id]) for task_id in first if task_id in second]
     if not pairs:
-        raise InvalidRequest(_strangers(before.setup, after.setup))
-    overall = _difference("reward", pairs, lambda task: task.reward, resampler)
-    obstacles = _obstacles(before, after)
-    changes = sorted((_change(*pair) for pair in pairs), key=lambda each: each.before - each.after)
+        raise InvalidRequest(_explain_no_overlap(before.setup, after.setup))
+    overall = _compute_difference("reward", pairs, lambda task: task.reward, resampler)
+    obstacles = _find_obstacles(before, after)
+    changes = sorted((_build_change(*pair) for pair in pairs), key=lambda each: each.before - each.after)
     return Comparison(
         before=before.setup,
         after=after.setup,
-        verdict="not comparable" if obstacles else _verdict(overall),
+        verdict="not comparable" if obstacles else _decide_verdict(overall),
         obstacles=obstacles,
-        cautions=_cautions(before, after),
+        cautions=_collect_cautions(before, after),
         tasks=len(pairs),
         only_before=len(first) - len(pairs),
         only_after=len(second) - len(pairs),
         overall=overall,
-        noticeable=_noticeable(pairs),
-        passes=_passes(pairs, before.setup, after.setup, resampler),
-        criteria=_criteria(pairs, before, after, resampler),
-        labels=_labels(pairs, resampler),
+        noticeable=_compute_noticeable(pairs),
+        passes=_compare_passes(pairs, before.setup, after.setup, resampler),
+        criteria=_compare_criteria(pairs, before, after, resampler),
+        labels=_compare_labels(pairs, resampler),
         improved=sum(change.after > change.before for change in changes),
         declined=sum(change.after < change.before for change in changes),
-        gained=tuple(change for change in changes[:MOST_CHANGED] if change.after > change.before),
-        lost=tuple(change for change in reversed(changes[-MOST_CHANGED:]) if change.after < change.before),
+        gained=tuple(change for change in changes[:MAX_CHANGES] if change.after > change.before),
+        lost=tuple(change for change in reversed(changes[-MAX_CHANGES:]) if change.after < change.before),
     )
 
 
-Pairs = Sequence[tuple[Tried, Tried]]
-Value = Callable[[Tried], float | None]
+Pairs = Sequence[tuple[TaskAttempts, TaskAttempts]]
+Value = Callable[[TaskAttempts], float | None]
 
 
-def _noticeable(pairs: Pairs) -> float | None:
+def _compute_noticeable(pairs: Pairs) -> float | None:
     """None if even equal signs for all tasks, p = 2 / 2 ** tasks, would not be significant."""
     moved = [(two.reward or 0.0) - (one.reward or 0.0) for one, two in pairs]
-    return noticeable(moved) if 2.0 ** (1 - len(moved)) < SIGNIFICANT else None
+    return compute_noticeable(moved) if 2.0 ** (1 - len(moved)) < SIGNIFICANT else None
 
 
-def _passes(
+def _compare_passes(
     pairs: Pairs, before: EvaluationSetup, after: EvaluationSetup, resampler: Resampler
 ) -> tuple[Difference, ...]:
     """Compares pass@k for every k that both have, with the threshold of the first."""
-    shared = sorted({*rungs(before.samples)} & {*rungs(after.samples)})
-    values: dict[str, Value] = {f"pass@{k}": _passing(k, before.threshold) for k in shared}
-    return _family({name: (pairs, value) for name, value in values.items()}, resampler)
+    shared = sorted({*list_reported_k(before.samples)} & {*list_reported_k(after.samples)})
+    values: dict[str, Value] = {f"pass@{k}": _select_pass_at(k, before.threshold) for k in shared}
+    return _compare_family({name: (pairs, value) for name, value in values.items()}, resampler)
 
 
-def _passing(k: int, threshold: float) -> Value:
-    return lambda task: task.pass_at(k, threshold)
+def _select_pass_at(k: int, threshold: float) -> Value:
+    return lambda task: task.estimate_pass_at(k, threshold)
 
 
-def _criteria(pairs: Pairs, before: Evaluation, after: Evaluation, resampler: Resampler) -> tuple[Difference, ...]:
-    shared = [name for name in criteria_in(before) if name in criteria_in(after)]
-    return _family({name: (pairs, _named(name)) for name in shared}, resampler)
+def _compare_criteria(
+    pairs: Pairs, before: Evaluation, after: Evaluation, resampler: Resampler
+) -> tuple[Difference, ...]:
+    shared = [name for name in list_criteria(before) if name in list_criteria(after)]
+    return _compare_family({name: (pairs, _select_criterion(name)) for name in shared}, resampler)
 
 
-def _named(criterion: str) -> Value:
-    return lambda task: task.criterion(criterion)
+def _select_criterion(criterion: str) -> Value:
+    return lambda task: task.compute_criterion_mean(criterion)
 
 
-def _labels(pairs: Pairs, resampler: Resampler) -> tuple[Difference, ...]:
+def _compare_labels(pairs: Pairs, resampler: Resampler) -> tuple[Difference, ...]:
     after = {one.task_id: two for one, two in pairs}
-    labels = by_label([one for one, _ in pairs])
-    return _family(
+    labels = group_by_label([one for one, _ in pairs])
+    return _compare_family(
         {
             label: ([(one, after[one.task_id]) for one in some], lambda task: task.reward)
             for label, some in labels.items()
@@ -152,22 +154,22 @@ def _labels(pairs: Pairs, resampler: Resampler) -> tuple[Difference, ...]:
     )
 
 
-def _family(table: Mapping[str, tuple[Pairs, Value]], resampler: Resampler) -> tuple[Difference, ...]:
+def _compare_family(table: Mapping[str, tuple[Pairs, Value]], resampler: Resampler) -> tuple[Difference, ...]:
     """One table of differences with adjusted p-values. Rows without a task that has a value in both are left out."""
     found = [
-        _difference(name, pairs, value, resampler)
+        _compute_difference(name, pairs, value, resampler)
         for name, (pairs, value) in table.items()
         if any(value(one) is not None and value(two) is not None for one, two in pairs)
     ]
-    ps = adjusted([each.p for each in found])
+    ps = adjust_p_values([each.p for each in found])
     return tuple(each.model_copy(update={"adjusted_p": p}) for each, p in zip(found, ps, strict=True))
 
 
-def _difference(name: str, pairs: Pairs, value: Value, resampler: Resampler) -> Difference:
+def _compute_difference(name: str, pairs: Pairs, value: Value, resampler: Resampler) -> Difference:
     valued = [(value(one), value(two)) for one, two in pairs]
     both = [(one, two) for one, two in valued if one is not None and two is not None]
     moved = [two - one for one, two in both]
-    p = resampler.sign_flip(moved)
+    p = resampler.compute_sign_flip_p(moved)
     return Difference(
         name=name,
         before=fmean(one for one, _ in both),
@@ -178,40 +180,40 @@ def _difference(name: str, pairs: Pairs, value: Value, resampler: Resampler) -> 
     )
 
 
-def _change(one: Tried, two: Tried) -> TaskChange:
+def _build_change(one: TaskAttempts, two: TaskAttempts) -> TaskChange:
     return TaskChange(
         task_id=one.task_id, place=one.place, label=one.label, before=one.reward or 0.0, after=two.reward or 0.0
     )
 
 
-def _verdict(overall: Difference) -> Verdict:
+def _decide_verdict(overall: Difference) -> Verdict:
     if overall.p >= SIGNIFICANT:
         return "undecided"
     return "better" if overall.after > overall.before else "worse"
 
 
-def _obstacles(before: Evaluation, after: Evaluation) -> tuple[Obstacle, ...]:
+def _find_obstacles(before: Evaluation, after: Evaluation) -> tuple[Obstacle, ...]:
     """Equal task ids already imply an equal environment, version, data, split and params. If all answers of one model
     failed a gate it has no judges; that is no obstacle."""
-    read = _judges(before) or _judges(after)
+    read = _list_judges(before) or _list_judges(after)
     told = {
-        "rule of scoring": (", ".join(scoring_digests(each.attempts)) for each in (before, after)),
-        "judges": (", ".join(_judges(each) or read) for each in (before, after)),
+        "rule of scoring": (", ".join(list_scoring_digests(each.attempts)) for each in (before, after)),
+        "judges": (", ".join(_list_judges(each) or read) for each in (before, after)),
         "threshold of a pass": (f"{each.setup.threshold:g}" for each in (before, after)),
     }
     return tuple(Obstacle(what=what, before=one, after=two) for what, (one, two) in told.items() if one != two)
 
 
-def _judges(evaluation: Evaluation) -> list[str]:
+def _list_judges(evaluation: Evaluation) -> list[str]:
     return sorted({judge for attempt in evaluation.attempts for judge in attempt.judges})
 
 
-def _cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:
+def _collect_cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:
     """The cautions of each evaluation and those of the pair."""
     found = [
         Caution(code=caution.code, text=f"{which}: {caution.text}")
         for which, each in (("Before", before), ("After", after))
-        for caution in cautions(each, tried(each.attempts))
+        for caution in collect_cautions(each, group_by_task(each.attempts))
     ]
     one, two = before.setup, after.setup
     if one.samples != two.samples:
@@ -223,7 +225,7 @@ def _cautions(before: Evaluation, after: Evaluation) -> tuple[Caution, ...]:
     return tuple(found)
 
 
-def _strangers(before: EvaluationSetup, after: EvaluationSetup) -> str:
+def _explain_no_overlap(before: EvaluationSetup, after: EvaluationSetup) -> str:
     told = {
         "environment": (before.environment, after.environment),
         "version": (before.version, after.version),

@@ -1,4 +1,4 @@
-"""The report of one evaluation as data. `app.evaluation.measuring` builds it, `pages` renders it."""
+"""The report of one evaluation as data. `app.evaluation.report_builder` builds it, `pages` renders it."""
 
 from typing import Literal
 
@@ -6,7 +6,7 @@ from pydantic import AwareDatetime
 
 from app.domain.values import FiniteNumber, Frozen, Unit
 from app.evaluation.attempts import Attempt, EvaluationSetup
-from app.evaluation.resampling import Estimate
+from app.evaluation.resampling import MeanEstimate
 
 
 class Caution(Frozen):
@@ -29,19 +29,19 @@ class Counts(Frozen):
 
 class PassAt(Frozen):
     k: int
-    rate: Estimate
+    rate: MeanEstimate
     left_out: int
     """Tasks with fewer than `k` scored attempts."""
 
 
-class Row(Frozen):
+class BreakdownRow(Frozen):
     """One criterion or label. A criterion has no pass rate."""
 
     name: str
     attempts: int
     """Attempts with a value."""
-    mean: Estimate
-    passed: Estimate = Estimate()
+    mean: MeanEstimate
+    passed: MeanEstimate = MeanEstimate()
     """pass@1."""
 
 
@@ -98,7 +98,7 @@ class Cost(Frozen):
     """Total time of the model over all attempts."""
 
 
-class Report(Frozen):
+class EvaluationReport(Frozen):
     """Every mean and rate is over tasks; a task's value is the mean of its scored attempts. `reward` is gate x
     absolute."""
 
@@ -109,7 +109,7 @@ class Report(Frozen):
     """Null while attempts are missing."""
     counts: Counts
     cautions: tuple[Caution, ...]
-    mean: Estimate
+    mean: MeanEstimate
     if_unscored: tuple[Unit, Unit] | None
     """Bounds of the mean if every unscored attempt had reward 0, or reward 1."""
     noticeable: FiniteNumber | None
@@ -118,8 +118,8 @@ class Report(Frozen):
     passes: tuple[PassAt, ...]
     histogram: tuple[int, ...]
     """Scored attempts by tenths of the reward; the eleventh number counts rewards of exactly 1."""
-    criteria: tuple[Row, ...]
-    labels: tuple[Row, ...]
+    criteria: tuple[BreakdownRow, ...]
+    labels: tuple[BreakdownRow, ...]
     flags: tuple[FlagRow, ...]
     unscored: tuple[UnscoredRow, ...]
     lengths: tuple[LengthRow, ...]

@@ -11,11 +11,11 @@ from operator import getitem
 from statistics import NormalDist, fmean, stdev
 from typing import Final
 
-from app.domain.intervals import Z_95, Share
+from app.domain.intervals import Z_95, Proportion
 from app.domain.values import FiniteNumber, Frozen
 
 RESAMPLES: Final = 10_000
-MOST_DRAWS: Final = 10_000_000
+MAX_DRAWS: Final = 10_000_000
 """Maximum draws for one interval, a few seconds per report: above 1,000 tasks there are fewer resamples."""
 
 EXACT_UP_TO: Final = 13
@@ -26,7 +26,7 @@ _SAME: Final = 1e-9
 """Smaller differences of sums are rounding errors."""
 
 
-class Estimate(Frozen):
+class MeanEstimate(Frozen):
     """A mean over tasks with its 95 % confidence interval; all null without data."""
 
     value: FiniteNumber | None = None
@@ -41,9 +41,9 @@ class Resampler:
     def __init__(self, seed: int, resamples: int = RESAMPLES) -> None:
         self._seed = seed
         self._resamples = resamples
-        self._known: dict[tuple[tuple[float, ...], float], Estimate] = {}
+        self._known: dict[tuple[tuple[float, ...], float], MeanEstimate] = {}
 
-    def estimate(self, values: Sequence[float], least: float = 0.0) -> Estimate:
+    def estimate(self, values: Sequence[float], least: float = 0.0) -> MeanEstimate:
         """Estimates the population mean of `values` in [least, 1] by an expanded percentile interval (Hesterberg, arXiv
         1411.5279), because the plain percentile interval is too narrow for few tasks.
 
@@ -51,22 +51,22 @@ class Resampler:
         the share of the population with another value, and those could have any value."""
         key = (tuple(values), least)
         if key not in self._known:
-            self._known[key] = self._estimate(values, least)
+            self._known[key] = self._compute_estimate(values, least)
         return self._known[key]
 
-    def means(self, values: Sequence[float]) -> list[float]:
+    def resample_means(self, values: Sequence[float]) -> list[float]:
         """The sorted means of resamples with replacement."""
         chance = random.Random(f"means {self._seed}")  # noqa: S311
-        count = min(self._resamples, max(1, MOST_DRAWS // len(values)))
+        count = min(self._resamples, max(1, MAX_DRAWS // len(values)))
         return sorted(sum(chance.choices(values, k=len(values))) / len(values) for _ in range(count))
 
-    def sign_flip(self, differences: Sequence[float]) -> float:
+    def compute_sign_flip_p(self, differences: Sequence[float]) -> float:
         """Two-sided p-value of the mean difference by a sign-flip test: the share of sign assignments with a difference
         at least as large. Never 0: if assignments are sampled, the observed one counts as one of them (Phipson and
         Smyth, Stat. Appl. Genet. Mol. Biol. 9, 2010, art. 39)."""
         moved = [difference for difference in differences if abs(difference) > _SAME]
         reached = abs(math.fsum(moved)) - _SAME * max(1, len(moved))
-        tables = [_signed_sums(moved[at : at + 8]) for at in range(0, len(moved), 8)]
+        tables = [_compute_signed_sums(moved[at : at + 8]) for at in range(0, len(moved), 8)]
         if len(moved) <= EXACT_UP_TO:
             ways = [0.0]
             for table in tables:
@@ -80,20 +80,20 @@ class Resampler:
             found += abs(sum(map(getitem, tables, drawn))) >= reached
         return (found + 1) / (self._resamples + 1)
 
-    def _estimate(self, values: Sequence[float], least: float) -> Estimate:
+    def _compute_estimate(self, values: Sequence[float], least: float) -> MeanEstimate:
         if not values:
-            return Estimate()
+            return MeanEstimate()
         mean = fmean(values)
         if max(values) - min(values) < _SAME:
-            unseen = (Share(0, len(values)).interval or (0.0, 1.0))[1]
+            unseen = (Proportion(0, len(values)).interval or (0.0, 1.0))[1]
             low, high = mean - unseen * (mean - least), mean + unseen * (1.0 - mean)
         else:
-            means, tail = self.means(values), _tail(len(values))
-            low, high = quantile(means, tail), quantile(means, 1.0 - tail)
-        return Estimate(value=mean, low=low, high=high, tasks=len(values))
+            means, tail = self.resample_means(values), _compute_tail(len(values))
+            low, high = compute_quantile(means, tail), compute_quantile(means, 1.0 - tail)
+        return MeanEstimate(value=mean, low=low, high=high, tasks=len(values))
 
 
-def quantile(ordered: Sequence[float], share: float) -> float:
+def compute_quantile(ordered: Sequence[float], share: float) -> float:
     """A quantile by linear interpolation (Hyndman and Fan's type 7)."""
     place = share * (len(ordered) - 1)
     below = math.floor(place)
@@ -101,7 +101,7 @@ def quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
-def adjusted(ps: Sequence[float]) -> tuple[float, ...]:
+def adjust_p_values(ps: Sequence[float]) -> tuple[float, ...]:
     """Holm's step-down adjustment (Scand. J. Stat. 6, 1979): the probability that any entry of a table is below 0.05 by
     chance is at most 5 %."""
     found = [0.0] * len(ps)
@@ -112,7 +112,7 @@ def adjusted(ps: Sequence[float]) -> tuple[float, ...]:
     return tuple(found)
 
 
-def noticeable(values: Sequence[float]) -> float | None:
+def compute_noticeable(values: Sequence[float]) -> float | None:
     """The minimum detectable mean at 80 % power for this many tasks with the variance of `values`; null for fewer than
     two."""
     if len(values) < 2:
@@ -120,7 +120,7 @@ def noticeable(values: Sequence[float]) -> float | None:
     return (Z_95 + NormalDist().inv_cdf(POWER)) * stdev(values) / math.sqrt(len(values))
 
 
-def _tail(count: int) -> float:
+def _compute_tail(count: int) -> float:
     """The tail probability of an expanded percentile interval for `count` values. Student's t by its Cornish-Fisher
     expansion (Abramowitz and Stegun, 26.7.5)."""
     z, free = Z_95, count - 1
@@ -129,7 +129,7 @@ def _tail(count: int) -> float:
     return NormalDist().cdf(-t * math.sqrt(count / free))
 
 
-def _signed_sums(values: Sequence[float]) -> list[float]:
+def _compute_signed_sums(values: Sequence[float]) -> list[float]:
     """The sums of the values over all sign assignments: 2 to the power of their number."""
     sums = [0.0]
     for value in values:

@@ -9,9 +9,9 @@ from pydantic import SecretStr
 
 from app.domain.errors import RequestRefused, Unavailable
 from app.domain.tasks import Completion, Message, Task, ToolSpec, Turn
-from app.inference.episodes import played
-from app.inference.server import DEFAULT_SAMPLING, InferenceServer, Sampling, bearer
-from app.inference.wire import Said
+from app.inference.chat_episodes import play_episode
+from app.inference.server import DEFAULT_SAMPLING, InferenceServer, SamplingParameters, build_bearer_headers
+from app.inference.wire import SampledMessage
 from app.ports.environment import Environment
 
 
@@ -22,7 +22,7 @@ class ChatPolicy:
     base_url: str
     model: str
     api_key: SecretStr | None = None
-    sampling: Sampling = DEFAULT_SAMPLING
+    sampling: SamplingParameters = DEFAULT_SAMPLING
     timeout_seconds: float = 120.0
 
     async def answer(self, environment: Environment, task: Task, count: int) -> list[Completion]:
@@ -31,14 +31,16 @@ class ChatPolicy:
         async def step(messages: tuple[Message, ...]) -> Turn:
             return environment.step(task, messages)
 
-        async with httpx.AsyncClient(headers=bearer(self.api_key), timeout=self.timeout_seconds) as client:
+        async with httpx.AsyncClient(
+            headers=build_bearer_headers(self.api_key), timeout=self.timeout_seconds
+        ) as client:
             server = InferenceServer(client, self.base_url, self.model, self.sampling)
 
-            async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> Said:
+            async def ask(messages: Sequence[Message], tools: Sequence[ToolSpec]) -> SampledMessage:
                 try:
                     return (await server.ask(messages, tools)).said[0]
                 except RequestRefused as error:
                     raise Unavailable(error.detail) from error
 
-            episodes = (played(task.messages, task.tools, task.max_turns, ask, step) for _ in range(count))
+            episodes = (play_episode(task.messages, task.tools, task.max_turns, ask, step) for _ in range(count))
             return [episode.completion for episode in await asyncio.gather(*episodes)]

@@ -11,16 +11,16 @@ from pydantic import JsonValue, SecretStr, ValidationError
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unauthorized, Unavailable
 from app.domain.tasks import Message, ToolSpec
-from app.inference.wire import ASKED_BY, Answer, Extension, read_answer, read_models
+from app.inference.wire import ASKED_BY, ChatCompletion, Extension, parse_completion, parse_models
 
-_TOLD = 300
+_MOST_REFUSAL_CHARACTERS = 300
 """Characters of a server's error message that are passed on."""
-_PASSING = frozenset({408, 409, 425, 429})
+_RETRYABLE_STATUSES = frozenset({408, 409, 425, 429})
 _REFUSALS: dict[int, type[RequestRefused]] = {401: Unauthorized, 403: Unauthorized, 404: NotFound}
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingParameters:
     temperature: float = 1.0
     max_tokens: int = 512
     top_p: float | None = None
@@ -28,7 +28,7 @@ class Sampling:
     """Added to every request. Null removes a parameter."""
 
     @property
-    def shortest(self) -> "Sampling":
+    def shortest(self) -> "SamplingParameters":
         return replace(self, max_tokens=1)
 
     @property
@@ -44,7 +44,7 @@ class Sampling:
         return {name: value for name, value in sent.items() if value is not None}
 
 
-DEFAULT_SAMPLING: Final = Sampling()
+DEFAULT_SAMPLING: Final = SamplingParameters()
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class InferenceServer:
     client: httpx.AsyncClient
     base_url: str
     model: str
-    sampling: Sampling = DEFAULT_SAMPLING
+    sampling: SamplingParameters = DEFAULT_SAMPLING
     extensions: tuple[Extension, ...] = ()
     line: AbstractAsyncContextManager[object] = field(default_factory=nullcontext)
 
@@ -64,7 +64,7 @@ class InferenceServer:
 
     async def ask(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), count: int = 1, seed: int | None = None
-    ) -> Answer:
+    ) -> ChatCompletion:
         """Returns at least one message, `count` where the server supports it. Unavailable for errors that may pass;
         RequestRefused, by status, for permanent ones."""
         body: dict[str, JsonValue] = {
@@ -86,27 +86,27 @@ class InferenceServer:
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(f"{self.base} does not answer: {error or type(error).__name__}") from error
         if not reply.is_success:
-            raise self._refusal(reply)
+            raise self._build_refusal(reply)
         try:
-            return await asyncio.to_thread(read_answer, reply.content)
+            return await asyncio.to_thread(parse_completion, reply.content)
         except ValidationError as error:
             raise Unavailable(f"{self.base} did not return a chat completion") from error
 
-    async def models(self) -> tuple[str, ...] | None:
+    async def list_models(self) -> tuple[str, ...] | None:
         """None when the server does not list its models. Unavailable when it does not answer."""
         try:
             reply = await self.client.get(f"{self.base}/models")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(f"{self.base} does not answer: {error or type(error).__name__}") from error
-        return read_models(reply.content) if reply.is_success else None
+        return parse_models(reply.content) if reply.is_success else None
 
-    def _refusal(self, reply: httpx.Response) -> GatewayError:
-        status, told = reply.status_code, " ".join(reply.text.split())[:_TOLD]
+    def _build_refusal(self, reply: httpx.Response) -> GatewayError:
+        status, told = reply.status_code, " ".join(reply.text.split())[:_MOST_REFUSAL_CHARACTERS]
         words = f"{self.base} answers {status}: {told}"
-        if status >= 500 or status in _PASSING or status < 400:
+        if status >= 500 or status in _RETRYABLE_STATUSES or status < 400:
             return Unavailable(words)
         return _REFUSALS.get(status, InvalidRequest)(words)
 
 
-def bearer(key: SecretStr | None) -> dict[str, str]:
+def build_bearer_headers(key: SecretStr | None) -> dict[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}

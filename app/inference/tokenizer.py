@@ -13,22 +13,22 @@ from pydantic import BaseModel, JsonValue, ValidationError
 from tokenizers import Tokenizer
 
 from app.domain.tasks import Message, ToolSpec
-from app.inference.wire import Ids, Said
+from app.inference.wire import Ids, SampledMessage
 
 
-class _Named(BaseModel):
+class _NamedTemplate(BaseModel):
     name: str
     template: str
 
 
-class _Content(BaseModel):
+class _SpecialToken(BaseModel):
     content: str
 
 
-class _Config(BaseModel):
-    chat_template: str | list[_Named] | None = None
-    eos_token: str | _Content | None = None
-    bos_token: str | _Content | None = None
+class _TokenizerConfig(BaseModel):
+    chat_template: str | list[_NamedTemplate] | None = None
+    eos_token: str | _SpecialToken | None = None
+    bos_token: str | _SpecialToken | None = None
 
 
 @dataclass(frozen=True)
@@ -50,36 +50,36 @@ class LocalTokenizer:
             tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the package raises nothing narrower
             raise ValueError(f"{file}: {error}") from error
-        config = _config(file.with_name("tokenizer_config.json"))
-        source = _source(file.with_name("chat_template.jinja"), config)
+        config = _read_config(file.with_name("tokenizer_config.json"))
+        source = _read_template(file.with_name("chat_template.jinja"), config)
         try:
-            template = _environment().from_string(source)
+            template = _create_template_environment().from_string(source)
         except TemplateError as error:
             raise ValueError(f"the chat template beside {file}: {error}") from error
-        return cls(tokenizer, template, _text(config.bos_token), _text(config.eos_token))
+        return cls(tokenizer, template, _get_token_text(config.bos_token), _get_token_text(config.eos_token))
 
-    def prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
+    def encode_prompt(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Ids:
         """Token ids up to the model's turn. ValueError when the template rejects the messages."""
-        return self._encoded(self._rendered(messages, tools, opened=True))
+        return self._encode_text(self._render_messages(messages, tools, opened=True))
 
-    def said(self, before: Sequence[Message], tools: Sequence[ToolSpec], said: Said) -> Ids:
+    def encode_reply(self, before: Sequence[Message], tools: Sequence[ToolSpec], said: SampledMessage) -> Ids:
         """Token ids of the model's message, with the end token unless it was truncated. ValueError when the template
         cannot render a message with tool calls as a continuation of its prompt."""
         if not said.message.tool_calls:
             ended = said.finish_reason != "length"
-            return self._encoded((said.message.content or "") + (self.eos if ended else ""))
-        opened = self._rendered(before, tools, opened=True)
-        whole = self._rendered((*before, said.message), tools, opened=False)
+            return self._encode_text((said.message.content or "") + (self.eos if ended else ""))
+        opened = self._render_messages(before, tools, opened=True)
+        whole = self._render_messages((*before, said.message), tools, opened=False)
         if not whole.startswith(opened):
             raise ValueError("the chat template does not render tool calls as a continuation of the prompt")
         text = whole.removeprefix(opened)
         end = text.rfind(self.eos) + len(self.eos) if self.eos and self.eos in text else len(text)
-        return self._encoded(text[:end])
+        return self._encode_text(text[:end])
 
-    def _rendered(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, opened: bool) -> str:
+    def _render_messages(self, messages: Sequence[Message], tools: Sequence[ToolSpec], *, opened: bool) -> str:
         try:
             return self.template.render(
-                messages=[_for_template(message) for message in messages],
+                messages=[_prepare_message(message) for message in messages],
                 tools=[tool.model_dump(mode="json") for tool in tools] or None,
                 add_generation_prompt=opened,
                 bos_token=self.bos,
@@ -88,20 +88,20 @@ class LocalTokenizer:
         except (TemplateError, TypeError, ValueError) as error:
             raise ValueError(f"the chat template rejects these messages: {error}") from error
 
-    def _encoded(self, text: str) -> Ids:
+    def _encode_text(self, text: str) -> Ids:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-def _config(path: Path) -> _Config:
+def _read_config(path: Path) -> _TokenizerConfig:
     if not path.is_file():
-        return _Config()
+        return _TokenizerConfig()
     try:
-        return _Config.model_validate_json(path.read_bytes())
+        return _TokenizerConfig.model_validate_json(path.read_bytes())
     except ValidationError as error:
         raise ValueError(f"{path}: {error.errors(include_url=False)[0]['msg']}") from error
 
 
-def _source(beside: Path, config: _Config) -> str:
+def _read_template(beside: Path, config: _TokenizerConfig) -> str:
     if beside.is_file():
         return beside.read_text(encoding="utf-8")
     given = config.chat_template
@@ -112,27 +112,27 @@ def _source(beside: Path, config: _Config) -> str:
     return given
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
+def _create_template_environment() -> ImmutableSandboxedEnvironment:
     """Like the reference implementation of chat templates: undefined names are empty, and JSON is neither sorted nor
     escaped."""
     jinja = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, autoescape=False, extensions=["jinja2.ext.loopcontrols"]
     )
-    jinja.filters["tojson"] = _as_json
-    jinja.globals["raise_exception"] = _raise
+    jinja.filters["tojson"] = _render_json
+    jinja.globals["raise_exception"] = _raise_template_error
     jinja.globals["strftime_now"] = lambda form: datetime.now(UTC).strftime(form)
     return jinja
 
 
-def _as_json(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
+def _render_json(value: object, ensure_ascii: bool = False, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent)
 
 
-def _raise(words: str) -> NoReturn:
+def _raise_template_error(words: str) -> NoReturn:
     raise TemplateError(words)
 
 
-def _for_template(message: Message) -> dict[str, JsonValue]:
+def _prepare_message(message: Message) -> dict[str, JsonValue]:
     """Arguments become objects, which templates render as JSON; missing content becomes an empty text."""
     plain: dict[str, JsonValue] = message.model_dump(mode="json")
     plain["content"] = plain["content"] or ""
@@ -140,11 +140,11 @@ def _for_template(message: Message) -> dict[str, JsonValue]:
     for call in calls if isinstance(calls, list) else ():
         function = call["function"] if isinstance(call, dict) else None
         if isinstance(function, dict) and isinstance(function["arguments"], str):
-            function["arguments"] = _object(function["arguments"])
+            function["arguments"] = _parse_arguments(function["arguments"])
     return plain
 
 
-def _object(arguments: str) -> JsonValue:
+def _parse_arguments(arguments: str) -> JsonValue:
     try:
         value: JsonValue = json.loads(arguments)
     except (ValueError, RecursionError):
@@ -152,5 +152,5 @@ def _object(arguments: str) -> JsonValue:
     return value if isinstance(value, dict) else arguments
 
 
-def _text(token: str | _Content | None) -> str:
-    return token.content if isinstance(token, _Content) else token or ""
+def _get_token_text(token: str | _SpecialToken | None) -> str:
+    return token.content if isinstance(token, _SpecialToken) else token or ""

@@ -35,46 +35,46 @@ ASKED_BY: Final[dict[Extension, dict[str, JsonValue]]] = {
     "logprobs": {"logprobs": True},
 }
 
-_ID = "token_id:"
+_ID_PREFIX = "token_id:"
 
 Ids = tuple[int, ...]
 
 
-class _Function(BaseModel):
+class _ResponseFunction(BaseModel):
     name: str
     arguments: str | dict[str, JsonValue] | None = None
 
 
-class _ToolCall(BaseModel):
+class _ResponseToolCall(BaseModel):
     id: str | None = None
-    function: _Function
+    function: _ResponseFunction
 
 
-class _Spoken(BaseModel):
+class _ResponseMessage(BaseModel):
     content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
+    tool_calls: list[_ResponseToolCall] | None = None
 
 
-class _Token(BaseModel):
+class _TokenLogprob(BaseModel):
     token: str = ""
     logprob: float
 
 
-class _Logprobs(BaseModel):
-    content: list[_Token] | None = None
+class _ChoiceLogprobs(BaseModel):
+    content: list[_TokenLogprob] | None = None
 
 
-class _MetaInfo(BaseModel):
+class _ChoiceMetaInfo(BaseModel):
     output_token_logprobs: list[tuple[float | None, int, str | None]] | None = None
 
 
-class _Choice(BaseModel):
-    message: _Spoken
+class _ResponseChoice(BaseModel):
+    message: _ResponseMessage
     finish_reason: str | None = None
-    logprobs: _Logprobs | None = None
+    logprobs: _ChoiceLogprobs | None = None
     token_ids: list[int] | None = None
     prompt_token_ids: list[int] | None = None
-    meta_info: _MetaInfo | None = None
+    meta_info: _ChoiceMetaInfo | None = None
 
 
 class Usage(BaseModel):
@@ -88,25 +88,25 @@ class Usage(BaseModel):
         )
 
 
-class _Answer(BaseModel):
-    choices: Annotated[list[_Choice], Field(min_length=1)]
+class _ResponseBody(BaseModel):
+    choices: Annotated[list[_ResponseChoice], Field(min_length=1)]
     prompt_token_ids: list[int] | None = None
     usage: Usage | None = None
 
 
-class _Model(BaseModel):
+class _ListedModel(BaseModel):
     id: str
 
 
-class _Models(BaseModel):
-    data: list[_Model]
+class _ModelList(BaseModel):
+    data: list[_ListedModel]
 
 
-_MODELS = TypeAdapter(_Models)
+_MODELS_ADAPTER = TypeAdapter(_ModelList)
 
 
 @dataclass(frozen=True)
-class Said:
+class SampledMessage:
     """One model message. Ids are None when the server sent none, `logprobs` also when they do not match the ids one to
     one."""
 
@@ -122,32 +122,32 @@ class Said:
 
 
 @dataclass(frozen=True)
-class Answer:
-    said: tuple[Said, ...]
+class ChatCompletion:
+    said: tuple[SampledMessage, ...]
     usage: Usage
 
 
-def read_answer(body: bytes) -> Answer:
+def parse_completion(body: bytes) -> ChatCompletion:
     """ValueError when `body` is not a chat completion."""
-    answer = _Answer.model_validate_json(body)
-    said = tuple(_said(choice, answer.prompt_token_ids) for choice in answer.choices)
-    return Answer(said, answer.usage or Usage())
+    answer = _ResponseBody.model_validate_json(body)
+    said = tuple(_build_sampled_message(choice, answer.prompt_token_ids) for choice in answer.choices)
+    return ChatCompletion(said, answer.usage or Usage())
 
 
-def read_models(body: bytes) -> tuple[str, ...] | None:
+def parse_models(body: bytes) -> tuple[str, ...] | None:
     """The names in a response of `GET /models`; None for anything else."""
     try:
-        return tuple(model.id for model in _MODELS.validate_json(body).data)
+        return tuple(model.id for model in _MODELS_ADAPTER.validate_json(body).data)
     except ValidationError:
         return None
 
 
-def _said(choice: _Choice, prompt_ids: list[int] | None) -> Said:
-    ids, logprobs = _tokens(choice)
+def _build_sampled_message(choice: _ResponseChoice, prompt_ids: list[int] | None) -> SampledMessage:
+    ids, logprobs = _extract_tokens(choice)
     fitting = ids is not None and logprobs is not None and len(ids) == len(logprobs)
     known = choice.prompt_token_ids or prompt_ids
-    return Said(
-        message=_message(choice.message),
+    return SampledMessage(
+        message=_build_message(choice.message),
         finish_reason=choice.finish_reason,
         prompt_ids=tuple(known) if known else None,
         ids=ids,
@@ -155,7 +155,7 @@ def _said(choice: _Choice, prompt_ids: list[int] | None) -> Said:
     )
 
 
-def _tokens(choice: _Choice) -> tuple[Ids | None, tuple[float, ...] | None]:
+def _extract_tokens(choice: _ResponseChoice) -> tuple[Ids | None, tuple[float, ...] | None]:
     content = None if choice.logprobs is None else choice.logprobs.content
     logprobs = None if content is None else tuple(token.logprob for token in content)
     if choice.token_ids is not None:
@@ -164,18 +164,18 @@ def _tokens(choice: _Choice) -> tuple[Ids | None, tuple[float, ...] | None]:
     if meta is not None:
         values = tuple(math.nan if value is None else value for value, _, _ in meta)
         return tuple(token_id for _, token_id, _ in meta), values
-    return (None if content is None else _named(content)), logprobs
+    return (None if content is None else _parse_named_ids(content)), logprobs
 
 
-def _named(content: Sequence[_Token]) -> Ids | None:
+def _parse_named_ids(content: Sequence[_TokenLogprob]) -> Ids | None:
     """Ids from tokens of the form `token_id:<id>`; None unless all have it."""
-    names = [token.token.removeprefix(_ID) for token in content if token.token.startswith(_ID)]
+    names = [token.token.removeprefix(_ID_PREFIX) for token in content if token.token.startswith(_ID_PREFIX)]
     if len(names) != len(content) or not all(name.isascii() and name.isdigit() for name in names):
         return None
     return tuple(map(int, names))
 
 
-def _message(spoken: _Spoken) -> Message:
+def _build_message(spoken: _ResponseMessage) -> Message:
     calls = tuple(
         ToolCall(id=call.id, function=FunctionCall(name=call.function.name, arguments=call.function.arguments or "{}"))
         for call in spoken.tool_calls or ()

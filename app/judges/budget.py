@@ -7,55 +7,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.budgets import NO_BUDGET, NOTHING, Admission, Amount, BudgetConfig, Hold, Standing
+from app.domain.budgets import NO_AMOUNT, NO_BUDGET, Admission, Amount, BudgetConfig, BudgetState, Reservation
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, Spending
 from app.judges.failures import ReadingFailed
-from app.ports.judges import JudgementMemory
+from app.ports.judges import JudgeCache
 from app.ports.runtime import Clock
 
 
-class Account:
+class SpendingAccount:
     """The latest budget state from the memory, plus spending that could not be stored. Days are in UTC."""
 
     def __init__(self, now: Clock) -> None:
         self.updates = 0
         """Number of updates from the memory. A read that began before the last update is out of date."""
-        self._standing = Standing()
+        self._standing = BudgetState()
         self._unwritten = Spending()
         self._unwritten_today = Spending()
         self._now = now
         self._day = now().date()
 
     @property
-    def standing(self) -> Standing:
-        self._turn()
+    def state(self) -> BudgetState:
+        self._start_new_day()
         told = self._standing
         if not self._unwritten.readings:
             return told
-        return Standing(
+        return BudgetState(
             total=told.total + self._unwritten,
             today=told.today + self._unwritten_today,
             used=told.used,
             open=told.open,
         )
 
-    def learn(self, standing: Standing) -> None:
-        self._turn()
+    def update_state(self, standing: BudgetState) -> None:
+        self._start_new_day()
         self.updates += 1
         self._standing = standing
 
     def add_unwritten(self, judgement: Judgement) -> None:
-        self._turn()
-        self._unwritten = self._unwritten.plus(judgement)
-        self._unwritten_today = self._unwritten_today.plus(judgement)
+        self._start_new_day()
+        self._unwritten = self._unwritten.add_judgement(judgement)
+        self._unwritten_today = self._unwritten_today.add_judgement(judgement)
 
-    def _turn(self) -> None:
+    def _start_new_day(self) -> None:
         today = self._now().date()
         if today != self._day:
             told = self._standing
             self._day, self._unwritten_today = today, Spending()
-            self._standing = Standing(total=told.total, used=told.used, open=told.open)
+            self._standing = BudgetState(total=told.total, used=told.used, open=told.open)
 
 
 _BYTES_PER_TOKEN: Final = 2
@@ -64,7 +64,7 @@ _TOKENS_PER_MESSAGE: Final = 16
 
 
 @dataclass(frozen=True)
-class Prices:
+class TokenPrices:
     """US dollars per million tokens."""
 
     input_per_million: float | None = None
@@ -74,17 +74,17 @@ class Prices:
     def known(self) -> bool:
         return self.input_per_million is not None or self.output_per_million is not None
 
-    def cost(self, input_tokens: int, output_tokens: int) -> float:
+    def compute_cost(self, input_tokens: int, output_tokens: int) -> float:
         return ((self.input_per_million or 0.0) * input_tokens + (self.output_per_million or 0.0) * output_tokens) / 1e6
 
-    def amount(self, input_tokens: int, output_tokens: int) -> Amount:
-        return Amount(input_tokens + output_tokens, self.cost(input_tokens, output_tokens))
+    def compute_amount(self, input_tokens: int, output_tokens: int) -> Amount:
+        return Amount(input_tokens + output_tokens, self.compute_cost(input_tokens, output_tokens))
 
 
-NO_PRICES: Final = Prices()
+NO_PRICES: Final = TokenPrices()
 
 
-def estimated_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_TOKEN) -> int:
+def estimate_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_TOKEN) -> int:
     """With the default, at least as many tokens as a model counts."""
     size = sum(len(text) if text.isascii() else len(text.encode("utf-8", "replace")) for text in texts)
     return -(-size // bytes_per_token) + _TOKENS_PER_MESSAGE * len(texts)
@@ -92,40 +92,40 @@ def estimated_tokens(texts: Sequence[str], *, bytes_per_token: int = _BYTES_PER_
 
 POLL_SECONDS: Final = 0.5
 """How often a waiting call looks at the reservations of other processes."""
-WRITING_SECONDS: Final = 60.0
+RECORDING_SECONDS: Final = 60.0
 """How long a judgement may take to be stored after its deadline. Then its reservation counts as lost."""
 
 
-def new_hold() -> str:
+def create_reservation_id() -> str:
     """An id for the reservation of one judgement."""
     return uuid.uuid4().hex
 
 
 class Budget:
     def __init__(
-        self, judge: str, config: BudgetConfig, account: Account, memory: JudgementMemory, deadline_seconds: float
+        self, judge: str, config: BudgetConfig, account: SpendingAccount, memory: JudgeCache, deadline_seconds: float
     ) -> None:
         self._judge = judge
         self._config = config
         self._account = account
         self._memory = memory
-        self._seconds = deadline_seconds + WRITING_SECONDS
+        self._seconds = deadline_seconds + RECORDING_SECONDS
         self._asked_for: set[str] = set()
         self._first_in_line = asyncio.Lock()
         self._settled = asyncio.Event()
 
     @property
     def left_usd(self) -> float | None:
-        return self._account.standing.left(self._config).usd
+        return self._account.state.compute_remaining(self._config).usd
 
     @property
     def left_tokens(self) -> int | None:
-        return self._account.standing.left(self._config).tokens
+        return self._account.state.compute_remaining(self._config).tokens
 
-    def check(self, amount: Amount) -> None:
+    def require_available(self, amount: Amount) -> None:
         """Raises ReadingFailed when `amount` exceeds the remaining budget, whatever the calls in flight will cost."""
-        if not self._account.standing.left(self._config).holds(amount):
-            raise self._used_up(amount)
+        if not self._account.state.compute_remaining(self._config).covers(amount):
+            raise self._build_exhausted_error(amount)
 
     async def reserve(self, hold: str, used: Amount, amount: Amount) -> None:
         """Reserves `amount` for the next call of a judgement that has `used` something before. Waits while only calls
@@ -133,55 +133,57 @@ class Budget:
         if self._config == NO_BUDGET:
             return
         self._asked_for.add(hold)
-        wanted = Hold(id=hold, judge=self._judge, used=used, open=amount, seconds=self._seconds)
-        if await self._admitted(wanted):
+        wanted = Reservation(id=hold, judge=self._judge, used=used, open=amount, seconds=self._seconds)
+        if await self._try_reserve(wanted):
             return
         async with self._first_in_line:
             while True:
                 self._settled.clear()
-                if await self._admitted(wanted):
+                if await self._try_reserve(wanted):
                     return
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(POLL_SECONDS):
                         await self._settled.wait()
 
-    async def make_way(self, hold: str, used: Amount) -> None:
+    async def release_between_calls(self, hold: str, used: Amount) -> None:
         """Releases the reservation between two calls of a judgement, so that waiting judgements can proceed."""
         if hold not in self._asked_for:
             return
-        await self._put_aside(Hold(id=hold, judge=self._judge, used=used, open=NOTHING, seconds=self._seconds))
+        await self._reserve_in_store(
+            Reservation(id=hold, judge=self._judge, used=used, open=NO_AMOUNT, seconds=self._seconds)
+        )
         self._settled.set()
 
-    async def forget(self, hold: str) -> None:
+    async def release(self, hold: str) -> None:
         """Releases the reservation of a judgement that made no call."""
         if hold not in self._asked_for:
             return
-        self._account.learn(await self._memory.give_back(self._judge, hold))
-        self.settled(hold)
+        self._account.update_state(await self._memory.release(self._judge, hold))
+        self.settle(hold)
 
-    def settled(self, hold: str) -> None:
+    def settle(self, hold: str) -> None:
         """Call when the judgement is finished and its cost is stored."""
         self._asked_for.discard(hold)
         self._settled.set()
 
-    async def _admitted(self, wanted: Hold) -> bool:
-        admission = await self._put_aside(wanted)
+    async def _try_reserve(self, wanted: Reservation) -> bool:
+        admission = await self._reserve_in_store(wanted)
         if admission.admits == "never":
-            raise self._used_up(wanted.open)
+            raise self._build_exhausted_error(wanted.open)
         return admission.admits == "now"
 
-    async def _put_aside(self, wanted: Hold) -> Admission:
+    async def _reserve_in_store(self, wanted: Reservation) -> Admission:
         try:
-            admission = await self._memory.put_aside(wanted, self._config)
+            admission = await self._memory.reserve(wanted, self._config)
         except StoreUnavailable as error:
             words = f"could not read this judge's budget: {error.detail}"
             raise ReadingFailed(words, "unavailable") from None
-        self._account.learn(admission.standing)
+        self._account.update_state(admission.state)
         return admission
 
-    def _used_up(self, amount: Amount) -> ReadingFailed:
-        left = self._account.standing.left(self._config)
+    def _build_exhausted_error(self, amount: Amount) -> ReadingFailed:
+        left = self._account.state.compute_remaining(self._config)
         words = f"the next call may use {amount.tokens} tokens, {left.tokens} are left"
-        if left.usd is not None and not left.holds(Amount(usd=amount.usd)):
+        if left.usd is not None and not left.covers(Amount(usd=amount.usd)):
             words = f"the next call may cost {amount.usd:.6f} US dollars, {left.usd:.6f} are left"
         return ReadingFailed(f"this judge's budget is exhausted: {words}", "budget")

@@ -6,42 +6,42 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from app.domain.judging import Claim, Defect, JudgeRequest, Rubric, Verdict
-from app.judges.reading import encodable, fold
+from app.judges.text_normalisation import fold_text, replace_surrogates
 
-_LEAST: Final = 3
+_LEAST_WEIGHT: Final = 3
 """Least letters or digits of a quote. Wide characters, such as Chinese, count twice."""
 
 
-def plain(text: str) -> str:
+def normalise_quote(text: str) -> str:
     """Normalises white space, quotation marks and case."""
-    return " ".join(fold(text).split())
+    return " ".join(fold_text(text).split())
 
 
-def occurs(quote: str, said: str) -> bool:
+def occurs_in(quote: str, said: str) -> bool:
     """Whether the normalised text `said` contains the quote."""
-    sought = plain(quote).strip("\"' …") if quote else ""
+    sought = normalise_quote(quote).strip("\"' …") if quote else ""
     sought = sought.removesuffix("...").removeprefix("...").strip()
     weight = sum(2 if unicodedata.east_asian_width(letter) == "W" else 1 for letter in sought if letter.isalnum())
-    return weight >= _LEAST and sought in said
+    return weight >= _LEAST_WEIGHT and sought in said
 
 
-def short(value: object) -> str:
+def shorten(value: object) -> str:
     """A short form for error messages."""
     text = value if isinstance(value, str) else type(value).__name__
     return json.dumps(text[:60])
 
 
-_MOST: Final = 40
+_MOST_CLAIMS: Final = 40
 _LONGEST_QUOTE: Final = 400
-_TOLD: Final = 5
+_MOST_EXPLAINED: Final = 5
 
 
-def known_sources(request: JudgeRequest) -> Mapping[str, str]:
+def normalise_sources(request: JudgeRequest) -> Mapping[str, str]:
     """Normalised source texts by id."""
-    return {source.id: plain(source.text) for source in request.sources}
+    return {source.id: normalise_quote(source.text) for source in request.sources}
 
 
-def read_claims(
+def parse_claims(
     name: str, value: object, said: str, sources: Mapping[str, str], problems: list[str]
 ) -> tuple[Claim, ...]:
     """Parses all claims of a candidate and verifies both quotes. Invalid claims become problems: dropping them would
@@ -49,41 +49,41 @@ def read_claims(
     if not isinstance(value, list):
         problems.append(f'candidate {name} has no list "claims"')
         return ()
-    if len(value) > _MOST:
-        problems.append(f"candidate {name} has more than {_MOST} claims")
+    if len(value) > _MOST_CLAIMS:
+        problems.append(f"candidate {name} has more than {_MOST_CLAIMS} claims")
         return ()
-    read = [_claim(f"a claim of candidate {name}", item, said, sources, problems) for item in value]
+    read = [_parse_claim(f"a claim of candidate {name}", item, said, sources, problems) for item in value]
     return tuple(dict.fromkeys(claim for claim in read if claim is not None))
 
 
-def _claim(where: str, item: object, said: str, sources: Mapping[str, str], problems: list[str]) -> Claim | None:
+def _parse_claim(where: str, item: object, said: str, sources: Mapping[str, str], problems: list[str]) -> Claim | None:
     quote = item.get("quote") if isinstance(item, dict) else None
     if not isinstance(item, dict) or not isinstance(quote, str):
         problems.append(f'{where} has no "quote"')
         return None
-    if not occurs(quote, said):
-        problems.append(f"{where}: the reply does not say {short(quote)}")
+    if not occurs_in(quote, said):
+        problems.append(f"{where}: the reply does not say {shorten(quote)}")
         return None
     source, proof = item.get("source"), item.get("source_quote")
     if source is None and "source" in item:
-        return Claim(quote=_kept(quote), source=None)
+        return Claim(quote=_trim_quote(quote), source=None)
     if not isinstance(source, str) or source not in sources:
-        problems.append(f"{where}: there is no visible event {short(source)}; null is for what no event supports")
+        problems.append(f"{where}: there is no visible event {shorten(source)}; null is for what no event supports")
         return None
-    if not isinstance(proof, str) or not occurs(proof, sources[source]):
-        problems.append(f"{where}: event {short(source)} does not say {short(proof)}")
+    if not isinstance(proof, str) or not occurs_in(proof, sources[source]):
+        problems.append(f"{where}: event {shorten(source)} does not say {shorten(proof)}")
         return None
-    return Claim(quote=_kept(quote), source=source, source_quote=_kept(proof))
+    return Claim(quote=_trim_quote(quote), source=source, source_quote=_trim_quote(proof))
 
 
-def unsupported(rubric: Rubric, claims: Sequence[Claim]) -> tuple[Defect, ...]:
+def build_unsupported_defects(rubric: Rubric, claims: Sequence[Claim]) -> tuple[Defect, ...]:
     """One defect per claim without a source."""
     if rubric.claims is None:
         return ()
     return tuple(Defect(code=rubric.claims.unsupported, quote=claim.quote) for claim in claims if claim.source is None)
 
 
-def claimed_nowhere(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
+def find_misused_null(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
     """A problem when candidates have claims although the criterion of claims is null."""
     if rubric.claims is None:
         return None
@@ -94,7 +94,7 @@ def claimed_nowhere(verdicts: Sequence[Verdict], rubric: Rubric) -> str | None:
     return f"{criterion} is null although {', '.join(claiming)} claims something: it then applies to every candidate"
 
 
-def account(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
+def explain_claims(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
     """Explains a candidate's score for claims: the claims with their sources, and the bounds that applied."""
     if rubric.claims is None:
         return ""
@@ -102,7 +102,7 @@ def account(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
     told = [
         f'"{claim.quote}": {f"{claim.source}, " if claim.source else "no event"}'
         + (f'"{claim.source_quote}"' if claim.source else "")
-        for claim in claims[:_TOLD]
+        for claim in claims[:_MOST_EXPLAINED]
     ]
     reported = [{defect.code for defect in verdict.defects} for verdict in verdicts]
     for rule in rubric.defects:
@@ -112,8 +112,8 @@ def account(rubric: Rubric, verdicts: Sequence[Verdict]) -> str:
                 f"at most {rule.bounds.at_most:g} by {rule.code} in {count} of {len(verdicts)} "
                 f"{'reading' if len(verdicts) == 1 else 'readings'}"
             )
-    return encodable("; ".join(told))
+    return replace_surrogates("; ".join(told))
 
 
-def _kept(quote: str) -> str:
-    return encodable(quote.strip()[:_LONGEST_QUOTE])
+def _trim_quote(quote: str) -> str:
+    return replace_surrogates(quote.strip()[:_LONGEST_QUOTE])

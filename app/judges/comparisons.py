@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from app.judges.readings import mean
+from app.judges.aggregation import mean
 
 Shares = Mapping[tuple[int, int], float]
 """By two indices, the lower first: how often the first was preferred; a tie counts half. Missing pairs were not
@@ -21,10 +21,10 @@ _PRIOR: Final = 0.5
 """Prior wins and losses of every item against an average opponent. Without them an item that won everything would be
 infinitely strong."""
 _ROUNDS: Final = 200
-_CLOSE: Final = 1e-4
+_TOLERANCE: Final = 1e-4
 
 
-def pairings(count: int) -> tuple[tuple[int, int], ...]:
+def list_pairings(count: int) -> tuple[tuple[int, int], ...]:
     """The pairs of `count` items to compare, the lower index first."""
     if count <= ROUND_ROBIN:
         return tuple(combinations(range(count), 2))
@@ -34,28 +34,28 @@ def pairings(count: int) -> tuple[tuple[int, int], ...]:
     return tuple(sorted((low, high) for low, high in met))
 
 
-def preference(one: float, other: float) -> float:
+def compute_preference(one: float, other: float) -> float:
     """1 when `one` is greater, 0 when `other` is, 0.5 when they are equal."""
     return 0.5 if math.isclose(one, other, abs_tol=1e-9) else float(one > other)
 
 
-def win_rates(count: int, shares: Shares) -> tuple[float, ...]:
+def compute_win_rates(count: int, shares: Shares) -> tuple[float, ...]:
     """Each item's mean share over all others. Pairs that were not compared are estimated with the Bradley-Terry
     model."""
     if count == 1:
         return (0.5,)
-    strengths = () if len(shares) == count * (count - 1) // 2 else _strengths(count, shares)
+    strengths = () if len(shares) == count * (count - 1) // 2 else _fit_bradley_terry(count, shares)
 
-    def share(place: int, other: int) -> float:
+    def get_share(place: int, other: int) -> float:
         known = shares.get((min(place, other), max(place, other)))
         if known is None:
             return strengths[place] / (strengths[place] + strengths[other])
         return known if place < other else 1.0 - known
 
-    return tuple(mean(share(place, other) for other in range(count) if other != place) for place in range(count))
+    return tuple(mean(get_share(place, other) for other in range(count) if other != place) for place in range(count))
 
 
-def _strengths(count: int, shares: Shares) -> Sequence[float]:
+def _fit_bradley_terry(count: int, shares: Shares) -> Sequence[float]:
     """Hunter's MM algorithm (Annals of Statistics 32, 2004, 384-406). A tie counts as half a win for each."""
     opponents: defaultdict[int, list[int]] = defaultdict(list)
     wins = [_PRIOR] * count
@@ -74,6 +74,6 @@ def _strengths(count: int, shares: Shares) -> Sequence[float]:
             )
             for place, own in enumerate(before)
         ]
-        if all(abs(math.log(now / then)) < _CLOSE for now, then in zip(strengths, before, strict=True)):
+        if all(abs(math.log(now / then)) < _TOLERANCE for now, then in zip(strengths, before, strict=True)):
             break
     return strengths

@@ -6,7 +6,7 @@ from typing import Literal
 from pydantic import SecretStr
 
 from app.domain.budgets import NO_BUDGET, BudgetConfig
-from app.judges.budget import NO_PRICES, Prices
+from app.judges.budget import NO_PRICES, TokenPrices
 
 JsonMode = Literal["schema", "object", "off"]
 """How the server is asked for JSON: with a schema, as any object, or by the prompt alone."""
@@ -28,7 +28,7 @@ class ChatJudgeConfig:
     token_parameter: TokenParameter = "max_tokens"  # noqa: S105
     temperature: float | None = 0.0
     """None omits the parameter, which some models reject."""
-    prices: Prices = NO_PRICES
+    prices: TokenPrices = NO_PRICES
     json_mode: JsonMode = "object"
     expected_scores: bool = False
     """Request token probabilities and use each score's expected value over the likely numbers."""

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from pydantic import JsonValue, SecretStr
 
+from app.judges.chat_response import extract_error_code, extract_error_message, parse_retry_after
 from app.judges.failures import CallFailed
-from app.judges.replies import error_code, retry_after, told_by_server
 
 CONNECT_SECONDS: Final = 10.0
 LARGEST_REPLY: Final = 4 * 1024 * 1024
@@ -38,7 +38,7 @@ class Connection:
 
         content = json.dumps(body, ensure_ascii=False, allow_nan=False).encode()
         try:
-            return await self._exchanged(content)
+            return await self._exchange(content)
         except CallFailed:
             raise
         except aiohttp.ClientConnectorError:
@@ -46,8 +46,10 @@ class Connection:
         except Exception as error:
             raise CallFailed(f"the connection to the judge's server failed: {type(error).__name__}") from None
 
-    async def _exchanged(self, content: bytes) -> bytes:
-        async with self._open().post(self._url, data=content, headers=self._headers, allow_redirects=False) as response:
+    async def _exchange(self, content: bytes) -> bytes:
+        async with self._open_session().post(
+            self._url, data=content, headers=self._headers, allow_redirects=False
+        ) as response:
             parts: list[bytes] = []
             size = 0
             async for part in response.content.iter_any():
@@ -59,16 +61,16 @@ class Connection:
             received = b"".join(parts)
             if response.status < 300:
                 return received
-            said = _json(received)
+            said = _parse_json(received)
             raise CallFailed(
                 f"the judge's server answered {response.status}",
                 status=response.status,
-                code=error_code(said),
-                told=told_by_server(response.status, said),
-                retry_after=retry_after(response.headers),
+                code=extract_error_code(said),
+                told=extract_error_message(response.status, said),
+                retry_after=parse_retry_after(response.headers),
             )
 
-    def _open(self) -> Any:
+    def _open_session(self) -> Any:
         """An `aiohttp.ClientSession`."""
         if self._session is None:
             import aiohttp
@@ -83,7 +85,7 @@ class Connection:
         return self._session
 
 
-def _json(body: bytes) -> object:
+def _parse_json(body: bytes) -> object:
     try:
         value: object = json.loads(body.decode("utf-8", "replace"))
     except (ValueError, RecursionError):

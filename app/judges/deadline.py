@@ -12,7 +12,7 @@ from app.ports.judges import Judge
 JUDGING_SECONDS: Final = 900.0
 
 
-class BoundedJudge:
+class DeadlineJudge:
     """Wraps a judge for one group. After the deadline every open judgement has failed and nothing more is asked. A
     judgement that arrives later only fills the cache."""
 
@@ -26,7 +26,7 @@ class BoundedJudge:
 
     async def judge(self, request: JudgeRequest) -> Judgement:
         if asyncio.get_running_loop().time() >= self._until:
-            return self._late(request)
+            return self._build_timeout_judgement(request)
         timeout = asyncio.timeout_at(self._until)
         try:
             async with timeout:
@@ -34,9 +34,9 @@ class BoundedJudge:
         except TimeoutError:
             if not timeout.expired():
                 raise
-            return self._late(request)
+            return self._build_timeout_judgement(request)
 
-    def _late(self, request: JudgeRequest) -> Judgement:
+    def _build_timeout_judgement(self, request: JudgeRequest) -> Judgement:
         return Judgement(
             judge=self.name,
             model=self.model,
@@ -75,7 +75,7 @@ class Deadline:
         await self._timeout.__aexit__(kind, error, trace)
 
     @contextmanager
-    def queue(self) -> Iterator[None]:
+    def extend_while_queued(self) -> Iterator[None]:
         """Wrap waiting for the judge's limits in this: the wait does not count against `seconds`."""
         began = self._clock()
         self._timeout.reschedule(began + self._queue_left)

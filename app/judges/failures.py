@@ -5,7 +5,7 @@ from typing import Final
 from app.domain.errors import JudgeFailed
 from app.domain.judging import JudgeFailure
 
-_GAVE_UP_WAITING: Final = frozenset((504, 524))
+_PROXY_TIMEOUT_STATUSES: Final = frozenset((504, 524))
 """Statuses of a proxy that stopped waiting for the model."""
 
 
@@ -17,7 +17,7 @@ class ReadingFailed(JudgeFailed):
         self.failure = failure
 
 
-def refusal(said: str) -> ReadingFailed:
+def build_refusal_error(said: str) -> ReadingFailed:
     """For a judge whose answer is a refusal."""
     return ReadingFailed(f"the judge refuses: {' '.join(said.split())[:200]}", "refused")
 
@@ -47,4 +47,4 @@ class CallFailed(Exception):
     @property
     def perhaps_charged(self) -> bool:
         """Whether the model may have run although no answer arrived. A server that rejects a call runs no model."""
-        return self.reached and (self.status is None or self.status < 300 or self.status in _GAVE_UP_WAITING)
+        return self.reached and (self.status is None or self.status < 300 or self.status in _PROXY_TIMEOUT_STATUSES)

@@ -4,7 +4,7 @@ from typing import Final
 
 from app.domain.digests import digest
 from app.domain.judging import JudgeFailure, Judgement, JudgeReport, JudgeRequest
-from app.judges.remembered import RememberingJudge
+from app.judges.caching_judge import CachingJudge
 from app.ports.judges import Judge
 
 PASSED_ON: Final[frozenset[JudgeFailure | None]] = frozenset(("refused", "unusable"))
@@ -15,7 +15,7 @@ class JudgeWithFallback:
     """A judgement of the fallback names the fallback as its judge and keeps the first judgement. Failures other than
     PASSED_ON do not use the fallback."""
 
-    def __init__(self, first: RememberingJudge, second: Judge) -> None:
+    def __init__(self, first: CachingJudge, second: Judge) -> None:
         self.name = first.name
         self.model = first.model
         self.digest = digest([first.digest, sorted(map(str, PASSED_ON)), second.digest])

@@ -8,11 +8,11 @@ from pydantic import JsonValue
 from app.domain.judging import JudgeRequest
 from app.judges.configuration import JsonMode
 from app.judges.failures import CallFailed
-from app.judges.verdicts import HIGHEST
+from app.judges.verdict_parsing import HIGHEST
 
-_REFUSED: Final = frozenset((400, 415, 422, 501))
-_WEAKER: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
-_ABOUT_THE_FORMAT: Final = ("response_format", "json_schema", "json_object", "json mode", "structured output")
+_REFUSED_STATUSES: Final = frozenset((400, 415, 422, 501))
+_WEAKER_MODES: Final[Mapping[JsonMode, JsonMode]] = {"schema": "object", "object": "off"}
+_FORMAT_WORDS: Final = ("response_format", "json_schema", "json_object", "json mode", "structured output")
 
 
 class AnswerFormat:
@@ -23,55 +23,58 @@ class AnswerFormat:
         self.mode = mode
         self._known = False
 
-    def worked(self, mode: JsonMode) -> None:
+    def record_success(self, mode: JsonMode) -> None:
         self.mode, self._known = mode, True
 
-    def weaker(self, used: JsonMode, failed: CallFailed) -> JsonMode | None:
+    def choose_weaker(self, used: JsonMode, failed: CallFailed) -> JsonMode | None:
         """The format for an immediate retry, when the server may have rejected only the format."""
-        named = any(word in failed.told.casefold() for word in _ABOUT_THE_FORMAT)
-        if failed.status not in _REFUSED or (self._known and self.mode == used and not named):
+        named = any(word in failed.told.casefold() for word in _FORMAT_WORDS)
+        if failed.status not in _REFUSED_STATUSES or (self._known and self.mode == used and not named):
             return None
-        return _WEAKER.get(used)
+        return _WEAKER_MODES.get(used)
 
 
-def response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonValue:
+def build_response_format(mode: JsonMode, request: JudgeRequest | None) -> JsonValue:
     """The `response_format` parameter; None to omit it."""
     if mode == "off":
         return None
     if mode == "object" or request is None:
         return {"type": "json_object"}
-    return {"type": "json_schema", "json_schema": {"name": "verdicts", "strict": True, "schema": _answer(request)}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "verdicts", "strict": True, "schema": _build_answer_schema(request)},
+    }
 
 
-def _answer(request: JudgeRequest) -> JsonValue:
+def _build_answer_schema(request: JudgeRequest) -> JsonValue:
     ids: JsonValue = {"type": "string", "enum": [candidate.id for candidate in request.candidates]}
     score: JsonValue = {"type": ["number", "null"], "minimum": 0, "maximum": HIGHEST}
     code: JsonValue = {"type": "string"}
     if request.rubric.defects:
         code = {"type": "string", "enum": [rule.code for rule in request.rubric.defects]}
-    claims = {} if request.rubric.claims is None else {"claims": _list(_claim(request))}
-    verdict = _object(
+    claims = {} if request.rubric.claims is None else {"claims": _build_array_schema(_build_claim_schema(request))}
+    verdict = _build_object_schema(
         {
             "candidate": ids,
-            "evidence": _list({"type": "string"}),
+            "evidence": _build_array_schema({"type": "string"}),
             **claims,
-            "defects": _list(_object({"code": code, "quote": {"type": "string"}})),
-            "scores": _object({criterion.name: score for criterion in request.rubric.criteria}),
+            "defects": _build_array_schema(_build_object_schema({"code": code, "quote": {"type": "string"}})),
+            "scores": _build_object_schema({criterion.name: score for criterion in request.rubric.criteria}),
             "note": {"type": "string"},
         }
     )
-    answer: dict[str, JsonValue] = {"verdicts": _list(verdict)}
+    answer: dict[str, JsonValue] = {"verdicts": _build_array_schema(verdict)}
     if len(request.candidates) > 1:
-        answer["ranking"] = _list(_list(ids))
-    return _object(answer)
+        answer["ranking"] = _build_array_schema(_build_array_schema(ids))
+    return _build_object_schema(answer)
 
 
-def _claim(request: JudgeRequest) -> JsonValue:
+def _build_claim_schema(request: JudgeRequest) -> JsonValue:
     sources: JsonValue = {"type": ["string", "null"], "enum": [*(source.id for source in request.sources), None]}
-    return _object({"quote": {"type": "string"}, "source": sources, "source_quote": {"type": "string"}})
+    return _build_object_schema({"quote": {"type": "string"}, "source": sources, "source_quote": {"type": "string"}})
 
 
-def _object(properties: Mapping[str, JsonValue]) -> JsonValue:
+def _build_object_schema(properties: Mapping[str, JsonValue]) -> JsonValue:
     required: Sequence[JsonValue] = list(properties)
     return {
         "type": "object",
@@ -81,5 +84,5 @@ def _object(properties: Mapping[str, JsonValue]) -> JsonValue:
     }
 
 
-def _list(items: JsonValue) -> JsonValue:
+def _build_array_schema(items: JsonValue) -> JsonValue:
     return {"type": "array", "items": items}

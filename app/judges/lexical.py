@@ -10,19 +10,19 @@ from typing import Final
 from pydantic import JsonValue
 
 from app.domain.judging import JudgeRequest, Probes
-from app.judges.languages import Language, assistant_phrases
-from app.judges.reading import Reply, ngrams, says, spoken_form, words_of
+from app.judges.languages import Language, collect_assistant_phrases
+from app.judges.text_normalisation import Reply, contains_words, iterate_ngrams, split_words, to_spoken_form
 
 _LIST_ITEM: Final = re.compile(r"^ {0,4}(?:[-*•] |\d{1,2}[.)] |#{1,4} )", re.MULTILINE)
 _SENTENCE: Final = re.compile(r"[^.!?\n。！？]+[.!?。！？\"'”’)*]*")
 _SENTENCES_READ: Final = 200
-_ENOUGH_FOCUS: Final = 0.35
+_FULL_FOCUS: Final = 0.35
 """Share of words from the character's world that gives full focus."""
-_CHANCE: Final = 0.7
+_CHANCE_OVERLAP: Final = 0.7
 """Words in common by chance."""
-_ECHO_RUN: Final = 8
+_ECHO_RUN_WORDS: Final = 8
 _MARKERS_AT_MOST: Final = 6
-_SHORT: Final = 4
+_SHORT_SENTENCE: Final = 4
 """From this number of words a sentence is expected to say something."""
 
 
@@ -56,96 +56,98 @@ class Lexicon:
     world: frozenset[str]
 
     @classmethod
-    def of(cls, request: JudgeRequest, language: Language) -> "Lexicon":
-        probes, line = request.probes, spoken_form(line_of(request.document))
-        told = " ".join((*texts(request.document), *probes.must_mention, *probes.voice, *probes.facts))
+    def from_request(cls, request: JudgeRequest, language: Language) -> "Lexicon":
+        probes, line = request.probes, to_spoken_form(get_answered_line(request.document))
+        told = " ".join((*iterate_texts(request.document), *probes.must_mention, *probes.voice, *probes.facts))
         return cls(
             language=language,
             probes=probes,
             line=line,
-            line_stems=frozenset(language.stems(line)),
-            world=frozenset(language.stems(told)),
+            line_stems=frozenset(language.extract_stems(line)),
+            world=frozenset(language.extract_stems(told)),
         )
 
     def measure(self, text: str) -> Measures:
         reply = Reply(text)
         if not reply.words:
             return Measures(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ())
-        present = frozenset(self.language.stems(reply.spoken))
-        sentences = self._sentences(reply)
+        present = frozenset(self.language.extract_stems(reply.spoken))
+        sentences = self._analyse_sentences(reply)
         return Measures(
-            voice=self._voice(reply),
-            facts=self._facts(reply, present),
-            focus=self._focus(reply, present),
-            answers=self._answers(reply, present),
-            hook=self._hook(sentences),
-            idle=_idle(sentences),
-            assistant=_assistant(reply),
-            repetition=_repetition(reply),
+            voice=self._measure_voice(reply),
+            facts=self._measure_facts(reply, present),
+            focus=self._measure_focus(reply, present),
+            answers=self._measure_uptake(reply, present),
+            hook=self._measure_hook(sentences),
+            idle=_measure_idle_share(sentences),
+            assistant=_measure_assistant_tone(reply),
+            repetition=_measure_repetition(reply),
             banned=tuple(
-                term for term in self.probes.must_not_mention if reply.mentions(term) and not says(self.line, term)
+                term
+                for term in self.probes.must_not_mention
+                if reply.mentions(term) and not contains_words(self.line, term)
             ),
         )
 
-    def quotes(self, text: str, count: int = 2) -> tuple[str, ...]:
+    def select_quotes(self, text: str, count: int = 2) -> tuple[str, ...]:
         """The sentences with most world words, verbatim and in order."""
-        sentences = [sentence[:200] for sentence in sentences_of(text)]
-        weighed = sorted(((-self._weight(sentence), place) for place, sentence in enumerate(sentences)))
+        sentences = [sentence[:200] for sentence in split_sentences(text)]
+        weighed = sorted(((-self._count_world_stems(sentence), place) for place, sentence in enumerate(sentences)))
         return tuple(sentences[place] for place in sorted(place for weight, place in weighed[:count] if weight < 0))
 
-    def _voice(self, reply: Reply) -> float:
+    def _measure_voice(self, reply: Reply) -> float:
         found = [marker for marker in self.probes.voice if reply.mentions(marker)]
         value = (0.0, 0.6, 0.9)[len(found)] if len(found) < 3 else 1.0
         return value / 2 if len(found) > _MARKERS_AT_MOST else value
 
-    def _facts(self, reply: Reply, present: frozenset[str]) -> float:
+    def _measure_facts(self, reply: Reply, present: frozenset[str]) -> float:
         wanted = self.probes.must_mention
         if wanted:
             found = sum(reply.mentions(term) for term in wanted)
             return 0.0 if found == 0 else 0.6 + 0.4 * found / len(wanted)
         shares = []
         for fact in self.probes.facts:
-            content = frozenset(self.language.stems(fact))
+            content = frozenset(self.language.extract_stems(fact))
             shares.append(len(content & present) / len(content) if content else 0.0)
         return min(1.0, 2.0 * max(shares, default=0.0))
 
-    def _focus(self, reply: Reply, present: frozenset[str]) -> float:
+    def _measure_focus(self, reply: Reply, present: frozenset[str]) -> float:
         known = len(self.world & present)
-        return min(1.0, max(0.0, known - _CHANCE) / (len(reply.words) + 2) / _ENOUGH_FOCUS)
+        return min(1.0, max(0.0, known - _CHANCE_OVERLAP) / (len(reply.words) + 2) / _FULL_FOCUS)
 
-    def _answers(self, reply: Reply, present: frozenset[str]) -> float:
+    def _measure_uptake(self, reply: Reply, present: frozenset[str]) -> float:
         words = tuple(self.line.split())
-        run = min(_ECHO_RUN, len(words))
-        echoed = set(ngrams(words, run)) if run >= 4 else set()
-        if echoed and any(gram in echoed for gram in ngrams(reply.words, run)):
+        run = min(_ECHO_RUN_WORDS, len(words))
+        echoed = set(iterate_ngrams(words, run)) if run >= 4 else set()
+        if echoed and any(gram in echoed for gram in iterate_ngrams(reply.words, run)):
             return 0.1
         if not self.line_stems:
-            return self._focus(reply, present)
+            return self._measure_focus(reply, present)
         return min(1.0, len(self.line_stems & present) / min(2, len(self.line_stems)))
 
-    def _sentences(self, reply: Reply) -> tuple["_Sentence", ...]:
+    def _analyse_sentences(self, reply: Reply) -> tuple["_Sentence", ...]:
         found = [match.group() for match in _SENTENCE.finditer(reply.folded)]
-        subjects = [self.world.intersection(self.language.stems(sentence)) for sentence in found]
+        subjects = [self.world.intersection(self.language.extract_stems(sentence)) for sentence in found]
         counts = Counter(stem for stems in subjects for stem in stems)
         return tuple(
             _Sentence(
-                words=words_of(sentence),
+                words=split_words(sentence),
                 asks="?" in sentence or "？" in sentence,
-                to_you=not self.language.you.isdisjoint(words_of(sentence)),
+                to_you=not self.language.you.isdisjoint(split_words(sentence)),
                 says_something=any(counts[stem] == 1 for stem in stems),
             )
             for sentence, stems in zip(found, subjects, strict=True)
         )
 
-    def _hook(self, sentences: Sequence["_Sentence"]) -> float:
+    def _measure_hook(self, sentences: Sequence["_Sentence"]) -> float:
         """A question or an address to the player about this world."""
         telling = [sentence for sentence in sentences if sentence.says_something]
         if any(sentence.asks for sentence in telling):
             return 1.0
         return 0.7 if any(sentence.to_you for sentence in telling) else 0.0
 
-    def _weight(self, sentence: str) -> int:
-        return len(self.world.intersection(self.language.stems(sentence)))
+    def _count_world_stems(self, sentence: str) -> int:
+        return len(self.world.intersection(self.language.extract_stems(sentence)))
 
 
 @dataclass(frozen=True)
@@ -157,20 +159,20 @@ class _Sentence:
     """Has a word of this world that no other sentence of the reply has."""
 
 
-def _idle(sentences: Sequence[_Sentence]) -> float:
+def _measure_idle_share(sentences: Sequence[_Sentence]) -> float:
     """Short sentences do not count. Words added to a sentence never lower the share."""
     telling = sum(sentence.says_something for sentence in sentences)
-    idle = sum(not sentence.says_something and len(sentence.words) >= _SHORT for sentence in sentences)
+    idle = sum(not sentence.says_something and len(sentence.words) >= _SHORT_SENTENCE for sentence in sentences)
     return idle / (telling + idle) if idle else 0.0
 
 
-def sentences_of(text: str) -> tuple[str, ...]:
+def split_sentences(text: str) -> tuple[str, ...]:
     """Sentences verbatim; only the first ones of very long texts."""
     found = (match.group().strip() for match in islice(_SENTENCE.finditer(text), _SENTENCES_READ))
     return tuple(sentence for sentence in found if sentence)
 
 
-def line_of(document: Mapping[str, JsonValue]) -> str:
+def get_answered_line(document: Mapping[str, JsonValue]) -> str:
     """The answered line: the last of `conversation` or `messages`, or the text of `prompt` or `question`."""
     for key in ("conversation", "messages", "prompt", "question"):
         value = document.get(key)
@@ -184,7 +186,7 @@ def line_of(document: Mapping[str, JsonValue]) -> str:
     return ""
 
 
-def said(document: Mapping[str, JsonValue]) -> str:
+def join_conversation(document: Mapping[str, JsonValue]) -> str:
     """All lines of the conversation, without system prompts."""
     told = document.get("conversation", document.get("messages"))
     lines = [line for line in told if isinstance(line, dict)] if isinstance(told, list) else []
@@ -192,25 +194,25 @@ def said(document: Mapping[str, JsonValue]) -> str:
     return "\n".join(text for text in spoken if isinstance(text, str))
 
 
-def texts(value: JsonValue) -> Iterator[str]:
+def iterate_texts(value: JsonValue) -> Iterator[str]:
     """Every string in a document, except those withheld from the speaker."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list):
         for item in value:
-            yield from texts(item)
+            yield from iterate_texts(item)
     elif isinstance(value, dict):
         for key, item in value.items():
             if not key.startswith("withheld"):
-                yield from texts(item)
+                yield from iterate_texts(item)
 
 
-def _assistant(reply: Reply) -> float:
-    phrases = sum(f" {phrase} " in reply.spoken for phrase in assistant_phrases())
+def _measure_assistant_tone(reply: Reply) -> float:
+    phrases = sum(f" {phrase} " in reply.spoken for phrase in collect_assistant_phrases())
     items = len(_LIST_ITEM.findall(reply.visible))
     return min(1.0, (phrases + (1 if items >= 2 else 0)) / 2)
 
 
-def _repetition(reply: Reply) -> float:
-    grams = Counter(ngrams(reply.words, 4))
+def _measure_repetition(reply: Reply) -> float:
+    grams = Counter(iterate_ngrams(reply.words, 4))
     return min(1.0, sum(count - 1 for count in grams.values()) / 6)

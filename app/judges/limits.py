@@ -9,15 +9,15 @@ from weakref import WeakKeyDictionary
 
 Work = Literal["gates", "judges"]
 
-_turns: "WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[Work, asyncio.Lock]]" = WeakKeyDictionary()
+_locks_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[Work, asyncio.Lock]]" = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def turn(work: Work = "judges") -> AsyncIterator[None]:
+async def take_turn(work: Work = "judges") -> AsyncIterator[None]:
     """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
     later pass of the loop, after everything else that is ready. Gates and judges take turns separately, so started
     groups finish before many others begin."""
-    locks = _turns.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))
+    locks = _locks_by_loop.setdefault(asyncio.get_running_loop(), defaultdict(asyncio.Lock))
     async with locks[work]:
         yield
         await asyncio.sleep(0)
@@ -30,7 +30,7 @@ BURST_SECONDS: Final = 15.0
 """Unused rate accumulates for at most this many seconds."""
 
 
-class AdaptiveLimit:
+class AdaptiveConcurrencyLimit:
     """At most `limit` calls at once, first come, first served. The limit starts at its ceiling, shrinks to 0.8 of
     itself once per episode of 429, and grows by one after `limit` successful calls. Other failures stop growth for a
     cooldown and shrink nothing."""
@@ -63,9 +63,9 @@ class AdaptiveLimit:
 
     def release(self) -> None:
         self.in_flight -= 1
-        self._admit()
+        self._admit_waiting()
 
-    def clean(self) -> None:
+    def record_success(self) -> None:
         """Call after a successful call."""
         if self.limit == self._ceiling or self._clock() < self._no_growth_until:
             return
@@ -73,9 +73,9 @@ class AdaptiveLimit:
         if self._clean >= self.limit:
             self.limit += 1
             self._clean = 0
-            self._admit()
+            self._admit_waiting()
 
-    def too_many(self, retry_after: float = 0.0) -> None:
+    def record_rate_limited(self, retry_after: float = 0.0) -> None:
         """Call after a 429. `retry_after` is in seconds."""
         now = self._clock()
         if now >= self._episode_until:
@@ -83,7 +83,7 @@ class AdaptiveLimit:
         self._episode_until = max(self._episode_until, now + max(COOLDOWN_SECONDS, retry_after))
         self._stop_growth(self._episode_until)
 
-    def troubled(self) -> None:
+    def record_failure(self) -> None:
         """Call after another server failure, which says nothing about the server's capacity."""
         self._stop_growth(self._clock() + COOLDOWN_SECONDS)
 
@@ -91,7 +91,7 @@ class AdaptiveLimit:
         self._no_growth_until = max(self._no_growth_until, until)
         self._clean = 0
 
-    def _admit(self) -> None:
+    def _admit_waiting(self) -> None:
         while self._waiting and (self._waiting[0].done() or self.in_flight < self.limit):
             place = self._waiting.popleft()
             if not place.done():
@@ -99,7 +99,7 @@ class AdaptiveLimit:
                 place.set_result(None)
 
 
-class Rate:
+class RateLimiter:
     """A token bucket of `per_minute` units, first come, first served. A request larger than the burst takes the whole
     burst; `settle` corrects the difference."""
 

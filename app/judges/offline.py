@@ -8,21 +8,21 @@ from typing import Final
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, Defect, Judgement, JudgeRequest, Rubric, Verdict
-from app.domain.rewards import absolute_of, bounded, cap_of, criteria_of
-from app.judges.claims import unsupported
-from app.judges.gates.registry import told_of
-from app.judges.languages import LANGUAGES, Language, language, told_language
-from app.judges.lexical import Lexicon, Measures, line_of, said
-from app.judges.mentions import EventWords, Mentions
+from app.domain.rewards import apply_bounds, build_criteria, compute_absolute, find_cap
+from app.judges.claims import build_unsupported_defects
+from app.judges.event_mentions import EventMentions, EventWords
+from app.judges.gates.gate_registry import list_given_hints
+from app.judges.languages import LANGUAGES, Language, detect_language, get_language
+from app.judges.lexical import Lexicon, Measures, get_answered_line, join_conversation
 
 NAME: Final = "offline"
 MODEL: Final = "offline-lexical-3"
 
 _BANNED_CODES: Final = ("future_knowledge", "secret_leak", "lore_contradiction")
 """A forbidden mention is reported as the first of these codes that the rubric has."""
-_AT_ONCE: Final = 50_000
+_MOST_JUDGED_ON_LOOP: Final = 50_000
 """Largest group, in characters, that is judged on the event loop."""
-_TIE: Final = 3
+_TIE_DECIMALS: Final = 3
 """Decimal places to which two values must be equal for a tie."""
 
 
@@ -36,86 +36,92 @@ class OfflineJudge:
     languages = LANGUAGES
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        if sum(len(candidate.text) for candidate in request.candidates) > _AT_ONCE:
-            return await asyncio.to_thread(self._judged, request)
-        return self._judged(request)
+        if sum(len(candidate.text) for candidate in request.candidates) > _MOST_JUDGED_ON_LOOP:
+            return await asyncio.to_thread(self._judge_blocking, request)
+        return self._judge_blocking(request)
 
-    def _judged(self, request: JudgeRequest) -> Judgement:
+    def _judge_blocking(self, request: JudgeRequest) -> Judgement:
         order = tuple(candidate.id for candidate in request.candidates)
-        known = _language_of(request)
+        known = _choose_language(request)
         if known is None:
-            words = f"supports only the languages {', '.join(LANGUAGES)}: {_stated(request)}"
+            words = f"supports only the languages {', '.join(LANGUAGES)}: {_describe_language(request)}"
             return Judgement(judge=self.name, model=self.model, order=order, error=words, failure="language")
-        verdicts = _verdicts(request, known)
+        verdicts = _build_verdicts(request, known)
         return Judgement(
             judge=self.name,
             model=self.model,
             order=order,
             verdicts=verdicts,
-            ranking=ranked({verdict.candidate: _worth(request.rubric, verdict) for verdict in verdicts}),
+            ranking=rank_candidates(
+                {verdict.candidate: _compute_worth(request.rubric, verdict) for verdict in verdicts}
+            ),
         )
 
 
-def _language_of(request: JudgeRequest) -> Language | None:
+def _choose_language(request: JudgeRequest) -> Language | None:
     """The stated language, else detected from the answered line, else from the conversation. Never from the candidates:
     a model could then choose not to be scored."""
     if request.language:
-        return language(request.language)
-    return told_language(line_of(request.document)) or told_language(said(request.document))
+        return get_language(request.language)
+    return detect_language(get_answered_line(request.document)) or detect_language(join_conversation(request.document))
 
 
-def _stated(request: JudgeRequest) -> str:
+def _describe_language(request: JudgeRequest) -> str:
     return f"the language is {request.language!r}" if request.language else "the language could not be detected"
 
 
-def standing(rubric: Rubric, scores: Mapping[str, float | None]) -> float:
-    return absolute_of(criteria_of(rubric, scores))
+def compute_absolute_score(rubric: Rubric, scores: Mapping[str, float | None]) -> float:
+    return compute_absolute(build_criteria(rubric, scores))
 
 
-def _worth(rubric: Rubric, verdict: Verdict) -> float:
-    return min(standing(rubric, bounded(rubric, verdict)), cap_of(rubric, verdict.defects))
+def _compute_worth(rubric: Rubric, verdict: Verdict) -> float:
+    return min(compute_absolute_score(rubric, apply_bounds(rubric, verdict)), find_cap(rubric, verdict.defects))
 
 
-def ranked(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
+def rank_candidates(standings: Mapping[str, float]) -> tuple[tuple[str, ...], ...]:
     """Best first. Values that are equal after rounding are tied."""
-    rounded = sorted((-round(value, _TIE), candidate) for candidate, value in standings.items())
+    rounded = sorted((-round(value, _TIE_DECIMALS), candidate) for candidate, value in standings.items())
     return tuple(tuple(candidate for _, candidate in tier) for _, tier in groupby(rounded, key=lambda pair: pair[0]))
 
 
-def _verdicts(request: JudgeRequest, known: Language) -> tuple[Verdict, ...]:
-    lexicon = Lexicon.of(request, known)
-    events = EventWords.of(request, known, lexicon.world)
-    read = [_read(lexicon, events, candidate) for candidate in request.candidates]
+def _build_verdicts(request: JudgeRequest, known: Language) -> tuple[Verdict, ...]:
+    lexicon = Lexicon.from_request(request, known)
+    events = EventWords.from_request(request, known, lexicon.world)
+    read = [_read_candidate(lexicon, events, candidate) for candidate in request.candidates]
     silent: set[str] = set()
     if not events.called and not any(each.mentions.claims for each in read):
         silent.add("event_grounding")
     if not events.withheld and not request.probes.must_not_mention:
         silent.add("knowledge_boundary")
-    return tuple(_verdict(request.rubric, each, events.called, silent) for each in read)
+    return tuple(_build_verdict(request.rubric, each, events.called, silent) for each in read)
 
 
 @dataclass(frozen=True)
-class _Read:
+class _CandidateReading:
     candidate: str
     measures: Measures
-    mentions: Mentions
+    mentions: EventMentions
     evidence: tuple[str, ...]
 
 
-def _read(lexicon: Lexicon, events: EventWords, candidate: Candidate) -> _Read:
+def _read_candidate(lexicon: Lexicon, events: EventWords, candidate: Candidate) -> _CandidateReading:
     own = candidate.own or candidate.text
-    hinted = any(hint.confirmed for hint in told_of(candidate))
-    return _Read(candidate.id, lexicon.measure(own), events.read(own, hinted=hinted), lexicon.quotes(own))
+    hinted = any(hint.confirmed for hint in list_given_hints(candidate))
+    return _CandidateReading(
+        candidate.id, lexicon.measure(own), events.find_mentions(own, hinted=hinted), lexicon.select_quotes(own)
+    )
 
 
-def _verdict(rubric: Rubric, read: _Read, called: bool, silent: Collection[str]) -> Verdict:
+def _build_verdict(rubric: Rubric, read: _CandidateReading, called: bool, silent: Collection[str]) -> Verdict:
     """`silent`: criteria that apply to none of the candidates."""
     measures, mentions = read.measures, read.mentions
-    values = {name: measured(measures) for name, measured in _MEASURED.items()}
-    values["knowledge_boundary"] = _boundary(measures, mentions)
-    values["event_grounding"] = _grounding(measures, mentions, called)
+    values = {name: measured(measures) for name, measured in _MEASURED_CRITERIA.items()}
+    values["knowledge_boundary"] = _score_knowledge_boundary(measures, mentions)
+    values["event_grounding"] = _score_event_grounding(measures, mentions, called)
     scores = {
-        criterion.name: None if criterion.name in silent else round(values.get(criterion.name, _relevance(measures)), 4)
+        criterion.name: None
+        if criterion.name in silent
+        else round(values.get(criterion.name, _score_relevance(measures)), 4)
         for criterion in rubric.criteria
     }
     claims = () if rubric.claims is None else mentions.claims
@@ -123,7 +129,11 @@ def _verdict(rubric: Rubric, read: _Read, called: bool, silent: Collection[str])
         candidate=read.candidate,
         evidence=read.evidence,
         claims=claims,
-        defects=(*_defects(rubric, measures), *_of_events(rubric, mentions, called), *unsupported(rubric, claims)),
+        defects=(
+            *_find_defects(rubric, measures),
+            *_find_event_defects(rubric, mentions, called),
+            *build_unsupported_defects(rubric, claims),
+        ),
         scores=scores,
         note=(
             f"Words only, no model: voice {measures.voice:.2f}, facts {measures.facts:.2f}, "
@@ -132,7 +142,7 @@ def _verdict(rubric: Rubric, read: _Read, called: bool, silent: Collection[str])
     )
 
 
-def _defects(rubric: Rubric, measures: Measures) -> tuple[Defect, ...]:
+def _find_defects(rubric: Rubric, measures: Measures) -> tuple[Defect, ...]:
     known = {rule.code for rule in rubric.defects}
     found: list[Defect] = []
     banned = next((code for code in _BANNED_CODES if code in known), None)
@@ -145,7 +155,7 @@ def _defects(rubric: Rubric, measures: Measures) -> tuple[Defect, ...]:
     return tuple(found)
 
 
-def _of_events(rubric: Rubric, mentions: Mentions, called: bool) -> tuple[Defect, ...]:
+def _find_event_defects(rubric: Rubric, mentions: EventMentions, called: bool) -> tuple[Defect, ...]:
     known = {rule.code for rule in rubric.defects}
     found: list[Defect] = []
     if mentions.gives_away and "knows_withheld" in known:
@@ -155,60 +165,60 @@ def _of_events(rubric: Rubric, mentions: Mentions, called: bool) -> tuple[Defect
     return tuple(found)
 
 
-def _mean(*parts: tuple[float, float]) -> float:
+def _weigh_parts(*parts: tuple[float, float]) -> float:
     return sum(weight * value for weight, value in parts)
 
 
-def _soundness(measures: Measures) -> float:
+def _score_soundness(measures: Measures) -> float:
     return (1.0 - 0.6 * measures.assistant) * (1.0 - 0.5 * measures.repetition) * (1.0 - 0.4 * measures.idle)
 
 
-def _in_character(measures: Measures) -> float:
-    return _soundness(measures) * _mean((0.5, measures.voice), (0.5, measures.focus))
+def _score_consistency(measures: Measures) -> float:
+    return _score_soundness(measures) * _weigh_parts((0.5, measures.voice), (0.5, measures.focus))
 
 
-def _accuracy(measures: Measures) -> float:
-    value = _mean((0.5, measures.facts), (0.5, measures.focus))
+def _score_lore_accuracy(measures: Measures) -> float:
+    value = _weigh_parts((0.5, measures.facts), (0.5, measures.focus))
     return value * (0.2 if measures.banned else 1.0)
 
 
-def _engaging(measures: Measures) -> float:
-    return _soundness(measures) * _mean((0.6, measures.hook), (0.4, measures.focus))
+def _score_engagingness(measures: Measures) -> float:
+    return _score_soundness(measures) * _weigh_parts((0.6, measures.hook), (0.4, measures.focus))
 
 
-def _responsive(measures: Measures) -> float:
-    return _mean((0.7, measures.answers), (0.3, measures.focus))
+def _score_responsiveness(measures: Measures) -> float:
+    return _weigh_parts((0.7, measures.answers), (0.3, measures.focus))
 
 
-def _on_the_matter(measures: Measures) -> float:
+def _score_topicality(measures: Measures) -> float:
     return max(measures.focus, measures.answers)
 
 
-def _boundary(measures: Measures, mentions: Mentions) -> float:
+def _score_knowledge_boundary(measures: Measures, mentions: EventMentions) -> float:
     """A reply that is off topic earns nothing for keeping to limits."""
     if mentions.gives_away:
         return 0.0
-    return (0.2 if measures.banned else 1.0) * _on_the_matter(measures)
+    return (0.2 if measures.banned else 1.0) * _score_topicality(measures)
 
 
-def _grounding(measures: Measures, mentions: Mentions, called: bool) -> float:
+def _score_event_grounding(measures: Measures, mentions: EventMentions, called: bool) -> float:
     if any(claim.source is None for claim in mentions.claims):
-        return 0.25 * _on_the_matter(measures)
+        return 0.25 * _score_topicality(measures)
     if called and not mentions.takes_up:
-        return 0.5 * _on_the_matter(measures)
-    return _on_the_matter(measures)
+        return 0.5 * _score_topicality(measures)
+    return _score_topicality(measures)
 
 
-def _relevance(measures: Measures) -> float:
+def _score_relevance(measures: Measures) -> float:
     """For criteria that words cannot measure: whether the reply is on topic. Words of the conversation count only as
     far as the line is answered, so repeating the conversation earns nothing."""
     focus = min(measures.focus, measures.answers)
-    return _mean((0.6, measures.answers), (0.4, focus)) * (1.0 - 0.5 * measures.repetition)
+    return _weigh_parts((0.6, measures.answers), (0.4, focus)) * (1.0 - 0.5 * measures.repetition)
 
 
-_MEASURED: Final[Mapping[str, Callable[[Measures], float]]] = {
-    "in_character_consistency": _in_character,
-    "lore_accuracy": _accuracy,
-    "engagingness": _engaging,
-    "responsiveness": _responsive,
+_MEASURED_CRITERIA: Final[Mapping[str, Callable[[Measures], float]]] = {
+    "in_character_consistency": _score_consistency,
+    "lore_accuracy": _score_lore_accuracy,
+    "engagingness": _score_engagingness,
+    "responsiveness": _score_responsiveness,
 }

@@ -11,7 +11,7 @@ from app.judges.deadline import JUDGING_SECONDS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
-from app.ports.judges import Judge, Panel, Panels, SelfReporting
+from app.ports.judges import Judge, Panel, Panels, ReportingJudge
 
 DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
 """Used where neither the run nor the settings set an option."""
@@ -37,7 +37,7 @@ class ConfiguredPanels:
         self._fallback = DEFAULTS.model_copy(update={"judges": tuple(fallback)})
         self._self_judging = frozenset(self_judging)
         self._judging_seconds = judging_seconds
-        self._made = lru_cache(maxsize=PANELS_KEPT)(self._make)
+        self._made = lru_cache(maxsize=PANELS_KEPT)(self._create_panel)
         if not isinstance(self._judges[OFFLINE], OfflineJudge):
             raise ValueError(f"{OFFLINE!r} is the name of the built-in offline judge; choose another name")
         named = {"fallback": self._fallback.judges, **{name: said.judges for name, said in self._defaults.items()}}
@@ -50,7 +50,7 @@ class ConfiguredPanels:
     def judges(self) -> Mapping[str, Judge]:
         return self._judges
 
-    def options(self, environment: str, options: ScoringOptions) -> PanelOptions:
+    def resolve_options(self, environment: str, options: ScoringOptions) -> PanelOptions:
         chosen = self._fallback
         for said in (self._defaults.get(environment, ScoringOptions()), options):
             chosen = PanelOptions(
@@ -61,23 +61,23 @@ class ConfiguredPanels:
             )
         return chosen.model_copy(update={"judges": tuple(dict.fromkeys(chosen.judges))})
 
-    def panel(self, environment: str, options: ScoringOptions) -> Panel:
+    def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
         return self._made(environment, options)
 
     def refuses_self_judging(self, judge: str) -> bool:
         return judge not in self._self_judging
 
-    def _make(self, environment: str, options: ScoringOptions) -> Panel:
-        chosen = self.options(environment, options)
+    def _create_panel(self, environment: str, options: ScoringOptions) -> Panel:
+        chosen = self.resolve_options(environment, options)
         return JudgePanel(
-            self._chosen(chosen.judges),
+            self._select_judges(chosen.judges),
             chosen.relative_weight,
             chosen.mode,
             chosen.votes,
             seconds=self._judging_seconds,
         )
 
-    def _chosen(self, names: Sequence[str]) -> tuple[Judge, ...]:
+    def _select_judges(self, names: Sequence[str]) -> tuple[Judge, ...]:
         unknown = [name for name in names if name not in self._judges]
         if unknown:
             known = ", ".join(sorted(self._judges))
@@ -85,6 +85,6 @@ class ConfiguredPanels:
         return tuple(self._judges[name] for name in names)
 
 
-def reports_of(panels: Panels) -> dict[str, JudgeReport]:
+def collect_reports(panels: Panels) -> dict[str, JudgeReport]:
     """By judge name, for the judges that report."""
-    return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, SelfReporting)}
+    return {name: judge.report() for name, judge in panels.judges.items() if isinstance(judge, ReportingJudge)}

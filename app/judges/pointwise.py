@@ -5,72 +5,78 @@ from collections.abc import Sequence
 from itertools import chain, combinations
 
 from app.domain.judging import Judgement
-from app.domain.rewards import bounded
-from app.judges.comparisons import preference, win_rates
-from app.judges.readings import (
+from app.domain.rewards import apply_bounds
+from app.judges.aggregation import (
     DISAGREEMENT,
-    Group,
-    Reading,
-    Report,
-    View,
-    asked,
-    comparable,
-    failed,
-    mean_kendall,
-    read_alone,
-    usable,
-    view_of,
-    viewed,
+    CandidateGroup,
+    GroupResult,
+    JudgeView,
+    UsableJudgement,
+    ask_judge,
+    build_failed_result,
+    build_result,
+    build_view,
+    drop_uneven_criteria,
+    mean_kendall_tau,
+    read_lone_text,
+    to_usable,
 )
+from app.judges.comparisons import compute_preference, compute_win_rates
 from app.ports.judges import Judge
 
 
-async def read_pointwise(judge: Judge, group: Group, votes: int = 1) -> Report:
+async def read_pointwise(judge: Judge, group: CandidateGroup, votes: int = 1) -> GroupResult:
     """Ranks follow the texts' mean scores. Each text needs at least one usable judgement."""
     if len(group.texts) == 1:
-        return await read_alone(judge, group, "pointwise", votes)
-    parts = [group.part((text,)) for text in group.texts]
-    made = await asyncio.gather(*(_read(judge, part, votes) for part in parts))
+        return await read_lone_text(judge, group, "pointwise", votes)
+    parts = [group.select_texts((text,)) for text in group.texts]
+    made = await asyncio.gather(*(_read_text(judge, part, votes) for part in parts))
     readings = [
-        tuple(usable(part, judgement) for judgement in judgements) for part, judgements in zip(parts, made, strict=True)
+        tuple(to_usable(part, judgement) for judgement in judgements)
+        for part, judgements in zip(parts, made, strict=True)
     ]
     if not all(any(listed) for listed in readings):
         made_of = [(part, judgement) for part, judgements in zip(parts, made, strict=True) for judgement in judgements]
-        return failed(judge, made_of)
-    return viewed(judge, tuple(chain.from_iterable(made)), _view(judge.name, group, parts, readings))
+        return build_failed_result(judge, made_of)
+    return build_result(judge, tuple(chain.from_iterable(made)), _aggregate_votes(judge.name, group, parts, readings))
 
 
-async def _read(judge: Judge, part: Group, votes: int) -> tuple[Judgement, ...]:
-    requests = [part.request(part.texts, "pointwise", vote) for vote in range(votes)]
-    return tuple(await asyncio.gather(*(asked(judge, request) for request in requests)))
+async def _read_text(judge: Judge, part: CandidateGroup, votes: int) -> tuple[Judgement, ...]:
+    requests = [part.build_request(part.texts, "pointwise", vote) for vote in range(votes)]
+    return tuple(await asyncio.gather(*(ask_judge(judge, request) for request in requests)))
 
 
-def _view(
-    judge: str, group: Group, parts: Sequence[Group], readings: Sequence[Sequence[Reading | None]]
-) -> View | None:
+def _aggregate_votes(
+    judge: str,
+    group: CandidateGroup,
+    parts: Sequence[CandidateGroup],
+    readings: Sequence[Sequence[UsableJudgement | None]],
+) -> JudgeView | None:
     known = [tuple(reading for reading in listed if reading is not None) for listed in readings]
-    view = view_of(judge, group, list(zip(parts, known, strict=True)), None)
+    view = build_view(judge, group, list(zip(parts, known, strict=True)), None)
     if view is None:
         return None
     shares = {
-        (one, other): preference(view.absolutes[one], view.absolutes[other])
+        (one, other): compute_preference(view.absolutes[one], view.absolutes[other])
         for one, other in combinations(range(len(group.texts)), 2)
     }
-    return view_of(
+    return build_view(
         judge,
         group,
         list(zip(parts, known, strict=True)),
-        win_rates(len(group.texts), shares),
-        agrees=_votes_agree(group, readings),
+        compute_win_rates(len(group.texts), shares),
+        agrees=_do_votes_agree(group, readings),
     )
 
 
-def _votes_agree(group: Group, readings: Sequence[Sequence[Reading | None]]) -> bool:
+def _do_votes_agree(group: CandidateGroup, readings: Sequence[Sequence[UsableJudgement | None]]) -> bool:
     """Agreement of the votes that are complete for every text. A single vote always agrees."""
     rubric = group.case.rubric
     complete = [
-        group.absolutes(comparable([bounded(rubric, reading.verdicts[0]) for reading in vote if reading is not None]))
+        group.compute_absolutes(
+            drop_uneven_criteria([apply_bounds(rubric, reading.verdicts[0]) for reading in vote if reading is not None])
+        )
         for vote in zip(*readings, strict=True)
         if None not in vote
     ]
-    return len(complete) < 2 or mean_kendall(complete) >= DISAGREEMENT
+    return len(complete) < 2 or mean_kendall_tau(complete) >= DISAGREEMENT

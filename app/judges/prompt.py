@@ -11,11 +11,13 @@ from pydantic import JsonValue
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, JudgeRequest, Mode, Probes, Rubric
-from app.judges.reading import encodable
+from app.judges.text_normalisation import replace_surrogates
 from app.toolkit.templates import Template
 
 _FOLDER: Final = Path(__file__).with_name("prompts")
-_ASKED: Final[Mapping[Mode, Template]] = {mode: Template.read(_FOLDER / f"{mode}.j2") for mode in get_args(Mode)}
+_MODE_TEMPLATES: Final[Mapping[Mode, Template]] = {
+    mode: Template.read(_FOLDER / f"{mode}.j2") for mode in get_args(Mode)
+}
 _RULES: Final = Template.read(_FOLDER / "rules.j2")
 _VERDICT: Final = Template.read(_FOLDER / "verdict.j2")
 _CORRECTION: Final = Template.read(_FOLDER / "correction.j2")
@@ -31,7 +33,7 @@ _SCALE: Final[Mapping[Mode, str]] = {
 
 TEMPLATES_DIGEST: Final = digest(
     [
-        {mode: template.digest for mode, template in _ASKED.items()},
+        {mode: template.digest for mode, template in _MODE_TEMPLATES.items()},
         _RULES.digest,
         _VERDICT.digest,
         _CORRECTION.digest,
@@ -42,37 +44,40 @@ TEMPLATES_DIGEST: Final = digest(
 
 
 @dataclass(frozen=True)
-class Prompt:
+class JudgePrompt:
     system: str
     user: str
 
 
 @dataclass(frozen=True)
-class Question:
+class JudgeQuestion:
     """A request with its rendered prompt and its cache key."""
 
     request: JudgeRequest
-    told: Prompt
-    kept: str
+    prompt: JudgePrompt
+    prompt_text: str
     """The first prompt as it is stored."""
     prompt_digest: str
     """Digest of the prompt and the judge."""
-    reading: str
+    cache_key: str
     """Cache key, equal for interchangeable questions."""
 
 
-def prompt_for(request: JudgeRequest) -> Prompt:
+def build_prompt(request: JudgeRequest) -> JudgePrompt:
     """Deterministic. Parts shared by all groups of a rubric come first, then parts shared by a situation, so that
     servers can cache the prefix."""
-    candidates = json.dumps([_shown(candidate) for candidate in request.candidates], ensure_ascii=False)
-    prefix = _prefix_of(_Situation(request.rubric, request.document, request.probes))
+    candidates = json.dumps([_serialise_candidate(candidate) for candidate in request.candidates], ensure_ascii=False)
+    prefix = _build_prefix(_PrefixKey(request.rubric, request.document, request.probes))
     claims = request.rubric.claims
     criterion = "" if claims is None else claims.criterion
-    return Prompt(system=_rules_for(request.mode, criterion), user=f'{prefix}, "candidates": {encodable(candidates)}}}')
+    return JudgePrompt(
+        system=_render_rules(request.mode, criterion),
+        user=f'{prefix}, "candidates": {replace_surrogates(candidates)}}}',
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Situation:
+class _PrefixKey:
     """A cache key that compares parts by identity: the judgements of a group share them, and encoding them once saves
     most of the work of a prompt."""
 
@@ -82,7 +87,7 @@ class _Situation:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, _Situation)
+            isinstance(other, _PrefixKey)
             and self.rubric is other.rubric
             and self.document is other.document
             and self.probes is other.probes
@@ -93,36 +98,36 @@ class _Situation:
 
 
 @lru_cache(maxsize=256)
-def _prefix_of(situation: _Situation) -> str:
+def _build_prefix(situation: _PrefixKey) -> str:
     """The JSON document up to the candidates."""
     document: dict[str, JsonValue] = {
-        "rubric": _rubric(situation.rubric),
+        "rubric": _serialise_rubric(situation.rubric),
         "context": situation.document,
         "references": situation.probes.model_dump(mode="json"),
     }
-    return encodable(json.dumps(document, ensure_ascii=False, allow_nan=False)).removesuffix("}")
+    return replace_surrogates(json.dumps(document, ensure_ascii=False, allow_nan=False)).removesuffix("}")
 
 
-def _shown(candidate: Candidate) -> dict[str, JsonValue]:
+def _serialise_candidate(candidate: Candidate) -> dict[str, JsonValue]:
     shown: dict[str, JsonValue] = {"id": candidate.id, "text": candidate.text}
     return {**shown, "hints": list(candidate.hints)} if candidate.hints else shown
 
 
 @lru_cache(maxsize=64)
-def _rules_for(mode: Mode, grounded: str) -> str:
+def _render_rules(mode: Mode, grounded: str) -> str:
     """`grounded`: the criterion about claims; empty when the rubric asks for none."""
     for_all = "" if mode == "pointwise" else " for every candidate"
-    return _ASKED[mode].render(
+    return _MODE_TEMPLATES[mode].render(
         rules=_RULES.render(scale=_SCALE[mode], for_all=for_all, grounded=grounded),
         verdict=_VERDICT.render(quotes=EVIDENCE_ASKED, claims=bool(grounded)),
     )
 
 
-def correction_for(problems: Sequence[str]) -> str:
-    return encodable(_CORRECTION.render(problems=problems))
+def render_correction(problems: Sequence[str]) -> str:
+    return replace_surrogates(_CORRECTION.render(problems=problems))
 
 
-def _rubric(rubric: Rubric) -> dict[str, JsonValue]:
+def _serialise_rubric(rubric: Rubric) -> dict[str, JsonValue]:
     """Without weights and caps, which must not influence the scores of single criteria."""
     return {
         "instructions": rubric.instructions,

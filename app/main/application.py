@@ -9,61 +9,61 @@ from importlib.metadata import version
 
 from fastapi import FastAPI
 
-from app.characters.views import CharacterCard, character_cards
-from app.datasets.configured import ConfiguredDatasets
+from app.characters.views import CharacterCard, build_character_cards
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
-from app.http.api.catalogue import catalogue_router, description_of
-from app.http.api.characters import characters_router
-from app.http.api.environments import environment_router
+from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
+from app.http.api.character_routes import create_characters_router
+from app.http.api.environment_routes import create_environment_router
 from app.http.api.examples import Examples
-from app.http.api.exports import export_router
-from app.http.api.health import health_router
-from app.http.api.records import mixture_router, records_router, runs_router
-from app.http.api.rescoring import rescoring_router
-from app.http.api.trying import trying_router
-from app.http.api.worlds import worlds_router
+from app.http.api.export_routes import create_export_router
+from app.http.api.health_routes import create_health_router
+from app.http.api.preview_routes import create_preview_router
+from app.http.api.record_routes import create_mixture_router, create_records_router, create_runs_router
+from app.http.api.rescoring_routes import create_rescoring_router
+from app.http.api.world_routes import create_worlds_router
 from app.http.compat.atropos.addresses import PREFIX as ATROPOS
-from app.http.compat.atropos.desk import Desk
-from app.http.compat.atropos.posting import posting_routes
-from app.http.compat.atropos.root import AtRoot
-from app.http.compat.atropos.routes import atropos_router
-from app.http.compat.one_sample.desk import RewardDesk
-from app.http.compat.openenv.conversing import Conversations
-from app.http.compat.openenv.dealing import Dealer
-from app.http.compat.openenv.routes import openenv_router
-from app.http.compat.openenv.sessions import Playing
-from app.http.compat.openrlhf import openrlhf_router
-from app.http.compat.slime import slime_router
-from app.http.viewer.pages import viewer_router
-from app.http.viewer.worlds import WorldPages
+from app.http.compat.atropos.group_posts import create_post_routes
+from app.http.compat.atropos.queue import AtroposOutput
+from app.http.compat.atropos.routes import create_atropos_router
+from app.http.compat.atropos.run_ports import RunPorts
+from app.http.compat.one_sample.reward_service import RewardService
+from app.http.compat.openenv.routes import create_openenv_router
+from app.http.compat.openenv.session_server import SessionServer
+from app.http.compat.openenv.sessions import SessionContext
+from app.http.compat.openenv.task_assignment import TaskAssigner
+from app.http.compat.openrlhf import create_openrlhf_router
+from app.http.compat.slime import create_slime_router
+from app.http.viewer.pages import create_viewer_router
+from app.http.viewer.world_pages import WorldPages
+from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, compute_key_digest, generate_key
 from app.http.web.browser_protection import LOOPBACK_HOSTS, is_loopback
 from app.http.web.docs_page import install_docs
-from app.http.web.door import Door, install_door
-from app.http.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
+from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.judges.offline import NAME as OFFLINE
-from app.judges.panels import reports_of
-from app.main.configured import panels_of, retriever_of
+from app.judges.panels import collect_reports
+from app.main.components import build_panels, build_retriever
 from app.main.discovery import discover
-from app.main.gateway import gateway_of
+from app.main.gateway import build_gateway
 from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
-from app.ports.runtime import Clock, Opened
-from app.rag.worlds import WorldRetriever
-from app.sandbox.isolation import probed
-from app.sandbox.pool import ProcessWorkers, usual_size
+from app.ports.runtime import Clock, ManagedResource
+from app.rag.world_retriever import WorldRetriever
+from app.sandbox.isolation import probe_isolation
+from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
 from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
+from app.service.judge_listing import list_judges
 from app.service.retrieval import RetrievalPolicy
-from app.service.roster import judge_roster
 from app.settings import Settings
-from app.store.judge_cache import Keeping
+from app.store.judge_cache import CacheRetention
 from app.store.store import Store
 from app.telemetry.metrics import PrometheusObserver
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
 log = logging.getLogger(__name__)
 
@@ -80,19 +80,19 @@ Each environment has a group below with examples that run as they are. Open a gr
 the groups finds one by its name. `/` shows in a browser what is kept."""
 
 
-def key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
+def create_key_ring(settings: Settings, store: Store, announce: Callable[[str], None]) -> KeyRing:
     """Who may call. On a host other than loopback there is a key unless the settings say `anonymous`; one that was
     made here is announced once, then only its digest is known."""
     if settings.api_key is not None:
-        return KeyRing([key_digest(settings.api_key.get_secret_value())], anonymous=False)
+        return KeyRing([compute_key_digest(settings.api_key.get_secret_value())], anonymous=False)
     if settings.anonymous or is_loopback(settings.host):
         return KeyRing([], anonymous=True)
-    digests = store.keys.digests()
+    digests = store.keys.list_digests()
     if not digests:
-        key = new_key()
-        store.keys.add(key_digest(key))
+        key = generate_key()
+        store.keys.add(compute_key_digest(key))
         announce(key)
-        digests = (key_digest(key),)
+        digests = (compute_key_digest(key),)
     return KeyRing(digests, anonymous=False)
 
 
@@ -115,22 +115,24 @@ def create_app(
     observer = PrometheusObserver()
     store = Store.open(
         settings.database_url,
-        packaged_folder("migrations"),
+        find_packaged_folder("migrations"),
         clock=clock,
-        committed=observer.committed,
-        judgements=Keeping(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
+        committed=observer.record_commit,
+        judgements=CacheRetention(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
     )
     observer.watch_queue(lambda: store.depth)
-    panels = panels or panels_of(settings, store.judge_cache)
-    observer.watch_judges(partial(reports_of, panels))
-    workers = ProcessWorkers(settings.workers or usual_size(), observer.worked)
+    panels = panels or build_panels(settings, store.judge_cache)
+    observer.watch_judges(partial(collect_reports, panels))
+    workers = ProcessWorkers(settings.workers or choose_size(), observer.record_worker_call)
     observer.watch_workers(lambda: workers.waiting)
-    jails = programs or JailedPrograms(settings.programs.at_once or usual_size(), told=observer.ran)
+    jails = programs or JailedPrograms(settings.programs.at_once or choose_size(), told=observer.record_program)
     observer.watch_programs(lambda: jails.waiting)
-    retriever = retriever or retriever_of(settings, WorldRetriever(store.events, store.lorebooks))
+    retriever = retriever or build_retriever(settings, WorldRetriever(store.events, store.lorebooks))
     policy = RetrievalPolicy(settings.rag.on_failure, settings.rag.deadline_seconds)
     rules = settings.parts.rules
-    gateway = gateway_of(classes, store, panels, workers, retriever, observer, clock or utc_now, policy, jails, rules)
+    gateway = build_gateway(
+        classes, store, panels, workers, retriever, observer, clock or utc_now, policy, jails, rules
+    )
     examples = Examples()
     service = FastAPI(
         title="Atropos Environments",
@@ -138,53 +140,56 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=_lifespan(settings, gateway, store, workers, jails, retriever, examples),
+        lifespan=_create_lifespan(settings, gateway, store, workers, jails, retriever, examples),
     )
-    roster = partial(judge_roster, gateway.catalogue, panels)
-    atropos = Desk(store.trajectories, observer, clock or utc_now)
-    service.router.routes.extend(posting_routes(atropos, settings.max_body_bytes))
-    service.include_router(atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
-    rewards = RewardDesk(
-        gateway.parts,
+    roster = partial(list_judges, gateway.catalogue, panels)
+    atropos = AtroposOutput(store.trajectories, observer, clock or utc_now)
+    service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
+    service.include_router(create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
+    rewards = RewardService(
+        gateway.samples,
         gateway.catalogue,
         gateway.stepper,
         settings.compat.unscored_reward,
-        observer.told_unscored,
+        observer.record_unscored_answer,
     )
-    service.include_router(openrlhf_router(rewards))
-    service.include_router(slime_router(rewards))
-    playing = Playing(gateway, Dealer(gateway), observer.told_unscored)
-    talks = Conversations(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
+    service.include_router(create_openrlhf_router(rewards))
+    service.include_router(create_slime_router(rewards))
+    playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
+    talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
     observer.watch_openenv(lambda: talks.open)
-    service.include_router(openenv_router(talks, description_of))
+    service.include_router(create_openenv_router(talks, describe_environment))
     names = tuple(gateway.catalogue.classes)
-    characters = partial(characters_of, gateway)
+    characters = partial(list_characters, gateway)
     pages = WorldPages(gateway.worlds, characters)
-    service.include_router(viewer_router(gateway.views, names, roster, atropos.explain_all, pages))
+    service.include_router(create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages))
     for environment in gateway.catalogue.classes.values():
-        service.include_router(environment_router(environment, gateway))
-        service.include_router(trying_router(environment, gateway))
-    service.include_router(catalogue_router(gateway, not_for_training={OFFLINE}))
-    service.include_router(characters_router(characters, lambda: _reload(gateway, examples)))
-    service.include_router(worlds_router(gateway))
-    service.include_router(mixture_router(gateway))
-    service.include_router(records_router(gateway))
-    service.include_router(export_router(gateway, not_for_training={OFFLINE}))
-    service.include_router(rescoring_router(gateway))
-    service.include_router(runs_router(gateway))
-    service.include_router(health_router(gateway, VERSION, utc_now, observer.exposition))
+        service.include_router(create_environment_router(environment, gateway))
+        service.include_router(create_preview_router(environment, gateway))
+    service.include_router(create_catalogue_router(gateway, not_for_training={OFFLINE}))
+    service.include_router(create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
+    service.include_router(create_worlds_router(gateway))
+    service.include_router(create_mixture_router(gateway))
+    service.include_router(create_records_router(gateway))
+    service.include_router(create_export_router(gateway, not_for_training={OFFLINE}))
+    service.include_router(create_rescoring_router(gateway))
+    service.include_router(create_runs_router(gateway))
+    service.include_router(create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
     install_docs(service)
-    ring = key_ring(settings, store, announce)
+    ring = create_key_ring(settings, store, announce)
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
-    install_door(service, Door(ring, open_paths, settings.max_body_bytes, observer.requested, (ATROPOS,), own_hosts))
+    install_middleware(
+        service,
+        MiddlewareOptions(ring, open_paths, settings.max_body_bytes, observer.record_request, (ATROPOS,), own_hosts),
+    )
     if settings.atropos_listeners:
-        service.add_middleware(AtRoot, runs=settings.atropos_listeners)
+        service.add_middleware(RunPorts, runs=settings.atropos_listeners)
     examples.install(service)
     return service
 
 
-def _lifespan(
+def _create_lifespan(
     settings: Settings,
     gateway: Gateway,
     store: Store,
@@ -195,15 +200,15 @@ def _lifespan(
 ) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, Opened)]
+        held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, ManagedResource)]
         await asyncio.gather(*(one.open() for one in held))
-        await gateway.gathering.open()
-        opening = asyncio.create_task(_open(settings, gateway, examples, programs))
+        await gateway.assembler.open()
+        opening = asyncio.create_task(_open_gateway(settings, gateway, examples, programs))
         yield
         opening.cancel()
         await asyncio.gather(opening, return_exceptions=True)
-        await gateway.gathering.close()
-        await gateway.scoring.close()
+        await gateway.assembler.close()
+        await gateway.group_scoring.close()
         await gateway.rescorer.close()
         await workers.close()
         await programs.close()
@@ -213,7 +218,7 @@ def _lifespan(
     return lifespan
 
 
-async def _open(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
+async def _open_gateway(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
     """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then takes
     up what a restart interrupted, and looks after groups that come in pieces meanwhile and for ever: what was
     interrupted may take long, and replicas may always have more of it."""
@@ -228,7 +233,7 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples, progra
         await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
         await asyncio.wait({configured}, timeout=settings.ready_after_data)
         gateway.catalogue.ready = True
-        await asyncio.gather(_take_up(gateway, examples, trying, configured), gateway.gathering.keep())
+        await asyncio.gather(_take_up(gateway, examples, trying, configured), gateway.assembler.run())
     finally:
         trying.cancel()
         configured.cancel()
@@ -237,11 +242,13 @@ async def _open(settings: Settings, gateway: Gateway, examples: Examples, progra
 async def _take_up(gateway: Gateway, examples: Examples, *known: Awaitable[object]) -> None:
     """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
     await asyncio.gather(*known)
-    await _start_up(gateway, examples)
+    await _resume_work(gateway, examples)
 
 
-async def _start_up(gateway: Gateway, examples: Examples) -> None:
-    for outcome in await asyncio.gather(gateway.scoring.resume(), examples.prepare(gateway), return_exceptions=True):
+async def _resume_work(gateway: Gateway, examples: Examples) -> None:
+    for outcome in await asyncio.gather(
+        gateway.group_scoring.resume(), examples.prepare(gateway), return_exceptions=True
+    ):
         if isinstance(outcome, Exception):
             log.error("start-up work failed", exc_info=outcome)
 
@@ -250,18 +257,18 @@ async def _try_isolation(settings: Settings, catalogue: Catalogue, programs: Jai
     """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""
     if not any(environment.runs_programs for environment in catalogue.classes.values()):
         return
-    isolation = await probed(programs)
-    catalogue.judge_isolation(isolation, weak_will_do=settings.programs.allow_weak_isolation)
+    isolation = await probe_isolation(programs)
+    catalogue.set_isolation(isolation, weak_will_do=settings.programs.allow_weak_isolation)
 
 
-async def _reload(gateway: Gateway, examples: Examples) -> None:
+async def _reload_characters(gateway: Gateway, examples: Examples) -> None:
     await asyncio.to_thread(gateway.catalogue.reopen, NpcArena.name)
     await examples.prepare(gateway)
 
 
-def characters_of(gateway: Gateway) -> tuple[CharacterCard, ...]:
+def list_characters(gateway: Gateway) -> tuple[CharacterCard, ...]:
     """Of NPC Arena, when it is served."""
-    if gateway.catalogue.reason(NpcArena.name) is not None:
+    if gateway.catalogue.explain_unavailability(NpcArena.name) is not None:
         return ()
-    arena = gateway.catalogue.hosted(NpcArena.name).environment
-    return character_cards(arena.sheets) if isinstance(arena, NpcArena) else ()
+    arena = gateway.catalogue.get_environment(NpcArena.name).environment
+    return build_character_cards(arena.sheets) if isinstance(arena, NpcArena) else ()

@@ -21,8 +21,8 @@ ENVIRONMENT_MODULE = "environment"
 def discover() -> dict[str, type[Environment]]:
     """Every environment in `app.envs`, `app.envs.community` and the entry-point group, by name: a folder with a module
     `environment`, or a single file."""
-    modules = [*_modules_in(app.envs), *_modules_in(app.envs.community)]
-    classes = [found for module in modules for found in _environments_in(module)]
+    modules = [*_import_modules(app.envs), *_import_modules(app.envs.community)]
+    classes = [found for module in modules for found in _find_environments(module)]
     classes += [point.load() for point in entry_points(group="atropos_environments.envs")]
     named: dict[str, type[Environment]] = {}
     for environment in classes:
@@ -32,16 +32,16 @@ def discover() -> dict[str, type[Environment]]:
     return named
 
 
-def environment_in(file: Path) -> type[Environment]:
+def load_environment(file: Path) -> type[Environment]:
     """The one environment of a Python file, wherever it lies. FileNotFoundError without the file; ValueError when it
     holds none or several, or breaks while it is read."""
     try:
-        module = _module_of(file.resolve(strict=True))
+        module = _import_file(file.resolve(strict=True))
     except FileNotFoundError:
         raise
     except Exception as error:  # another's code may raise whatever it likes
         raise ValueError(f"{file} cannot be read: {type(error).__name__}: {error}") from error
-    found = _environments_in(module)
+    found = _find_environments(module)
     if len(found) != 1:
         names = ", ".join(one.__name__ for one in found) or "none"
         raise ValueError(f"{file} should hold one environment, a class that inherits from Environment; it has {names}")
@@ -50,7 +50,7 @@ def environment_in(file: Path) -> type[Environment]:
     return found[0]
 
 
-def brought_retriever(name: str) -> Retriever:
+def load_retriever(name: str) -> Retriever:
     """Made by the entry point of that name in `atropos_environments.retrievers`, which is called without arguments.
     ValueError when there is none, or nothing comes of it."""
     points = {point.name: point for point in entry_points(group=RETRIEVERS)}
@@ -66,7 +66,7 @@ def brought_retriever(name: str) -> Retriever:
     return made
 
 
-def _module_of(file: Path) -> ModuleType:
+def _import_file(file: Path) -> ModuleType:
     """Imported by the name that it has in its package, where workers find its functions; else by a name of its own."""
     packages = [file.stem] if file.stem != "__init__" else []
     folder = file.parent
@@ -74,7 +74,7 @@ def _module_of(file: Path) -> ModuleType:
         packages.insert(0, folder.name)
         folder = folder.parent
     name = ".".join(packages)
-    if (len(packages) > 1 or file.stem == "__init__") and _origin_of(name) == file:
+    if (len(packages) > 1 or file.stem == "__init__") and _find_origin(name) == file:
         return importlib.import_module(name)
     own = file.parent.name if file.stem == ENVIRONMENT_MODULE else packages[-1]
     spec = importlib.util.spec_from_file_location(f"environment_of_{own}", file)
@@ -86,7 +86,7 @@ def _module_of(file: Path) -> ModuleType:
     return module
 
 
-def _origin_of(name: str) -> Path | None:
+def _find_origin(name: str) -> Path | None:
     """The file that Python would import by that name."""
     try:
         spec = importlib.util.find_spec(name)
@@ -95,13 +95,13 @@ def _origin_of(name: str) -> Path | None:
     return Path(spec.origin) if spec is not None and spec.origin is not None else None
 
 
-def _modules_in(package: ModuleType) -> list[ModuleType]:
+def _import_modules(package: ModuleType) -> list[ModuleType]:
     found = pkgutil.iter_modules(package.__path__, package.__name__ + ".")
     names = [f"{module.name}.{ENVIRONMENT_MODULE}" if module.ispkg else module.name for module in found]
     return [importlib.import_module(name) for name in names if importlib.util.find_spec(name) is not None]
 
 
-def _environments_in(module: ModuleType) -> list[type[Environment]]:
+def _find_environments(module: ModuleType) -> list[type[Environment]]:
     return [
         value
         for value in vars(module).values()

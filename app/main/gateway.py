@@ -4,35 +4,35 @@ from collections.abc import Mapping
 
 from app.domain.parts import PartRules
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.gates.registry import GATES
+from app.judges.gates.gate_registry import GATES
 from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
 from app.ports.runtime import Clock, Observer
 from app.ports.sandbox import NoPrograms, Programs, Workers
-from app.service.acceptance import Acceptance
 from app.service.catalogue import Catalogue
-from app.service.difficulty import Difficulty
+from app.service.difficulty import DifficultyEstimator
 from app.service.dispatch import Dispatcher
-from app.service.drafting import Drafting
-from app.service.editions import Editions
+from app.service.draft_building import DraftBuilder
 from app.service.gateway import Gateway
-from app.service.gathering import Gathering
+from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
 from app.service.judging import Scorer
-from app.service.parts import PartDesk
+from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
-from app.service.retrieval import Retrieval, RetrievalPolicy
-from app.service.runs import RunBook
-from app.service.scoring import ScoreDesk
-from app.service.shelf import Shelf
-from app.service.stepping import Stepper
-from app.service.trying import Trier
-from app.service.worlds import WorldDesk
+from app.service.retrieval import RetrievalPolicy, RetrievalService
+from app.service.run_registry import RunRegistry
+from app.service.sample_intake import SampleService
+from app.service.score_validation import ScoreValidator
+from app.service.scoring import ScoringService
+from app.service.sheet_versions import SheetVersions
+from app.service.stepping import EpisodeStepper
+from app.service.task_cache import TaskCache
+from app.service.world_service import WorldService
 from app.store.store import Store
 
 
-def gateway_of(
+def build_gateway(
     classes: Mapping[str, type[Environment]],
     store: Store,
     panels: Panels,
@@ -46,12 +46,12 @@ def gateway_of(
 ) -> Gateway:
     programs = programs or NoPrograms()
     catalogue = Catalogue(classes)
-    editions = Editions(catalogue, store.sheets)
-    runs = RunBook(store.runs, clock)
-    shelf = Shelf(store.tasks)
-    retrieval = Retrieval(retriever, observer, policy)
-    drafting = Drafting(catalogue, retrieval)
-    acceptance = Acceptance(
+    editions = SheetVersions(catalogue, store.sheets)
+    runs = RunRegistry(store.runs, clock)
+    shelf = TaskCache(store.tasks)
+    retrieval = RetrievalService(retriever, observer, policy)
+    drafting = DraftBuilder(catalogue, retrieval)
+    acceptance = ScoreValidator(
         editions=editions,
         tasks=store.tasks,
         shelf=shelf,
@@ -62,9 +62,11 @@ def gateway_of(
         clock=clock,
     )
     scorer = Scorer(editions, panels, shelf, workers, programs)
-    scoring = GroupScoring(acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer)
-    gathering = Gathering(
-        parts=store.parts, groups=store.groups, scoring=scoring, observer=observer, rules=rules or PartRules()
+    group_scoring = GroupScoring(
+        acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer
+    )
+    assembler = GroupAssembler(
+        parts=store.parts, groups=store.groups, scoring=group_scoring, observer=observer, rules=rules or PartRules()
     )
     return Gateway(
         catalogue=catalogue,
@@ -76,21 +78,21 @@ def gateway_of(
             runs=runs,
             retrieval=retrieval,
             panels=panels,
-            difficulty=Difficulty(store.outcomes),
+            difficulty=DifficultyEstimator(store.outcomes),
             observer=observer,
         ),
-        stepper=Stepper(editions, shelf),
-        desk=ScoreDesk(
+        stepper=EpisodeStepper(editions, shelf),
+        scoring=ScoringService(
             catalogue=catalogue,
             runs=runs,
             acceptance=acceptance,
-            scoring=scoring,
-            gathering=gathering,
+            scoring=group_scoring,
+            assembler=assembler,
             groups=store.groups,
         ),
-        scoring=scoring,
-        gathering=gathering,
-        parts=PartDesk(acceptance, gathering),
+        group_scoring=group_scoring,
+        assembler=assembler,
+        samples=SampleService(acceptance, assembler),
         rescorer=Rescorer(
             editions=editions,
             shelf=shelf,
@@ -103,7 +105,7 @@ def gateway_of(
             observer=observer,
             clock=clock,
         ),
-        trier=Trier(
+        previews=PreviewService(
             drafting=drafting,
             panels=panels,
             workers=workers,
@@ -112,8 +114,8 @@ def gateway_of(
             gates={gate.flag: gate.notices for gate in GATES},
         ),
         runs=runs,
-        shelf=shelf,
-        worlds=WorldDesk(
+        task_cache=shelf,
+        worlds=WorldService(
             environment=NpcArena.name,
             catalogue=catalogue,
             drafting=drafting,

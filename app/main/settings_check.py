@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from app.domain.suggestions import suggest
 from app.judges.offline import NAME as OFFLINE
-from app.main.configured import judge_config
+from app.main.components import build_judge_config
 from app.settings import Settings, SettingsError, place_of
 
 
@@ -47,7 +47,7 @@ def _broken_judges(settings: Settings) -> list[str]:
     wrong = []
     for name, judge in settings.judges.items():
         try:
-            judge_config(settings, name, judge)
+            build_judge_config(settings, name, judge)
         except ValueError as error:
             wrong.append(f"{place_of(('judges', name))}: {error}")
     return wrong

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
+from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Case, Judgement, JudgeReport, JudgeRequest, PanelResult
 from app.domain.runs import PanelOptions, ScoringOptions
 
@@ -27,14 +27,14 @@ class Judge(Protocol):
 
 
 @runtime_checkable
-class SelfReporting(Protocol):
+class ReportingJudge(Protocol):
     """A judge that reports its health and spending."""
 
     def report(self) -> JudgeReport: ...
 
 
 @runtime_checkable
-class Backed(Protocol):
+class BackedJudge(Protocol):
     """A judge with a fallback, which answers when it refuses."""
 
     @property
@@ -42,30 +42,30 @@ class Backed(Protocol):
 
 
 @dataclass(frozen=True)
-class Recalled:
+class CachedJudgement:
     """A judgement from the cache. `claimed`: a stored group already accounts for its cost."""
 
     judgement: Judgement
     claimed: bool
 
 
-class JudgementMemory(Protocol):
+class JudgeCache(Protocol):
     """Cache of judgements and ledger of their cost, so that nothing is paid for twice."""
 
-    async def get(self, reading: str) -> Recalled | None: ...
+    async def get(self, reading: str) -> CachedJudgement | None: ...
 
-    async def put(self, judgement: Judgement, hold: str = "") -> Standing:
+    async def put(self, judgement: Judgement, hold: str = "") -> BudgetState:
         """Stores a judgement; durable on return. Its cost replaces the reservation `hold`, and it is cached under its
         `reading` unless it failed. StoreUnavailable when it cannot be written."""
 
-    async def standing(self, judge: str) -> Standing:
+    async def get_budget_state(self, judge: str) -> BudgetState:
         """Spending and reservations of all processes. Expired reservations count as calls without an answer."""
 
-    async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
+    async def reserve(self, hold: Reservation, budget: BudgetConfig) -> Admission:
         """Atomically replaces the reservation of this id if the budget allows; otherwise keeps only what was already
         used. Durable on return. Concurrent calls never exceed the budget together."""
 
-    async def give_back(self, judge: str, hold: str) -> Standing:
+    async def release(self, judge: str, hold: str) -> BudgetState:
         """Deletes a reservation of which nothing was used."""
 
 
@@ -93,10 +93,10 @@ class Panels(Protocol):
     def judges(self) -> Mapping[str, Judge]:
         """All judges, by name."""
 
-    def options(self, environment: str, options: ScoringOptions) -> PanelOptions:
+    def resolve_options(self, environment: str, options: ScoringOptions) -> PanelOptions:
         """`options`, with open fields filled in from the environment's settings."""
 
-    def panel(self, environment: str, options: ScoringOptions) -> Panel:
+    def build_panel(self, environment: str, options: ScoringOptions) -> Panel:
         """InvalidRequest naming `options.judges` when a judge is not configured."""
 
     def refuses_self_judging(self, judge: str) -> bool:

@@ -7,7 +7,7 @@ from typing import Protocol, runtime_checkable
 from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook
 from app.domain.tasks import Context, ContextQuery
-from app.domain.worlds import Event, EventSearch, EventsTold, Explained, Findings, World
+from app.domain.worlds import Event, EventsAdded, EventSearch, RetrievalExplanation, SearchFindings, World
 
 
 class Retriever(Protocol):
@@ -29,15 +29,15 @@ class NoRetriever:
 class ExplainingRetriever(Protocol):
     """A retriever that can explain its results."""
 
-    async def explain(self, query: ContextQuery) -> Explained:
+    async def explain(self, query: ContextQuery) -> RetrievalExplanation:
         """The result with reasons. Its `context` is what `retrieve` returns for the same query."""
 
 
-class Events(Protocol):
+class EventStore(Protocol):
     """Events of worlds. A branch sees its parent's events up to the branch time, and its parent's lorebooks. Writes are
     durable on return."""
 
-    async def tell(self, world: str, events: Sequence[Event]) -> EventsTold:
+    async def add_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
         """Adds all events or none, and creates the world if it does not exist. Conflict naming `events[i].id` when the
         id exists, in this world or its past, with different content."""
 
@@ -49,21 +49,21 @@ class Events(Protocol):
         """Creates a branch; repeats return the same world. NotFound without the parent; Conflict when `world` exists
         with another parent or time, or the branches are nested too deeply."""
 
-    async def world(self, name: str) -> World | None: ...
+    async def get_world(self, name: str) -> World | None: ...
 
-    async def worlds(self, limit: int, after: str | None) -> list[World]:
+    async def list_worlds(self, limit: int, after: str | None) -> list[World]:
         """By name."""
 
-    async def newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
+    async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
         """Events by time and id, descending, including the past, without withdrawn ones. `before`: the last event of
         the previous page."""
 
-    async def search(self, wanted: EventSearch) -> Findings | None:
+    async def search(self, wanted: EventSearch) -> SearchFindings | None:
         """Searches events; None without the world. Filters before ranking: events that the asker may not know are only
         in `hidden`, and only if they are near by terms, time or importance."""
 
 
-class Lorebooks(Protocol):
+class LorebookStore(Protocol):
     """Lorebooks of worlds, by name within their world."""
 
     async def put(self, world: str, name: str, book: Lorebook) -> None:
@@ -71,5 +71,5 @@ class Lorebooks(Protocol):
 
     async def remove(self, world: str, name: str) -> bool: ...
 
-    async def of(self, world: str) -> dict[str, Lorebook]:
+    async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
         """Lorebooks ordered by name, including those of parent worlds unless the world has one of the same name."""

@@ -9,7 +9,7 @@ from app.domain.scores import Score
 
 
 @runtime_checkable
-class Opened(Protocol):
+class ManagedResource(Protocol):
     """A judge or retriever that holds a resource while the service runs."""
 
     async def open(self) -> None:
@@ -21,18 +21,18 @@ class Opened(Protocol):
 class Observer(Protocol):
     """Receives what happens in the service, for metrics and logs. Never raises, never blocks."""
 
-    def handed_out(self, environment: str, tasks: int) -> None: ...
+    def record_hand_out(self, environment: str, tasks: int) -> None: ...
 
-    def scored(self, environment: str, scores: Sequence[Score], seconds: float) -> None: ...
+    def record_scores(self, environment: str, scores: Sequence[Score], seconds: float) -> None: ...
 
-    def judged(self, judgements: Sequence[Judgement]) -> None: ...
+    def record_judgements(self, judgements: Sequence[Judgement]) -> None: ...
 
-    def refused(self, environment: str, code: str) -> None: ...
+    def record_refusal(self, environment: str, code: str) -> None: ...
 
-    def gathered(self, environment: str, flags: Sequence[str]) -> None:
+    def record_closed_group(self, environment: str, flags: Sequence[str]) -> None:
         """A group sent in pieces was closed, with these flags."""
 
-    def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+    def record_retrieval(self, seconds: float, *, failed: bool, future: int = 0) -> None:
         """`future`: number of passages withheld because they are later than the requested time."""
 
 

@@ -16,21 +16,21 @@ from app.domain.groups import (
     TaskRecord,
 )
 from app.domain.judging import Judgement
-from app.domain.parts import Cohort, Look, Member, Misfit, Seat, Windows
+from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
 from app.domain.pass_rates import TaskOutcome
 from app.domain.runs import HeldLease, Lease, Pin, Run, Slot, Stream
 from app.domain.tasks import Completion, Context
 
-Place = tuple[int, int]
+StreamPlace = tuple[int, int]
 """(epoch, index) within a stream."""
 
 
-Locate = Callable[[int], Slot | None]
+SlotLocator = Callable[[int], Slot | None]
 """A pure function: the slot at a position of a stream; None past the end of a one-epoch stream."""
 
 
 @dataclass(frozen=True)
-class Leased:
+class LeaseResult:
     """New leases. `outstanding` counts the stream's live leases; `drained` means that no position is left."""
 
     leases: tuple[Lease, ...]
@@ -39,7 +39,7 @@ class Leased:
 
 
 @dataclass(frozen=True)
-class Front:
+class StreamState:
     """State of a stream. `position` is the next one to hand out; `held` are the indexes of tasks leased in the stream's
     run, from any of its streams."""
 
@@ -47,7 +47,7 @@ class Front:
     held: frozenset[int]
 
 
-class Tasks(Protocol):
+class TaskStore(Protocol):
     """Tasks that were handed out, and leases on them."""
 
     async def put(self, records: Sequence[TaskRecord]) -> None:
@@ -55,31 +55,33 @@ class Tasks(Protocol):
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]: ...
 
-    async def freeze(
+    async def freeze_contexts(
         self, stream: Stream, contexts: Mapping[tuple[int, int], Context]
     ) -> dict[tuple[int, int], Context]:
         """Stores the first context of each place of a stream and returns the stored ones."""
 
-    async def frozen(self, stream: Stream, places: Sequence[Place]) -> dict[Place, Context]: ...
+    async def get_frozen_contexts(
+        self, stream: Stream, places: Sequence[StreamPlace]
+    ) -> dict[StreamPlace, Context]: ...
 
-    async def lease(self, stream: Stream, count: int, seconds: float, locate: Locate) -> Leased:
+    async def lease(self, stream: Stream, count: int, seconds: float, locate: SlotLocator) -> LeaseResult:
         """Leases expired slots first, then new positions. A task with a live lease in this run is never leased
         again."""
 
-    async def give_back(self, stream: Stream, lease_ids: Sequence[str]) -> None:
+    async def expire_leases(self, stream: Stream, lease_ids: Sequence[str]) -> None:
         """Expires leases whose tasks never reached a holder; they are handed out next."""
 
     async def reserve(self, stream: Stream, count: int) -> int:
         """Advances the stream by `count` positions and returns the first one. Mixtures use these."""
 
-    async def leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+    async def get_leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
         """The task of each lease, whatever its present state."""
 
-    async def front(self, stream: Stream) -> Front:
+    async def get_stream_state(self, stream: Stream) -> StreamState:
         """The current state of a stream. Others may lease meanwhile."""
 
 
-class Sheets(Protocol):
+class SheetStore(Protocol):
     """Versions of the character sheets that tasks were made from. A version is all of an environment's sheets, in
     order, under the digest of the data that they belong to."""
 
@@ -89,7 +91,7 @@ class Sheets(Protocol):
     async def get(self, environment: str, data_digest: str) -> tuple[str, ...] | None:
         """The texts of a version; None if it was never stored."""
 
-    async def begin(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
+    async def begin_epochs(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
         """The data digest that each epoch of the stream began with. Epochs that have not begun begin with this one.
         Durable on return."""
 
@@ -108,13 +110,15 @@ class IdempotencyKey:
     body_digest: str
 
 
-class Outcomes(Protocol):
-    async def since(self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()) -> list[TaskOutcome]:
+class OutcomeStore(Protocol):
+    async def list_since(
+        self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()
+    ) -> list[TaskOutcome]:
         """Outcomes of training groups with the stream's run, environment, split and params, from any stream of the run:
         the newest `limit` after `sequence`, and those with the sequences `others`. Ordered by sequence."""
 
 
-class Groups(Protocol):
+class GroupStore(Protocol):
     async def find(self, group_ids: Sequence[str]) -> dict[str, Group]: ...
 
     async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
@@ -125,22 +129,26 @@ class Groups(Protocol):
     async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
         """Writes the scores of pending or unscored rollouts. Scored rollouts never change."""
 
-    async def unfinished(self, limit: int) -> list[Group]:
+    async def list_unfinished(self, limit: int) -> list[Group]:
         """Pending groups, oldest first, such as work that a restart interrupted."""
 
     async def check_key(self, key: IdempotencyKey) -> None:
         """InvalidRequest when the key was used with a different body."""
 
 
-class Parts(Protocol):
+class PendingGroupStore(Protocol):
     """Groups that are still collecting completions. Closing one stores it as pending in the same transaction; whoever
     closed it scores it. Writes are durable on return."""
 
-    async def arrive(self, cohort: Cohort, group_id: str, members: Sequence[Member], seconds: float) -> Seat | Misfit:
+    async def add_members(
+        self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
+    ) -> GroupSlot | Mismatch:
         """Adds completions that name their places. The first ones open the group for `seconds`. New ones that arrive
         after it was closed get a group of their own, flagged `late`."""
 
-    async def take(self, cohort: Cohort, completion: Completion, seconds: float, windows: Windows) -> Seat:
+    async def assign_slot(
+        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows
+    ) -> GroupSlot:
         """Assigns a place to a completion that names none, by the first rule that applies:
 
         1. the place of an equal completion whose sender disconnected (a retry);
@@ -150,28 +158,28 @@ class Parts(Protocol):
 
         The place is held until it is settled, or until its heartbeat stops."""
 
-    async def settle(self, held: Seat, *, answered: bool) -> None:
+    async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
         """Ends the hold: the sender got its answer, or disconnected and may retry."""
 
-    async def keep(self, held: Collection[Seat], scoring: Collection[str]) -> None:
+    async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
         """Heartbeat: this process still holds these places and is scoring these groups."""
 
     async def forget_holders(self) -> None:
         """For a single-replica service at start: all earlier holders count as disconnected."""
 
-    async def opened(self, group_ids: Collection[str]) -> dict[str, Group]:
+    async def load_open_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
         """The open ones of these groups with the completions so far, as pending groups."""
 
-    async def look(self, group_ids: Collection[str]) -> Look: ...
+    async def get_status(self, group_ids: Collection[str]) -> PendingGroupStatus: ...
 
-    async def take_due(self, limit: int) -> list[Group]:
+    async def claim_due(self, limit: int) -> list[Group]:
         """Closes groups past their deadline and claims closed groups without a live scorer. The caller scores them."""
 
-    async def clear(self, seconds: float) -> int:
+    async def delete_old(self, seconds: float) -> int:
         """Deletes some finished entries older than `seconds` and returns how many. The stored groups stay."""
 
 
-class Scorings(Protocol):
+class ScoringStore(Protocol):
     """New scorings of stored groups. They never change a group, its scores or its statistics."""
 
     async def find(self, scoring_ids: Sequence[str]) -> dict[str, Scoring]:
@@ -183,7 +191,7 @@ class Scorings(Protocol):
         group."""
 
 
-class Runs(Protocol):
+class RunStore(Protocol):
     async def get(self, name: str) -> Run | None: ...
 
     async def create(self, run: Run) -> Run:
@@ -194,33 +202,33 @@ class Runs(Protocol):
 
     async def list(self, limit: int, after: str | None) -> list[Run]: ...
 
-    async def activity(self, name: str) -> tuple[RunActivity, ...]: ...
+    async def get_activity(self, name: str) -> tuple[RunActivity, ...]: ...
 
 
-class Views(Protocol):
+class GroupViews(Protocol):
     """Read models for pages and dashboards."""
 
-    async def groups(self, where: GroupFilter) -> list[GroupSummary]: ...
+    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]: ...
 
-    async def group(self, group_id: str) -> GroupDetail | None: ...
+    async def get_group(self, group_id: str) -> GroupDetail | None: ...
 
-    async def statistics(
+    async def get_statistics(
         self, environment: str | None, run: str | None, *, by_label: bool = False
     ) -> list[StatisticsRow]:
         """Statistics of training rollouts; `eval` is left out. `by_label` also breaks them down by label and leaves out
         tasks without one."""
 
 
-class Exports(Protocol):
+class ExportStore(Protocol):
     """Reads stored groups for exports."""
 
-    async def newest(self) -> int:
+    async def get_newest_sequence(self) -> int:
         """The sequence of the newest group; 0 where nothing is stored."""
 
-    async def page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
         """Groups with sequences above `after` up to `last`, in order."""
 
 
-class Health(Protocol):
+class HealthCheck(Protocol):
     async def check(self) -> None:
         """Writes and reads a probe; StoreUnavailable when that fails."""

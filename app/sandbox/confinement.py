@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.sandbox import landlock, namespaces, seccomp
-from app.sandbox.syscalls import architecture, called, prctl
+from app.sandbox.syscalls import call_kernel, detect_architecture, prctl
 
 CHANNEL: Final = 3
 """The only open descriptor besides the standard ones, which are /dev/null."""
@@ -22,7 +22,7 @@ CAPABILITY_VERSION: Final = 0x20080522
 
 
 @dataclass(frozen=True)
-class Walls:
+class ConfinementPlan:
     """The protections that work on this machine. Each is applied to every program, or the program is not run."""
 
     namespaces: str = ""
@@ -48,15 +48,15 @@ class Walls:
         return bool(self.namespaces)
 
 
-def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+def confine(walls: ConfinementPlan, channel: int, cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
     """Confines this process. Raises OSError or ValueError if a step fails."""
-    rules = _only_these(channel, walls.rules)
-    os.chdir(namespaces.ROOM if walls.writing else "/")
-    _bound(cpu_seconds, memory_bytes, file_bytes if walls.writing else 0)
+    rules = _close_other_descriptors(channel, walls.rules)
+    os.chdir(namespaces.WORK_DIRECTORY if walls.writing else "/")
+    _set_limits(cpu_seconds, memory_bytes, file_bytes if walls.writing else 0)
     if walls.nobody:
         namespaces.become_nobody()
     if walls.landlock and walls.writing:
-        rules = landlock.ruleset(walls.library, (namespaces.ROOM,))
+        rules = landlock.create_ruleset(walls.library, (namespaces.WORK_DIRECTORY,))
     if sys.platform == "linux":
         _drop_capabilities()
         prctl(PR_SET_DUMPABLE, 0)  # anew: becoming another user may set it
@@ -65,10 +65,10 @@ def confine(walls: Walls, channel: int, cpu_seconds: int, memory_bytes: int, fil
         landlock.restrict(rules)
         os.close(rules)
     if walls.seccomp:
-        seccomp.install(walls.seccomp)
+        seccomp.install_filter(walls.seccomp)
 
 
-def _only_these(channel: int, rules: int) -> int:
+def _close_other_descriptors(channel: int, rules: int) -> int:
     """Moves the channel to CHANNEL, closes all other descriptors except the ruleset, and returns the ruleset's new
     number."""
     os.dup2(channel, CHANNEL, inheritable=False)
@@ -92,13 +92,13 @@ def bar_capabilities() -> None:
 
 def _drop_capabilities() -> None:
     """Drops all current capabilities."""
-    if architecture() is None:
+    if detect_architecture() is None:
         return
     head = CAPABILITY_VERSION.to_bytes(4, "little") + bytes(4)
-    called("capset", ctypes.create_string_buffer(head), ctypes.create_string_buffer(24))
+    call_kernel("capset", ctypes.create_string_buffer(head), ctypes.create_string_buffer(24))
 
 
-def _bound(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+def _set_limits(cpu_seconds: int, memory_bytes: int, file_bytes: int) -> None:
     """Sets soft and hard limits, so that the kernel kills at once instead of sending a signal that can be handled."""
     bounds = {
         resource.RLIMIT_CPU: cpu_seconds,

@@ -12,11 +12,11 @@ SLACK_BYTES = 4096
 """Bytes around a result, and the maximum size of a worker's other messages."""
 
 
-def frame(token: bytes, body: bytes) -> bytes:
+def build_frame(token: bytes, body: bytes) -> bytes:
     return HEAD.pack(len(body), token) + body
 
 
-def encoded(value: object) -> bytes:
+def encode_json(value: object) -> bytes:
     """Encodes JSON. Raises ValueError, TypeError or RecursionError if the value is not JSON."""
     return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
 

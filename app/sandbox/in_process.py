@@ -6,8 +6,8 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.domain.values import FiniteJson
 from app.domain.work import DEFAULT_LIMITS, Limits
-from app.sandbox.frames import encoded
-from app.sandbox.work import Broke, Done, Lost, Outcome, Work, result_of, work_of
+from app.sandbox.frames import encode_json
+from app.sandbox.work import Done, FunctionRaised, WorkerCall, WorkerLost, WorkerOutcome, build_call, unwrap_outcome
 
 _RESULT: TypeAdapter[JsonValue] = TypeAdapter(FiniteJson)
 
@@ -19,18 +19,18 @@ class InProcessWorkers:
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
     ) -> JsonValue:
-        work = work_of(function, arguments, limits)
-        return result_of(work, _outcome(work, function, *arguments))
+        work = build_call(function, arguments, limits)
+        return unwrap_outcome(work, _call_function(work, function, *arguments))
 
 
-def _outcome(work: Work, function: Callable[..., JsonValue], *arguments: JsonValue) -> Outcome:
+def _call_function(work: WorkerCall, function: Callable[..., JsonValue], *arguments: JsonValue) -> WorkerOutcome:
     try:
-        result = encoded(function(*arguments))
+        result = encode_json(function(*arguments))
     except Exception as error:
-        return Broke(f"{type(error).__name__}: {error}")
+        return FunctionRaised(f"{type(error).__name__}: {error}")
     if len(result) > work.limits.output_bytes:
-        return Lost("output_bytes", "it was refused more")
+        return WorkerLost("output_bytes", "it was refused more")
     try:
         return Done(_RESULT.validate_json(result))
     except ValidationError:
-        return Lost(None, "it answered what cannot be read")
+        return WorkerLost(None, "it answered what cannot be read")

@@ -20,19 +20,19 @@ import app
 from app.domain.errors import WorkerFailed
 from app.domain.programs import Execution, Isolation, Program, ProgramLimits, Protection, Threat
 from app.domain.values import FiniteJson
-from app.sandbox.jail import Walls
+from app.sandbox.jail import ConfinementReport
 from app.sandbox.process import ENVIRONMENT
 from app.sandbox.programs import JailedPrograms
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS: Final = Path(__file__).with_name("attempts.py")
+ATTEMPTS_FILE: Final = Path(__file__).with_name("attempts.py")
 LIMITS: Final = ProgramLimits(seconds=5, cpu_seconds=2, memory_mb=64)
 TOO_MUCH_MB: Final = 256
-STAYING: Final = ProgramLimits(seconds=0.2)
+OUTLAST_LIMITS: Final = ProgramLimits(seconds=0.2)
 HOST: Final = "127.0.0.1"
 
-HOLDS: Final[dict[Threat, tuple[str, ...]]] = {
+LAYERS: Final[dict[Threat, tuple[str, ...]]] = {
     "network": ("seccomp", "namespaces", "landlock"),
     "files": ("namespaces", "landlock", "seccomp"),
     "processes": ("seccomp", "limits"),
@@ -41,7 +41,7 @@ HOLDS: Final[dict[Threat, tuple[str, ...]]] = {
     "service": ("namespaces", "seccomp", "landlock"),
 }
 """The protections against each threat."""
-WORDS: Final = {
+LAYER_TEXTS: Final = {
     "seccomp": "seccomp, which refuses new sockets, processes, threads and signals",
     "namespaces": "own namespaces without network or other processes and with only Python's library",
     "landlock": "Landlock, which allows reading only Python's library",
@@ -51,7 +51,7 @@ WORDS: Final = {
 
 
 @dataclass(frozen=True)
-class Bait:
+class BreakoutTargets:
     """Targets that a program could reach without isolation."""
 
     folder: Path
@@ -60,11 +60,11 @@ class Bait:
     unix: str
 
 
-async def probed(programs: JailedPrograms) -> Isolation:
+async def probe_isolation(programs: JailedPrograms) -> Isolation:
     """Probes the isolation in a second or less and logs the result on one line. If no program can run, nothing counts
     as blocked."""
     try:
-        isolation = await _probed(programs)
+        isolation = await _run_probe(programs)
     except Exception:
         log.exception("the isolation of programs could not be measured")
         return Isolation(protections=())
@@ -75,18 +75,20 @@ async def probed(programs: JailedPrograms) -> Isolation:
     return isolation
 
 
-async def _probed(programs: JailedPrograms) -> Isolation:
+async def _run_probe(programs: JailedPrograms) -> Isolation:
     try:
-        with _bait() as bait:
-            breaches = await _breaches(programs, bait)
-            stays = await programs.run(_program("outlast", ((600.0,),), STAYING))
+        with _open_targets() as bait:
+            breaches = await _find_breaches(programs, bait)
+            stays = await programs.run(_build_program("outlast", ((600.0,),), OUTLAST_LIMITS))
     except WorkerFailed as error:
-        return Isolation(protections=tuple(Protection(against=one, held=False, by=error.detail) for one in _threats()))
+        return Isolation(
+            protections=tuple(Protection(against=one, held=False, by=error.detail) for one in _list_threats())
+        )
     breaches["time"] = [] if stays.ending == "seconds" else [f"it was not ended in time ({stays.ending})"]
-    return Isolation(protections=tuple(_protection(one, breaches[one], programs) for one in _threats()))
+    return Isolation(protections=tuple(_describe_protection(one, breaches[one], programs) for one in _list_threats()))
 
 
-async def _breaches(programs: JailedPrograms, bait: Bait) -> dict[Threat, list[str]]:
+async def _find_breaches(programs: JailedPrograms, bait: BreakoutTargets) -> dict[Threat, list[str]]:
     readable: dict[str, JsonValue] = {
         "/etc/passwd": "/etc/passwd",
         "/proc": "/proc/self/environ",
@@ -101,14 +103,14 @@ async def _breaches(programs: JailedPrograms, bait: Bait) -> dict[Threat, list[s
         "service": (os.getpid(), [*ENVIRONMENT]),
     }
     calls = tuple((threat, *arguments) for threat, arguments in asked.items())
-    execution = await programs.run(_program("attempt", calls, LIMITS))
-    found = dict(zip(asked, _told(execution, len(asked)), strict=True))
+    execution = await programs.run(_build_program("attempt", calls, LIMITS))
+    found = dict(zip(asked, _read_achievements(execution, len(asked)), strict=True))
     if not (bait.folder / "there").exists() or not (bait.folder / "full").stat().st_size:
         found["files"].append("a foreign file was changed")
     return found
 
 
-def _told(execution: Execution, expected: int) -> list[list[str]]:
+def _read_achievements(execution: Execution, expected: int) -> list[list[str]]:
     """The successes that each attempt reports. Attempts after the program's end could not be tested."""
     told = [
         [str(words) for words in one.value] if isinstance(one.value, list) else ["it could not be tested"]
@@ -117,15 +119,17 @@ def _told(execution: Execution, expected: int) -> list[list[str]]:
     return told + [[f"it could not be tested ({execution.ending})"] for _ in range(expected - len(told))]
 
 
-def _protection(threat: Threat, breaches: list[str], programs: JailedPrograms) -> Protection:
-    present, missing = _walls(programs.walls, programs.missing)
+def _describe_protection(threat: Threat, breaches: list[str], programs: JailedPrograms) -> Protection:
+    present, missing = _split_walls(programs.walls, programs.missing)
     if breaches:
-        lacking = [missing[wall] for wall in HOLDS[threat] if wall in missing]
+        lacking = [missing[wall] for wall in LAYERS[threat] if wall in missing]
         return Protection(against=threat, held=False, by="; ".join([*breaches, *lacking]))
-    return Protection(against=threat, held=True, by="; ".join(WORDS[one] for one in HOLDS[threat] if one in present))
+    return Protection(
+        against=threat, held=True, by="; ".join(LAYER_TEXTS[one] for one in LAYERS[threat] if one in present)
+    )
 
 
-def _walls(walls: Walls, why: str) -> tuple[set[str], dict[str, str]]:
+def _split_walls(walls: ConfinementReport, why: str) -> tuple[set[str], dict[str, str]]:
     there = {"namespaces": bool(walls.namespaces), "landlock": walls.landlock, "seccomp": walls.seccomp}
     missing = {wall: f"{wall} is not available here" for wall, held in there.items() if not held}
     if "namespaces" in missing and why:
@@ -133,16 +137,16 @@ def _walls(walls: Walls, why: str) -> tuple[set[str], dict[str, str]]:
     return {"limits", "clock", *(wall for wall, held in there.items() if held)}, missing
 
 
-def _program(function: str, calls: tuple[tuple[FiniteJson, ...], ...], limits: ProgramLimits) -> Program:
-    return Program(source=ATTEMPTS.read_text(encoding="utf-8"), function=function, calls=calls, limits=limits)
+def _build_program(function: str, calls: tuple[tuple[FiniteJson, ...], ...], limits: ProgramLimits) -> Program:
+    return Program(source=ATTEMPTS_FILE.read_text(encoding="utf-8"), function=function, calls=calls, limits=limits)
 
 
-def _threats() -> tuple[Threat, ...]:
+def _list_threats() -> tuple[Threat, ...]:
     return get_args(Threat)
 
 
 @contextlib.contextmanager
-def _bait() -> Iterator[Bait]:
+def _open_targets() -> Iterator[BreakoutTargets]:
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="isolation-")))
         for name in ("there", "full"):
@@ -156,12 +160,12 @@ def _bait() -> Iterator[Bait]:
         unix.bind(str(folder / "socket"))
         unix.listen()
         loop = asyncio.get_running_loop()
-        loop.add_reader(udp, _answered, udp)
+        loop.add_reader(udp, _answer_datagram, udp)
         stack.callback(loop.remove_reader, udp)
-        yield Bait(folder, tcp.getsockname()[1], udp.getsockname()[1], str(folder / "socket"))
+        yield BreakoutTargets(folder, tcp.getsockname()[1], udp.getsockname()[1], str(folder / "socket"))
 
 
-def _answered(udp: socket.socket) -> None:
+def _answer_datagram(udp: socket.socket) -> None:
     """Answers, so that a sender knows that it got through."""
     with contextlib.suppress(OSError):
         udp.sendto(b"here", udp.recvfrom(64)[1])

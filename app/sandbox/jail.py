@@ -19,34 +19,34 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 import app
-from app.domain.programs import Ending, Execution, Program, Returned
+from app.domain.programs import CallResult, Ending, Execution, Program
 from app.domain.values import FiniteJson, Frozen
 from app.sandbox.confinement import MEBIBYTE
-from app.sandbox.frames import HEAD, STARTED, encoded, frame
-from app.sandbox.player import LOADED, MEMORY, NO_FUNCTION, NO_JSON, RAISED, TOO_MUCH, VALUE
+from app.sandbox.frames import HEAD, STARTED, build_frame, encode_json
 from app.sandbox.process import ENVIRONMENT
-from app.sandbox.warden import ORDER, REPORT, TOLD
+from app.sandbox.runner import LOADED, MEMORY, NO_FUNCTION, NO_JSON, RAISED, TOO_MUCH, VALUE
+from app.sandbox.supervisor import MESSAGE_HEAD, ORDER, REPORT
 
 START_SECONDS: Final = 60.0
 """For starting Python and confining it: only our own code can be slow here."""
 GRACE_SECONDS: Final = 5.0
 """For a program to exit after its channel is closed."""
-COUNTED: Final = 0.75
+CPU_LIMIT_SHARE: Final = 0.75
 """A killed program that used this share of its CPU limit was killed by that limit. The kernel enforces the limit in
 ticks but reports the exact time, so the two differ."""
-MOST_TOLD: Final = 4096
+MAX_REPORT_BYTES: Final = 4096
 LARGE: Final = 64 * 1024
 """Bytes from which JSON is parsed in a thread, so that it does not block the event loop."""
 BOOT: Final = (
     "import sys\n"
     "sys.path.insert(0, sys.argv[4])\n"
-    "from app.sandbox.warden import serve\n"
+    "from app.sandbox.supervisor import serve\n"
     "del sys.path[0]\n"
     "serve(int(sys.argv[1]), sys.argv[2], sys.argv[3].split(','))\n"
 )
 
 
-class Walls(Frozen):
+class ConfinementReport(Frozen):
     """The protections that a supervisor found to work."""
 
     namespaces: str = ""
@@ -62,17 +62,17 @@ class Walls(Frozen):
 
 
 @dataclass(frozen=True)
-class Lost:
+class JailLost:
     """The jail is unusable, and this is not known to be the program's fault."""
 
     how: str
 
 
-class _Broken(Exception):
+class _ProgramBroken(Exception):
     """The program has ended, or sent an invalid message."""
 
 
-class _Stopped(Exception):
+class _ProgramStopped(Exception):
     """The program ends here, by its own message or by a limit."""
 
     def __init__(self, ending: Ending) -> None:
@@ -86,7 +86,7 @@ _CLAIMS: Final[dict[bytes, Ending]] = {NO_FUNCTION: "no_function", MEMORY: "memo
 class Jail:
     """Created by `start`. Runs one program at a time; unusable once it was killed or lost."""
 
-    def __init__(self, process: Process, control: socket.socket, walls: Walls) -> None:
+    def __init__(self, process: Process, control: socket.socket, walls: ConfinementReport) -> None:
         self._process = process
         self._control = control
         self.walls = walls
@@ -115,10 +115,10 @@ class Jail:
             except BaseException:
                 ours.close()
                 raise
-        jail = cls(process, ours, Walls())
+        jail = cls(process, ours, ConfinementReport())
         try:
             async with asyncio.timeout(START_SECONDS):
-                jail.walls = await jail._told()
+                jail.walls = await jail._receive_walls()
         except BaseException:
             await jail.end()
             raise
@@ -131,36 +131,36 @@ class Jail:
     def id(self) -> int:
         return self._process.pid
 
-    async def run(self, program: Program) -> Execution | Lost:
+    async def run(self, program: Program) -> Execution | JailLost:
         """Runs a program. Raises only on cancellation; then the jail must be killed."""
         self.programs += 1
         self.usable = False
         try:
-            reader, writer = await self._ordered(program)
-            talk = _Talk(reader, writer, program.limits.output_bytes)
+            reader, writer = await self._send_order(program)
+            talk = _Dialogue(reader, writer, program.limits.output_bytes)
             try:
                 await talk.begin()
-                ending = await talk.through(program)
+                ending = await talk.run_program(program)
             finally:
                 writer.transport.abort()
-            after = await self._after(ending, program)
-        except (OSError, EOFError, _Broken) as error:
-            return Lost(f"its warden was lost: {error}")
-        return after if isinstance(after, Lost) else Execution(ending=after, returned=tuple(talk.returned))
+            after = await self._find_ending(ending, program)
+        except (OSError, EOFError, _ProgramBroken) as error:
+            return JailLost(f"its warden was lost: {error}")
+        return after if isinstance(after, JailLost) else Execution(ending=after, returned=tuple(talk.returned))
 
-    async def _after(self, ending: Ending, program: Program) -> Ending | Lost:
+    async def _find_ending(self, ending: Ending, program: Program) -> Ending | JailLost:
         """After the last message: how its process ended. If it has not ended, it is killed with the jail."""
         if ending == "seconds":
             return ending
         try:
             async with asyncio.timeout(GRACE_SECONDS):
-                status, cpu_seconds = await self._reported()
+                status, cpu_seconds = await self._receive_report()
         except TimeoutError:
             return "died" if ending == "finished" else ending
         self.usable = True
-        return _by_status(ending, status, cpu_seconds, program)
+        return _classify_ending(ending, status, cpu_seconds, program)
 
-    async def _ordered(self, program: Program) -> tuple[StreamReader, StreamWriter]:
+    async def _send_order(self, program: Program) -> tuple[StreamReader, StreamWriter]:
         limits = program.limits
         order = ORDER.pack(math.ceil(limits.cpu_seconds), limits.memory_mb * MEBIBYTE, limits.file_bytes)
         ours, its = socket.socketpair()
@@ -173,15 +173,15 @@ class Jail:
                 raise
         return streams
 
-    async def _reported(self) -> tuple[int, float]:
-        status, thousandths = REPORT.unpack(await self._exactly(REPORT.size))
+    async def _receive_report(self) -> tuple[int, float]:
+        status, thousandths = REPORT.unpack(await self._receive_exactly(REPORT.size))
         return status, thousandths / 1000
 
-    async def _told(self) -> Walls:
-        (size,) = TOLD.unpack(await self._exactly(TOLD.size))
-        return Walls.model_validate(json.loads(await self._exactly(min(size, MOST_TOLD))))
+    async def _receive_walls(self) -> ConfinementReport:
+        (size,) = MESSAGE_HEAD.unpack(await self._receive_exactly(MESSAGE_HEAD.size))
+        return ConfinementReport.model_validate(json.loads(await self._receive_exactly(min(size, MAX_REPORT_BYTES))))
 
-    async def _exactly(self, size: int) -> bytes:
+    async def _receive_exactly(self, size: int) -> bytes:
         message = b""
         while len(message) < size:
             part = await asyncio.get_running_loop().sock_recv(self._control, size - len(message))
@@ -206,85 +206,85 @@ class Jail:
         await self._process.wait()
 
 
-class _Talk:
+class _Dialogue:
     """The exchange with a program, which is untrusted from its first line."""
 
     def __init__(self, reader: StreamReader, writer: StreamWriter, output_bytes: int) -> None:
         self._reader = reader
         self._writer = writer
         self._left = output_bytes
-        self.returned: list[Returned] = []
+        self.returned: list[CallResult] = []
 
     async def begin(self) -> None:
         """Waits until the process is confined, before the program is loaded. Raises EOFError or TimeoutError if it is
         not."""
         async with asyncio.timeout(START_SECONDS):
-            await self._heard(STARTED)
+            await self._receive_answer(STARTED)
 
-    async def through(self, program: Program) -> Ending:
+    async def run_program(self, program: Program) -> Ending:
         try:
             async with asyncio.timeout(program.limits.seconds):
-                await self._played(program)
+                await self._exchange_calls(program)
         except TimeoutError:
             return "seconds"
-        except _Stopped as stopped:
+        except _ProgramStopped as stopped:
             return stopped.ending
-        except (OSError, EOFError, _Broken):
+        except (OSError, EOFError, _ProgramBroken):
             return "died"
         return "finished"
 
-    async def _played(self, program: Program) -> None:
+    async def _exchange_calls(self, program: Program) -> None:
         order = {"source": program.source, "function": program.function, "output_bytes": program.limits.output_bytes}
-        if await self._asked(order) != LOADED:
-            raise _Broken
+        if await self._ask(order) != LOADED:
+            raise _ProgramBroken
         for call in program.calls:
-            self.returned.append(await _read(await self._asked(list(call))))
+            self.returned.append(await _parse_answer(await self._ask(list(call))))
         self._write(secrets.token_bytes(16), None)
         await self._reader.read(1)
 
-    async def _asked(self, message: object) -> bytes:
+    async def _ask(self, message: object) -> bytes:
         token = secrets.token_bytes(16)
         self._write(token, message)
-        return await self._heard(token)
+        return await self._receive_answer(token)
 
     def _write(self, token: bytes, message: object) -> None:
-        self._writer.write(frame(token, encoded(message)))
+        self._writer.write(build_frame(token, encode_json(message)))
 
-    async def _heard(self, token: bytes) -> bytes:
+    async def _receive_answer(self, token: bytes) -> bytes:
         size, answered = HEAD.unpack(await self._reader.readexactly(HEAD.size))
         if answered != token:
-            raise _Broken
+            raise _ProgramBroken
         self._left -= max(size - 1, 0)
         if self._left < 0:
-            raise _Stopped("output_bytes")
+            raise _ProgramStopped("output_bytes")
         answer = await self._reader.readexactly(size)
         if claimed := _CLAIMS.get(answer):
-            raise _Stopped(claimed)
+            raise _ProgramStopped(claimed)
         return answer
 
 
-async def _read(answer: bytes) -> Returned:
+async def _parse_answer(answer: bytes) -> CallResult:
     kind, body = answer[:1], answer[1:]
     if kind == RAISED:
-        return Returned(fault="raised")
+        return CallResult(fault="raised")
     if kind == NO_JSON:
-        return Returned(fault="no_json")
+        return CallResult(fault="no_json")
     if kind != VALUE:
-        raise _Broken
+        raise _ProgramBroken
     try:
         value = await asyncio.to_thread(_VALUE.validate_json, body) if len(body) > LARGE else _VALUE.validate_json(body)
     except ValidationError:
-        return Returned(fault="no_json")
-    return Returned(value=value)
+        return CallResult(fault="no_json")
+    return CallResult(value=value)
 
 
-def _by_status(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | Lost:
+def _classify_ending(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | JailLost:
     """How the program ended if it did not report that itself. A kill comes from the kernel's CPU limit or from outside,
     because the program cannot send signals, not even to itself."""
     if ending not in ("finished", "died") or (ending == "finished" and status == 0):
         return ending
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * COUNTED:
+        if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * CPU_LIMIT_SHARE:
             return "cpu_seconds"
-        return Lost("it was killed from outside")
+        return JailLost("it was killed from outside")
     return "died"

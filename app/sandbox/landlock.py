@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 from typing import Final
 
-from app.sandbox.syscalls import called, prctl
+from app.sandbox.syscalls import call_kernel, prctl
 
 READ_FILE, READ_DIR = 1 << 2, 1 << 3
 READ: Final = READ_FILE | READ_DIR
@@ -36,18 +36,18 @@ class _Beneath(ctypes.Structure):
     _fields_ = (("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
-def version() -> int:
+def read_version() -> int:
     """The kernel's Landlock version. Raises OSError if it has none or it is disabled."""
-    return called("landlock_create_ruleset", None, 0, VERSION_ONLY)
+    return call_kernel("landlock_create_ruleset", None, 0, VERSION_ONLY)
 
 
-def ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
+def create_ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
     """Creates a ruleset and returns its descriptor for `restrict`. Missing paths are skipped."""
-    known = version()
+    known = read_version()
     rights = (1 << RIGHTS.get(known, max(RIGHTS.values()))) - 1
     attributes = _Attributes(rights, TCP if known >= 4 else 0, SCOPES if known >= 6 else 0)
     size = 8 if known < 4 else 16 if known < 6 else 24
-    made = called("landlock_create_ruleset", attributes, size, 0)
+    made = call_kernel("landlock_create_ruleset", attributes, size, 0)
     for places, access in ((readable, READ), (writable, WRITE)):
         for place in places:
             _allow(made, place, access & rights)
@@ -57,7 +57,7 @@ def ruleset(readable: Iterable[str], writable: Iterable[str] = ()) -> int:
 def restrict(made: int) -> None:
     """Applies the ruleset to this thread and everything that it starts."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    called("landlock_restrict_self", made, 0)
+    call_kernel("landlock_restrict_self", made, 0)
 
 
 def _allow(made: int, place: str, access: int) -> None:
@@ -68,6 +68,6 @@ def _allow(made: int, place: str, access: int) -> None:
     try:
         of_a_file = READ_FILE | WRITE_FILE | TRUNCATE
         allowed = access if os.path.isdir(place) else access & of_a_file  # noqa: PTH112
-        called("landlock_add_rule", made, BENEATH, _Beneath(allowed, parent), 0)
+        call_kernel("landlock_add_rule", made, BENEATH, _Beneath(allowed, parent), 0)
     finally:
         os.close(parent)

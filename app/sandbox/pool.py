@@ -10,33 +10,33 @@ from pydantic import JsonValue
 
 from app.domain.errors import WorkerFailed
 from app.domain.work import DEFAULT_LIMITS, Limits
+from app.sandbox.fair_semaphore import FairSemaphore
 from app.sandbox.process import Worker
-from app.sandbox.turns import Turns
-from app.sandbox.work import Done, Lost, Outcome, Work, result_of, work_of
+from app.sandbox.work import Done, WorkerCall, WorkerLost, WorkerOutcome, build_call, unwrap_outcome
 
 log = logging.getLogger(__name__)
 
 CALLS_OF_A_WORKER = 1000
 """A worker is replaced after this many calls, to free what it has accumulated."""
 
-Told = Callable[[str, str, float], None]
+ObserveCall = Callable[[str, str, float], None]
 """Called for each attempt: function, outcome (`done`, `broke`, `died`, `cancelled` or the limit), seconds."""
 
 
-def usual_size() -> int:
+def choose_size() -> int:
     """The default number of workers: this process's processor cores, at least two."""
     return max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1)
 
 
-def tell_nobody(function: str, outcome: str, seconds: float) -> None:
+def ignore_call(function: str, outcome: str, seconds: float) -> None:
     pass
 
 
 class ProcessWorkers:
     """Workers start on demand. Concurrent callers take turns by function."""
 
-    def __init__(self, size: int, told: Told = tell_nobody) -> None:
-        self._turns = Turns(size)
+    def __init__(self, size: int, told: ObserveCall = ignore_call) -> None:
+        self._turns = FairSemaphore(size)
         self._told = told
         self._idle: list[Worker] = []
         self._all: set[Worker] = set()
@@ -56,13 +56,13 @@ class ProcessWorkers:
     async def run(
         self, function: Callable[..., JsonValue], *arguments: JsonValue, limits: Limits = DEFAULT_LIMITS
     ) -> JsonValue:
-        work = work_of(function, arguments, limits)
-        async with self._turns.place(work.function):
+        work = build_call(function, arguments, limits)
+        async with self._turns.hold_place(work.function):
             outcome = await self._attempt(work, self._idle.pop() if self._idle else None)
-            if isinstance(outcome, Lost):
+            if isinstance(outcome, WorkerLost):
                 log.warning("%s: a worker was lost (%s: %s)", work.function, outcome.limit or "died", outcome.how)
                 outcome = await self._attempt(work, None)
-        return result_of(work, outcome)
+        return unwrap_outcome(work, outcome)
 
     async def close(self) -> None:
         """Kills every worker; current and later calls fail."""
@@ -72,14 +72,14 @@ class ProcessWorkers:
         self._idle.clear()
         await asyncio.gather(*self._ending)
 
-    async def _attempt(self, work: Work, worker: Worker | None) -> Outcome:
+    async def _attempt(self, work: WorkerCall, worker: Worker | None) -> WorkerOutcome:
         """Makes one attempt in this worker or a new one."""
-        worker = worker or await self._started()
+        worker = worker or await self._start_worker()
         began = time.perf_counter()
         what = "cancelled"
         try:
             outcome = await worker.call(work)
-            what = _in_a_word(outcome)
+            what = _name_outcome(outcome)
         finally:
             self._told(work.function, what, time.perf_counter() - began)
             if what in ("done", "broke") and worker.calls < CALLS_OF_A_WORKER and not self._closed:
@@ -88,7 +88,7 @@ class ProcessWorkers:
                 self._discard(worker)
         return outcome
 
-    async def _started(self) -> Worker:
+    async def _start_worker(self) -> Worker:
         if self._closed:
             raise WorkerFailed("the workers are closed")
         try:
@@ -111,7 +111,7 @@ class ProcessWorkers:
         ending.add_done_callback(self._ending.discard)
 
 
-def _in_a_word(outcome: Outcome) -> str:
-    if isinstance(outcome, Lost):
+def _name_outcome(outcome: WorkerOutcome) -> str:
+    if isinstance(outcome, WorkerLost):
         return outcome.limit or "died"
     return "done" if isinstance(outcome, Done) else "broke"

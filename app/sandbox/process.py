@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from app.domain.values import FiniteJson, Frozen
 from app.domain.work import Limit
-from app.sandbox.frames import HEAD, SLACK_BYTES, STARTED, encoded, frame
-from app.sandbox.work import Broke, Done, Lost, Outcome, Work
+from app.sandbox.frames import HEAD, SLACK_BYTES, STARTED, build_frame, encode_json
+from app.sandbox.work import Done, FunctionRaised, WorkerCall, WorkerLost, WorkerOutcome
 
 START_SECONDS = 120.0
 """For starting Python and importing a function's module: generous, because only our own code can be slow here."""
@@ -30,7 +30,7 @@ ENVIRONMENT = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
 """A worker's complete environment: none of the service's variables, and a fixed order of sets."""
 
 
-class _Answer(Frozen):
+class _WorkerAnswer(Frozen):
     """Validated strictly as untrusted, because code in a worker may have taken it over."""
 
     ready: bool = False
@@ -39,7 +39,7 @@ class _Answer(Frozen):
     exceeded: Limit | None = None
 
 
-_ANSWER = TypeAdapter(_Answer)
+_ANSWER = TypeAdapter(_WorkerAnswer)
 
 
 class Worker:
@@ -62,7 +62,7 @@ class Worker:
             reader, writer = await asyncio.open_unix_connection(sock=ours)
             try:
                 process = await asyncio.create_subprocess_exec(
-                    *(sys.executable, "-s", "-P", "-B", "-c", BOOT, str(os.getpid()), _module_path()),
+                    *(sys.executable, "-s", "-P", "-B", "-c", BOOT, str(os.getpid()), _dump_module_path()),
                     stdin=its.fileno(),
                     stdout=DEVNULL,
                     stderr=DEVNULL,
@@ -80,7 +80,7 @@ class Worker:
         except BaseException:
             worker.kill()
             raise
-        if isinstance(answer, Lost) or not answer.ready:
+        if isinstance(answer, WorkerLost) or not answer.ready:
             worker.kill()
             raise OSError("a worker did not start")
         return worker
@@ -89,57 +89,57 @@ class Worker:
     def id(self) -> int:
         return self._process.pid
 
-    async def call(self, work: Work) -> Outcome:
+    async def call(self, work: WorkerCall) -> WorkerOutcome:
         """Runs a call. Raises only on cancellation; then the worker must be killed."""
         if work.function not in self._loaded:
-            found = await self._ask(encoded({"function": work.function}), START_SECONDS, SLACK_BYTES)
-            if isinstance(found, Lost):
-                return Lost(None, f"{found.how}, before the call")
-            if isinstance(found, Broke):
+            found = await self._ask(encode_json({"function": work.function}), START_SECONDS, SLACK_BYTES)
+            if isinstance(found, WorkerLost):
+                return WorkerLost(None, f"{found.how}, before the call")
+            if isinstance(found, FunctionRaised):
                 return found
             self._loaded.add(work.function)
         self.calls += 1
         return await self._ask(work.order, work.limits.seconds, work.limits.output_bytes + SLACK_BYTES)
 
-    async def _ask(self, order: bytes, seconds: float, most_bytes: int) -> Outcome:
+    async def _ask(self, order: bytes, seconds: float, most_bytes: int) -> WorkerOutcome:
         token = secrets.token_bytes(16)
         try:
             async with self._talk, asyncio.timeout(seconds):
-                await self._write(frame(token, order))
+                await self._write(build_frame(token, order))
                 answer = await self._read(token, most_bytes)
         except TimeoutError:
-            return Lost("seconds", "it took too long")
-        if isinstance(answer, Lost):
+            return WorkerLost("seconds", "it took too long")
+        if isinstance(answer, WorkerLost):
             return answer
         if answer.exceeded is not None:
-            return Lost(answer.exceeded, "it was refused more")
-        return Broke(answer.fault) if answer.fault is not None else Done(answer.result)
+            return WorkerLost(answer.exceeded, "it was refused more")
+        return FunctionRaised(answer.fault) if answer.fault is not None else Done(answer.result)
 
     async def _write(self, message: bytes) -> None:
         with suppress(ConnectionError):  # it is dead, which reading tells in more detail
             self._writer.write(message)
             await self._writer.drain()
 
-    async def _read(self, token: bytes, most_bytes: int) -> _Answer | Lost:
+    async def _read(self, token: bytes, most_bytes: int) -> _WorkerAnswer | WorkerLost:
         try:
             size, answered = HEAD.unpack(await self._reader.readexactly(HEAD.size))
             if answered != token:
-                return Lost(None, "it answered something else")
+                return WorkerLost(None, "it answered something else")
             if size > most_bytes:
-                return Lost("output_bytes", "it said too much")
+                return WorkerLost("output_bytes", "it said too much")
             return _ANSWER.validate_json(await self._reader.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
-            return await self._death()
+            return await self._find_cause_of_death()
         except ValidationError:
-            return Lost(None, "it answered what cannot be read")
+            return WorkerLost(None, "it answered what cannot be read")
 
-    async def _death(self) -> Lost:
+    async def _find_cause_of_death(self) -> WorkerLost:
         """The cause of its end, after it closed its stream. If it is still running, it is killed here."""
-        await self._gone()
+        await self._reap()
         status = self._process.returncode or 0
         if status == -signal.SIGXCPU:
-            return Lost("cpu_seconds", "the kernel ended it")
-        return Lost(None, f"it died of signal {-status}" if status < 0 else f"it ended with status {status}")
+            return WorkerLost("cpu_seconds", "the kernel ended it")
+        return WorkerLost(None, f"it died of signal {-status}" if status < 0 else f"it ended with status {status}")
 
     def kill(self) -> None:
         """Kills it and its process group."""
@@ -151,9 +151,9 @@ class Worker:
         """Kills the worker and waits for its end, after the answer of a current call."""
         self.kill()
         async with self._talk:
-            await self._gone()
+            await self._reap()
 
-    async def _gone(self) -> None:
+    async def _reap(self) -> None:
         self.kill()
         await self._process.wait()
         self._writer.transport.abort()
@@ -161,6 +161,6 @@ class Worker:
             await self._writer.wait_closed()
 
 
-def _module_path() -> str:
+def _dump_module_path() -> str:
     """This process's `sys.path` as absolute paths in JSON, so that a worker finds the same modules."""
     return json.dumps([os.path.abspath(place) for place in sys.path])  # noqa: PTH100  # "" is a place too

@@ -8,8 +8,8 @@ from typing import Final
 
 from app.domain.errors import WorkerFailed
 from app.domain.programs import Execution, Program
-from app.sandbox.jail import Jail, Lost, Walls
-from app.sandbox.turns import Turns
+from app.sandbox.fair_semaphore import FairSemaphore
+from app.sandbox.jail import ConfinementReport, Jail, JailLost
 
 log = logging.getLogger(__name__)
 
@@ -21,11 +21,11 @@ PROGRAMS_OF_A_JAIL: Final = 10_000
 """A jail is replaced after this many programs."""
 
 
-Told = Callable[[str, float], None]
+ObserveEnding = Callable[[str, float], None]
 """Called for each attempt: its ending (that of an `Execution`, or `lost`, `cancelled`) and seconds."""
 
 
-def tell_nobody(ending: str, seconds: float) -> None:
+def ignore_ending(ending: str, seconds: float) -> None:
     pass
 
 
@@ -33,10 +33,14 @@ class JailedPrograms:
     """Jails start on demand. The kind of namespaces is found once, by trying; later jails that cannot have it fail."""
 
     def __init__(
-        self, size: int, kinds: tuple[str, ...] = KINDS, locks: tuple[str, ...] = LOCKS, told: Told = tell_nobody
+        self,
+        size: int,
+        kinds: tuple[str, ...] = KINDS,
+        locks: tuple[str, ...] = LOCKS,
+        told: ObserveEnding = ignore_ending,
     ) -> None:
         """`kinds` and `locks` are what is tried; tests pass fewer to simulate a weaker machine."""
-        self._turns = Turns(size)
+        self._turns = FairSemaphore(size)
         self._told = told
         self._kinds = kinds
         self._locks = locks
@@ -48,7 +52,7 @@ class JailedPrograms:
         self._closed = False
         self.missing = ""
         """Why namespaces, or user namespaces, are not available."""
-        self.walls = Walls()
+        self.walls = ConfinementReport()
         """The protections that the first jail found to work."""
 
     @property
@@ -63,17 +67,17 @@ class JailedPrograms:
 
     async def prepare(self) -> None:
         """Starts a jail in advance. Raises WorkerFailed if that fails."""
-        async with self._turns.place("programs"):
-            self._idle.append(self._idle.pop() if self._idle else await self._started())
+        async with self._turns.hold_place("programs"):
+            self._idle.append(self._idle.pop() if self._idle else await self._start_jail())
 
     async def run(self, program: Program) -> Execution:
-        async with self._turns.place("programs"):
+        async with self._turns.hold_place("programs"):
             outcome = await self._attempt(program, self._idle.pop() if self._idle else None)
-            if isinstance(outcome, Lost):
+            if isinstance(outcome, JailLost):
                 log.warning("a program was lost: %s", outcome.how)
-            if isinstance(outcome, Lost) or outcome.ending == "seconds":  # which a busy machine may have taken
+            if isinstance(outcome, JailLost) or outcome.ending == "seconds":  # which a busy machine may have taken
                 outcome = await self._attempt(program, None)
-        if isinstance(outcome, Lost):
+        if isinstance(outcome, JailLost):
             raise WorkerFailed(f"a program was lost twice, the last time because {outcome.how}")
         return outcome
 
@@ -85,12 +89,12 @@ class JailedPrograms:
         self._idle.clear()
         await asyncio.gather(*self._ending)
 
-    async def _attempt(self, program: Program, jail: Jail | None) -> Execution | Lost:
-        jail = jail or await self._started()
+    async def _attempt(self, program: Program, jail: Jail | None) -> Execution | JailLost:
+        jail = jail or await self._start_jail()
         began, ending = time.perf_counter(), "cancelled"
         try:
             outcome = await jail.run(program)
-            ending = "lost" if isinstance(outcome, Lost) else outcome.ending
+            ending = "lost" if isinstance(outcome, JailLost) else outcome.ending
             return outcome
         finally:
             self._told(ending, time.perf_counter() - began)
@@ -99,11 +103,11 @@ class JailedPrograms:
             else:
                 self._discard(jail)
 
-    async def _started(self) -> Jail:
+    async def _start_jail(self) -> Jail:
         if self._closed:
             raise WorkerFailed("the jails are closed")
         try:
-            jail = await (self._first() if self._kind is None else Jail.start(self._kind, self._locks))
+            jail = await (self._start_first_jail() if self._kind is None else Jail.start(self._kind, self._locks))
         except (OSError, EOFError, TimeoutError) as error:
             log.exception("no jail could be started")
             raise WorkerFailed("no jail could be started; see the log") from error
@@ -113,7 +117,7 @@ class JailedPrograms:
             raise WorkerFailed("the jails are closed")
         return jail
 
-    async def _first(self) -> Jail:
+    async def _start_first_jail(self) -> Jail:
         async with self._choosing:
             if self._kind is not None:
                 return await Jail.start(self._kind, self._locks)

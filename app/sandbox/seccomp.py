@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, architecture, numbers, prctl
+from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, detect_architecture, look_up_numbers, prctl
 
 PR_SET_SECCOMP: Final = 22
 PR_SET_NO_NEW_PRIVS: Final = 38
@@ -40,7 +40,7 @@ PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
 
 
 @dataclass(frozen=True)
-class Rule:
+class SyscallRule:
     """The answer to one call. With `argument`, `answer` applies if that argument is one of `values` or has one of
     `bits`, else `otherwise`. Only the lower 32 bits are checked; the kernel uses no more of these arguments."""
 
@@ -50,74 +50,76 @@ class Rule:
     bits: int = 0
     otherwise: int = REFUSE
 
-    def code(self) -> list[bytes]:
+    def compile_steps(self) -> list[bytes]:
         if self.argument is None:
-            return [_step(ANSWER, self.answer)]
-        tests = [_step(EQUAL, value, 0, 1) + _step(ANSWER, self.answer) for value in self.values]
+            return [_pack_step(ANSWER, self.answer)]
+        tests = [_pack_step(EQUAL, value, 0, 1) + _pack_step(ANSWER, self.answer) for value in self.values]
         if self.bits:
-            tests.append(_step(ANY_BIT, self.bits, 0, 1) + _step(ANSWER, self.answer))
-        return [_step(LOAD, ARGUMENTS + 8 * self.argument), *tests, _step(ANSWER, self.otherwise)]
+            tests.append(_pack_step(ANY_BIT, self.bits, 0, 1) + _pack_step(ANSWER, self.answer))
+        return [_pack_step(LOAD, ARGUMENTS + 8 * self.argument), *tests, _pack_step(ANSWER, self.otherwise)]
 
 
-def for_programs(*, writing: bool) -> bytes:
+def build_program_filter(*, writing: bool) -> bytes:
     """The filter for programs: everything that is not listed fails, such as sockets, processes, threads and signals.
     Without `writing`, files can be opened only for reading. Raises OSError on other architectures."""
-    allowed = {number: Rule(ALLOW) for number in numbers(NEEDED + (WRITING if writing else "")).values()}
-    special = numbers(CHECKED)
-    opening = Rule(ALLOW) if writing else Rule(REFUSE, argument=2, bits=NEW_CONTENT, otherwise=ALLOW)
+    allowed = {number: SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + (WRITING if writing else "")).values()}
+    special = look_up_numbers(CHECKED)
+    opening = SyscallRule(ALLOW) if writing else SyscallRule(REFUSE, argument=2, bits=NEW_CONTENT, otherwise=ALLOW)
     allowed[special["openat"]] = opening
     if "open" in special:
-        allowed[special["open"]] = opening if writing else Rule(REFUSE, argument=1, bits=NEW_CONTENT, otherwise=ALLOW)
-    allowed[special["fcntl"]] = Rule(ALLOW, argument=1, values=PLAIN_FCNTL)
-    allowed[special["ioctl"]] = Rule(ALLOW, argument=1, values=PLAIN_IOCTL)
-    allowed[special["prlimit64"]] = Rule(ALLOW, argument=0, values=(0,))
-    allowed[special["clone3"]] = Rule(UNKNOWN)
-    return _filter(allowed, REFUSE)
+        allowed[special["open"]] = (
+            opening if writing else SyscallRule(REFUSE, argument=1, bits=NEW_CONTENT, otherwise=ALLOW)
+        )
+    allowed[special["fcntl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_FCNTL)
+    allowed[special["ioctl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_IOCTL)
+    allowed[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0,))
+    allowed[special["clone3"]] = SyscallRule(UNKNOWN)
+    return _build_filter(allowed, REFUSE)
 
 
-def for_workers() -> bytes:
+def build_worker_filter() -> bytes:
     """The filter for workers: refuses new sockets and processes, exec, access to other processes, and system
     management. Contains the id of the calling process. Raises OSError on other architectures."""
-    rules = {number: Rule(REFUSE) for number in numbers(FOREIGN).values()}
-    special = numbers(CHECKED)
+    rules = {number: SyscallRule(REFUSE) for number in look_up_numbers(FOREIGN).values()}
+    special = look_up_numbers(CHECKED)
     own = (os.getpid(),)
-    rules[special["clone"]] = Rule(ALLOW, argument=0, bits=CLONE_THREAD)
-    rules[special["clone3"]] = Rule(UNKNOWN)
+    rules[special["clone"]] = SyscallRule(ALLOW, argument=0, bits=CLONE_THREAD)
+    rules[special["clone3"]] = SyscallRule(UNKNOWN)
     for signalling in ("kill", "tkill", "tgkill"):
-        rules[special[signalling]] = Rule(ALLOW, argument=0, values=own)
-    rules[special["prlimit64"]] = Rule(ALLOW, argument=0, values=(0, *own))
-    return _filter(rules, ALLOW)
+        rules[special[signalling]] = SyscallRule(ALLOW, argument=0, values=own)
+    rules[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0, *own))
+    return _build_filter(rules, ALLOW)
 
 
-def install(code: bytes) -> None:
+def install_filter(code: bytes) -> None:
     """Installs a filter for this thread and everything that it starts. Raises OSError if the kernel refuses."""
 
-    class Program(ctypes.Structure):
+    class FilterProgram(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.c_char_p))
 
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, Program(len(code) // 8, code))
+    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, FilterProgram(len(code) // 8, code))
 
 
-def _filter(rules: dict[int, Rule], default: int) -> bytes:
-    known = architecture()
+def _build_filter(rules: dict[int, SyscallRule], default: int) -> bytes:
+    known = detect_architecture()
     assert known is not None  # noqa: S101  # else there were no numbers
     start = [
-        _step(LOAD, ARCHITECTURE),
-        _step(EQUAL, known, 1, 0),
-        _step(ANSWER, KILL),
-        _step(LOAD, NUMBER),
-        _step(AT_LEAST, X32, 0, 1),
-        _step(ANSWER, UNKNOWN),
+        _pack_step(LOAD, ARCHITECTURE),
+        _pack_step(EQUAL, known, 1, 0),
+        _pack_step(ANSWER, KILL),
+        _pack_step(LOAD, NUMBER),
+        _pack_step(AT_LEAST, X32, 0, 1),
+        _pack_step(ANSWER, UNKNOWN),
     ]
-    return b"".join([*start, *_looked_up(sorted(rules.items())), _step(ANSWER, default)])
+    return b"".join([*start, *_compile_lookup(sorted(rules.items())), _pack_step(ANSWER, default)])
 
 
-def _looked_up(rules: Iterable[tuple[int, Rule]]) -> Iterable[bytes]:
+def _compile_lookup(rules: Iterable[tuple[int, SyscallRule]]) -> Iterable[bytes]:
     for number, rule in rules:
-        code = b"".join(rule.code())
-        yield _step(EQUAL, number, 0, len(code) // 8) + code
+        code = b"".join(rule.compile_steps())
+        yield _pack_step(EQUAL, number, 0, len(code) // 8) + code
 
 
-def _step(what: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
+def _pack_step(what: int, value: int, if_so: int = 0, if_not: int = 0) -> bytes:
     return struct.pack("=HBBI", what, if_so, if_not, value)

@@ -62,47 +62,47 @@ capset=126/91 landlock_create_ruleset=444/444 landlock_add_rule=445/445 landlock
 """Used by us to confine processes."""
 
 
-def architecture() -> int | None:
+def detect_architecture() -> int | None:
     """The architecture's number in seccomp; None if it is not supported here."""
     if sys.platform != "linux" or sys.maxsize < 2**32:
         return None
     return ARCHITECTURES.get(platform.machine())
 
 
-def numbers(table: str) -> dict[str, int]:
+def look_up_numbers(table: str) -> dict[str, int]:
     """The numbers of the calls that this architecture has. Raises OSError if it is not supported."""
-    if architecture() is None:
+    if detect_architecture() is None:
         raise OSError(f"no system call numbers for {platform.machine()} on {sys.platform}")
-    return _of(table, list(ARCHITECTURES).index(platform.machine()))
+    return _parse_table(table, list(ARCHITECTURES).index(platform.machine()))
 
 
 @lru_cache
-def _of(table: str, column: int) -> dict[str, int]:
+def _parse_table(table: str, column: int) -> dict[str, int]:
     calls = dict(entry.split("=") for entry in table.split())
     found = {name: both.split("/")[column] for name, both in calls.items()}
     return {name: int(number) for name, number in found.items() if number != "-"}
 
 
-def called(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:
+def call_kernel(name: str, *arguments: int | bytes | ctypes.Array[ctypes.c_char] | ctypes.Structure | None) -> int:
     """Makes a call of `OURS` or `FOREIGN` and returns its result. Raises OSError if it fails."""
-    number = numbers(OURS + FOREIGN)[name]
-    return checked(name, _LIBC.syscall(ctypes.c_long(number), *(_word(argument) for argument in arguments)))
+    number = look_up_numbers(OURS + FOREIGN)[name]
+    return check_result(name, _LIBC.syscall(ctypes.c_long(number), *(_to_word(argument) for argument in arguments)))
 
 
 def prctl(option: int, *arguments: int | ctypes.Structure) -> None:
     """Calls `prctl`. Raises OSError if it fails."""
-    words = [_word(argument) for argument in (*arguments, 0, 0, 0, 0)][:4]
-    checked("prctl", _LIBC.prctl(ctypes.c_int(option), *words))
+    words = [_to_word(argument) for argument in (*arguments, 0, 0, 0, 0)][:4]
+    check_result("prctl", _LIBC.prctl(ctypes.c_int(option), *words))
 
 
-def checked(name: str, result: int) -> int:
+def check_result(name: str, result: int) -> int:
     if result < 0:
         error = ctypes.get_errno()
         raise OSError(error, f"{name}: {os.strerror(error)}")
     return result
 
 
-def _word(argument: object) -> object:
+def _to_word(argument: object) -> object:
     if isinstance(argument, int):
         return ctypes.c_ulong(argument)
     return ctypes.byref(argument) if isinstance(argument, ctypes.Structure) else argument

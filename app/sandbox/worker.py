@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from app.sandbox import seccomp
-from app.sandbox.descriptors import own_socket
-from app.sandbox.frames import STARTED, encoded, frame, read_frame
+from app.sandbox.descriptors import take_socket
+from app.sandbox.frames import STARTED, build_frame, encode_json, read_frame
 
 MEBIBYTE = 1024 * 1024
 OPEN_FILES = 32
@@ -26,44 +26,44 @@ PR_SET_NO_NEW_PRIVS = 38
 
 def serve(service: int) -> None:
     """Answers calls until the stream ends. `service` is the id of the parent process."""
-    orders, answers = _streams()
+    orders, answers = _open_streams()
     _confine()
     _die_with(service)
-    _forswear()
-    _say(answers, STARTED, encoded({"ready": True}))
+    _install_filter()
+    _send_answer(answers, STARTED, encode_json({"ready": True}))
     functions: dict[str, Callable[..., object]] = {}
     while (order := read_frame(orders)) is not None:
         token, message = order
-        _say(answers, token, _answer(functions, message))
+        _send_answer(answers, token, _answer_message(functions, message))
 
 
-def _answer(functions: dict[str, Callable[..., object]], message: dict[str, object]) -> bytes:
+def _answer_message(functions: dict[str, Callable[..., object]], message: dict[str, object]) -> bytes:
     """Answers a call, or a request to import a function before its call."""
     name = str(message["function"])
     try:
         if name not in functions:
-            functions[name] = _found(name)
+            functions[name] = _import_function(name)
     except Exception as error:
-        return encoded({"fault": _fault(error)})
+        return encode_json({"fault": _describe_fault(error)})
     if "arguments" not in message:
-        return encoded({"result": None})
-    return _outcome(functions[name], message["arguments"], message["limits"])
+        return encode_json({"result": None})
+    return _call_function(functions[name], message["arguments"], message["limits"])
 
 
-def _outcome(function: Callable[..., object], arguments: Any, limits: Any) -> bytes:
+def _call_function(function: Callable[..., object], arguments: Any, limits: Any) -> bytes:
     try:
-        with _limited(limits["cpu_seconds"], limits["memory_mb"]):
-            result = encoded(function(*arguments))
+        with _limit_resources(limits["cpu_seconds"], limits["memory_mb"]):
+            result = encode_json(function(*arguments))
     except MemoryError:
-        return encoded({"exceeded": "memory_mb"})
+        return encode_json({"exceeded": "memory_mb"})
     except BaseException as error:  # whatever it raised, SystemExit too, this process still answers
-        return encoded({"fault": _fault(error)})
+        return encode_json({"fault": _describe_fault(error)})
     if len(result) > limits["output_bytes"]:
-        return encoded({"exceeded": "output_bytes"})
+        return encode_json({"exceeded": "output_bytes"})
     return b'{"result":' + result + b"}"
 
 
-def _found(name: str) -> Callable[..., object]:
+def _import_function(name: str) -> Callable[..., object]:
     module, _, path = name.partition(":")
     function = importlib.import_module(module)
     for part in path.split("."):
@@ -74,12 +74,12 @@ def _found(name: str) -> Callable[..., object]:
 
 
 @contextlib.contextmanager
-def _limited(cpu_seconds: float, memory_mb: int) -> Iterator[None]:
+def _limit_resources(cpu_seconds: float, memory_mb: int) -> Iterator[None]:
     """Sets soft limits: too much CPU time ends the process, too much memory raises MemoryError."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     before = {what: resource.getrlimit(what) for what in (resource.RLIMIT_CPU, resource.RLIMIT_AS)}
-    _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_seconds))
-    _lower(resource.RLIMIT_AS, _address_space() + memory_mb * MEBIBYTE)
+    _lower_limit(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + cpu_seconds))
+    _lower_limit(resource.RLIMIT_AS, _measure_address_space() + memory_mb * MEBIBYTE)
     try:
         yield
     finally:
@@ -87,29 +87,29 @@ def _limited(cpu_seconds: float, memory_mb: int) -> Iterator[None]:
             resource.setrlimit(what, limits)
 
 
-def _lower(what: int, value: int, *, for_good: bool = False) -> None:
+def _lower_limit(what: int, value: int, *, for_good: bool = False) -> None:
     hard = resource.getrlimit(what)[1]
     lower = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(what, (lower, lower if for_good else hard))
 
 
-def _address_space() -> int:
+def _measure_address_space() -> int:
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     return pages * resource.getpagesize()
 
 
-def _streams() -> tuple[BinaryIO, BinaryIO]:
+def _open_streams() -> tuple[BinaryIO, BinaryIO]:
     """The read and write ends of the socket that the process was started with."""
-    orders = own_socket()
+    orders = take_socket()
     return os.fdopen(orders, "rb"), os.fdopen(os.dup(orders), "wb")
 
 
 def _confine() -> None:
     """Sets permanent limits that the process cannot raise again."""
-    _lower(resource.RLIMIT_CORE, 0, for_good=True)
-    _lower(resource.RLIMIT_FSIZE, 0, for_good=True)
-    _lower(resource.RLIMIT_NOFILE, OPEN_FILES, for_good=True)
-    _lower(resource.RLIMIT_NPROC, 0, for_good=True)  # neither threads nor processes, unless it runs as root
+    _lower_limit(resource.RLIMIT_CORE, 0, for_good=True)
+    _lower_limit(resource.RLIMIT_FSIZE, 0, for_good=True)
+    _lower_limit(resource.RLIMIT_NOFILE, OPEN_FILES, for_good=True)
+    _lower_limit(resource.RLIMIT_NPROC, 0, for_good=True)  # neither threads nor processes, unless it runs as root
     with contextlib.suppress(OSError):  # where memory runs out, this goes before the service does
         Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -124,20 +124,20 @@ def _die_with(service: int) -> None:
         os._exit(0)
 
 
-def _forswear() -> None:
+def _install_filter() -> None:
     """Installs the seccomp filter where it is available: a text that takes over this process gets no sockets, processes
     or exec, no access to other processes, and no system management. Files stay readable, because modules are imported
     late."""
     with contextlib.suppress(OSError):
-        seccomp.install(seccomp.for_workers())
+        seccomp.install_filter(seccomp.build_worker_filter())
 
 
-def _fault(error: BaseException) -> str:
+def _describe_fault(error: BaseException) -> str:
     """The error and its last code locations on one line, for the log."""
     places = [f"{Path(place.filename).name}:{place.lineno}" for place in traceback.extract_tb(error.__traceback__)]
     return f"{type(error).__name__}: {error} at {' > '.join(places[-6:])}"[:FAULT_CHARACTERS]
 
 
-def _say(answers: BinaryIO, token: bytes, body: bytes) -> None:
-    answers.write(frame(token, body))
+def _send_answer(answers: BinaryIO, token: bytes, body: bytes) -> None:
+    answers.write(build_frame(token, body))
     answers.flush()

@@ -20,12 +20,12 @@ from app.ports.judges import Panel
 
 log = logging.getLogger(__name__)
 
-FORMER_EDITIONS = 8
+KEPT_VERSIONS = 8
 """How many earlier versions of an environment's data are kept, for tasks that were made from them."""
 
 
 @dataclass(frozen=True, eq=False)
-class Hosted:
+class ServedEnvironment:
     """An environment that can serve. `data_digest` covers all data behind its tasks. It is computed once, since the
     data of an instance never changes."""
 
@@ -34,7 +34,7 @@ class Hosted:
     data_digest: str
 
     @classmethod
-    def of(cls, environment: Environment) -> "Hosted":
+    def from_environment(cls, environment: Environment) -> "ServedEnvironment":
         digests = dict(sorted(environment.digests.items()))
         return cls(environment, digests, digest(digests))
 
@@ -42,7 +42,7 @@ class Hosted:
     def name(self) -> str:
         return self.environment.name
 
-    def params(self, given: Mapping[str, FiniteJson]) -> BaseModel:
+    def validate_params(self, given: Mapping[str, FiniteJson]) -> BaseModel:
         """InvalidRequest naming `params.<field>`."""
         try:
             return self.environment.Params.model_validate(given)
@@ -51,13 +51,13 @@ class Hosted:
             field = ".".join(["params", *(str(part) for part in first["loc"])])
             raise InvalidRequest(first["msg"], field=field) from error
 
-    def pin(self, options: ScoringOptions, panel: Panel | None) -> Pin:
+    def build_pin(self, options: ScoringOptions, panel: Panel | None) -> Pin:
         """The digests of everything that currently affects this environment's rewards."""
-        return _pin(self, options, None if panel is None else panel.digest)
+        return _build_pin(self, options, None if panel is None else panel.digest)
 
 
 @lru_cache(maxsize=1024)
-def _pin(hosted: Hosted, options: ScoringOptions, panel_digest: str | None) -> Pin:
+def _build_pin(hosted: ServedEnvironment, options: ScoringOptions, panel_digest: str | None) -> Pin:
     environment = hosted.environment
     parts = {f"data.{name}": value for name, value in hosted.digests.items()}
     parts["options"] = digest(options.model_dump(mode="json", exclude_none=True))
@@ -76,8 +76,8 @@ class Catalogue:
 
     def __init__(self, classes: Mapping[str, type[Environment]]) -> None:
         self.classes = dict(sorted(classes.items()))
-        self._hosted: dict[str, Hosted] = {}
-        self._former: dict[str, deque[Hosted]] = defaultdict(lambda: deque(maxlen=FORMER_EDITIONS))
+        self._hosted: dict[str, ServedEnvironment] = {}
+        self._former: dict[str, deque[ServedEnvironment]] = defaultdict(lambda: deque(maxlen=KEPT_VERSIONS))
         self._reasons = dict.fromkeys(self.classes, "its data is still being read")
         self._reopening = Lock()
         self._datasets: Datasets | None = None
@@ -96,7 +96,7 @@ class Catalogue:
             if names is not None and name not in names:
                 continue
             try:
-                self._hosted[name] = Hosted.of(environment.open(datasets))
+                self._hosted[name] = ServedEnvironment.from_environment(environment.open(datasets))
             except EnvironmentUnavailable as error:
                 log.error("environment unavailable: %s: %s", name, error.detail)
                 self._reasons[name] = error.detail
@@ -105,20 +105,20 @@ class Catalogue:
                 self._reasons[name] = "it could not be opened; see the service log"
         self.opened = True
 
-    def judge_isolation(self, isolation: Isolation, *, weak_will_do: bool) -> None:
+    def set_isolation(self, isolation: Isolation, *, weak_will_do: bool) -> None:
         """Enables environments that run programs, if `isolation` is strong or weak isolation is allowed."""
         self._weak_will_do = weak_will_do
         self.isolation = isolation
 
-    def reopen(self, name: str) -> Hosted:
+    def reopen(self, name: str) -> ServedEnvironment:
         """Reloads an environment's data. Blocking. Tasks handed out earlier are scored with the earlier data.
         InvalidRequest with the reason when the data cannot be read; the loaded data then stays in use."""
-        self.require(name)
+        self.require_known(name)
         if self._datasets is None:
             raise EnvironmentUnavailable(f"{name}: {self._reasons[name]}")
         with self._reopening:
             try:
-                hosted = Hosted.of(self.classes[name].open(self._datasets))
+                hosted = ServedEnvironment.from_environment(self.classes[name].open(self._datasets))
             except EnvironmentUnavailable as error:
                 raise InvalidRequest(f"{error.detail}; the data loaded before stays in use") from error
             present = self._hosted.get(name)
@@ -129,21 +129,21 @@ class Catalogue:
             self._hosted[name] = hosted
             return hosted
 
-    def remember(self, former: Hosted) -> None:
+    def remember(self, former: ServedEnvironment) -> None:
         """Keeps an earlier version, so that `hosted` finds it by its digest until newer ones replace it."""
         with self._reopening:
             self._former[former.name].append(former)
 
-    def require(self, name: str) -> None:
+    def require_known(self, name: str) -> None:
         """NotFound for an unknown name."""
         if name not in self.classes:
             raise NotFound(f"there is no environment {name!r}{suggest(name, self.classes)}; GET /envs lists them")
 
-    def hosted(self, name: str, data_digest: str | None = None) -> Hosted:
+    def get_environment(self, name: str, data_digest: str | None = None) -> ServedEnvironment:
         """The current version, or the one with `data_digest` if it is still kept. NotFound for an unknown name;
         EnvironmentUnavailable with the reason for one that cannot serve."""
-        self.require(name)
-        reason = self.reason(name)
+        self.require_known(name)
+        reason = self.explain_unavailability(name)
         if reason is not None:
             raise EnvironmentUnavailable(f"{name}: {reason}")
         present = self._hosted[name]
@@ -152,13 +152,13 @@ class Catalogue:
         former = reversed(tuple(self._former[name])) if name in self._former else ()
         return next((hosted for hosted in former if hosted.data_digest == data_digest), present)
 
-    def reason(self, name: str) -> str | None:
+    def explain_unavailability(self, name: str) -> str | None:
         """Why the environment cannot serve; None if it can."""
         if name not in self._hosted:
             return self._reasons[name]
-        return self._exposed() if self.classes[name].runs_programs else None
+        return self._explain_weak_isolation() if self.classes[name].runs_programs else None
 
-    def _exposed(self) -> str | None:
+    def _explain_weak_isolation(self) -> str | None:
         """Why programs must not run on this machine; None if isolation is strong or weak isolation is allowed."""
         if self.isolation is None:
             return "it runs programs written by models, and the isolation check has not finished"

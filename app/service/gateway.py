@@ -3,37 +3,37 @@
 from dataclasses import dataclass
 
 from app.ports.judges import Panels
-from app.ports.store import Exports, Groups, Health, Views
+from app.ports.store import ExportStore, GroupStore, GroupViews, HealthCheck
 from app.service.catalogue import Catalogue
 from app.service.dispatch import Dispatcher
-from app.service.gathering import Gathering
+from app.service.group_assembly import GroupAssembler
 from app.service.group_scoring import GroupScoring
-from app.service.parts import PartDesk
+from app.service.previews import PreviewService
 from app.service.rescoring import Rescorer
-from app.service.runs import RunBook
-from app.service.scoring import ScoreDesk
-from app.service.shelf import Shelf
-from app.service.stepping import Stepper
-from app.service.trying import Trier
-from app.service.worlds import WorldDesk
+from app.service.run_registry import RunRegistry
+from app.service.sample_intake import SampleService
+from app.service.scoring import ScoringService
+from app.service.stepping import EpisodeStepper
+from app.service.task_cache import TaskCache
+from app.service.world_service import WorldService
 
 
 @dataclass(frozen=True)
 class Gateway:
     catalogue: Catalogue
     dispatcher: Dispatcher
-    stepper: Stepper
-    desk: ScoreDesk
-    scoring: GroupScoring
-    gathering: Gathering
-    parts: PartDesk
+    stepper: EpisodeStepper
+    scoring: ScoringService
+    group_scoring: GroupScoring
+    assembler: GroupAssembler
+    samples: SampleService
     rescorer: Rescorer
-    trier: Trier
-    runs: RunBook
-    shelf: Shelf
-    worlds: WorldDesk
-    groups: Groups
+    previews: PreviewService
+    runs: RunRegistry
+    task_cache: TaskCache
+    worlds: WorldService
+    groups: GroupStore
     panels: Panels
-    views: Views
-    exports: Exports
-    health: Health
+    views: GroupViews
+    exports: ExportStore
+    health: HealthCheck

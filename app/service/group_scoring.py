@@ -8,16 +8,16 @@ from typing import TypeVar
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group
 from app.ports.runtime import Observer
-from app.ports.store import Groups, GroupToStore, IdempotencyKey
-from app.service.acceptance import Acceptance, Accepted
-from app.service.flights import Flights
-from app.service.judging import Judged, Scorer
-from app.service.shelf import Shelf
-from app.service.standing import owed, scores_of, with_scores
+from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
+from app.service.group_replies import list_scores, mark_pending, merge_scores
+from app.service.inflight import SingleFlight
+from app.service.judging import JudgedCompletions, Scorer
+from app.service.score_validation import AcceptedGroup, ScoreValidator
+from app.service.task_cache import TaskCache
 
 log = logging.getLogger(__name__)
 
-RESUMED_AT_ONCE = 64
+RESUME_BATCH_SIZE = 64
 STORE_RETRY_SECONDS = (0.2, 1.0, 5.0)
 
 WorkT = TypeVar("WorkT")
@@ -30,21 +30,21 @@ class GroupScoring:
     """Single-flight per group: whoever asks for a group that is being scored waits for the same scoring."""
 
     def __init__(
-        self, *, acceptance: Acceptance, scorer: Scorer, groups: Groups, shelf: Shelf, observer: Observer
+        self, *, acceptance: ScoreValidator, scorer: Scorer, groups: GroupStore, shelf: TaskCache, observer: Observer
     ) -> None:
         self._acceptance = acceptance
         self._scorer = scorer
         self._groups = groups
         self._shelf = shelf
         self._observer = observer
-        self._flights = Flights[dict[str, Group]]("groups could not be stored")
+        self._flights = SingleFlight[dict[str, Group]]("groups could not be stored")
 
     def find_running(self, group_ids: Iterable[str]) -> dict[str, StoredGroups]:
         """The scorings under way of these groups."""
-        return self._flights.of(group_ids)
+        return self._flights.find(group_ids)
 
     async def score(
-        self, accepted: Sequence[Accepted], wait_seconds: float | None, key: IdempotencyKey | None = None
+        self, accepted: Sequence[AcceptedGroup], wait_seconds: float | None, key: IdempotencyKey | None = None
     ) -> dict[str, Group]:
         """Every accepted group as it is in the store when the reply is due: after `wait_seconds` some are pending, and
         are scored in the background."""
@@ -58,7 +58,7 @@ class GroupScoring:
         own = [one for identity, one in unique.items() if identity not in stored and identity not in running]
         if own or key is not None:
             scoring = self._judge_and_store(own, known, wait_seconds, key)
-            stored |= await asyncio.shield(self._flights.begin([one.group.group_id for one in own], scoring))
+            stored |= await asyncio.shield(self._flights.start([one.group.group_id for one in own], scoring))
         stored |= await self._await_others(running, due)
         waiting = [GroupToStore(one.group) for identity, one in unique.items() if identity not in stored]
         stored |= {group.group_id: group for group in await self._groups.add(waiting)} if waiting else {}
@@ -69,7 +69,7 @@ class GroupScoring:
         records = await self._shelf.get([group.task_id for group in groups])
         started = []
         for group in groups:
-            one = await self._acceptance.resumed(group, records[group.task_id])
+            one = await self._acceptance.resume(group, records[group.task_id])
             if not self.find_running([group.group_id]):
                 started.append(self._store_in_background(one, asyncio.ensure_future(self._judge(one))))
         return started
@@ -79,7 +79,7 @@ class GroupScoring:
         met: set[str] = set()
         while True:
             met.update(self._flights.names)
-            unfinished = await self._groups.unfinished(RESUMED_AT_ONCE + len(met))
+            unfinished = await self._groups.list_unfinished(RESUME_BATCH_SIZE + len(met))
             groups = [group for group in unfinished if group.group_id not in met]
             if not groups:
                 return
@@ -108,7 +108,7 @@ class GroupScoring:
 
     async def _judge_and_store(
         self,
-        own: Sequence[Accepted],
+        own: Sequence[AcceptedGroup],
         known: dict[str, Group],
         wait_seconds: float | None,
         key: IdempotencyKey | None,
@@ -122,7 +122,7 @@ class GroupScoring:
             # Noted now, since more may be done by the time these are written.
             in_time = [future.done() for future in judging]
             results = [
-                future.result() if done else GroupToStore(owed(one.group))
+                future.result() if done else GroupToStore(mark_pending(one.group))
                 for one, future, done in zip(own, judging, in_time, strict=True)
             ]
             stored = await self._store_results(results, known, key)
@@ -146,16 +146,16 @@ class GroupScoring:
         ahead = [
             result
             for result in results
-            if scores_of(stored[result.group.group_id]) != scores_of(result.group)
+            if list_scores(stored[result.group.group_id]) != list_scores(result.group)
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
         finished = await self._groups.finish(ahead) if ahead else []
         return stored | {group.group_id: group for group in finished}
 
-    def _store_in_background(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> StoredGroups:
-        return self._flights.begin([one.group.group_id], self._store_when_judged(one, judging))
+    def _store_in_background(self, one: AcceptedGroup, judging: asyncio.Future[GroupToStore]) -> StoredGroups:
+        return self._flights.start([one.group.group_id], self._store_when_judged(one, judging))
 
-    async def _store_when_judged(self, one: Accepted, judging: asyncio.Future[GroupToStore]) -> dict[str, Group]:
+    async def _store_when_judged(self, one: AcceptedGroup, judging: asyncio.Future[GroupToStore]) -> dict[str, Group]:
         result = await judging
         for pause in STORE_RETRY_SECONDS:
             try:
@@ -165,18 +165,18 @@ class GroupScoring:
         log.error("a finished group could not be written and stays pending: %s", one.group.group_id)
         return {one.group.group_id: one.group}
 
-    async def _judge(self, one: Accepted) -> GroupToStore:
+    async def _judge(self, one: AcceptedGroup) -> GroupToStore:
         """Scores the rollouts that have no score yet."""
         began = asyncio.get_running_loop().time()
         group = one.group
         unscored = [rollout.completion for rollout in group.rollouts if rollout.score.outcome != "scored"]
         if one.refused is not None:
-            judged = Judged((one.refused,) * len(unscored))
+            judged = JudgedCompletions((one.refused,) * len(unscored))
         else:
-            judged = await self._scorer.judged(one.record, unscored, one.options, group.policy)
-        self._observer.judged(judged.judgements)
-        self._observer.scored(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
-        return GroupToStore(with_scores(group, judged.scores), judged.judgements)
+            judged = await self._scorer.score(one.record, unscored, one.options, group.policy)
+        self._observer.record_judgements(judged.judgements)
+        self._observer.record_scores(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
+        return GroupToStore(merge_scores(group, judged.scores), judged.judgements)
 
 
 async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[asyncio.Task[WorkT]]:
@@ -194,10 +194,10 @@ async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[async
     return tasks
 
 
-def _continue_stored(one: Accepted, known: dict[str, Group]) -> Accepted:
+def _continue_stored(one: AcceptedGroup, known: dict[str, Group]) -> AcceptedGroup:
     """A retry goes on with the group as it is stored, under the flags of both."""
     stored = known.get(one.group.group_id)
     if stored is None:
         return one
     flags = tuple(dict.fromkeys((*stored.flags, *one.group.flags)))
-    return Accepted(stored.model_copy(update={"flags": flags}), one.record, one.options)
+    return AcceptedGroup(stored.model_copy(update={"flags": flags}), one.record, one.options)

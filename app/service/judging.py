@@ -7,30 +7,30 @@ from dataclasses import dataclass, field
 from app.domain.errors import Conflict, EnvironmentUnavailable, GatewayError, NotFound, ScoringFailed
 from app.domain.groups import TaskRecord
 from app.domain.judging import Case, Judgement, PanelResult
-from app.domain.model_names import same_model
+from app.domain.model_names import is_same_model
 from app.domain.runs import Pin, Policy, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.ports.environment import Environment, Tools
-from app.ports.judges import Backed, Panel, Panels
+from app.ports.judges import BackedJudge, Panel, Panels
 from app.ports.sandbox import Programs, Workers
-from app.service.catalogue import Hosted
-from app.service.editions import Editions
-from app.service.shelf import Shelf
+from app.service.catalogue import ServedEnvironment
+from app.service.sheet_versions import SheetVersions
+from app.service.task_cache import TaskCache
 
 log = logging.getLogger(__name__)
 
-CUT_OFF = Score.gated("truncated", rationale="cut off by the token limit")
+TRUNCATED_SCORE = Score.gated("truncated", rationale="cut off by the token limit")
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedCompletions:
     scores: tuple[Score, ...]
     judgements: tuple[Judgement, ...] = ()
 
 
 @dataclass
-class RecordedPanel:
+class RecordingPanel:
     """Wraps a panel and records its judgements, so that environments need not return them."""
 
     panel: Panel
@@ -50,7 +50,7 @@ class RecordedPanel:
 
     async def judge(self, case: Case) -> PanelResult:
         result = await self.panel.judge(case)
-        self.made += [each for judgement in result.judgements for each in judgement.each]
+        self.made += [each for judgement in result.judgements for each in judgement.attempts]
         return result
 
 
@@ -65,9 +65,9 @@ class NoPanel:
         raise ScoringFailed(f"{case.rubric.name}: an environment without a rubric has no judges")
 
 
-def panel_for(panels: Panels, hosted: Hosted, options: ScoringOptions) -> Panel | None:
+def get_panel(panels: Panels, hosted: ServedEnvironment, options: ScoringOptions) -> Panel | None:
     """The panel of a judged environment; None if a verifier scores it."""
-    return None if hosted.environment.rubric is None else panels.panel(hosted.name, options)
+    return None if hosted.environment.rubric is None else panels.build_panel(hosted.name, options)
 
 
 def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
@@ -79,7 +79,7 @@ def require_same_scoring(run: Run, same: bool, pin: Pin) -> None:
         )
 
 
-async def judged_by(
+async def score_completions(
     environment: Environment,
     task: Task,
     completions: Sequence[Completion],
@@ -89,22 +89,24 @@ async def judged_by(
     programs: Programs,
     *,
     what: str,
-) -> Judged:
+) -> JudgedCompletions:
     """One score per completion, in order, and all judgements, even if scoring failed in the end. Truncated completions
     get 0 in any case. Raises only when cancelled. `what` is for the log."""
-    recorded = None if panel is None else RecordedPanel(panel)
+    recorded = None if panel is None else RecordingPanel(panel)
     cut = [options.on_truncated == "zero" and completion.truncated for completion in completions]
     whole = [completion for completion, out in zip(completions, cut, strict=True) if not out]
     try:
-        given = await _scores(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
+        given = await _call_environment(environment, task, whole, Tools(recorded or NoPanel(), workers, programs))
     except Exception as error:
-        given = [unscored_for(error, what)] * len(whole)
+        given = [convert_error(error, what)] * len(whole)
     scores = iter(given)
-    merged = tuple(CUT_OFF if out else next(scores) for out in cut)
-    return Judged(merged, tuple(recorded.made) if recorded is not None else ())
+    merged = tuple(TRUNCATED_SCORE if out else next(scores) for out in cut)
+    return JudgedCompletions(merged, tuple(recorded.made) if recorded is not None else ())
 
 
-async def _scores(environment: Environment, task: Task, whole: Sequence[Completion], tools: Tools) -> list[Score]:
+async def _call_environment(
+    environment: Environment, task: Task, whole: Sequence[Completion], tools: Tools
+) -> list[Score]:
     if not whole:
         return []
     scores = await environment.score(task, whole, tools)
@@ -113,10 +115,10 @@ async def _scores(environment: Environment, task: Task, whole: Sequence[Completi
     return scores
 
 
-def unscored_for(error: Exception, what: str) -> Score:
+def convert_error(error: Exception, what: str) -> Score:
     """The `unscored` result for an error. Unexpected errors are logged and reported in general words."""
     if isinstance(error, ScoringFailed):
-        return Score.after(error)
+        return Score.from_error(error)
     if isinstance(error, EnvironmentUnavailable | NotFound):
         return Score.unscored("environment_unavailable", error.detail)
     if isinstance(error, GatewayError):
@@ -128,14 +130,16 @@ def unscored_for(error: Exception, what: str) -> Score:
 class Scorer:
     """Turns completions into scores. Failures of the service become `unscored` with a reason."""
 
-    def __init__(self, editions: Editions, panels: Panels, shelf: Shelf, workers: Workers, programs: Programs) -> None:
+    def __init__(
+        self, editions: SheetVersions, panels: Panels, shelf: TaskCache, workers: Workers, programs: Programs
+    ) -> None:
         self._editions = editions
         self._shelf = shelf
         self._panels = panels
         self._workers = workers
         self._programs = programs
 
-    async def judged(
+    async def score(
         self,
         record: TaskRecord,
         completions: Sequence[Completion],
@@ -143,69 +147,71 @@ class Scorer:
         policy: Policy | None,
         *,
         remade: Task | None = None,
-    ) -> Judged:
+    ) -> JudgedCompletions:
         """One score per completion, in order. Raises only when cancelled. `remade` replaces the record's task if the
         environment has changed since."""
         try:
             name, data_digest = record.key.environment, record.key.data_digest
-            hosted = self._editions.present(name) if remade else await self._editions.hosted(name, data_digest)
-            return await self._judged(hosted, record, completions, options, policy, remade)
+            hosted = self._editions.get_current(name) if remade else await self._editions.get_version(name, data_digest)
+            return await self._score_in_environment(hosted, record, completions, options, policy, remade)
         except Exception as error:
-            return _all(len(completions), unscored_for(error, _named(record)))
+            return _repeat_score(len(completions), convert_error(error, _describe_task(record)))
 
-    async def _judged(
+    async def _score_in_environment(
         self,
-        hosted: Hosted,
+        hosted: ServedEnvironment,
         record: TaskRecord,
         completions: Sequence[Completion],
         options: ScoringOptions,
         policy: Policy | None,
         remade: Task | None,
-    ) -> Judged:
+    ) -> JudgedCompletions:
         present = (hosted.environment.version, hosted.data_digest)
         if remade is None and (record.key.version, record.key.data_digest) != present:
             old, new = record.key.version, hosted.environment.version
             detail = "the task was made from other data" if old == new else f"the task is of version {old}, not {new}"
-            return _all(len(completions), Score.unscored("version_changed", detail))
-        panel = panel_for(self._panels, hosted, options)
-        if own := self._own_model(panel, policy):
-            return _all(len(completions), Score.unscored("self_judge", f"judge {own} is the policy's own model"))
-        task = remade or self._shelf.task(hosted, record)
-        what = _named(record)
-        judged = await judged_by(
+            return _repeat_score(len(completions), Score.unscored("version_changed", detail))
+        panel = get_panel(self._panels, hosted, options)
+        if own := self._find_own_model(panel, policy):
+            return _repeat_score(
+                len(completions), Score.unscored("self_judge", f"judge {own} is the policy's own model")
+            )
+        task = remade or self._shelf.get_task(hosted, record)
+        what = _describe_task(record)
+        judged = await score_completions(
             hosted.environment, task, completions, options, panel, self._workers, self._programs, what=what
         )
-        digest = hosted.pin(options, panel).scoring_digest
-        scores = tuple(_marked(score.under(digest), record) for score in judged.scores)
-        return Judged(scores, judged.judgements)
+        digest = hosted.build_pin(options, panel).scoring_digest
+        scores = tuple(_flag_missing_context(score.with_digest(digest), record) for score in judged.scores)
+        return JudgedCompletions(scores, judged.judgements)
 
-    def _own_model(self, panel: Panel | None, policy: Policy | None) -> str | None:
+    def _find_own_model(self, panel: Panel | None, policy: Policy | None) -> str | None:
         if panel is None or policy is None:
             return None
-        for judge, model in self._asked(panel):
-            if same_model(model, policy.model) and self._panels.refuses_self_judging(judge):
+        for judge, model in self._list_judge_models(panel):
+            if is_same_model(model, policy.model) and self._panels.refuses_self_judging(judge):
                 return judge
         return None
 
-    def _asked(self, panel: Panel) -> Iterator[tuple[str, str]]:
+    def _list_judge_models(self, panel: Panel) -> Iterator[tuple[str, str]]:
         """Names and models of the panel's judges and their fallbacks."""
         for name, model in zip(panel.judges, panel.models, strict=True):
             yield name, model
             judge = self._panels.judges.get(name)
-            if isinstance(judge, Backed):
+            if isinstance(judge, BackedJudge):
                 yield judge.fallback.name, judge.fallback.model
 
 
-def _all(count: int, score: Score) -> Judged:
-    return Judged((score,) * count)
+def _repeat_score(count: int, score: Score) -> JudgedCompletions:
+    return JudgedCompletions((score,) * count)
 
 
-def _marked(score: Score, record: TaskRecord) -> Score:
+def _flag_missing_context(score: Score, record: TaskRecord) -> Score:
     context = record.key.context
     if context is None or context.failure is None:
         return score
     return score.model_copy(update={"flags": (*score.flags, "no_context")})
 
 
-def _named(record: TaskRecord) -> str:
+def _describe_task(record: TaskRecord) -> str:
     return f"{record.key.environment}, {record.task_id}"

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from app.domain.digests import digest
 from app.domain.runs import Stream
-from app.service.requests import MixMember
-from app.service.shares import drawn_below, place_of
+from app.service.request_models import MixMember
+from app.service.weighted_schedule import count_draws_below, find_draw
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,17 @@ class Draw:
     position: int
 
 
-def mix_stream(run: str, mix: Sequence[MixMember]) -> Stream:
+def build_mix_stream(run: str, mix: Sequence[MixMember]) -> Stream:
     """The stream that counts the positions of a leased mixture. Its environment name is a placeholder."""
     identity = digest(["mix", *(member.model_dump(mode="json") for member in mix)])
     return Stream(run=run, environment="mix", split="train", params={}, select={}, digest=identity)
 
 
-def draw(weights: Sequence[float], seed: int, first: int, count: int) -> tuple[Draw, ...]:
+def draw_members(weights: Sequence[float], seed: int, first: int, count: int) -> tuple[Draw, ...]:
     """The members drawn at positions first … first + count - 1."""
-    return tuple(Draw(*place_of(tuple(weights), seed, position)) for position in range(first, first + count))
+    return tuple(Draw(*find_draw(tuple(weights), seed, position)) for position in range(first, first + count))
 
 
-def drawn_before(weights: Sequence[float], seed: int, position: int) -> tuple[int, ...]:
+def count_draws_before(weights: Sequence[float], seed: int, position: int) -> tuple[int, ...]:
     """How often each member is drawn at positions below `position`."""
-    return drawn_below(tuple(weights), seed, position)
+    return count_draws_below(tuple(weights), seed, position)

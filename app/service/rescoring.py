@@ -11,7 +11,7 @@ from app.domain.digests import digest
 from app.domain.errors import InvalidRequest, NotFound
 from app.domain.groups import Group, Scoring, TaskRecord
 from app.domain.judging import Judgement, Mode
-from app.domain.rewards import group_outcome
+from app.domain.rewards import combine_outcomes
 from app.domain.runs import ScoringOptions, Votes
 from app.domain.scores import Reason, Score
 from app.domain.tasks import Task
@@ -19,15 +19,15 @@ from app.domain.values import FiniteNumber, Frozen, Name, Unit
 from app.ports.judges import Panels
 from app.ports.runtime import Clock, Observer
 from app.ports.sandbox import Programs, Workers
-from app.ports.store import Groups, Scorings
-from app.service.acceptance import options_for
-from app.service.catalogue import Hosted
-from app.service.editions import Editions
-from app.service.flights import Flights
-from app.service.judging import Judged, Scorer, panel_for
-from app.service.remaking import Remaker
-from app.service.runs import RunBook
-from app.service.shelf import Shelf
+from app.ports.store import GroupStore, ScoringStore
+from app.service.catalogue import ServedEnvironment
+from app.service.inflight import SingleFlight
+from app.service.judging import JudgedCompletions, Scorer, get_panel
+from app.service.run_registry import RunRegistry
+from app.service.score_validation import resolve_scoring_options
+from app.service.sheet_versions import SheetVersions
+from app.service.task_cache import TaskCache
+from app.service.task_matching import TaskMatcher
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class RescoreRequest(Frozen):
     ] = None
 
 
-class Rescored(Frozen):
+class RescoreReply(Frozen):
     """A new scoring next to the original one. Rewards are in the order of the group's completions."""
 
     scoring: Scoring
@@ -64,12 +64,12 @@ class Rescored(Frozen):
 
 
 @dataclass(frozen=True)
-class Planned:
+class RescorePlan:
     """A scoring to carry out. `blank` is the scoring before it has scores."""
 
     group: Group
     record: TaskRecord
-    hosted: Hosted
+    hosted: ServedEnvironment
     blank: Scoring
 
     @property
@@ -80,7 +80,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Landed:
+class RescoreResult:
     scoring: Scoring
     judgements: tuple[Judgement, ...] = ()
 
@@ -89,11 +89,11 @@ class Rescorer:
     def __init__(
         self,
         *,
-        editions: Editions,
-        shelf: Shelf,
-        groups: Groups,
-        scorings: Scorings,
-        runs: RunBook,
+        editions: SheetVersions,
+        shelf: TaskCache,
+        groups: GroupStore,
+        scorings: ScoringStore,
+        runs: RunRegistry,
         panels: Panels,
         workers: Workers,
         programs: Programs,
@@ -109,63 +109,68 @@ class Rescorer:
         self._observer = observer
         self._clock = clock
         self._scorer = Scorer(editions, panels, shelf, workers, programs)
-        self._remaker = Remaker()
-        self._flights = Flights[Landed]("re-scoring failed")
+        self._remaker = TaskMatcher()
+        self._flights = SingleFlight[RescoreResult]("re-scoring failed")
 
-    async def rescore(self, group_id: str, request: RescoreRequest) -> Rescored:
+    async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
         """Scores a group once per resulting scoring digest; completions that stayed unscored are tried again. NotFound
         for an unknown group, InvalidRequest naming `options.judges` for an unknown judge."""
         group = (await self._groups.find([group_id])).get(group_id)
         if group is None:
             raise NotFound(f"there is no group {group_id}")
-        planned = await self._planned(group, request)
+        planned = await self._plan(group, request)
         name = planned.blank.scoring_id
-        flight = self._flights.of([name]).get(name) or self._flights.begin([name], self._land(planned))
+        flight = self._flights.find([name]).get(name) or self._flights.start([name], self._run_plan(planned))
         done, _ = await asyncio.wait({flight}, timeout=request.wait_seconds)
-        return _reply(group, flight.result() if done else Landed(planned.blank))
+        return _build_reply(group, flight.result() if done else RescoreResult(planned.blank))
 
     async def close(self) -> None:
         """Cancels scorings in progress. Nothing of them is stored; callers ask again."""
         await self._flights.close()
 
-    async def _planned(self, group: Group, request: RescoreRequest) -> Planned:
-        hosted = self._editions.present(group.environment)
+    async def _plan(self, group: Group, request: RescoreRequest) -> RescorePlan:
+        hosted = self._editions.get_current(group.environment)
         if request.judges and hosted.environment.rubric is None:
             raise InvalidRequest(f"{hosted.name} is scored by a verifier and has no judges", field="judges")
         run = await self._runs.ensure(group.run) if group.run is not None else None
-        usual = options_for(run.options if run is not None else ScoringOptions(), group)
-        options = usual.model_copy(update=_given(request))
-        panel = panel_for(self._panels, hosted, options)
-        scoring_digest = hosted.pin(options, panel).scoring_digest
+        usual = resolve_scoring_options(run.options if run is not None else ScoringOptions(), group)
+        options = usual.model_copy(update=_list_given_options(request))
+        panel = get_panel(self._panels, hosted, options)
+        scoring_digest = hosted.build_pin(options, panel).scoring_digest
         blank = Scoring(
             scoring_id="scoring_" + digest([group.group_id, scoring_digest]),
             group_id=group.group_id,
             scoring_digest=scoring_digest,
             options=options,
             judges=() if panel is None else panel.judges,
-            mode=None if panel is None else self._panels.options(hosted.name, options).mode,
+            mode=None if panel is None else self._panels.resolve_options(hosted.name, options).mode,
             outcome="pending",
             scores=(Score.pending(),) * len(group.rollouts),
             created_at=self._clock(),
         )
         record = (await self._shelf.get([group.task_id]))[group.task_id]
-        return Planned(group, record, hosted, blank)
+        return RescorePlan(group, record, hosted, blank)
 
-    async def _land(self, planned: Planned) -> Landed:
+    async def _run_plan(self, planned: RescorePlan) -> RescoreResult:
         stored = (await self._scorings.find([planned.blank.scoring_id])).get(planned.blank.scoring_id)
         if stored is not None and stored.outcome == "scored":
-            return Landed(stored)
+            return RescoreResult(stored)
         before = planned.blank if stored is None else stored
-        flags, judged = await self._judged(planned, before)
-        self._observer.judged(judged.judgements)
+        flags, judged = await self._score_missing(planned, before)
+        self._observer.record_judgements(judged.judgements)
         given = iter(judged.scores)
         scores = tuple(score if score.outcome == "scored" else next(given) for score in before.scores)
         made = before.model_copy(
-            update={"outcome": group_outcome(scores), "scores": scores, "judgements": judged.judgements, "flags": flags}
+            update={
+                "outcome": combine_outcomes(scores),
+                "scores": scores,
+                "judgements": judged.judgements,
+                "flags": flags,
+            }
         )
-        return Landed(await self._scorings.put(made), judged.judgements)
+        return RescoreResult(await self._scorings.put(made), judged.judgements)
 
-    async def _judged(self, planned: Planned, before: Scoring) -> tuple[tuple[str, ...], Judged]:
+    async def _score_missing(self, planned: RescorePlan, before: Scoring) -> tuple[tuple[str, ...], JudgedCompletions]:
         """The scores of completions that had none, and the flags of the scoring."""
         group = planned.group
         completions = [
@@ -177,19 +182,21 @@ class Rescorer:
         flags: tuple[str, ...] = ()
         if planned.changed:
             try:
-                remade = await self._remaker.task(planned.hosted, planned.record)
+                remade = await self._remaker.find_task(planned.hosted, planned.record)
             except Exception:
                 log.exception("could not rebuild a task: %s", group.task_id)
-                return flags, _unscored(len(completions), "internal", "the task could not be made again; see the log")
+                return flags, _build_unscored(
+                    len(completions), "internal", "the task could not be made again; see the log"
+                )
             if remade is None:
                 detail = f"{group.environment} no longer asks what this task asked"
-                return flags, _unscored(len(completions), "version_changed", detail)
+                return flags, _build_unscored(len(completions), "version_changed", detail)
             flags = ("task_remade",)
         options = before.options
-        return flags, await self._scorer.judged(planned.record, completions, options, group.policy, remade=remade)
+        return flags, await self._scorer.score(planned.record, completions, options, group.policy, remade=remade)
 
 
-def _given(request: RescoreRequest) -> dict[str, object]:
+def _list_given_options(request: RescoreRequest) -> dict[str, object]:
     """The options that the request names."""
     named = {
         name: getattr(request, name) for name in RescoreRequest.model_fields if name in ScoringOptions.model_fields
@@ -197,12 +204,12 @@ def _given(request: RescoreRequest) -> dict[str, object]:
     return {name: value for name, value in named.items() if value is not None}
 
 
-def _unscored(count: int, reason: Reason, detail: str) -> Judged:
-    return Judged((Score.unscored(reason, detail),) * count)
+def _build_unscored(count: int, reason: Reason, detail: str) -> JudgedCompletions:
+    return JudgedCompletions((Score.unscored(reason, detail),) * count)
 
 
-def _reply(group: Group, landed: Landed) -> Rescored:
-    return Rescored(
+def _build_reply(group: Group, landed: RescoreResult) -> RescoreReply:
+    return RescoreReply(
         scoring=landed.scoring,
         rewards=tuple(score.reward for score in landed.scoring.scores),
         original=tuple(rollout.score.reward for rollout in group.rollouts),

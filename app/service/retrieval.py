@@ -9,16 +9,16 @@ from typing import Literal, TypeVar
 
 from app.domain.errors import InvalidRequest, RequestRefused, RetrieverFailed, Unavailable
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
-from app.domain.worlds import Explained
+from app.domain.worlds import RetrievalExplanation
 from app.ports.retrieval import ExplainingRetriever, Retriever
 from app.ports.runtime import Observer
 
 log = logging.getLogger(__name__)
 
-AT_ONCE = 16
+MAX_CONCURRENT_QUERIES = 16
 """Maximum number of concurrent queries per batch."""
 
-NOT_ASKED = "the retriever failed for another task of this batch and was not asked again"
+NOT_ASKED_DETAIL = "the retriever failed for another task of this batch and was not asked again"
 
 OnFailure = Literal["refuse", "without"]
 AnswerT = TypeVar("AnswerT")
@@ -33,16 +33,16 @@ class RetrievalPolicy:
     deadline_seconds: float = 2.0
 
 
-class Retrieval:
+class RetrievalService:
     def __init__(self, retriever: Retriever, observer: Observer, policy: RetrievalPolicy | None = None) -> None:
         self._retriever = retriever
         self._observer = observer
         self._policy = policy or RetrievalPolicy()
 
-    async def of(self, query: ContextQuery, field: str) -> Context:
+    async def retrieve(self, query: ContextQuery, field: str) -> Context:
         """Retrieves one context. RetrieverFailed under the policy `refuse`; InvalidRequest naming `<field>.<part>`."""
         try:
-            return await self._retrieved(query)
+            return await self._retrieve_checked(query)
         except InvalidRequest as error:
             raise InvalidRequest(error.detail, field=f"{field}.{error.field}" if error.field else field) from error
         except RetrieverFailed as error:
@@ -50,21 +50,21 @@ class Retrieval:
                 raise
             return Context(failure=error.detail)
 
-    async def of_all(self, queries: Sequence[ContextQuery], field: str) -> list[Context]:
+    async def retrieve_all(self, queries: Sequence[ContextQuery], field: str) -> list[Context]:
         """Contexts in query order. After a failure no more queries are sent, so that a hanging retriever delays a batch
         no longer than a single task."""
-        contexts = [Context(failure=NOT_ASKED) for _ in queries]
+        contexts = [Context(failure=NOT_ASKED_DETAIL) for _ in queries]
         left = list(enumerate(queries))[::-1]
         failed = asyncio.Event()
 
-        async def ask_on() -> None:
+        async def process_queries() -> None:
             while left and not failed.is_set():
                 place, query = left.pop()
-                contexts[place] = await self.of(query, field)
+                contexts[place] = await self.retrieve(query, field)
                 if contexts[place].failure is not None:
                     failed.set()
 
-        asking = [asyncio.ensure_future(ask_on()) for _ in queries[:AT_ONCE]]
+        asking = [asyncio.ensure_future(process_queries()) for _ in queries[:MAX_CONCURRENT_QUERIES]]
         try:
             await asyncio.gather(*asking)
         finally:
@@ -72,30 +72,32 @@ class Retrieval:
                 one.cancel()
         return contexts
 
-    async def explained(self, query: ContextQuery) -> Explained:
+    async def explain(self, query: ContextQuery) -> RetrievalExplanation:
         """The result with reasons; only the context if the retriever cannot explain. RetrieverFailed under any policy;
         InvalidRequest naming the part of the query."""
         if isinstance(self._retriever, ExplainingRetriever):
-            return await self._bounded(_answered(self._retriever.explain, query))
-        context = await self._retrieved(query)
-        return Explained(as_of=context.as_of, budget_tokens=query.budget_tokens, context=context)
+            return await self._await_within_deadline(_call_retriever(self._retriever.explain, query))
+        context = await self._retrieve_checked(query)
+        return RetrievalExplanation(as_of=context.as_of, budget_tokens=query.budget_tokens, context=context)
 
-    async def _retrieved(self, query: ContextQuery) -> Context:
+    async def _retrieve_checked(self, query: ContextQuery) -> Context:
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
-            answer = _sound(await self._bounded(_answered(self._retriever.retrieve, query)))
+            answer = _validate_context(
+                await self._await_within_deadline(_call_retriever(self._retriever.retrieve, query))
+            )
         except RetrieverFailed as error:
-            self._observer.retrieved(loop.time() - began, failed=True)
+            self._observer.record_retrieval(loop.time() - began, failed=True)
             log.warning("retrieval failed: %s", error.detail)
             raise
-        context, future = without_the_future(answer, query.as_of)
-        self._observer.retrieved(loop.time() - began, failed=False, future=future)
+        context, future = withhold_future(answer, query.as_of)
+        self._observer.record_retrieval(loop.time() - began, failed=False, future=future)
         if future:
             log.warning("withheld %d passages later than the requested time", future)
         return context
 
-    async def _bounded(self, asked: Coroutine[None, None, AnswerT]) -> AnswerT:
+    async def _await_within_deadline(self, asked: Coroutine[None, None, AnswerT]) -> AnswerT:
         """Awaits a coroutine up to the deadline. A cancelled one that keeps running is not awaited."""
         seconds = self._policy.deadline_seconds
         asking = asyncio.ensure_future(asked)
@@ -103,7 +105,7 @@ class Retrieval:
             done, _ = await asyncio.wait({asking}, timeout=seconds)
         finally:
             if not asking.done():
-                asking.add_done_callback(_let_go)
+                asking.add_done_callback(_discard_result)
                 asking.cancel()
         if not done:
             raise RetrieverFailed(f"the retriever gave no answer within {seconds:g} seconds")
@@ -112,7 +114,7 @@ class Retrieval:
         return asking.result()
 
 
-async def _answered(ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: ContextQuery) -> AnswerT:
+async def _call_retriever(ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: ContextQuery) -> AnswerT:
     try:
         return await ask(query)
     except (RequestRefused, Unavailable):
@@ -122,7 +124,7 @@ async def _answered(ask: Callable[[ContextQuery], Awaitable[AnswerT]], query: Co
         raise RetrieverFailed(f"the retriever broke: {type(error).__name__}") from error
 
 
-def without_the_future(context: Context, as_of: datetime | None) -> tuple[Context, int]:
+def withhold_future(context: Context, as_of: datetime | None) -> tuple[Context, int]:
     """Withholds passages later than `as_of` or the context's own time, and counts them."""
     known = [moment for moment in (as_of, context.as_of) if moment is not None]
     if not known:
@@ -130,15 +132,15 @@ def without_the_future(context: Context, as_of: datetime | None) -> tuple[Contex
     now = min(known)
     late = [passage for passage in context.passages if passage.time is not None and passage.time > now]
     told = tuple(passage for passage in context.passages if passage not in late)
-    withheld = (*context.withheld, *map(_withheld, late))
+    withheld = (*context.withheld, *map(_withhold_passage, late))
     return context.model_copy(update={"passages": told, "withheld": withheld, "as_of": now}), len(late)
 
 
-def _withheld(passage: Passage) -> Withheld:
+def _withhold_passage(passage: Passage) -> Withheld:
     return Withheld(id=passage.id, reason="future", text=passage.text)
 
 
-def _sound(context: object) -> Context:
+def _validate_context(context: object) -> Context:
     """Checks that a context can be stored and sent, and that its times have time zones."""
     if not isinstance(context, Context):
         raise RetrieverFailed(f"the retriever gave no Context but {type(context).__name__}")
@@ -154,7 +156,7 @@ def _sound(context: object) -> Context:
     return context
 
 
-def _let_go(asking: "asyncio.Future[AnswerT]") -> None:
+def _discard_result(asking: "asyncio.Future[AnswerT]") -> None:
     """Discards the late result or error of a cancelled call."""
     if not asking.cancelled():
         asking.exception()

@@ -4,50 +4,50 @@ import asyncio
 from collections.abc import Sequence
 
 from app.domain.groups import Group
-from app.domain.parts import Part
-from app.ports.store import Groups, IdempotencyKey
-from app.service.acceptance import Acceptance, Accepted
+from app.domain.parts import GroupPart
+from app.ports.store import GroupStore, IdempotencyKey
 from app.service.catalogue import Catalogue
-from app.service.gathering import Gathering
+from app.service.group_assembly import GroupAssembler
+from app.service.group_replies import build_reply
 from app.service.group_scoring import GroupScoring
-from app.service.requests import GroupProblem, GroupReply, Scored, ScoreRequest
-from app.service.runs import RunBook
-from app.service.standing import reply_of
+from app.service.request_models import GroupProblem, GroupReply, ScoreRequest, ScoreResponse
+from app.service.run_registry import RunRegistry
+from app.service.score_validation import AcceptedGroup, ScoreValidator
 
 POLL_SECONDS = 0.2
 
 
-class ScoreDesk:
+class ScoringService:
     def __init__(
         self,
         *,
         catalogue: Catalogue,
-        runs: RunBook,
-        acceptance: Acceptance,
+        runs: RunRegistry,
+        acceptance: ScoreValidator,
         scoring: GroupScoring,
-        gathering: Gathering,
-        groups: Groups,
+        assembler: GroupAssembler,
+        groups: GroupStore,
     ) -> None:
         self._catalogue = catalogue
         self._runs = runs
         self._acceptance = acceptance
         self._scoring = scoring
-        self._gathering = gathering
+        self._assembler = assembler
         self._groups = groups
 
     async def score(
         self, request: ScoreRequest, environment: str | None = None, key: IdempotencyKey | None = None
-    ) -> Scored:
+    ) -> ScoreResponse:
         """Groups or problems in request order; what is in the reply as scored is committed."""
         if environment is not None:
-            self._catalogue.hosted(environment)
+            self._catalogue.get_environment(environment)
         if key is not None:
             await self._groups.check_key(key)
         if request.run is not None:
             await self._runs.ensure(request.run)
-        accepted = await self._acceptance.accept(request, environment)
-        whole = [one for one in accepted if isinstance(one, Accepted) and one.part is None]
-        pieces = [(one, one.part) for one in accepted if isinstance(one, Accepted) and one.part is not None]
+        accepted = await self._acceptance.validate(request, environment)
+        whole = [one for one in accepted if isinstance(one, AcceptedGroup) and one.part is None]
+        pieces = [(one, one.part) for one in accepted if isinstance(one, AcceptedGroup) and one.part is not None]
         if pieces:
             stored, assembled = await self._score_with_pieces(whole, pieces, request, key)
         else:
@@ -58,16 +58,16 @@ class ScoreDesk:
             if isinstance(one, GroupProblem):
                 replies.append(one)
             elif one.part is None:
-                replies.append(reply_of(stored[one.group.group_id]))
+                replies.append(build_reply(stored[one.group.group_id]))
             else:
                 replies.append(_name_group(next(remaining), position))
-        return Scored(groups=tuple(replies))
+        return ScoreResponse(groups=tuple(replies))
 
     async def collect(self, identities: Sequence[str], wait_seconds: float) -> dict[str, Group]:
         """Groups by id as they are stored, after waiting for those that are still pending."""
         end = asyncio.get_running_loop().time() + wait_seconds
         while True:
-            groups = await self._gathering.standing(identities)
+            groups = await self._assembler.find_groups(identities)
             left = end - asyncio.get_running_loop().time()
             pending = [identity for identity, group in groups.items() if group.outcome == "pending"]
             if not pending or left <= 0:
@@ -80,15 +80,15 @@ class ScoreDesk:
 
     async def _score_with_pieces(
         self,
-        whole: Sequence[Accepted],
-        pieces: Sequence[tuple[Accepted, Part]],
+        whole: Sequence[AcceptedGroup],
+        pieces: Sequence[tuple[AcceptedGroup, GroupPart]],
         request: ScoreRequest,
         key: IdempotencyKey | None,
     ) -> tuple[dict[str, Group], list[GroupReply | GroupProblem]]:
         """Whole groups, and pieces of others meanwhile."""
         if key is not None:  # before anything takes a place that another body under this key must not
             await self._groups.add([], key)
-        arriving = asyncio.gather(*(self._gathering.arrived(one, part, request.wait_seconds) for one, part in pieces))
+        arriving = asyncio.gather(*(self._assembler.add_piece(one, part, request.wait_seconds) for one, part in pieces))
         return await asyncio.gather(self._scoring.score(whole, request.wait_seconds, key), arriving)
 
 

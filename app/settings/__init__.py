@@ -16,7 +16,7 @@ from pydantic_settings import (
 from pydantic_settings import SettingsError as UnreadableSource
 
 from app.domain.judging import Mode
-from app.domain.parts import PartRules, Windows
+from app.domain.parts import PartRules, RetryWindows
 from app.domain.runs import ScoringOptions, Votes
 from app.domain.values import Name, Unit
 from app.settings.mistakes import DEFAULT_FILE as DEFAULT_FILE
@@ -34,7 +34,7 @@ JudgeFormat = Literal["schema", "object", "off"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-def _judge_format(value: object) -> object:
+def _normalise_judge_format(value: object) -> object:
     """YAML reads `off` as false, and this was a yes or no once."""
     return {"true": "object", "false": "off"}.get(str(value).casefold(), value)
 
@@ -57,7 +57,7 @@ class JudgeSettings(_Section):
     """A verdict that is cut off there counts as a failed one."""
     token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105
     """What this API calls the bound above."""
-    json_mode: Annotated[JudgeFormat, BeforeValidator(_judge_format)] = "object"
+    json_mode: Annotated[JudgeFormat, BeforeValidator(_normalise_judge_format)] = "object"
     """`schema` asks the server for the very form of the verdict, `object` for any JSON, `off` says it in words alone. A
     server that refuses a form is asked in the next weaker one."""
     expected_scores: bool = False
@@ -177,7 +177,7 @@ class PartSettings(_Section):
 
     @property
     def rules(self) -> PartRules:
-        return PartRules(self.deadline_seconds, Windows(late=self.late_seconds, retry=self.retry_seconds))
+        return PartRules(self.deadline_seconds, RetryWindows(late=self.late_seconds, retry=self.retry_seconds))
 
 
 class Settings(BaseSettings):
@@ -249,7 +249,7 @@ class Settings(BaseSettings):
     """Doors for other trainers."""
 
     @model_validator(mode="after")
-    def _ports_differ(self) -> Self:
+    def _check_ports(self) -> Self:
         ports = [self.port, *self.atropos_ports.values(), *([self.atropos_port] if self.atropos_port else [])]
         if len(set(ports)) < len(ports):
             raise ValueError("port, atropos_port and atropos_ports must all differ")
@@ -275,7 +275,7 @@ class Settings(BaseSettings):
             env_settings.env_vars = {name: value for name, value in given if not (value or "").startswith("tcp://")}
         return init_settings, env_settings, YamlConfigSettingsSource(settings_cls, yaml_file=settings_file())
 
-    def secret(self, variable: str) -> SecretStr | None:
+    def read_secret(self, variable: str) -> SecretStr | None:
         """The value of a variable that the settings name, such as `judges.*.api_key_env`; None when it is not set."""
         value = os.environ.get(variable)
         return None if not value else SecretStr(value)

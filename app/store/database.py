@@ -18,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.domain.errors import StoreUnavailable
 from app.ports.runtime import Clock
-from app.store.failures import as_gateway_error, is_disconnect
+from app.store.database_errors import as_gateway_error, is_disconnect
 from app.store.rows import to_micros
 from app.store.writer import Unit, Writer
 
@@ -67,13 +67,13 @@ def describe(url: str) -> str:
 
 def open_writer(url: str, *, connections: int = 1) -> Engine:
     """An engine whose transactions take SQLite's write lock when they begin."""
-    return _open(parse_url(url), connections, _WRITER_PRAGMAS, "BEGIN IMMEDIATE")
+    return _create_engine(parse_url(url), connections, _WRITER_PRAGMAS, "BEGIN IMMEDIATE")
 
 
 def open_reader(url: str, *, connections: int) -> Engine:
     """A read-only engine. Each transaction reads one snapshot."""
     parsed = parse_url(url)
-    engine = _open(parsed, connections, (*_PRAGMAS, "query_only = ON"), "BEGIN")
+    engine = _create_engine(parsed, connections, (*_PRAGMAS, "query_only = ON"), "BEGIN")
     if is_postgres(engine):
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return engine
@@ -84,14 +84,14 @@ def open_for_migration(url: str) -> Engine:
     parsed = parse_url(url)
     if parsed.drivername.startswith("sqlite"):
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    return _open(parsed, 1, (*_PRAGMAS[:-1], "foreign_keys = OFF"), "BEGIN IMMEDIATE")
+    return _create_engine(parsed, 1, (*_PRAGMAS[:-1], "foreign_keys = OFF"), "BEGIN IMMEDIATE")
 
 
 def is_postgres(engine: Engine) -> bool:
     return engine.dialect.name == "postgresql"
 
 
-def _open(url: URL, connections: int, pragmas: Iterable[str], begin: str) -> Engine:
+def _create_engine(url: URL, connections: int, pragmas: Iterable[str], begin: str) -> Engine:
     if url.drivername.startswith("postgresql"):
         timeouts = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 3 * CONNECT_SECONDS * 1000}
         return create_engine(url, pool_size=connections, max_overflow=0, connect_args=timeouts)
@@ -100,7 +100,7 @@ def _open(url: URL, connections: int, pragmas: Iterable[str], begin: str) -> Eng
     return engine
 
 
-def _patiently(cursor: DBAPICursor, statement: str) -> None:
+def _execute_when_unlocked(cursor: DBAPICursor, statement: str) -> None:
     """Executes a statement and retries while locked. SQLite does not wait when two processes switch to WAL at once."""
     end = time.monotonic() + BUSY_MILLISECONDS / 1000
     while True:
@@ -114,18 +114,18 @@ def _patiently(cursor: DBAPICursor, statement: str) -> None:
 
 
 def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None:
-    def connected(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    def configure_connection(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
         connection.isolation_level = None  # the driver must not begin transactions of its own
         cursor = connection.cursor()
         for pragma in pragmas:
-            _patiently(cursor, f"PRAGMA {pragma}")
+            _execute_when_unlocked(cursor, f"PRAGMA {pragma}")
         cursor.close()
 
-    def begun(connection: Connection) -> None:
+    def begin_transaction(connection: Connection) -> None:
         connection.exec_driver_sql(begin)
 
-    event.listen(engine, "connect", connected)
-    event.listen(engine, "begin", begun)
+    event.listen(engine, "connect", configure_connection)
+    event.listen(engine, "begin", begin_transaction)
 
 
 T = TypeVar("T")
@@ -162,15 +162,15 @@ class Database:
     def read_blocking(self, query: Callable[[Connection], T]) -> T:
         try:
             try:
-                return self._read_once(query)
+                return self._read_in_transaction(query)
             except DBAPIError as error:
                 if not is_disconnect(error):
                     raise
-                return self._read_once(query)  # on a fresh connection: the pool has let go of the old ones
+                return self._read_in_transaction(query)  # on a fresh connection: the pool has let go of the old ones
         except Exception as error:
             raise as_gateway_error(error) from error
 
-    def _read_once(self, query: Callable[[Connection], T]) -> T:
+    def _read_in_transaction(self, query: Callable[[Connection], T]) -> T:
         with self._reading.connect() as connection:
             return query(connection)
 
@@ -182,24 +182,24 @@ class Database:
         except Exception as error:
             raise as_gateway_error(error) from error
 
-    def stamp(self) -> int:
+    def read_clock(self) -> int:
         """The current time, for columns that record when something was written."""
         return to_micros(self._clock() if self._clock else datetime.now(UTC))
 
-    def now(self, connection: Connection) -> int:
+    def read_lease_clock(self, connection: Connection) -> int:
         """The current time of the clock that decides when leases expire."""
         if self._clock is None and self.postgres:
             return to_micros(connection.execute(select(func.clock_timestamp())).scalar_one())
-        return self.stamp()
+        return self.read_clock()
 
     def insert_new(self, table: Table) -> Insert:
         """An insert that ignores rows whose key exists."""
         return insert_new(table, self.postgres)
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._close)
+        await asyncio.to_thread(self._close_blocking)
 
-    def _close(self) -> None:
+    def _close_blocking(self) -> None:
         self.writer.close()
         self._threads.shutdown()
         self._reading.dispose()

@@ -11,17 +11,17 @@ from sqlalchemy import Connection, bindparam, literal_column, select, tuple_
 
 from app.domain.worlds import Event
 from app.store.event_tables import events, withdrawals
-from app.store.lineages import ALWAYS, Level
-from app.store.prepared import Prepared
+from app.store.posting_queries import build_dialect_sql, format_integers
+from app.store.prepared_statements import PreparedStatement
 from app.store.rows import decode, to_micros
-from app.store.seeks import by_dialect, listed
+from app.store.world_branches import NO_TIME_LIMIT, LineageLevel
 
-_PLACES: Final = 2**32
+_PLACES_PER_WORLD: Final = 2**32
 """Maximum number of events per world."""
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredEvent:
     sequence: int
     time: int
     """Microseconds since 1970."""
@@ -29,21 +29,21 @@ class Stored:
 
     @property
     def world(self) -> int:
-        return self.sequence // _PLACES
+        return self.sequence // _PLACES_PER_WORLD
 
 
-def sequence_of(world: int, place: int) -> int:
-    return world * _PLACES + place
+def compute_sequence(world: int, place: int) -> int:
+    return world * _PLACES_PER_WORLD + place
 
 
 @lru_cache(maxsize=8192)
-def read(body: str) -> Event:
+def decode_event(body: str) -> Event:
     """Decodes an event. Cached, since events never change and searches read the same ones again."""
     return decode(Event, body)
 
 
-_LOAD = Prepared(
-    by_dialect(
+_LOAD_EVENTS = PreparedStatement(
+    build_dialect_sql(
         """
         SELECT CAST(coalesce(json_agg(json_build_array(sequence, time, body)), '[]') AS text) FROM events
         WHERE withdrawn = 0 AND sequence = ANY(CAST(:sequences AS bigint[]))
@@ -56,20 +56,24 @@ _LOAD = Prepared(
 )
 
 
-def standing(connection: Connection, levels: Sequence[Level], sequences: Collection[int]) -> dict[int, Stored]:
+def load_valid_events(
+    connection: Connection, levels: Sequence[LineageLevel], sequences: Collection[int]
+) -> dict[int, StoredEvent]:
     """The valid events among `sequences`: added before the branch, not withdrawn, and not replaced by a later world's
     event of the same id."""
     if not sequences:
         return {}
-    wanted = listed(sorted(sequences), postgres=connection.dialect.name == "postgresql")
-    rows = json.loads(_LOAD.run(connection, sequences=wanted).scalar_one())
+    wanted = format_integers(sorted(sequences), postgres=connection.dialect.name == "postgresql")
+    rows = json.loads(_LOAD_EVENTS.run(connection, sequences=wanted).scalar_one())
     until = {level.number: level.until for level in levels}
-    found = [Stored(sequence, time, read(body)) for sequence, time, body in rows]
+    found = [StoredEvent(sequence, time, decode_event(body)) for sequence, time, body in rows]
     mine = [one for one in found if one.time <= until.get(one.world, one.time - 1)]
-    return {one.sequence: one for one in _kept(connection, levels, mine)}
+    return {one.sequence: one for one in _drop_withdrawn(connection, levels, mine)}
 
 
-def _kept(connection: Connection, levels: Sequence[Level], found: Sequence[Stored]) -> list[Stored]:
+def _drop_withdrawn(
+    connection: Connection, levels: Sequence[LineageLevel], found: Sequence[StoredEvent]
+) -> list[StoredEvent]:
     """Drops events that a later world of the lineage has withdrawn or replaced."""
     of_the_past = [one for one in found if one.world != levels[0].number]
     if not of_the_past:
@@ -82,11 +86,11 @@ def _kept(connection: Connection, levels: Sequence[Level], found: Sequence[Store
     again = select(events.c.event_id, events.c.world, events.c.time).where(
         events.c.world.in_(numbers), events.c.event_id.in_({one.event.id for one in of_the_past})
     )
-    nearest = _nearest(levels, connection.execute(again).all())
+    nearest = _find_nearest_worlds(levels, connection.execute(again).all())
     return [one for one in found if one.sequence not in withdrawn and nearest.get(one.event.id, one.world) == one.world]
 
 
-def _nearest(levels: Sequence[Level], told: Sequence[tuple[str, int, int]]) -> Mapping[str, int]:
+def _find_nearest_worlds(levels: Sequence[LineageLevel], told: Sequence[tuple[str, int, int]]) -> Mapping[str, int]:
     """The world whose event of an id is valid, seen from the first of `levels`."""
     near = {level.number: (depth, level.until) for depth, level in enumerate(levels)}
     found: dict[str, int] = {}
@@ -96,27 +100,27 @@ def _nearest(levels: Sequence[Level], told: Sequence[tuple[str, int, int]]) -> M
     return found
 
 
-def newest(
-    connection: Connection, levels: Sequence[Level], limit: int, before: tuple[datetime, str] | None = None
-) -> list[Stored]:
+def load_newest_events(
+    connection: Connection, levels: Sequence[LineageLevel], limit: int, before: tuple[datetime, str] | None = None
+) -> list[StoredEvent]:
     """The newest events by time and id, descending."""
-    found: list[Stored] = []
-    place = (ALWAYS, "") if before is None else (to_micros(before[0]), before[1])
+    found: list[StoredEvent] = []
+    place = (NO_TIME_LIMIT, "") if before is None else (to_micros(before[0]), before[1])
     while len(found) < limit:
-        page = [one for level in levels for one in _newest_of(connection, level, limit, place)]
-        page = sorted(page, key=_place, reverse=True)[:limit]
-        found += _kept(connection, levels, page)
+        page = [one for level in levels for one in _load_newest_of_world(connection, level, limit, place)]
+        page = sorted(page, key=_order_key, reverse=True)[:limit]
+        found += _drop_withdrawn(connection, levels, page)
         if len(page) < limit:
             break
-        place = _place(page[-1])
+        place = _order_key(page[-1])
     return found[:limit]
 
 
-def _place(one: Stored) -> tuple[int, str]:
+def _order_key(one: StoredEvent) -> tuple[int, str]:
     return one.time, one.event.id
 
 
-_NEWEST: Final = Prepared(
+_SELECT_NEWEST: Final = PreparedStatement(
     lambda _: (
         select(events.c.sequence, events.c.time, events.c.body)
         .where(events.c.world == bindparam("world"), events.c.withdrawn == literal_column("0"))
@@ -128,7 +132,11 @@ _NEWEST: Final = Prepared(
 )
 
 
-def _newest_of(connection: Connection, level: Level, limit: int, place: tuple[int, str]) -> list[Stored]:
+def _load_newest_of_world(
+    connection: Connection, level: LineageLevel, limit: int, place: tuple[int, str]
+) -> list[StoredEvent]:
     time, event_id = place
-    rows = _NEWEST.run(connection, world=level.number, until=level.until, time=time, event_id=event_id, most=limit)
-    return [Stored(row["sequence"], row["time"], read(row["body"])) for row in rows.mappings()]
+    rows = _SELECT_NEWEST.run(
+        connection, world=level.number, until=level.until, time=time, event_id=event_id, most=limit
+    )
+    return [StoredEvent(row["sequence"], row["time"], decode_event(row["body"])) for row in rows.mappings()]

@@ -3,26 +3,26 @@
 from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
 from sqlmodel import Field
 
-from app.store.records import Record, table_of
+from app.store.table_records import TableRecord, get_table
 
 
-def _number() -> "Column[int]":
+def _build_number_column() -> "Column[int]":
     return Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
 
 
-def _ordered(name: str, *, primary_key: bool = False) -> "Column[str]":
+def _build_ordered_column(name: str, *, primary_key: bool = False) -> "Column[str]":
     """A text column ordered by code points, independent of the database's locale."""
     ordered = String().with_variant(String(collation="C"), "postgresql")
     return Column(name, ordered, primary_key=primary_key, nullable=False)
 
 
-class WorldTable(Record, table=True):
+class WorldTable(TableRecord, table=True):
     """`events` counts the events added so far; `depth` is the number of ancestors."""
 
     __tablename__ = "worlds"
     __table_args__ = (Index("uq_worlds_name", "name", unique=True), {"sqlite_autoincrement": True})
-    number: int = Field(sa_column=_number())
-    name: str = Field(sa_column=_ordered("name"))
+    number: int = Field(sa_column=_build_number_column())
+    name: str = Field(sa_column=_build_ordered_column("name"))
     parent: int | None = Field(default=None, sa_type=BigInteger)
     branched_at: int | None = Field(default=None, sa_type=BigInteger)
     depth: int
@@ -30,7 +30,7 @@ class WorldTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class EventTable(Record, table=True):
+class EventTable(TableRecord, table=True):
     """`sequence` is the world's number and the event's place in it. `body` is a JSON text."""
 
     __tablename__ = "events"
@@ -47,13 +47,13 @@ class EventTable(Record, table=True):
     )
     sequence: int = Field(sa_column=Column("sequence", BigInteger(), primary_key=True, autoincrement=False))
     world: int = Field(sa_type=BigInteger)
-    event_id: str = Field(sa_column=_ordered("event_id"))
+    event_id: str = Field(sa_column=_build_ordered_column("event_id"))
     time: int = Field(sa_type=BigInteger)
     withdrawn: int
     body: str = Field(sa_type=Text)
 
 
-class WithdrawalTable(Record, table=True):
+class WithdrawalTable(TableRecord, table=True):
     """Withdrawals of inherited events. A world's own events are marked in their rows."""
 
     __tablename__ = "event_withdrawals"
@@ -61,7 +61,7 @@ class WithdrawalTable(Record, table=True):
     sequence: int = Field(primary_key=True, sa_type=BigInteger)
 
 
-class SuccessionTable(Record, table=True):
+class SuccessionTable(TableRecord, table=True):
     """Which event of `world` supersedes which event id."""
 
     __tablename__ = "event_successions"
@@ -72,8 +72,8 @@ class SuccessionTable(Record, table=True):
     sequence: int = Field(primary_key=True, sa_type=BigInteger)
 
 
-class PostingTable(Record, table=True):
-    """The search index of events. `app.store.postings` defines the keys."""
+class PostingTable(TableRecord, table=True):
+    """The search index of events. `app.store.posting_keys` defines the keys."""
 
     __tablename__ = "event_postings"
     __table_args__ = ({"sqlite_with_rowid": False},)
@@ -82,17 +82,17 @@ class PostingTable(Record, table=True):
     sequence: int = Field(primary_key=True, sa_type=BigInteger)
 
 
-class LorebookTable(Record, table=True):
+class LorebookTable(TableRecord, table=True):
     __tablename__ = "lorebooks"
     world: int = Field(primary_key=True, sa_type=BigInteger)
-    name: str = Field(sa_column=_ordered("name", primary_key=True))
+    name: str = Field(sa_column=_build_ordered_column("name", primary_key=True))
     body: str = Field(sa_type=Text)
     updated_at: int = Field(sa_type=BigInteger)
 
 
-worlds = table_of(WorldTable)
-events = table_of(EventTable)
-withdrawals = table_of(WithdrawalTable)
-successions = table_of(SuccessionTable)
-postings = table_of(PostingTable)
-lorebooks = table_of(LorebookTable)
+worlds = get_table(WorldTable)
+events = get_table(EventTable)
+withdrawals = get_table(WithdrawalTable)
+successions = get_table(SuccessionTable)
+postings = get_table(PostingTable)
+lorebooks = get_table(LorebookTable)

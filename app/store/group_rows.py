@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, select
 from app.domain.digests import digest_of_text
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement
-from app.domain.rewards import group_outcome, group_statistics
+from app.domain.rewards import combine_outcomes, compute_statistics
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -21,7 +21,7 @@ from app.store.tables import groups, rollouts
 Rows = list[dict[str, str | int | float | None]]
 
 
-class Head(Frozen):
+class GroupHead(Frozen):
     """The client-chosen values of a group, stored as JSON."""
 
     policy: Policy | None = None
@@ -29,17 +29,17 @@ class Head(Frozen):
     flags: tuple[str, ...] = ()
 
 
-def head_of(group: Group) -> str:
-    return encode(Head(policy=group.policy, lease_id=group.lease_id, flags=group.flags))
+def encode_head(group: Group) -> str:
+    return encode(GroupHead(policy=group.policy, lease_id=group.lease_id, flags=group.flags))
 
 
-def tallies(scores: Sequence[Score]) -> dict[str, int | float | None]:
+def summarise_scores(scores: Sequence[Score]) -> dict[str, int | float | None]:
     """The columns of a group that are counts or sums over its rollouts."""
     scored = [score for score in scores if score.outcome == "scored"]
     absolutes = [
         (1.0 if score.gate is None else score.gate) * score.absolute for score in scored if score.absolute is not None
     ]
-    statistics = group_statistics(scores)
+    statistics = compute_statistics(scores)
     return {
         "size": len(scores),
         "scored": len(scored),
@@ -49,11 +49,11 @@ def tallies(scores: Sequence[Score]) -> dict[str, int | float | None]:
         "reward_sum": math.fsum(score.reward for score in scored if score.reward is not None),
         "absolute_sum": math.fsum(absolutes),
         "absolute_count": len(absolutes),
-        "low_signal": int(statistics.teaches_nothing and group_outcome(scores) != "pending"),
+        "low_signal": int(statistics.teaches_nothing and combine_outcomes(scores) != "pending"),
     }
 
 
-def group_row(group: Group) -> dict[str, str | int | float | None]:
+def build_group_row(group: Group) -> dict[str, str | int | float | None]:
     return {
         "group_id": group.group_id,
         "task_id": group.task_id,
@@ -62,23 +62,23 @@ def group_row(group: Group) -> dict[str, str | int | float | None]:
         "step": group.policy.step if group.policy else None,
         "purpose": group.purpose,
         "outcome": group.outcome,
-        "head": head_of(group),
+        "head": encode_head(group),
         "created_at": to_micros(group.created_at),
-        **tallies([rollout.score for rollout in group.rollouts]),
+        **summarise_scores([rollout.score for rollout in group.rollouts]),
     }
 
 
-def rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[str, str | int | float | None]:
+def build_rollout_row(sequence: int, position: int, rollout: Rollout) -> dict[str, str | int | float | None]:
     return {
         "group_sequence": sequence,
         "position": position,
         "rollout_id": rollout.rollout_id,
         "completion": encode(rollout.completion),
-        **score_columns(rollout.score),
+        **build_score_columns(rollout.score),
     }
 
 
-def score_columns(score: Score) -> dict[str, str | int | float | None]:
+def build_score_columns(score: Score) -> dict[str, str | int | float | None]:
     """The columns of a rollout that scoring sets."""
     return {
         "outcome": score.outcome,
@@ -91,7 +91,7 @@ def score_columns(score: Score) -> dict[str, str | int | float | None]:
     }
 
 
-def criterion_rows(sequence: int, position: int, score: Score) -> Rows:
+def build_criterion_rows(sequence: int, position: int, score: Score) -> Rows:
     if score.outcome != "scored":
         return []
     return [
@@ -113,7 +113,7 @@ class JudgementRows:
     judgements: Rows
 
 
-def judgement_rows(
+def build_judgement_rows(
     judgements: Sequence[tuple[int, Judgement]], stamp: int, scoring_sequence: int | None = None
 ) -> JudgementRows:
     """Rows of judgements with the sequences of their groups, and of their scoring unless it is the group's own. Prompts
@@ -126,11 +126,13 @@ def judgement_rows(
             body = encode_json(judgement.prompt)
             prompt_digest = digest_of_text(body)
             bodies[prompt_digest] = body
-        rows.append(_judgement_row(sequence, judgement, prompt_digest, stamp) | {"scoring_sequence": scoring_sequence})
+        rows.append(
+            _build_judgement_row(sequence, judgement, prompt_digest, stamp) | {"scoring_sequence": scoring_sequence}
+        )
     return JudgementRows([{"digest": one, "body": bodies[one]} for one in sorted(bodies)], rows)
 
 
-def _judgement_row(
+def _build_judgement_row(
     sequence: int, judgement: Judgement, prompt_digest: str | None, stamp: int
 ) -> dict[str, str | int | float | None]:
     return {
@@ -164,11 +166,11 @@ def load_groups(connection: Connection, statement_filter: ColumnElement[bool], l
             by_group[sequence].append(
                 Rollout(rollout_id=rollout_id, completion=decode(Completion, completion), score=decode(Score, score))
             )
-    return [_group(row, by_group[row["sequence"]]) for row in heads]
+    return [_parse_group(row, by_group[row["sequence"]]) for row in heads]
 
 
-def _group(row: RowMapping, members: Sequence[Rollout]) -> Group:
-    head = decode(Head, row["head"])
+def _parse_group(row: RowMapping, members: Sequence[Rollout]) -> Group:
+    head = decode(GroupHead, row["head"])
     return Group(
         group_id=row["group_id"],
         task_id=row["task_id"],

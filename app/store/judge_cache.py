@@ -5,10 +5,10 @@ from typing import Final
 
 from sqlalchemy import Connection, bindparam, delete, select
 
-from app.domain.budgets import Admission, BudgetConfig, Hold, Standing
+from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Judgement
-from app.ports.judges import JudgementMemory, Recalled
-from app.store import judge_money
+from app.ports.judges import CachedJudgement, JudgeCache
+from app.store import judge_budgets as judge_money
 from app.store.database import Database
 from app.store.rows import decode, encode
 from app.store.tables import judge_cache, judgements
@@ -17,51 +17,55 @@ _PUTS_PER_SWEEP: Final = 200
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CacheRetention:
     """Retention of cached judgements: maximum age, and approximate maximum number; None means unlimited."""
 
     days: float | None = None
     entries: int | None = None
 
 
-KEEP_ALL: Final = Keeping()
+KEEP_ALL: Final = CacheRetention()
 
 
-class StoredJudgeCache(JudgementMemory):
-    def __init__(self, database: Database, keeping: Keeping) -> None:
+class SqlJudgeCache(JudgeCache):
+    def __init__(self, database: Database, keeping: CacheRetention) -> None:
         self._database = database
         self._keeping = keeping
         self._puts = 0
 
-    async def get(self, reading: str) -> Recalled | None:
-        oldest = self._oldest()
-        return await self._database.read(lambda connection: _get(connection, reading, oldest))
+    async def get(self, reading: str) -> CachedJudgement | None:
+        oldest = self._compute_expiry()
+        return await self._database.read(lambda connection: _load_cached(connection, reading, oldest))
 
-    async def put(self, judgement: Judgement, hold: str = "") -> Standing:
-        stamp = self._database.stamp()
+    async def put(self, judgement: Judgement, hold: str = "") -> BudgetState:
+        stamp = self._database.read_clock()
         self._puts += 1
         sweep = self._puts % _PUTS_PER_SWEEP == 0
         return await self._database.write(
-            lambda connection: self._put(connection, judgement, hold, stamp, sweep), _order(judgement.judge)
+            lambda connection: self._insert_judgement(connection, judgement, hold, stamp, sweep),
+            _build_order_key(judgement.judge),
         )
 
-    async def standing(self, judge: str) -> Standing:
-        stamp = self._database.stamp()
-        return await self._database.read(lambda connection: judge_money.standing(connection, judge, stamp))
+    async def get_budget_state(self, judge: str) -> BudgetState:
+        stamp = self._database.read_clock()
+        return await self._database.read(lambda connection: judge_money.load_budget_state(connection, judge, stamp))
 
-    async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
-        stamp, postgres = self._database.stamp(), self._database.postgres
+    async def reserve(self, hold: Reservation, budget: BudgetConfig) -> Admission:
+        stamp, postgres = self._database.read_clock(), self._database.postgres
         return await self._database.write(
-            lambda connection: judge_money.put_aside(connection, hold, budget, stamp, postgres), _order(hold.judge)
+            lambda connection: judge_money.reserve_budget(connection, hold, budget, stamp, postgres),
+            _build_order_key(hold.judge),
         )
 
-    async def give_back(self, judge: str, hold: str) -> Standing:
-        stamp = self._database.stamp()
+    async def release(self, judge: str, hold: str) -> BudgetState:
+        stamp = self._database.read_clock()
         return await self._database.write(
-            lambda connection: judge_money.give_back(connection, judge, hold, stamp), _order(judge)
+            lambda connection: judge_money.release_reservation(connection, judge, hold, stamp), _build_order_key(judge)
         )
 
-    def _put(self, connection: Connection, judgement: Judgement, hold: str, stamp: int, sweep: bool) -> Standing:
+    def _insert_judgement(
+        self, connection: Connection, judgement: Judgement, hold: str, stamp: int, sweep: bool
+    ) -> BudgetState:
         if judgement.error is None:
             row = {
                 "reading": judgement.reading,
@@ -71,35 +75,37 @@ class StoredJudgeCache(JudgementMemory):
             }
             connection.execute(self._database.insert_new(judge_cache), row)
         if sweep:
-            _sweep(connection, self._oldest(), self._keeping.entries)
-        return judge_money.account_for(connection, judgement, hold, stamp, self._database.postgres)
+            _delete_expired(connection, self._compute_expiry(), self._keeping.entries)
+        return judge_money.record_spending(connection, judgement, hold, stamp, self._database.postgres)
 
-    def _oldest(self) -> int | None:
+    def _compute_expiry(self) -> int | None:
         return (
-            None if self._keeping.days is None else self._database.stamp() - int(self._keeping.days * judge_money.DAY)
+            None
+            if self._keeping.days is None
+            else self._database.read_clock() - int(self._keeping.days * judge_money.MICROSECONDS_PER_DAY)
         )
 
 
-_RECALLED: Final = select(
+_SELECT_CACHED: Final = select(
     judge_cache.c.body,
     judge_cache.c.created_at,
     select(judgements.c.sequence).where(judgements.c.reading == bindparam("asked")).exists(),
 ).where(judge_cache.c.reading == bindparam("asked"))
 
 
-def _get(connection: Connection, reading: str, oldest: int | None) -> Recalled | None:
-    row = connection.execute(_RECALLED, {"asked": reading}).first()
+def _load_cached(connection: Connection, reading: str, oldest: int | None) -> CachedJudgement | None:
+    row = connection.execute(_SELECT_CACHED, {"asked": reading}).first()
     if row is None or (oldest is not None and row.created_at < oldest):
         return None
-    return Recalled(decode(Judgement, row[0]), bool(row[2]))
+    return CachedJudgement(decode(Judgement, row[0]), bool(row[2]))
 
 
-def _order(judge: str) -> str:
+def _build_order_key(judge: str) -> str:
     """The order key of a judge. Writes with the same key keep their order."""
     return f"judge_cache {judge}"
 
 
-def _sweep(connection: Connection, oldest: int | None, entries: int | None) -> None:
+def _delete_expired(connection: Connection, oldest: int | None, entries: int | None) -> None:
     if oldest is not None:
         connection.execute(delete(judge_cache).where(judge_cache.c.created_at < oldest))
     if entries is not None:

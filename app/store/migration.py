@@ -13,7 +13,7 @@ _LOCK = 7_305_811_962_046
 """An arbitrary constant: the PostgreSQL advisory lock that lets one replica migrate at a time."""
 
 
-def newest_revision(migrations: Path) -> str:
+def find_newest_revision(migrations: Path) -> str:
     """Revisions are numbered: `versions/0007_what_changed.py` is revision 0007."""
     return max(path.name.partition("_")[0] for path in (migrations / "versions").glob("[0-9]*_*.py"))
 
@@ -21,11 +21,11 @@ def newest_revision(migrations: Path) -> str:
 def migrate(url: str, migrations: Path) -> None:
     """Migrates the database. Blocking. StoreUnavailable when it cannot be reached or is newer than this service;
     ValueError for an invalid URL."""
-    newest = newest_revision(migrations)
+    newest = find_newest_revision(migrations)
     try:
         engine = open_for_migration(url)
         try:
-            _bring_to(newest, engine, migrations)
+            _migrate_to(newest, engine, migrations)
         finally:
             engine.dispose()
     except DBAPIError as error:
@@ -34,9 +34,9 @@ def migrate(url: str, migrations: Path) -> None:
         raise StoreUnavailable(f"the folder of the database file cannot be created: {error}") from error
 
 
-def _bring_to(newest: str, engine: Engine, migrations: Path) -> None:
+def _migrate_to(newest: str, engine: Engine, migrations: Path) -> None:
     with engine.connect() as connection:
-        current = _revision(connection)
+        current = _read_revision(connection)
     if current is not None and current > newest:
         raise StoreUnavailable(
             f"the database has schema {current}, but this version of the service supports {newest}: upgrade the service"
@@ -45,7 +45,7 @@ def _bring_to(newest: str, engine: Engine, migrations: Path) -> None:
         _upgrade(engine, migrations, newest)
 
 
-def _revision(connection: Connection) -> str | None:
+def _read_revision(connection: Connection) -> str | None:
     if not inspect(connection).has_table("alembic_version"):
         return None
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
@@ -62,6 +62,6 @@ def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
     with engine.begin() as connection:
         if is_postgres(engine):
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        if _revision(connection) != newest:
+        if _read_revision(connection) != newest:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")

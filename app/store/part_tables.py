@@ -3,20 +3,20 @@
 from sqlalchemy import BigInteger, Index, Text, text
 from sqlmodel import Field
 
-from app.store.records import Record, table_of
+from app.store.table_records import TableRecord, get_table
 
 
-def _partial(name: str, *columns: str, where: str) -> Index:
+def _build_partial_index(name: str, *columns: str, where: str) -> Index:
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
-class PartTable(Record, table=True):
+class PartTable(TableRecord, table=True):
     """A pending group. `state` is open, or closed once the group is stored."""
 
     __tablename__ = "parts"
     __table_args__ = (
         Index("uq_parts_scope_generation", "scope", "generation", unique=True),
-        _partial("ix_parts_due", "due", where="due IS NOT NULL"),
+        _build_partial_index("ix_parts_due", "due", where="due IS NOT NULL"),
     )
     group_id: str = Field(primary_key=True)
     scope: str
@@ -44,11 +44,11 @@ class PartTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger, index=True)
 
 
-class PartMemberTable(Record, table=True):
+class PartMemberTable(TableRecord, table=True):
     """A completion in its place. `state` describes the sender: held (waiting), left (disconnected) or answered."""
 
     __tablename__ = "part_members"
-    __table_args__ = (_partial("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
+    __table_args__ = (_build_partial_index("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
     group_id: str = Field(primary_key=True, foreign_key="parts.group_id")
     place: int = Field(primary_key=True)
     scope: str
@@ -64,5 +64,5 @@ class PartMemberTable(Record, table=True):
     """While held, when the heartbeat is overdue; otherwise when the hold ended."""
 
 
-parts = table_of(PartTable)
-part_members = table_of(PartMemberTable)
+parts = get_table(PartTable)
+part_members = get_table(PartMemberTable)

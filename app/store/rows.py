@@ -54,7 +54,7 @@ def from_micros(micros: int) -> datetime:
     return _EPOCH + timedelta(microseconds=micros)
 
 
-def findable(identifiers: Iterable[str]) -> list[str]:
+def filter_storable(identifiers: Iterable[str]) -> list[str]:
     """Distinct identifiers that a text column can hold; others cannot exist in the store."""
     return [given for given in dict.fromkeys(identifiers) if "\x00" not in given and is_encodable(given)]
 
@@ -63,7 +63,7 @@ Row = Mapping[str, str | int | float | bytes | None]
 
 
 @dataclass(frozen=True)
-class _Statement:
+class _CompiledInsert:
     sql: str
     values: Callable[[Row], tuple[str | int | float | bytes | None, ...]]
 
@@ -72,14 +72,14 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Row]) -> No
     """Inserts rows. Each row has a value for every column except a generated key."""
     if rows:
         dialect = connection.dialect
-        statement = _statement(table, f"{dialect.name}+{dialect.driver}://")
+        statement = _compile_insert(table, f"{dialect.name}+{dialect.driver}://")
         connection.exec_driver_sql(statement.sql, [statement.values(row) for row in rows])
 
 
 @cache
-def _statement(table: Table, url: str) -> _Statement:
+def _compile_insert(table: Table, url: str) -> _CompiledInsert:
     dialect = cast("type[DefaultDialect]", make_url(url).get_dialect())
     columns = [column.name for column in table.columns if column is not table.autoincrement_column]
     positional = dialect(paramstyle="qmark" if dialect.name == "sqlite" else "format")
     compiled = insert(table).inline().compile(dialect=positional, column_keys=columns)
-    return _Statement(str(compiled), itemgetter(*columns))
+    return _CompiledInsert(str(compiled), itemgetter(*columns))

@@ -3,10 +3,10 @@
 from sqlalchemy import BigInteger, Text
 from sqlmodel import Field
 
-from app.store.records import Record, table_of
+from app.store.table_records import TableRecord, get_table
 
 
-class SheetTable(Record, table=True):
+class SheetTable(TableRecord, table=True):
     """A character sheet as JSON, stored once per digest of `body`."""
 
     __tablename__ = "sheets"
@@ -15,7 +15,7 @@ class SheetTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class EditionTable(Record, table=True):
+class EditionTable(TableRecord, table=True):
     """One version of an environment's sheets: a JSON list of their digests, in order."""
 
     __tablename__ = "editions"
@@ -25,7 +25,7 @@ class EditionTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class EpochTable(Record, table=True):
+class EpochTable(TableRecord, table=True):
     """The version that an epoch of a stream began with."""
 
     __tablename__ = "epochs"
@@ -36,6 +36,6 @@ class EpochTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-sheets = table_of(SheetTable)
-editions = table_of(EditionTable)
-epochs = table_of(EpochTable)
+sheets = get_table(SheetTable)
+editions = get_table(EditionTable)
+epochs = get_table(EpochTable)

@@ -9,39 +9,50 @@ from sqlalchemy import Connection, select, text
 from sqlalchemy.exc import SQLAlchemyError
 
 from app.domain.errors import StoreUnavailable
-from app.ports.retrieval import Events, Lorebooks
+from app.ports.retrieval import EventStore, LorebookStore
 from app.ports.runtime import Clock
-from app.ports.store import Exports, Groups, Health, Outcomes, Parts, Runs, Scorings, Sheets, Tasks, Views
+from app.ports.store import (
+    ExportStore,
+    GroupStore,
+    GroupViews,
+    HealthCheck,
+    OutcomeStore,
+    PendingGroupStore,
+    RunStore,
+    ScoringStore,
+    SheetStore,
+    TaskStore,
+)
 from app.ports.trajectories import TrajectoryQueue
+from app.store.api_keys import SqlApiKeyStore
 from app.store.database import Database
-from app.store.events import StoredEvents
-from app.store.exports import StoredExports
-from app.store.groups import StoredGroups
-from app.store.judge_cache import KEEP_ALL, Keeping, StoredJudgeCache
-from app.store.keys import StoredKeys
-from app.store.lorebooks import StoredLorebooks
+from app.store.event_store import SqlEventStore
+from app.store.export_store import SqlExportStore
+from app.store.group_store import SqlGroupStore
+from app.store.group_views import SqlGroupViews
+from app.store.judge_cache import KEEP_ALL, CacheRetention, SqlJudgeCache
+from app.store.lorebook_store import SqlLorebookStore
 from app.store.migration import migrate
-from app.store.parts import StoredParts
-from app.store.pass_rates import StoredOutcomes
-from app.store.runs import StoredRuns
-from app.store.scorings import StoredScorings
-from app.store.sheets import StoredSheets
+from app.store.outcome_store import SqlOutcomeStore
+from app.store.pending_group_store import SqlPendingGroupStore
+from app.store.run_store import SqlRunStore
+from app.store.scoring_store import SqlScoringStore
+from app.store.sheet_store import SqlSheetStore
 from app.store.tables import runs
-from app.store.tasks import StoredTasks
-from app.store.trajectories import StoredTrajectories
-from app.store.views import StoredViews
+from app.store.task_store import SqlTaskStore
+from app.store.trajectory_store import SqlTrajectoryQueue
 
 HEALTH_SECONDS = 5.0
 
 
-class StoredHealth(Health):
+class SqlHealthCheck(HealthCheck):
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def check(self) -> None:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
-                await self._database.write(_touch)
+                await self._database.write(_write_nothing)
                 await self._database.read(lambda connection: connection.execute(select(runs.c.name).limit(1)).all())
         except SQLAlchemyError as error:
             raise StoreUnavailable("the database schema is not the one that the service expects") from error
@@ -49,7 +60,7 @@ class StoredHealth(Health):
             raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
 
 
-def _touch(connection: Connection) -> None:
+def _write_nothing(connection: Connection) -> None:
     """A real write that changes nothing, to detect a full disk or a read-only replica."""
     connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
@@ -57,23 +68,23 @@ def _touch(connection: Connection) -> None:
 class Store:
     """All storage ports on one database."""
 
-    def __init__(self, database: Database, judgements: Keeping) -> None:
+    def __init__(self, database: Database, judgements: CacheRetention) -> None:
         self._database = database
-        self.judge_cache = StoredJudgeCache(database, judgements)
-        self.tasks: Tasks = StoredTasks(database)
-        self.sheets: Sheets = StoredSheets(database)
-        self.events: Events = StoredEvents(database)
-        self.lorebooks: Lorebooks = StoredLorebooks(database)
-        self.groups: Groups = StoredGroups(database)
-        self.parts: Parts = StoredParts(database)
-        self.outcomes: Outcomes = StoredOutcomes(database)
-        self.scorings: Scorings = StoredScorings(database)
-        self.runs: Runs = StoredRuns(database)
-        self.views: Views = StoredViews(database)
-        self.exports: Exports = StoredExports(database)
-        self.trajectories: TrajectoryQueue = StoredTrajectories(database)
-        self.keys = StoredKeys(database)
-        self.health: Health = StoredHealth(database)
+        self.judge_cache = SqlJudgeCache(database, judgements)
+        self.tasks: TaskStore = SqlTaskStore(database)
+        self.sheets: SheetStore = SqlSheetStore(database)
+        self.events: EventStore = SqlEventStore(database)
+        self.lorebooks: LorebookStore = SqlLorebookStore(database)
+        self.groups: GroupStore = SqlGroupStore(database)
+        self.parts: PendingGroupStore = SqlPendingGroupStore(database)
+        self.outcomes: OutcomeStore = SqlOutcomeStore(database)
+        self.scorings: ScoringStore = SqlScoringStore(database)
+        self.runs: RunStore = SqlRunStore(database)
+        self.views: GroupViews = SqlGroupViews(database)
+        self.exports: ExportStore = SqlExportStore(database)
+        self.trajectories: TrajectoryQueue = SqlTrajectoryQueue(database)
+        self.keys = SqlApiKeyStore(database)
+        self.health: HealthCheck = SqlHealthCheck(database)
 
     @classmethod
     def open(
@@ -84,7 +95,7 @@ class Store:
         clock: Clock | None = None,
         committed: Callable[[float], None] | None = None,
         readers: int = 4,
-        judgements: Keeping = KEEP_ALL,
+        judgements: CacheRetention = KEEP_ALL,
     ) -> Self:
         """Migrates and opens the database. Blocking. `committed` is called with the seconds of every commit, from a
         store thread. StoreUnavailable when the database is unavailable, ValueError for an invalid URL."""

@@ -11,24 +11,24 @@ import app.store.event_tables  # so that whoever has these tables has all
 import app.store.part_tables
 import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401
-from app.store.records import Record, table_of
-from app.store.records import metadata as metadata
+from app.store.table_records import TableRecord, get_table
+from app.store.table_records import metadata as metadata
 
 
-def _sequence(name: str = "sequence") -> "Column[int]":
+def _build_sequence_column(name: str = "sequence") -> "Column[int]":
     return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
 
 
-def _counter(name: str) -> "Column[int]":
+def _build_counter_column(name: str) -> "Column[int]":
     """A counter column that was added later; older rows have 0."""
     return Column(name, BigInteger(), nullable=False, server_default=text("0"))
 
 
-def _partial(name: str, *columns: str, where: str) -> Index:
+def _build_partial_index(name: str, *columns: str, where: str) -> Index:
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
-class PromptTable(Record, table=True):
+class PromptTable(TableRecord, table=True):
     """A prompt of a policy or a judge, stored once per digest of `body`."""
 
     __tablename__ = "prompts"
@@ -36,7 +36,7 @@ class PromptTable(Record, table=True):
     body: str = Field(sa_type=Text)
 
 
-class TaskTable(Record, table=True):
+class TaskTable(TableRecord, table=True):
     __tablename__ = "tasks"
     task_id: str = Field(primary_key=True)
     environment: str
@@ -55,7 +55,7 @@ class TaskTable(Record, table=True):
     """JSON string: the label by which statistics are broken down."""
 
 
-class ContextTable(Record, table=True):
+class ContextTable(TableRecord, table=True):
     """The retrieved context of a place of a stream, frozen by its first hand-out."""
 
     __tablename__ = "contexts"
@@ -66,7 +66,7 @@ class ContextTable(Record, table=True):
     body: str = Field(sa_type=Text)
 
 
-class StreamTable(Record, table=True):
+class StreamTable(TableRecord, table=True):
     """`position` is the next one to hand out; `handed_out` counts leases given, repeats included."""
 
     __tablename__ = "streams"
@@ -82,17 +82,17 @@ class StreamTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class LeaseTable(Record, table=True):
+class LeaseTable(TableRecord, table=True):
     """One lease. `state` is live, done, superseded, or deferred (its task is leased elsewhere)."""
 
     __tablename__ = "leases"
     __table_args__ = (
         ForeignKeyConstraint(["run", "stream"], ["streams.run", "streams.digest"]),
-        _partial("ix_leases_live_expiry", "run", "stream", "expires_at", where="state = 'live'"),
-        _partial(
+        _build_partial_index("ix_leases_live_expiry", "run", "stream", "expires_at", where="state = 'live'"),
+        _build_partial_index(
             "ix_leases_live_task", "run", "environment", "split", "params_digest", "index", where="state = 'live'"
         ),
-        _partial("ix_leases_deferred", "run", "stream", "position", where="state = 'deferred'"),
+        _build_partial_index("ix_leases_deferred", "run", "stream", "position", where="state = 'deferred'"),
     )
     lease_id: str = Field(primary_key=True)
     run: str
@@ -110,7 +110,7 @@ class LeaseTable(Record, table=True):
     group_id: str | None = None
 
 
-class RunTable(Record, table=True):
+class RunTable(TableRecord, table=True):
     __tablename__ = "runs"
     name: str = Field(primary_key=True)
     seed: int = Field(sa_type=BigInteger)
@@ -119,7 +119,7 @@ class RunTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class PinTable(Record, table=True):
+class PinTable(TableRecord, table=True):
     __tablename__ = "pins"
     run: str = Field(primary_key=True, foreign_key="runs.name")
     environment: str = Field(primary_key=True)
@@ -129,7 +129,7 @@ class PinTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class GroupTable(Record, table=True):
+class GroupTable(TableRecord, table=True):
     """A group, with counts and sums over its rollouts, so that statistics need not read them."""
 
     __tablename__ = "groups"
@@ -137,11 +137,11 @@ class GroupTable(Record, table=True):
         Index("ix_groups_environment", "environment", "sequence"),
         Index("ix_groups_run", "run", "sequence"),
         Index("ix_groups_task", "task_id", "sequence"),
-        _partial("ix_groups_open", "outcome", "sequence", where="outcome <> 'scored'"),
-        _partial("ix_groups_eval", "sequence", where="purpose = 'eval'"),
+        _build_partial_index("ix_groups_open", "outcome", "sequence", where="outcome <> 'scored'"),
+        _build_partial_index("ix_groups_eval", "sequence", where="purpose = 'eval'"),
         {"sqlite_autoincrement": True},
     )
-    sequence: int = Field(sa_column=_sequence())
+    sequence: int = Field(sa_column=_build_sequence_column())
     group_id: str = Field(unique=True)
     task_id: str = Field(foreign_key="tasks.task_id")
     environment: str
@@ -166,7 +166,7 @@ class GroupTable(Record, table=True):
     """1 if the group is scored and has a low signal."""
 
 
-class RolloutTable(Record, table=True):
+class RolloutTable(TableRecord, table=True):
     __tablename__ = "rollouts"
     group_sequence: int = Field(primary_key=True, foreign_key="groups.sequence", sa_type=BigInteger)
     position: int = Field(primary_key=True)
@@ -181,7 +181,7 @@ class RolloutTable(Record, table=True):
     completion: str = Field(sa_type=Text)
 
 
-class ScoreTable(Record, table=True):
+class ScoreTable(TableRecord, table=True):
     """One criterion of a scored rollout, for means. The whole score is in `rollouts.score`."""
 
     __tablename__ = "scores"
@@ -197,11 +197,11 @@ class ScoreTable(Record, table=True):
     weight: float
 
 
-class ScoringTable(Record, table=True):
+class ScoringTable(TableRecord, table=True):
     """A new scoring of a group. The original scores stay in `rollouts`."""
 
     __tablename__ = "scorings"
-    sequence: int = Field(sa_column=_sequence())
+    sequence: int = Field(sa_column=_build_sequence_column())
     scoring_id: str = Field(unique=True)
     group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
     scoring_digest: str
@@ -211,7 +211,7 @@ class ScoringTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class RescoreTable(Record, table=True):
+class RescoreTable(TableRecord, table=True):
     """The score of one rollout in a new scoring."""
 
     __tablename__ = "rescores"
@@ -227,13 +227,13 @@ class RescoreTable(Record, table=True):
     score: str = Field(sa_type=Text)
 
 
-class JudgementTable(Record, table=True):
+class JudgementTable(TableRecord, table=True):
     """`answer` is the judgement without its prompt, which is in `prompts`. `scoring_sequence` is null for judgements of
     the group's own scores."""
 
     __tablename__ = "judgements"
-    __table_args__ = (_partial("ix_judgements_reading", "reading", where="reading IS NOT NULL"),)
-    sequence: int = Field(sa_column=_sequence())
+    __table_args__ = (_build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),)
+    sequence: int = Field(sa_column=_build_sequence_column())
     group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
     judge: str
     failed: bool
@@ -250,7 +250,7 @@ class JudgementTable(Record, table=True):
     """Digest of the request, as in `judge_cache`."""
 
 
-class JudgeCacheTable(Record, table=True):
+class JudgeCacheTable(TableRecord, table=True):
     """Usable judgements by request digest. `body` leaves out the prompt, which the caller knows."""
 
     __tablename__ = "judge_cache"
@@ -260,7 +260,7 @@ class JudgeCacheTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger, index=True)
 
 
-class JudgeSpendingTable(Record, table=True):
+class JudgeSpendingTable(TableRecord, table=True):
     """Spending per judge and UTC day (days since 1970), including failed judgements."""
 
     __tablename__ = "judge_spending"
@@ -271,12 +271,12 @@ class JudgeSpendingTable(Record, table=True):
     input_tokens: int = Field(sa_type=BigInteger)
     output_tokens: int = Field(sa_type=BigInteger)
     cost_usd: float
-    unanswered_calls: int = Field(sa_column=_counter("unanswered_calls"))
-    unanswered_tokens: int = Field(sa_column=_counter("unanswered_tokens"))
+    unanswered_calls: int = Field(sa_column=_build_counter_column("unanswered_calls"))
+    unanswered_tokens: int = Field(sa_column=_build_counter_column("unanswered_tokens"))
     unanswered_usd: float = Field(sa_column=Column(Float(), nullable=False, server_default=text("0")))
 
 
-class JudgeHoldTable(Record, table=True):
+class JudgeHoldTable(TableRecord, table=True):
     """Budget reservations of judgements in progress. An expired one belongs to a dead process; it stays, since its call
     may have been charged."""
 
@@ -291,7 +291,7 @@ class JudgeHoldTable(Record, table=True):
     until: int = Field(sa_type=BigInteger)
 
 
-class IdempotencyKeyTable(Record, table=True):
+class IdempotencyKeyTable(TableRecord, table=True):
     """Used idempotency keys. Only digests are stored, since clients choose the keys."""
 
     __tablename__ = "idempotency_keys"
@@ -300,30 +300,30 @@ class IdempotencyKeyTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class ApiKeyTable(Record, table=True):
+class ApiKeyTable(TableRecord, table=True):
     """`digest` is the SHA-256 of the secret. The secret itself is not stored."""
 
     __tablename__ = "api_keys"
-    key_id: int = Field(sa_column=_sequence("key_id"))
+    key_id: int = Field(sa_column=_build_sequence_column("key_id"))
     digest: str = Field(unique=True)
     created_at: int = Field(sa_type=BigInteger)
 
 
-prompts = table_of(PromptTable)
-tasks = table_of(TaskTable)
-contexts = table_of(ContextTable)
-streams = table_of(StreamTable)
-leases = table_of(LeaseTable)
-runs = table_of(RunTable)
-pins = table_of(PinTable)
-groups = table_of(GroupTable)
-rollouts = table_of(RolloutTable)
-scores = table_of(ScoreTable)
-judgements = table_of(JudgementTable)
-scorings = table_of(ScoringTable)
-rescores = table_of(RescoreTable)
-idempotency_keys = table_of(IdempotencyKeyTable)
-judge_cache = table_of(JudgeCacheTable)
-judge_spending = table_of(JudgeSpendingTable)
-judge_holds = table_of(JudgeHoldTable)
-api_keys = table_of(ApiKeyTable)
+prompts = get_table(PromptTable)
+tasks = get_table(TaskTable)
+contexts = get_table(ContextTable)
+streams = get_table(StreamTable)
+leases = get_table(LeaseTable)
+runs = get_table(RunTable)
+pins = get_table(PinTable)
+groups = get_table(GroupTable)
+rollouts = get_table(RolloutTable)
+scores = get_table(ScoreTable)
+judgements = get_table(JudgementTable)
+scorings = get_table(ScoringTable)
+rescores = get_table(RescoreTable)
+idempotency_keys = get_table(IdempotencyKeyTable)
+judge_cache = get_table(JudgeCacheTable)
+judge_spending = get_table(JudgeSpendingTable)
+judge_holds = get_table(JudgeHoldTable)
+api_keys = get_table(ApiKeyTable)

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 from sqlalchemy import ColumnElement, Connection, RowMapping, func, literal_column, select
 
-from app.domain.trajectories import Feeder, Heap, Joining, Line, Registration, TrajectoryRun, Waiting
+from app.domain.trajectories import (
+    EnvClient,
+    EnvRegistration,
+    QueueCount,
+    QueuedGroup,
+    TrainerRegistration,
+    TrajectoryBacklog,
+    TrajectoryRun,
+)
 from app.store.database import Database
 from app.store.rows import from_micros
 from app.store.trajectory_tables import batches, feeders, trajectory_groups, trajectory_runs
@@ -16,67 +24,69 @@ IN_TRANSIT_SECONDS = 60
 
 _NAME = TypeAdapter(str)
 _TURNS = TypeAdapter(dict[int, float])
-NOBODY = -1
+NO_ENVIRONMENT_KEY = -1
 """The key in `turns` for groups without an environment."""
 
-_IN_LINE = trajectory_groups.c.batch.is_(None)
+_IS_WAITING = trajectory_groups.c.batch.is_(None)
 
 
 @dataclass(frozen=True)
-class RunRow:
+class TrajectoryRunRow:
     """A run with a registered trainer."""
 
     run: str
-    registration: Registration
+    registration: TrainerRegistration
     started: bool
     batches: int
     step_before: int
     turns: Mapping[int | None, float]
-    feeders: tuple[Feeder, ...]
+    feeders: tuple[EnvClient, ...]
 
 
-def locked_run(connection: Connection, database: Database, run: str) -> RunRow | None:
+def lock_run(connection: Connection, database: Database, run: str) -> TrajectoryRunRow | None:
     """The run, locked until the transaction ends; None without a trainer."""
     if database.postgres:
         connection.execute(select(trajectory_runs.c.run).where(trajectory_runs.c.run == run).with_for_update())
     return load_run(connection, run)
 
 
-def load_run(connection: Connection, run: str) -> RunRow | None:
+def load_run(connection: Connection, run: str) -> TrajectoryRunRow | None:
     row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
     if row is None or row["registration"] is None:
         return None
-    turns = {None if key == NOBODY else key: turn for key, turn in _TURNS.validate_json(row["turns"]).items()}
-    return RunRow(
+    turns = {
+        None if key == NO_ENVIRONMENT_KEY else key: turn for key, turn in _TURNS.validate_json(row["turns"]).items()
+    }
+    return TrajectoryRunRow(
         run=run,
-        registration=Registration.model_validate_json(row["registration"]),
+        registration=TrainerRegistration.model_validate_json(row["registration"]),
         started=row["started"],
         batches=row["batches"],
         step_before=row["step_before"],
         turns=turns,
-        feeders=load_feeders(connection, run),
+        feeders=load_clients(connection, run),
     )
 
 
-def load_feeders(connection: Connection, run: str) -> tuple[Feeder, ...]:
+def load_clients(connection: Connection, run: str) -> tuple[EnvClient, ...]:
     rows = connection.execute(select(feeders).where(feeders.c.run == run).order_by(feeders.c.env_id)).mappings()
-    return tuple(_feeder(row) for row in rows)
+    return tuple(_parse_client(row) for row in rows)
 
 
-def _feeder(row: RowMapping) -> Feeder:
-    return Feeder(
+def _parse_client(row: RowMapping) -> EnvClient:
+    return EnvClient(
         env_id=row["env_id"],
         name=_NAME.validate_json(row["name"]),
-        said=Joining.model_validate_json(row["said"]),
+        said=EnvRegistration.model_validate_json(row["said"]),
         connected=row["connected"],
         seen_at=from_micros(row["seen_at"]),
     )
 
 
-def line_of(connection: Connection, database: Database, row: RunRow) -> Line:
+def load_backlog(connection: Connection, database: Database, row: TrajectoryRunRow) -> TrajectoryBacklog:
     """The queue of a run. Reads, per environment and size, only what could fit into one batch plus one group."""
     groups = trajectory_groups.c
-    here = (groups.run == row.run, _IN_LINE)
+    here = (groups.run == row.run, _IS_WAITING)
     size = max(1, row.registration.batch_size)
     place = func.row_number().over(partition_by=(groups.env_id, groups.size), order_by=groups.sequence)
     ranked = select(
@@ -88,44 +98,44 @@ def line_of(connection: Connection, database: Database, row: RunRow) -> Line:
         .where((inner.c.place - 1) * inner.c.size <= size)
         .order_by(inner.c.sequence)
     )
-    return Line(
+    return TrajectoryBacklog(
         batch_size=row.registration.batch_size,
-        waiting=tuple(Waiting(*found) for found in connection.execute(chosen)),
+        waiting=tuple(QueuedGroup(*found) for found in connection.execute(chosen)),
         sequences=connection.execute(select(func.coalesce(func.sum(groups.size), 0)).where(*here)).scalar_one(),
         feeders=row.feeders,
         turns=row.turns,
-        now=from_micros(database.stamp()),
+        now=from_micros(database.read_clock()),
     )
 
 
-def undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
+def match_undelivered(database: Database, run: str, life: str) -> tuple[ColumnElement[bool], ...]:
     """Conditions for batches that must be handed out again."""
     mine = (batches.c.run == run, batches.c.holder != life)
     if not database.postgres:
         return mine
-    arrived_by = database.stamp() - IN_TRANSIT_SECONDS * 1_000_000
+    arrived_by = database.read_clock() - IN_TRANSIT_SECONDS * 1_000_000
     return (*mine, (batches.c.handed_at <= arrived_by) | (batches.c.holder == literal_column("''")))
 
 
-def look(connection: Connection, database: Database, run: str, life: str) -> TrajectoryRun:
+def load_run_state(connection: Connection, database: Database, run: str, life: str) -> TrajectoryRun:
     row = connection.execute(select(trajectory_runs).where(trajectory_runs.c.run == run)).mappings().first()
     if row is None:
         return TrajectoryRun(run=run)
     groups = trajectory_groups.c
-    numbers = select(batches.c.number).where(*undelivered(database, run, life))
+    numbers = select(batches.c.number).where(*match_undelivered(database, run, life))
     lost = list(connection.execute(numbers).scalars())
     counted = select(groups.env_id, groups.size, func.count()).where(groups.run == run)
     counted = counted.group_by(groups.env_id, groups.size)
-    found = [tuple(each) for each in connection.execute(counted.where(_IN_LINE))]
+    found = [tuple(each) for each in connection.execute(counted.where(_IS_WAITING))]
     if lost:
         found += [tuple(each) for each in connection.execute(counted.where(groups.batch.in_(lost)))]
     registered = row["registration"]
     return TrajectoryRun(
         run=run,
-        registration=None if registered is None else Registration.model_validate_json(registered),
+        registration=None if registered is None else TrainerRegistration.model_validate_json(registered),
         started=row["started"],
         step=row["step_before"] + row["batches"] - len(lost),
-        feeders=load_feeders(connection, run),
-        heaps=tuple(Heap(*each) for each in found),
+        feeders=load_clients(connection, run),
+        heaps=tuple(QueueCount(*each) for each in found),
         undelivered=len(lost),
     )

@@ -3,18 +3,18 @@
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Text, text
 from sqlmodel import Field
 
-from app.store.records import Record, table_of
+from app.store.table_records import TableRecord, get_table
 
 
-def _sequence(name: str) -> "Column[int]":
+def _build_sequence_column(name: str) -> "Column[int]":
     return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
 
 
-def _partial(name: str, *columns: str, where: str) -> Index:
+def _build_partial_index(name: str, *columns: str, where: str) -> Index:
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
-class TrajectoryRunTable(Record, table=True):
+class TrajectoryRunTable(TableRecord, table=True):
     """`batches` counts formed batches; the trainer's step is `step_before` plus that. `turns` is a JSON object."""
 
     __tablename__ = "trajectory_runs"
@@ -27,7 +27,7 @@ class TrajectoryRunTable(Record, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
-class FeederTable(Record, table=True):
+class EnvClientTable(TableRecord, table=True):
     """A registered environment of a run. `said` is its registration as JSON."""
 
     __tablename__ = "trajectory_feeders"
@@ -39,37 +39,37 @@ class FeederTable(Record, table=True):
     seen_at: int = Field(sa_type=BigInteger)
 
 
-class TrajectoryBodyTable(Record, table=True):
+class TrajectoryBodyTable(TableRecord, table=True):
     """A compressed group. After delivery the body is deleted; the row stays for a while to recognise duplicates."""
 
     __tablename__ = "trajectory_bodies"
     __table_args__ = (
         Index("ix_trajectory_bodies_digest", "run", "digest", "created_at"),
-        _partial("ix_trajectory_bodies_kept", "run", "body_id", where="body IS NOT NULL"),
-        _partial("ix_trajectory_bodies_spent", "run", "created_at", where="body IS NULL"),
+        _build_partial_index("ix_trajectory_bodies_kept", "run", "body_id", where="body IS NOT NULL"),
+        _build_partial_index("ix_trajectory_bodies_spent", "run", "created_at", where="body IS NULL"),
         {"sqlite_autoincrement": True},
     )
-    body_id: int = Field(sa_column=_sequence("body_id"))
+    body_id: int = Field(sa_column=_build_sequence_column("body_id"))
     run: str
     digest: str
     created_at: int = Field(sa_type=BigInteger)
     body: bytes | None = Field(default=None, sa_type=LargeBinary)
 
 
-class TrajectoryGroupTable(Record, table=True):
+class TrajectoryGroupTable(TableRecord, table=True):
     """Sequences `first` to `first + size` of a body, queued or in a batch. Rows are small, since they are counted
     often."""
 
     __tablename__ = "trajectory_groups"
     __table_args__ = (
-        _partial(
+        _build_partial_index(
             "ix_trajectory_groups_line", "run", "env_id", "size", "sequence", "passed", "whole", where="batch IS NULL"
         ),
-        _partial("ix_trajectory_groups_batch", "run", "batch", "place", where="batch IS NOT NULL"),
+        _build_partial_index("ix_trajectory_groups_batch", "run", "batch", "place", where="batch IS NOT NULL"),
         Index("ix_trajectory_groups_body", "body_id"),
         {"sqlite_autoincrement": True},
     )
-    sequence: int = Field(sa_column=_sequence("sequence"))
+    sequence: int = Field(sa_column=_build_sequence_column("sequence"))
     run: str
     env_id: int | None = Field(default=None, sa_type=BigInteger)
     body_id: int = Field(sa_type=BigInteger)
@@ -81,7 +81,7 @@ class TrajectoryGroupTable(Record, table=True):
     place: int | None = None
 
 
-class TrajectoryBatchTable(Record, table=True):
+class TrajectoryBatchTable(TableRecord, table=True):
     """A batch that was handed out and is not confirmed. `holder` identifies the process that handed it out."""
 
     __tablename__ = "trajectory_batches"
@@ -91,8 +91,8 @@ class TrajectoryBatchTable(Record, table=True):
     handed_at: int = Field(sa_type=BigInteger)
 
 
-trajectory_runs = table_of(TrajectoryRunTable)
-feeders = table_of(FeederTable)
-bodies = table_of(TrajectoryBodyTable)
-trajectory_groups = table_of(TrajectoryGroupTable)
-batches = table_of(TrajectoryBatchTable)
+trajectory_runs = get_table(TrajectoryRunTable)
+feeders = get_table(EnvClientTable)
+bodies = get_table(TrajectoryBodyTable)
+trajectory_groups = get_table(TrajectoryGroupTable)
+batches = get_table(TrajectoryBatchTable)

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
-from app.store.failures import as_gateway_error, is_disconnect, is_transient
+from app.store.database_errors import as_gateway_error, is_disconnect, is_transient
 
 T = TypeVar("T")
 Unit = Callable[[Connection], T]
@@ -61,7 +61,7 @@ class Writer:
         self._engine = engine
         self._committed = committed
         self._queue = _Queue()
-        self._thread = threading.Thread(target=self._work, name="store-writer", daemon=True)
+        self._thread = threading.Thread(target=self._write_batches, name="store-writer", daemon=True)
         self._thread.start()
 
     @property
@@ -104,12 +104,12 @@ class Writer:
             self._queue.changed.notify()
         self._thread.join()
 
-    def _work(self) -> None:
-        while batch := self._take():
+    def _write_batches(self) -> None:
+        while batch := self._take_batch():
             _run_batch(self._engine, batch, self._committed)
-            _wake(batch)
+            _wake_callers(batch)
 
-    def _take(self) -> list[_Job[Any]]:
+    def _take_batch(self) -> list[_Job[Any]]:
         """The next batch of queued jobs; empty only when the store closes."""
         queue = self._queue
         with queue.changed:
@@ -119,30 +119,30 @@ class Writer:
             room = len(queue.waiting) if queue.closing else CAPACITY - len(queue.jobs)
             woken = [queue.waiting.popleft() for _ in range(min(room, len(queue.waiting)))]
         for loop, waiter in woken:
-            _call(loop, partial(_release, waiter))
+            _call_in_loop(loop, partial(_release_waiter, waiter))
         return sorted(batch, key=lambda job: job.order)
 
 
-def _call(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
+def _call_in_loop(loop: asyncio.AbstractEventLoop, callback: Callable[[], object]) -> None:
     try:
         loop.call_soon_threadsafe(callback)
     except RuntimeError:  # the caller's loop is closed: nobody is waiting any more
         return
 
 
-def _wake(batch: Sequence[_Job[Any]]) -> None:
+def _wake_callers(batch: Sequence[_Job[Any]]) -> None:
     """One wake-up per event loop and batch."""
 
     for loop in {job.loop for job in batch}:
-        _call(loop, partial(_resolve, [job for job in batch if job.loop is loop]))
+        _call_in_loop(loop, partial(_resolve_jobs, [job for job in batch if job.loop is loop]))
 
 
-def _resolve(jobs: Sequence[_Job[Any]]) -> None:
+def _resolve_jobs(jobs: Sequence[_Job[Any]]) -> None:
     for job in jobs:
         job.resolve()
 
 
-def _release(waiter: asyncio.Future[None]) -> None:
+def _release_waiter(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
 

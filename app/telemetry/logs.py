@@ -7,7 +7,7 @@ from typing import Literal, TextIO
 import structlog
 from structlog.types import Processor
 
-from app.telemetry.lines import PatientHandler, on_their_lines
+from app.telemetry.log_handler import NonBlockingHandler, escape_control_characters
 from app.telemetry.redaction import redact
 
 Level = Literal["debug", "info", "warning", "error"]
@@ -16,7 +16,7 @@ Form = Literal["auto", "json", "console"]
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
-_TALKATIVE = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", "datasets", "filelock")
+_VERBOSE_LIBRARIES = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", "datasets", "filelock")
 """Libraries whose debug lines quote requests, headers included."""
 
 
@@ -34,11 +34,11 @@ def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO
     ]
     for_people = form == "console" or (form == "auto" and out.isatty())
     rendering: list[Processor] = (
-        [on_their_lines, structlog.dev.ConsoleRenderer(timestamp_key="time")]
+        [escape_control_characters, structlog.dev.ConsoleRenderer(timestamp_key="time")]
         if for_people
         else [structlog.processors.JSONRenderer()]
     )
-    handler = PatientHandler(out)
+    handler = NonBlockingHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -68,19 +68,19 @@ def _route_standard_logging(handler: logging.Handler, level: int) -> None:
         logger.handlers = []
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
-    logging.getLogger("uvicorn.error").filters = [_without_frames]
+    logging.getLogger("uvicorn.error").filters = [_is_wanted_record]
     access = logging.getLogger("uvicorn.access")
-    access.filters = [_AccessLines(level)]
-    for name in _TALKATIVE:
+    access.filters = [_AccessLogFilter(level)]
+    for name in _VERBOSE_LIBRARIES:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def _without_frames(record: logging.LogRecord) -> bool:
+def _is_wanted_record(record: logging.LogRecord) -> bool:
     """Drops uvicorn's lines about WebSockets below warnings: connections, and every frame when debugging."""
     return record.levelno >= logging.WARNING or "websockets" not in record.pathname
 
 
-class _AccessLines(logging.Filter):
+class _AccessLogFilter(logging.Filter):
     """Turns uvicorn's access lines into fields, and those of health checks into debug lines."""
 
     def __init__(self, level: int) -> None:

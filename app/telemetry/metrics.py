@@ -16,7 +16,7 @@ from prometheus_client import (
 )
 
 from app.domain.judging import Judgement
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.domain.scores import Score
 from app.telemetry.judge_gauges import JudgeGauges, Reports
 
@@ -42,61 +42,67 @@ class PrometheusObserver:
         PlatformCollector(registry=self.registry)
         self._environments: set[str] = set()
         self._criteria: defaultdict[str, set[str]] = defaultdict(set)
-        self._handed_out = self._counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
-        self._rollouts = self._counter("rollouts", "Completions by outcome of scoring.", "env", "outcome", "reason")
-        self._reward = self._histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
-        self._criterion = self._histogram(
+        self._handed_out = self._create_counter("tasks_handed_out", "Tasks handed out to trainers.", "env")
+        self._rollouts = self._create_counter(
+            "rollouts", "Completions by outcome of scoring.", "env", "outcome", "reason"
+        )
+        self._reward = self._create_histogram("reward", "Rewards of scored completions.", _UNIT_BUCKETS, "env")
+        self._criterion = self._create_histogram(
             "criterion", "Criteria of scored completions.", _UNIT_BUCKETS, "env", "criterion"
         )
-        self._std = self._histogram(
+        self._std = self._create_histogram(
             "group_reward_std", "Sample standard deviation of a group's rewards.", _STD_BUCKETS, "env"
         )
-        self._low_signal = self._counter(
+        self._low_signal = self._create_counter(
             "groups_low_signal", "Groups with almost equal rewards, or with judges that contradict themselves.", "env"
         )
-        self._scoring = self._histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
-        self._refused = self._counter("groups_refused", "Groups rejected with a problem.", "env", "code")
-        self._gathered = self._counter(
+        self._scoring = self._create_histogram("group_scoring_seconds", "Time to score a group.", _JUDGE_SECONDS, "env")
+        self._refused = self._create_counter("groups_refused", "Groups rejected with a problem.", "env", "code")
+        self._gathered = self._create_counter(
             "groups_gathered",
             "Groups assembled from parts: whole, partial, or late for parts after the group was judged.",
             "env",
             "how",
         )
-        self._retrievals = self._counter("retrievals", "Retriever queries: answered or failed.", "outcome")
-        self._retrieval_seconds = self._histogram("retrieval_seconds", "Time of a retriever query.", _FAST_SECONDS)
-        self._future = self._counter(
+        self._retrievals = self._create_counter("retrievals", "Retriever queries: answered or failed.", "outcome")
+        self._retrieval_seconds = self._create_histogram(
+            "retrieval_seconds", "Time of a retriever query.", _FAST_SECONDS
+        )
+        self._future = self._create_counter(
             "passages_future", "Passages withheld because they are later than the requested time."
         )
-        self._judgements = self._counter(
+        self._judgements = self._create_counter(
             "judgements", "Judgements of a group: usable or failed.", "judge", "model", "outcome"
         )
-        self._judge_requests = self._counter(
+        self._judge_requests = self._create_counter(
             "judge_requests", "Requests sent to a judge's model, retries included.", "judge", "model"
         )
-        self._judge_seconds = self._histogram(
+        self._judge_seconds = self._create_histogram(
             "judge_seconds", "Time from a judge's request to its judgement.", _JUDGE_SECONDS, "judge", "model"
         )
-        self._judge_tokens = self._counter(
+        self._judge_tokens = self._create_counter(
             "judge_tokens", "Tokens read and written by judges.", "judge", "model", "type"
         )
-        self._judge_cost = self._counter(
+        self._judge_cost = self._create_counter(
             "judge_cost_usd", "Cost of judges at configured prices, in US dollars.", "judge", "model"
         )
-        self._commit = self._histogram("db_commit_seconds", "Time of a database write transaction.", _FAST_SECONDS)
+        self._commit = self._create_histogram(
+            "db_commit_seconds", "Time of a database write transaction.", _FAST_SECONDS
+        )
         self._queue = Gauge("db_write_queue", "Writes waiting in the queue.", namespace=PREFIX, registry=self.registry)
-        self._work = self._counter(
+        self._work = self._create_counter(
             "worker_calls",
             "Worker calls, retries included: done, broke, died, cancelled or the exceeded limit.",
             "function",
             "outcome",
         )
-        self._work_seconds = self._histogram(
+        self._work_seconds = self._create_histogram(
             "worker_call_seconds", "Time of a call in a worker.", _FAST_SECONDS, "function"
         )
         self._work_queue = Gauge(
             "worker_queue", "Calls waiting for a worker.", namespace=PREFIX, registry=self.registry
         )
-        self._programs = self._histogram(
+        self._programs = self._create_histogram(
             "program_seconds",
             "Run time of a model's program by its ending; lost when the sandbox failed.",
             _FAST_SECONDS,
@@ -105,11 +111,13 @@ class PrometheusObserver:
         self._program_queue = Gauge(
             "program_queue", "Programs waiting for a jail.", namespace=PREFIX, registry=self.registry
         )
-        self._trajectories = self._counter("atropos_groups", "Groups posted to the Atropos API: new or known.", "what")
-        self._trajectory_batches = self._counter(
+        self._trajectories = self._create_counter(
+            "atropos_groups", "Groups posted to the Atropos API: new or known.", "what"
+        )
+        self._trajectory_batches = self._create_counter(
             "atropos_batches", "Batch requests: handed, again, not_yet or no_trainer.", "outcome"
         )
-        self._untold = self._counter(
+        self._untold = self._create_counter(
             "compat_unscored",
             "Unscored completions over contracts that cannot express them, by what was sent: error, number or null.",
             "contract",
@@ -120,19 +128,19 @@ class PrometheusObserver:
         self._openenv = Gauge(
             "openenv_sessions", "Open WebSocket sessions of OpenEnv clients.", namespace=PREFIX, registry=self.registry
         )
-        self._http = self._counter("http_requests", "Requests by route template.", "route", "method", "status")
-        self._http_seconds = self._histogram(
+        self._http = self._create_counter("http_requests", "Requests by route template.", "route", "method", "status")
+        self._http_seconds = self._create_histogram(
             "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
         )
 
-    def handed_out(self, environment: str, tasks: int) -> None:
-        self._handed_out.labels(self._known(environment)).inc(tasks)
+    def record_hand_out(self, environment: str, tasks: int) -> None:
+        self._handed_out.labels(self._limit_environment(environment)).inc(tasks)
 
-    def scored(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
+    def record_scores(self, environment: str, scores: Sequence[Score], seconds: float) -> None:
         """`scores` are of one group; `seconds` is the time to score it."""
-        env = self._known(environment)
+        env = self._limit_environment(environment)
         self._scoring.labels(env).observe(seconds)
-        statistics = group_statistics(scores)
+        statistics = compute_statistics(scores)
         if statistics.std is not None:
             self._std.labels(env).observe(statistics.std)
             self._low_signal.labels(env).inc(statistics.teaches_nothing)
@@ -148,11 +156,11 @@ class PrometheusObserver:
             if criterion.value is not None:
                 values[criterion.name].append(criterion.value)
         for name, given in values.items():
-            histogram = self._criterion.labels(env, self._known_criterion(env, name))
+            histogram = self._criterion.labels(env, self._limit_criterion(env, name))
             for value in given:
                 histogram.observe(value)
 
-    def judged(self, judgements: Sequence[Judgement]) -> None:
+    def record_judgements(self, judgements: Sequence[Judgement]) -> None:
         for judgement in judgements:
             who = (judgement.judge, judgement.model)
             self._judgements.labels(*who, "usable" if judgement.error is None else "failed").inc()
@@ -163,19 +171,19 @@ class PrometheusObserver:
             if judgement.cost_usd is not None:
                 self._judge_cost.labels(*who).inc(max(0.0, judgement.cost_usd))
 
-    def refused(self, environment: str, code: str) -> None:
-        self._refused.labels(self._known(environment), code).inc()
+    def record_refusal(self, environment: str, code: str) -> None:
+        self._refused.labels(self._limit_environment(environment), code).inc()
 
-    def gathered(self, environment: str, flags: Sequence[str]) -> None:
+    def record_closed_group(self, environment: str, flags: Sequence[str]) -> None:
         how = "partial" if "partial_group" in flags else "late" if "late" in flags else "whole"
-        self._gathered.labels(self._known(environment), how).inc()
+        self._gathered.labels(self._limit_environment(environment), how).inc()
 
-    def retrieved(self, seconds: float, *, failed: bool, future: int = 0) -> None:
+    def record_retrieval(self, seconds: float, *, failed: bool, future: int = 0) -> None:
         self._retrievals.labels("failed" if failed else "answered").inc()
         self._retrieval_seconds.observe(seconds)
         self._future.inc(future)
 
-    def committed(self, seconds: float) -> None:
+    def record_commit(self, seconds: float) -> None:
         self._commit.observe(seconds)
 
     def watch_queue(self, length: Callable[[], int]) -> None:
@@ -186,7 +194,7 @@ class PrometheusObserver:
         """`reports` are asked for at every scrape."""
         self.registry.register(JudgeGauges(PREFIX, reports))
 
-    def worked(self, function: str, outcome: str, seconds: float) -> None:
+    def record_worker_call(self, function: str, outcome: str, seconds: float) -> None:
         """`function` is one of ours, `outcome` a word of `app.sandbox.pool.Told`."""
         self._work.labels(function, outcome).inc()
         self._work_seconds.labels(function).observe(seconds)
@@ -195,7 +203,7 @@ class PrometheusObserver:
         """`waiting` is asked at every scrape, from another thread."""
         self._work_queue.set_function(lambda: float(waiting()))
 
-    def ran(self, ending: str, seconds: float) -> None:
+    def record_program(self, ending: str, seconds: float) -> None:
         """`ending` is one of `app.domain.programs.Ending`, `lost` or `cancelled`."""
         self._programs.labels(ending).observe(seconds)
 
@@ -209,35 +217,35 @@ class PrometheusObserver:
         self._trajectories.labels("known").inc(known)
 
     def batch_asked(self, outcome: str) -> None:
-        """`outcome` is a word of `app.http.compat.atropos.desk`."""
+        """`outcome` is a word of `app.http.compat.atropos.queue`."""
         self._trajectory_batches.labels(outcome).inc()
 
-    def told_unscored(self, contract: str, environment: str, reason: str, told: str) -> None:
+    def record_unscored_answer(self, contract: str, environment: str, reason: str, told: str) -> None:
         """`reason` is one of `app.domain.scores.Reason` or `pending`; `told` is `error`, `number` or
         `null`."""
-        self._untold.labels(contract, self._known(environment), reason, told).inc()
+        self._untold.labels(contract, self._limit_environment(environment), reason, told).inc()
 
     def watch_openenv(self, sessions: Callable[[], int]) -> None:
         """`sessions` is asked at every scrape, from another thread."""
         self._openenv.set_function(lambda: float(sessions()))
 
-    def requested(self, route: str, method: str, status: int, seconds: float) -> None:
+    def record_request(self, route: str, method: str, status: int, seconds: float) -> None:
         """`route` is a template such as `/envs/{env}/score`."""
         self._http.labels(route, method, str(status)).inc()
         self._http_seconds.labels(route, method).observe(seconds)
 
-    def exposition(self) -> tuple[bytes, str]:
+    def render_exposition(self) -> tuple[bytes, str]:
         """The body of /metrics and its content type."""
         return generate_latest(self.registry), CONTENT_TYPE_LATEST
 
-    def _known(self, environment: str) -> str:
+    def _limit_environment(self, environment: str) -> str:
         if environment not in self._environments:
             if len(self._environments) >= _MAX_ENVIRONMENTS:
                 return "other"
             self._environments.add(environment)
         return environment
 
-    def _known_criterion(self, environment: str, name: str) -> str:
+    def _limit_criterion(self, environment: str, name: str) -> str:
         """Limits the label, since callers of `rlaif` name their own criteria."""
         known = self._criteria[environment]
         if name not in known and len(known) >= _MAX_CRITERIA:
@@ -245,8 +253,8 @@ class PrometheusObserver:
         known.add(name)
         return name
 
-    def _counter(self, name: str, documentation: str, *labels: str) -> Counter:
+    def _create_counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
 
-    def _histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
+    def _create_histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)

@@ -23,7 +23,7 @@ _MAX_DEPTH = 6
 def redact(_logger: object, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """A structlog processor. Runs after exceptions are formatted, because tracebacks quote URLs and headers."""
     for name, value in event.items():
-        event[name] = _clean(name, value, 0)
+        event[name] = _redact_value(name, value, 0)
     return event
 
 
@@ -37,7 +37,7 @@ def _keep_context(match: re.Match[str]) -> str:
     return f"{match['before'] or match['name'] or ''}{REDACTED}"
 
 
-def _clean(name: str, value: object, depth: int) -> object:
+def _redact_value(name: str, value: object, depth: int) -> object:
     if _SECRET_NAME.search(name):
         return REDACTED
     if value is None or isinstance(value, bool | int | float):
@@ -45,7 +45,7 @@ def _clean(name: str, value: object, depth: int) -> object:
     if isinstance(value, str):
         return redact_text(value)
     if depth < _MAX_DEPTH and isinstance(value, Mapping):
-        return {str(key): _clean(str(key), item, depth + 1) for key, item in value.items()}
+        return {str(key): _redact_value(str(key), item, depth + 1) for key, item in value.items()}
     if depth < _MAX_DEPTH and isinstance(value, list | tuple):
-        return [_clean("", item, depth + 1) for item in value]
+        return [_redact_value("", item, depth + 1) for item in value]
     return redact_text(str(value))

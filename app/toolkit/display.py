@@ -34,19 +34,21 @@ class Excerpt:
     omitted: int
 
 
-def visible(text: str) -> str:
+def escape_invisible(text: str) -> str:
     """Replaces invisible characters by their code, such as `⟨U+202E⟩`."""
     return _INVISIBLE.sub(lambda match: f"⟨U+{ord(match[0]):04X}⟩", text)
 
 
-def excerpt(text: str, at_once: int = SHOWN_AT_ONCE) -> Excerpt:
+def cut_excerpt(text: str, at_once: int = SHOWN_AT_ONCE) -> Excerpt:
     """Cuts at the end of a line or word where possible."""
     kept = text[:SHOWN_AT_ALL]
-    cut = len(kept) if len(kept) <= at_once + at_once // 4 else _cut(kept, at_once)
-    return Excerpt(visible(kept[:cut]), visible(kept[cut:]), len(text), len(kept) - cut, len(text) - len(kept))
+    cut = len(kept) if len(kept) <= at_once + at_once // 4 else _find_cut(kept, at_once)
+    return Excerpt(
+        escape_invisible(kept[:cut]), escape_invisible(kept[cut:]), len(text), len(kept) - cut, len(text) - len(kept)
+    )
 
 
-def _cut(text: str, limit: int) -> int:
+def _find_cut(text: str, limit: int) -> int:
     for separator in ("\n", " "):
         place = text.rfind(separator, limit // 2, limit)
         if place > 0:
@@ -58,22 +60,22 @@ def as_json(value: Mapping[str, JsonValue] | JsonValue) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def format_number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def day_and_time(time: datetime | None) -> str:
+def format_time(time: datetime | None) -> str:
     """Date and time to the second, in its own zone; empty for None."""
     return "" if time is None else time.replace(tzinfo=None).isoformat(" ", "seconds")
 
 
-def signed(value: float, digits: int = 2) -> str:
+def format_signed(value: float, digits: int = 2) -> str:
     """With a real minus sign; `0.00` has none."""
     rounded = f"{abs(value):.{digits}f}"
     sign = "" if float(rounded) == 0 else "+" if value > 0 else "−"
     return sign + rounded
 
 
-def heat(value: float) -> int:
+def scale_heat(value: float) -> int:
     """Colour class 0 to 10 of a `value` in [0, 1]."""
     return max(0, min(10, round(value * 10)))

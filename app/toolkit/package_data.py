@@ -12,13 +12,13 @@ _Loader: type[yaml.SafeLoader] | type[yaml.CSafeLoader] = getattr(yaml, "CSafeLo
 _APP = Path(__file__).resolve().parents[1]
 
 
-def packaged_folder(name: str) -> Path:
+def find_packaged_folder(name: str) -> Path:
     """A bundled folder: inside an installed package, beside it in a checkout."""
     packaged = _APP / "_packaged" / name
     return packaged if packaged.is_dir() else _APP.parent / name
 
 
-def packaged_data(path: Path, shape: TypeAdapter[DataT]) -> DataT:
+def read_packaged_data(path: Path, shape: TypeAdapter[DataT]) -> DataT:
     """Reads a bundled YAML file. pydantic.ValidationError when it does not match `shape`."""
     return shape.validate_python(read_yaml(path))
 

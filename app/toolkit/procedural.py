@@ -16,24 +16,24 @@ from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.ports.environment import Environment, Tools
 from app.toolkit.answers.committed import grade_committed
-from app.toolkit.seeded import Draws, drawn_apart
+from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
 
 Level = Literal["easy", "medium", "hard"]
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 
-class Levelled(Frozen):
+class LevelParams(Frozen):
     level: Level | Literal["mixed"] = "mixed"
     """Difficulty of tasks. `mixed`: a third of each level; the metadata name the level for statistics and
     `select.target_pass_rate`."""
 
 
 MadeT = TypeVar("MadeT", bound=Frozen)
-ParamsT = TypeVar("ParamsT", bound=Levelled)
+ParamsT = TypeVar("ParamsT", bound=LevelParams)
 
 
-class Generated(Environment, Generic[MadeT, ParamsT]):
+class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
     """Subclass it as `Generated[Puzzle, Params]`. `Puzzle` holds the whole task and is its hidden reference. `Params`
     holds the options of callers (`Levelled` if there are no others)."""
 
@@ -47,11 +47,11 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
     def __init_subclass__(cls, **rest: Any) -> None:
         super().__init_subclass__(**rest)
         for base in cls.__dict__.get("__orig_bases__", ()):
-            if get_origin(base) is Generated:
+            if get_origin(base) is ProceduralEnvironment:
                 cls.Made, cls.Params = get_args(base)
 
     @abstractmethod
-    def make(self, draws: Draws, level: Level, params: ParamsT) -> MadeT:
+    def make(self, draws: SeededRandom, level: Level, params: ParamsT) -> MadeT:
         """Generates a task. Pure: all randomness comes from `draws`. Called until the task is in the wanted split."""
 
     def key(self, made: MadeT) -> str:
@@ -96,7 +96,7 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
         seed = f"{self.name} {chosen.model_dump_json()} {index}"
         made = self.drawn(seed, split, level, chosen)
         values = {"number": 2 * index + (split == "test"), **self.slots(made)}
-        prompt = self.wording(made).say(Draws(f"{seed} {split}"), **values)
+        prompt = self.wording(made).say(SeededRandom(f"{seed} {split}"), **values)
         return Task(
             messages=(Message(role="user", content=prompt),),
             max_turns=self.turns(made),
@@ -106,14 +106,14 @@ class Generated(Environment, Generic[MadeT, ParamsT]):
 
     def drawn(self, seed: str, split: Split, level: Level, params: ParamsT) -> MadeT:
         """Pure. Override it to defer work until the task's split is known."""
-        return drawn_apart(seed, split == "test", lambda draws: self.make(draws, level, params), self.key)
+        return draw_apart(seed, split == "test", lambda draws: self.make(draws, level, params), self.key)
 
-    def level(self, split: Split, index: int, params: Levelled) -> Level:
-        return Draws(f"{self.name} {split} {index}").one(LEVELS) if params.level == "mixed" else params.level
+    def level(self, split: Split, index: int, params: LevelParams) -> Level:
+        return SeededRandom(f"{self.name} {split} {index}").one(LEVELS) if params.level == "mixed" else params.level
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
         if self.stats_label == "level":
-            return self.level(split, index, Levelled.model_validate({"level": getattr(params, "level", "mixed")}))
+            return self.level(split, index, LevelParams.model_validate({"level": getattr(params, "level", "mixed")}))
         return super().label(split, index, params)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:

@@ -22,7 +22,7 @@ class Stage(Protocol):
 StageT = TypeVar("StageT", bound=Stage)
 
 
-def replayed(start: StageT, move: Callable[[StageT, Message], StageT], messages: Sequence[Message]) -> StageT:
+def replay_episode(start: StageT, move: Callable[[StageT, Message], StageT], messages: Sequence[Message]) -> StageT:
     """Replays all messages after the prompt; `move` applies each message of the model. InvalidRequest naming the first
     `messages[i]` that is out of turn, is forged, or comes after the end."""
     now = start
@@ -43,12 +43,12 @@ def replayed(start: StageT, move: Callable[[StageT, Message], StageT], messages:
     return now
 
 
-def forged(refused: InvalidRequest) -> Score:
+def score_forgery(refused: InvalidRequest) -> Score:
     """The score of a completion whose transcript was refused."""
     return Score.gated("forged_observation", rationale=f"{refused.field}: {refused.detail}")
 
 
-def turn_after(stage: Stage, messages: Sequence[Message]) -> Turn:
+def build_turn(stage: Stage, messages: Sequence[Message]) -> Turn:
     """The turn after `messages`, which led to `stage`. InvalidRequest when the last message is not the model's."""
     if not messages or messages[-1].role != "assistant":
         field = f"messages[{len(messages) - 1}]" if messages else "messages"

@@ -28,25 +28,25 @@ class Pattern:
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches. ValueError for a text too long for this pattern."""
-        return self._expression.fullmatch(self._short(text)) is not None
+        return self._expression.fullmatch(self._require_short(text)) is not None
 
     def find(self, text: str) -> tuple[int, int] | None:
         """Start and end of the first match, in characters. ValueError for a text too long for this pattern."""
-        found = self._expression.search(self._short(text))
+        found = self._expression.search(self._require_short(text))
         return None if found is None else found.span()
 
     def steps(self, text: str) -> int:
         """Maximum steps on this text."""
         return len(text.encode("utf-8")) * self._size
 
-    def _short(self, text: str) -> str:
+    def _require_short(self, text: str) -> str:
         if self.steps(text) > MOST_STEPS:
             size = len(text.encode("utf-8"))
             raise ValueError(f"the pattern may take more than {MOST_STEPS:,} steps over {size:,} bytes")
         return text
 
 
-def compiled(pattern: str) -> Pattern:
+def compile_pattern(pattern: str) -> Pattern:
     """Compiles a pattern. ValueError with the reason for invalid or too large patterns."""
     if len(pattern) > MOST_CHARACTERS:
         raise ValueError(f"a pattern has at most {MOST_CHARACTERS} characters, this one {len(pattern)}")
@@ -55,10 +55,10 @@ def compiled(pattern: str) -> Pattern:
     except UnicodeEncodeError:
         raise ValueError("a lone surrogate is not text") from None
     except re2.error as error:
-        raise ValueError(f"RE2 cannot use this pattern: {_in_words(error)}") from None
+        raise ValueError(f"RE2 cannot use this pattern: {_describe_error(error)}") from None
 
 
-def _in_words(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     said = error.args[0]
     words = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     kind = words.partition(":")[0]

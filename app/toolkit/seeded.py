@@ -13,19 +13,19 @@ _SPARE = 2**64
 """Minimum remaining value for an unbiased choice; bounds are far below."""
 
 
-class Draws:
+class SeededRandom:
     """A random generator: digits of SHA-512 of the seed, rehashed when they run out."""
 
     def __init__(self, seed: str) -> None:
         self._seed = seed
         self._refills = 0
-        self._left = _number(seed)
+        self._left = _hash_to_number(seed)
 
     def below(self, bound: int) -> int:
         """A whole number in [0, bound); `bound` is at most 2**40."""
         if self._left < _SPARE:
             self._refills += 1
-            self._left = _number(f"{self._seed}\n{self._refills}")
+            self._left = _hash_to_number(f"{self._seed}\n{self._refills}")
         self._left, choice = divmod(self._left, bound)
         return choice
 
@@ -45,20 +45,20 @@ class Draws:
         return self.some(items, len(items))
 
 
-def held_out(text: str, one_in: int = 10) -> bool:
+def is_held_out(text: str, one_in: int = 10) -> bool:
     """Whether a text belongs to the test split, decided by the text alone."""
-    return Draws(text).below(one_in) == 0
+    return SeededRandom(text).below(one_in) == 0
 
 
-def drawn_apart(seed: str, test: bool, make: Callable[[Draws], ItemT], key: Callable[[ItemT], str]) -> ItemT:
+def draw_apart(seed: str, test: bool, make: Callable[[SeededRandom], ItemT], key: Callable[[ItemT], str]) -> ItemT:
     """The first item that `make` draws from `seed` whose `key` belongs to the test or training split. ValueError when
     none is found."""
     for attempt in range(_MOST_ATTEMPTS):
-        made = make(Draws(f"{seed} {'test' if test else 'train'} {attempt}"))
-        if held_out(key(made)) == test:
+        made = make(SeededRandom(f"{seed} {'test' if test else 'train'} {attempt}"))
+        if is_held_out(key(made)) == test:
             return made
     raise ValueError(f"nothing drawn from {seed!r} is for {'testing' if test else 'training'}")
 
 
-def _number(seed: str) -> int:
+def _hash_to_number(seed: str) -> int:
     return int.from_bytes(hashlib.sha512(seed.encode()).digest())

@@ -9,8 +9,8 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import TypeAdapter
 
 from app.domain.digests import digest, digest_of_text
-from app.toolkit.package_data import packaged_data
-from app.toolkit.seeded import Draws
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.seeded import SeededRandom
 
 _jinja = ImmutableSandboxedEnvironment(
     undefined=jinja2.StrictUndefined,
@@ -52,8 +52,8 @@ class Phrasings:
     @classmethod
     def read(cls, path: Path) -> "Phrasings":
         """A YAML list of texts. ValueError for anything else."""
-        return cls(packaged_data(path, TypeAdapter(tuple[str, ...])))
+        return cls(read_packaged_data(path, TypeAdapter(tuple[str, ...])))
 
-    def say(self, draws: Draws, **values: str | int) -> str:
+    def say(self, draws: SeededRandom, **values: str | int) -> str:
         """Fills a random phrasing. KeyError when a slot has no value."""
         return draws.one(self._texts).format_map(values)

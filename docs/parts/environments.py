@@ -11,10 +11,10 @@ from pydantic import BaseModel
 from app.domain.digests import canonical_json
 from app.domain.sources import Dataset
 from app.domain.tasks import Message, Task, ToolSpec
-from app.http.api.catalogue import SPLITS, description_of
+from app.http.api.catalogue_routes import SPLITS, describe_environment
 from app.main.discovery import discover
 from app.ports.environment import Environment
-from app.toolkit.procedural import LEVELS, Levelled
+from app.toolkit.procedural import LEVELS, LevelParams
 from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
 
@@ -45,10 +45,10 @@ def overview() -> str:
     rows = [
         (
             f"[{name}](#{name})",
-            description_of(type(environment)),
+            describe_environment(type(environment)),
             "several" if environment.multi_turn else "one",
             "judges" if environment.rubric is not None else "running it" if environment.runs_programs else "a verifier",
-            ", ".join(LEVELS) if issubclass(environment.Params, Levelled) else "",
+            ", ".join(LEVELS) if issubclass(environment.Params, LevelParams) else "",
             "" if environment.rubric is not None else f"{environment.chance:.1%}",
         )
         for name, environment in environments().items()
@@ -66,7 +66,7 @@ def _entry(environment: Environment) -> str:
 
 def _paragraphs(environment: Environment) -> Iterator[str]:
     yield f"## {environment.name}"
-    yield description_of(type(environment))
+    yield describe_environment(type(environment))
     yield _facts(environment)
     yield from _pages(environment.name)
     if environment.Params.model_fields:

@@ -6,12 +6,12 @@ from typing import Final
 from pydantic import BaseModel
 
 from app.domain.exports import ExportRequest
-from app.service.exports.rows import DpoRow, KtoRow, Origin, PrivateRow, RolloutRow, SftRow
+from app.service.exports.row_models import DpoRow, KtoRow, PrivateRow, RolloutRow, RowOrigin, SftRow
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
 
 _SHAPES: Final[Mapping[str, type[BaseModel]]] = {
-    "all": Origin,
+    "all": RowOrigin,
     "rollouts": RolloutRow,
     "with private": PrivateRow,
     "sft": SftRow,
@@ -39,7 +39,7 @@ def export_columns() -> str:
 
 def _columns(shape: str, model: type[BaseModel]) -> list[tuple[str, str, str, str]]:
     fields = Fields(model)
-    above = model.__bases__[0].model_fields if issubclass(model.__bases__[0], Origin) else {}
+    above = model.__bases__[0].model_fields if issubclass(model.__bases__[0], RowOrigin) else {}
     return [
         (shape, code(name), fields.type_in_words(name), fields.meaning(name))
         for name in model.model_fields

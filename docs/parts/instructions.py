@@ -5,23 +5,25 @@ from functools import cache
 
 from app.domain.tasks import Completion, Task
 from app.envs.instruction_following.constraints.assignments import Assignment
-from app.envs.instruction_following.constraints.edges import LastWord
-from app.envs.instruction_following.constraints.instruction import WORDINGS, conflict
-from app.envs.instruction_following.constraints.kinds import KINDS
+from app.envs.instruction_following.constraints.instruction import WORDINGS, is_conflict
+from app.envs.instruction_following.constraints.instruction_kinds import KINDS
 from app.envs.instruction_following.constraints.lengths import SentencesExactly
-from app.envs.instruction_following.constraints.marks import NoCommas
-from app.envs.instruction_following.constraints.reading import read
-from app.envs.instruction_following.constraints.requests import Request
+from app.envs.instruction_following.constraints.punctuation import NoCommas
+from app.envs.instruction_following.constraints.start_and_end import LastWord
+from app.envs.instruction_following.constraints.text_units import parse_text
+from app.envs.instruction_following.constraints.writing_requests import WritingRequest
 from app.envs.instruction_following.environment import InstructionFollowing
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
 from docs.markdown import code, table
 
-REQUEST = Request(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
+REQUEST = WritingRequest(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
 ASKED = (NoCommas(), SentencesExactly(count=4), LastWord(word="again"))
 MADE = Assignment(
-    request=REQUEST, instructions=ASKED, asked=tuple(one.asked(Draws(f"docs {one.kind}")) for one in ASKED)
+    request=REQUEST,
+    instructions=ASKED,
+    asked=tuple(one.phrase_request(SeededRandom(f"docs {one.kind}")) for one in ASKED),
 )
 TEXT = (
     "An old violin lay in the harbour for years. Nobody knew who had left it there. On windy nights it sang by itself "
@@ -42,9 +44,9 @@ COUNTED = (
 def instruction_kinds() -> str:
     rows = []
     for name, kind in KINDS.items():
-        example = kind.drawn(Draws(f"docs {name}"), REQUEST)
-        said = WORDINGS[name][0].format_map(example.slots())
-        beside = [code(other.model_fields["kind"].default) for other in KINDS.values() if conflict(kind, other)]
+        example = kind.draw(SeededRandom(f"docs {name}"), REQUEST)
+        said = WORDINGS[name][0].format_map(example.build_slots())
+        beside = [code(other.model_fields["kind"].default) for other in KINDS.values() if is_conflict(kind, other)]
         never = ", ".join(one for one in beside if one != code(name))
         rows.append((code(name), kind.family, "hard" if kind.hard else "", code(said), never))
     return table(("kind", "family", "", "for example", "never beside"), rows)
@@ -53,7 +55,7 @@ def instruction_kinds() -> str:
 def instruction_counting() -> str:
     rows = []
     for text, why in COUNTED:
-        reading = read(text)
+        reading = parse_text(text)
         shown = code(text.replace("\n", "⏎"))
         counts = (len(reading.words), len(reading.sentences), len(reading.lines), len(reading.paragraphs))
         rows.append((shown, *map(str, counts), why))
@@ -94,4 +96,4 @@ def _environment() -> InstructionFollowing:
 
 
 def _prompt() -> str:
-    return _environment().phrasings.say(Draws("docs"), **_environment().slots(MADE))
+    return _environment().phrasings.say(SeededRandom("docs"), **_environment().slots(MADE))

@@ -3,9 +3,9 @@
 import asyncio
 from functools import cache
 
-from app.cli.specimens import packaged_questions
-from app.judges.figures import CheckReport, Figure, report
-from app.judges.measuring import measure
+from app.cli.judge_questions import build_packaged_questions
+from app.judges.meta_evaluation import measure_judge
+from app.judges.meta_evaluation_report import CheckReport, Figure, build_report
 from app.judges.offline import OfflineJudge
 from docs.markdown import code, table
 
@@ -43,8 +43,8 @@ def check_mutations() -> str:
 @cache
 def _checked() -> CheckReport:
     judge = OfflineJudge()
-    questions = packaged_questions(SHEETS, votes=1, seed=SEED)
-    return report(judge.name, judge.model, asyncio.run(measure(judge, questions)))
+    questions = build_packaged_questions(SHEETS, votes=1, seed=SEED)
+    return build_report(judge.name, judge.model, asyncio.run(measure_judge(judge, questions)))
 
 
 def _value(figure: Figure) -> str:

@@ -29,20 +29,20 @@ def metrics_table() -> str:
 def _busy_observer() -> PrometheusObserver:
     """One that has been told of everything once: labels exist only from then on."""
     observer = PrometheusObserver()
-    observer.handed_out("any", 1)
-    observer.scored("any", [Score.exact(True), Score.exact(False)], 0.1)
-    observer.judged([Judgement(judge="any", model="any", order=(), cost_usd=0.0)])
-    observer.refused("any", "not_found")
-    observer.gathered("any", ())
-    observer.retrieved(0.1, failed=False)
-    observer.committed(0.1)
-    observer.worked("any", "done", 0.1)
-    observer.ran("finished", 0.1)
+    observer.record_hand_out("any", 1)
+    observer.record_scores("any", [Score.exact(True), Score.exact(False)], 0.1)
+    observer.record_judgements([Judgement(judge="any", model="any", order=(), cost_usd=0.0)])
+    observer.record_refusal("any", "not_found")
+    observer.record_closed_group("any", ())
+    observer.record_retrieval(0.1, failed=False)
+    observer.record_commit(0.1)
+    observer.record_worker_call("any", "done", 0.1)
+    observer.record_program("finished", 0.1)
     observer.groups_received(1, 1)
     observer.batch_asked("handed")
-    observer.told_unscored("any", "any", "judge_failed", "error")
+    observer.record_unscored_answer("any", "any", "judge_failed", "error")
     observer.watch_judges(lambda: {"any": BUSY})
-    observer.requested("/livez", "GET", 200, 0.1)
+    observer.record_request("/livez", "GET", 200, 0.1)
     return observer
 
 

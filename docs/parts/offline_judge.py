@@ -4,11 +4,11 @@ import asyncio
 from functools import cache
 from pathlib import Path
 
-from app.cli.specimens import packaged_specimens, questions_about, specimens_in
-from app.judges.corruption import Specimen, Templates, packaged_templates, read_templates
-from app.judges.figures import CheckReport, Figure, MutationFigure, report
-from app.judges.measuring import measure
+from app.cli.judge_questions import build_questions, load_packaged_specimens, load_specimens
+from app.judges.meta_evaluation import measure_judge
+from app.judges.meta_evaluation_report import CheckReport, Figure, MutationFigure, build_report
 from app.judges.offline import OfflineJudge
+from app.judges.perturbations import GoldCase, Templates, load_packaged_templates, read_templates
 from docs.markdown import code, table
 
 SET_ASIDE = Path(__file__).resolve().parents[2] / "tests" / "data" / "set_aside"
@@ -16,12 +16,12 @@ SET_ASIDE = Path(__file__).resolve().parents[2] / "tests" / "data" / "set_aside"
 
 @cache
 def on_what_ships() -> CheckReport:
-    return _checked(packaged_specimens(), packaged_templates())
+    return _checked(load_packaged_specimens(), load_packaged_templates())
 
 
 @cache
 def on_what_was_set_aside() -> CheckReport:
-    found = specimens_in(SET_ASIDE / "sheets", SET_ASIDE / "scenes")
+    found = load_specimens(SET_ASIDE / "sheets", SET_ASIDE / "scenes")
     return _checked(found, read_templates(SET_ASIDE / "templates.yaml"))
 
 
@@ -41,9 +41,9 @@ def offline_figures() -> str:
     return table((*heads, "set aside: of", "judge alone", "behind gates"), rows)
 
 
-def _checked(found: tuple[Specimen, ...], templates: Templates) -> CheckReport:
+def _checked(found: tuple[GoldCase, ...], templates: Templates) -> CheckReport:
     judge = OfflineJudge()
-    return report(judge.name, judge.model, asyncio.run(measure(judge, questions_about(found, templates))))
+    return build_report(judge.name, judge.model, asyncio.run(measure_judge(judge, build_questions(found, templates))))
 
 
 def _cells(figure: MutationFigure | None) -> tuple[str, str, str]:

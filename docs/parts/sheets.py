@@ -8,10 +8,10 @@ from pydantic.fields import FieldInfo
 from app.characters.casting import Cast, cast_all
 from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet, SheetPart
-from app.characters.views import audience
+from app.characters.views import find_audience
 from app.cli.sheets import SCENES, SHIPPED
 from app.domain.field_docstrings import describe_fields
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
 
@@ -23,7 +23,7 @@ ELSEWHERE = {"lorebook": "A lorebook, or nothing: with the fields that `PUT /wor
 
 def characters() -> str:
     """One row for each, by genre and id."""
-    sheets = read_sheets(packaged_folder(SHIPPED))
+    sheets = read_sheets(find_packaged_folder(SHIPPED))
     casts = cast_all(sheets, read_scenes(SCENES))
     ordered = sorted(sheets, key=lambda sheet: (sheet.meta.genre, sheet.id))
     heads = ("character", "genre", "language", "held out", "scenes", "episodes", "secrets", "facts", "probes", "who")
@@ -61,12 +61,12 @@ def sheet_fields() -> str:
 def _block(name: str, field: FieldInfo) -> str:
     if name in ELSEWHERE:
         meaning = " ".join(describe_fields(CharacterSheet)[name].split())
-        return f"### {name}\n\n{ELSEWHERE[name]} {meaning} Seen by {SEEN_BY[str(audience(field))]}."
+        return f"### {name}\n\n{ELSEWHERE[name]} {meaning} Seen by {SEEN_BY[str(find_audience(field))]}."
     part, many = _part(field)
     if part is None:
         raise TypeError(f"{name}: a sheet consists of parts")
     about = " ".join([*(["A list."] if many else []), part.__dict__.get("__doc__") or ""]).strip()
-    rows = _rows(part, "", audience(field))
+    rows = _rows(part, "", find_audience(field))
     return "\n\n".join(filter(None, (f"### {name}", about, table(HEADS, rows))))
 
 
@@ -75,7 +75,7 @@ def _rows(part: type[SheetPart], prefix: str, above: str | None) -> Iterator[tup
     fields = Fields(part)
     for name, field in part.model_fields.items():
         inner, many = _part(field)
-        seen = above if above == "judge" else audience(field)
+        seen = above if above == "judge" else find_audience(field)
         path = f"{prefix}{name}{'[]' if many else ''}"
         plain = fields.type_in_words(name).replace("at least 1 characters, ", "")
         words = plain if inner is None else "list of parts" if many else "a part"

@@ -5,11 +5,11 @@ import asyncio
 from functools import cache
 
 from app.domain.tasks import Completion, Task
-from app.envs.text_to_sql.environment import Question, TextToSql
-from app.envs.text_to_sql.tasks.exercises import SHAPES, Exercise, exercise
-from app.envs.text_to_sql.tasks.queries import sql
-from app.envs.text_to_sql.tasks.running import right_results
+from app.envs.text_to_sql.environment import SqlTaskSpec, TextToSql
+from app.envs.text_to_sql.tasks.query_ast import render_sql
+from app.envs.text_to_sql.tasks.query_execution import compute_right_results
 from app.envs.text_to_sql.tasks.soundness import is_sound
+from app.envs.text_to_sql.tasks.sql_exercises import SHAPES, SqlExercise, draw_exercise
 from app.ports.environment import Tools
 from app.sandbox.in_process import InProcessWorkers
 from app.service.judging import NoPanel
@@ -27,8 +27,8 @@ def sql_questions() -> str:
 
 def sql_tricks() -> str:
     made = _example("counting", "easy")
-    right, table_name = sql(made.asked.query), made.schema.tables[0].name
-    shown = right_results(made.seed, "easy")[0][0][0]
+    right, table_name = render_sql(made.asked.query), made.schema.tables[0].name
+    shown = compute_right_results(made.seed, "easy")[0][0][0]
     tricks = (
         ("the right query", right),
         ("in a fence, with a semicolon", f"```sql\n{right};\n```"),
@@ -47,8 +47,8 @@ def sql_tricks() -> str:
     return table(("answer", "earns"), [(what, _earns(made, answer)) for what, answer in tricks])
 
 
-def _earns(made: Exercise, answer: str) -> str:
-    question = Question(seed=made.seed, level="easy", query=sql(made.asked.query))
+def _earns(made: SqlExercise, answer: str) -> str:
+    question = SqlTaskSpec(seed=made.seed, level="easy", query=render_sql(made.asked.query))
     task = Task(messages=(), reference=question.model_dump(mode="json"))
     group = [Completion(text=f"<answer>{answer}</answer>")]
     tools = Tools(panel=NoPanel(), workers=InProcessWorkers())
@@ -57,7 +57,7 @@ def _earns(made: Exercise, answer: str) -> str:
 
 
 @cache
-def _example(shape: str, level: Level) -> Exercise:
+def _example(shape: str, level: Level) -> SqlExercise:
     seeds = (f"docs {number}" for number in range(100_000))
-    made = (exercise(seed, level) for seed in seeds)
+    made = (draw_exercise(seed, level) for seed in seeds)
     return next(one for one in made if one.shape == shape and is_sound(one))

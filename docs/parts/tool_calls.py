@@ -12,19 +12,19 @@ from pydantic import JsonValue
 
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
-from app.envs.tool_calling.tasks.refusals import OPENS
-from app.envs.tool_calling.tasks.requests import Category, ToolRequest
+from app.envs.tool_calling.tasks.refusal_replies import OPENS
+from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.same import same_value
-from app.toolkit.tool_calls.values import Call
+from app.toolkit.tool_calls.calls import ParsedCall
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.value_equality import is_same_value
 from docs.markdown import code, fenced, table
 from docs.parts.environments import environments
 
 SHOWN = (
-    Call(name="get_forecast", arguments={"city": "Kyoto", "days": 3}),
-    Call(name="get_forecast", arguments={"city": "Oslo"}),
+    ParsedCall(name="get_forecast", arguments={"city": "Kyoto", "days": 3}),
+    ParsedCall(name="get_forecast", arguments={"city": "Oslo"}),
 )
 
 INTEGER: dict[str, JsonValue] = {"type": "integer"}
@@ -61,7 +61,13 @@ def call_formats() -> str:
 
 def value_rules() -> str:
     rows = [
-        (code(_json(said)), code(_json(right)), _kind(schema), "yes" if same_value(said, right, schema) else "no", why)
+        (
+            code(_json(said)),
+            code(_json(right)),
+            _kind(schema),
+            "yes" if is_same_value(said, right, schema) else "no",
+            why,
+        )
         for said, right, schema, why in VALUES
     ]
     return table(("said", "right", "asked for", "the same", "since"), rows)
@@ -74,11 +80,11 @@ def tricks() -> str:
 
 def _tricks() -> Iterator[tuple[str, Task, Completion]]:
     task = _task("several")
-    calls = [one.least() for one in ToolRequest.model_validate(task.reference).expected]
+    calls = [one.build_minimal_call() for one in ToolRequest.model_validate(task.reference).expected]
     first = calls[0]
-    extra = Call(name=first.name, arguments={**first.arguments, "verbose": True})
-    texts = Call(name=first.name, arguments={name: _as_text(value) for name, value in first.arguments.items()})
-    offered = [Call(name=tool.function.name) for tool in task.tools]
+    extra = ParsedCall(name=first.name, arguments={**first.arguments, "verbose": True})
+    texts = ParsedCall(name=first.name, arguments={name: _as_text(value) for name, value in first.arguments.items()})
+    offered = [ParsedCall(name=tool.function.name) for tool in task.tools]
     hermes, mistral = FORMATS["hermes"].write, FORMATS["mistral"].write
     for what, completion in (
         ("the right calls", _native(calls)),
@@ -100,7 +106,7 @@ def _tricks() -> Iterator[tuple[str, Task, Completion]]:
     request = " ".join(message.content or "" for message in none.messages)
     for what, text in (
         ("where no tool fits: the refusal that is asked for", gold),
-        ("the same with a call", f"{gold}\n{hermes([Call(name=none.tools[0].function.name)])}"),
+        ("the same with a call", f"{gold}\n{hermes([ParsedCall(name=none.tools[0].function.name)])}"),
         ("the same without the words that open it", gold.removeprefix(OPENS)),
         ("the opening and the whole prompt", f"{OPENS} {request}"),
         ("the opening and nothing else", OPENS),
@@ -125,7 +131,7 @@ def _task(category: Category) -> Task:
     return _environment().task("train", 0, ToolCallingParams(categories=(category,)))
 
 
-def _native(calls: Sequence[Call]) -> Completion:
+def _native(calls: Sequence[ParsedCall]) -> Completion:
     made = (ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
     return Completion(messages=(Message(role="assistant", tool_calls=tuple(made)),))
 

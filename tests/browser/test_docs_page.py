@@ -8,11 +8,11 @@ from playwright.sync_api import Browser, Page, expect
 from pydantic import Field
 
 from app.domain.values import FiniteNumber, Frozen
+from app.http.web.api_keys import KeyRing, compute_key_digest
 from app.http.web.bodies import JsonRoute
 from app.http.web.docs_page import install_docs
-from app.http.web.door import Door, install_door
-from app.http.web.keys import KeyRing, key_digest
-from app.http.web.problems import problem_responses
+from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.problems import document_problems
 from tests.support.chromium import served, strangers, violations, watched
 
 pytestmark = pytest.mark.browser
@@ -29,13 +29,13 @@ def small_app(ring: KeyRing) -> FastAPI:
     app = FastAPI(title="Small", docs_url=None, redoc_url=None)
     router = APIRouter(route_class=JsonRoute, tags=["small"])
 
-    @router.post("/score", responses=problem_responses(401, 422), openapi_extra=EXAMPLE)
+    @router.post("/score", responses=document_problems(401, 422), openapi_extra=EXAMPLE)
     async def score(answer: Answer) -> Answer:
         return answer
 
     app.include_router(router)
     install_docs(app)
-    install_door(app, Door(ring))
+    install_middleware(app, MiddlewareOptions(ring))
     return app
 
 
@@ -44,7 +44,9 @@ EXAMPLE = {"requestBody": {"content": {"application/json": {"example": {"text": 
 
 @pytest.fixture(scope="module", params=["open", "with a key"])
 def origin(request: pytest.FixtureRequest) -> Iterator[str]:
-    ring = KeyRing((), anonymous=True) if request.param == "open" else KeyRing([key_digest(KEY)], anonymous=False)
+    ring = (
+        KeyRing((), anonymous=True) if request.param == "open" else KeyRing([compute_key_digest(KEY)], anonymous=False)
+    )
     with served(small_app(ring)) as address:
         yield address
 

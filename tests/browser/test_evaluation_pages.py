@@ -6,9 +6,9 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser
 
-from app.evaluation.comparison import comparison_of
-from app.evaluation.measuring import report_of
-from app.evaluation.pages import html_of
+from app.evaluation.comparison import compare_evaluations
+from app.evaluation.pages import render_html
+from app.evaluation.report_builder import build_report
 from tests.support.chromium import violations, watched
 from tests.support.evaluations import hostile, rewarded
 
@@ -20,10 +20,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     plain = rewarded({place: (place % 5 / 4, 1.0, 0.5, 0.25) for place in range(40)})
     made = {
-        "hostile": html_of(report_of(hostile())),
-        "plain": html_of(report_of(plain)),
-        "comparison": html_of(comparison_of(plain, plain)),
-        "hostile comparison": html_of(comparison_of(hostile(), hostile())),
+        "hostile": render_html(build_report(hostile())),
+        "plain": render_html(build_report(plain)),
+        "comparison": render_html(compare_evaluations(plain, plain)),
+        "hostile comparison": render_html(compare_evaluations(hostile(), hostile())),
     }
     for name, page in made.items():
         (folder / f"{name}.html").write_text(page, encoding="utf-8")

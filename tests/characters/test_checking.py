@@ -9,21 +9,23 @@ import pytest
 from pydantic import JsonValue
 from typer.testing import CliRunner
 
-from app.characters.apart import lineups
-from app.characters.checking import Surroundings, check_sheets
+from app.characters.lineups import build_lineups
 from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet, read_sheets
 from app.characters.scenes import SceneSet
-from app.characters.wording import mentions, spelled, words
+from app.characters.sheet_checks import SheetCheckContext, check_sheets
+from app.characters.word_matching import mentions, normalise_spelling, split_words
+from app.cli.character_discrimination import tell_apart
 from app.cli.main import cli
-from app.cli.sheet_figures import tell_apart
-from app.domain.intervals import Share
+from app.domain.intervals import Proportion
 from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.panels import ConfiguredPanels
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
-TEXT = (packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
-OTHERS = {sheet.id: sheet for sheet in read_sheets(packaged_folder("character_sheets")) if sheet.id != "hob_tarrant"}
+TEXT = (find_packaged_folder("character_sheets") / "hob_tarrant.yaml").read_text(encoding="utf-8")
+OTHERS = {
+    sheet.id: sheet for sheet in read_sheets(find_packaged_folder("character_sheets")) if sheet.id != "hob_tarrant"
+}
 RUN = CliRunner()
 
 
@@ -36,7 +38,7 @@ def found(
 ) -> list[tuple[int, str, str, str]]:
     path = folder / "hob_tarrant.yaml"
     path.write_text(text, encoding="utf-8")
-    checked = check_sheets([path], Surroundings(scenes, gates, OTHERS))
+    checked = check_sheets([path], SheetCheckContext(scenes, gates, OTHERS))
     assert {finding.file for finding in checked.findings} <= {str(path)}
     return [(one.line, one.field, one.level, one.message) for one in checked.findings]
 
@@ -84,7 +86,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_a_leak_term_that_the_prompt_says_anyway_is_an_error(tmp_path: Path) -> None:
-    first = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
+    first = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
     text = TEXT.replace(f"leak_terms: [{first}", f"leak_terms: [TARRED hands, {first}", 1)
     assert found(tmp_path, text) == [
         (
@@ -143,7 +145,7 @@ def test_an_id_is_given_once(tmp_path: Path) -> None:
     paths = [tmp_path / "hob_tarrant.yaml", tmp_path / "other" / "hob_tarrant.yaml"]
     for path in paths:
         path.write_text(TEXT, encoding="utf-8")
-    (finding,) = [one for one in check_sheets(paths, Surroundings()).findings if one.level == "error"]
+    (finding,) = [one for one in check_sheets(paths, SheetCheckContext()).findings if one.level == "error"]
     shown = (finding.file, finding.field, finding.message)
     assert shown == (str(paths[1]), "meta.id", f"is already used by {paths[0]}")
 
@@ -166,7 +168,7 @@ def test_the_command_tells_programs_the_same(tmp_path: Path) -> None:
     [(("a",), 1), (("a", 1), 3), (("a", 1, "b"), 4), (("a", 1, "c"), 3), (("d",), 1), (("a", 9), 1)],
 )
 def test_a_missing_part_is_where_what_would_hold_it_is(path: tuple[int | str, ...], expected: int) -> None:
-    assert parse_document("a:\n  - 1\n  - x: 2\n    b: 3\n", "x.yaml").line_of(path) == expected
+    assert parse_document("a:\n  - 1\n  - x: 2\n    b: 3\n", "x.yaml").find_line(path) == expected
 
 
 @pytest.mark.parametrize(("text", "where"), [("a: 1\nb: [\n", 3), ("a: *b\n", 1), ("a: 1\nb: .nan\n", None)])
@@ -177,7 +179,7 @@ def test_broken_yaml_says_where(text: str, where: int | None) -> None:
 
 
 def test_terms_are_found_as_whole_words() -> None:
-    text = spelled("Don’t touch — the ﬁrst Bridge!")
+    text = normalise_spelling("Don’t touch — the ﬁrst Bridge!")
     assert [mentions(text, term) for term in ("don't touch", "FIRST bridge", "bridg", "", "—")] == [
         True,
         True,
@@ -185,36 +187,40 @@ def test_terms_are_found_as_whole_words() -> None:
         False,
         False,
     ]
-    assert len(words("Don't touch—it.")) == 3
+    assert len(split_words("Don't touch—it.")) == 3
 
 
 def test_characters_are_told_apart_with_figures() -> None:
-    arena = NpcArena.read(packaged_folder("character_sheets"))
+    arena = NpcArena.read(find_packaged_folder("character_sheets"))
     figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 2))
     assert (figures.judges, figures.unscored, figures.pairs) == (
         ("offline",),
         0,
         sum(one.pairs for one in figures.characters),
     )
-    assert figures.interval == Share(sum(one.right for one in figures.characters), figures.pairs).interval
+    assert figures.interval == Proportion(sum(one.right for one in figures.characters), figures.pairs).interval
     assert (figures.share or 0.0) > 0.9
 
 
 def test_lineups_are_of_one_language_and_the_same_every_time() -> None:
-    arena = NpcArena.read(packaged_folder("character_sheets"))
+    arena = NpcArena.read(find_packaged_folder("character_sheets"))
     splits: tuple[Split, ...] = ("train", "test")
-    tasks = [arena.task(split, index, Params()) for split in splits for index in range(arena.size(split, Params()))]
-    casts = [cast for task in tasks if (cast := arena.cast(task)) is not None]
-    made = list(lineups(casts, arena.sheets, 3))
+    tasks = [
+        arena.task(split, index, NpcArenaParams())
+        for split in splits
+        for index in range(arena.size(split, NpcArenaParams()))
+    ]
+    casts = [cast for task in tasks if (cast := arena.find_cast(task)) is not None]
+    made = list(build_lineups(casts, arena.sheets, 3))
     languages = {sheet.id: sheet.voice.language for sheet in arena.sheets}
-    assert made == list(lineups(casts, arena.sheets, 3))
+    assert made == list(build_lineups(casts, arena.sheets, 3))
     assert {languages[one] == lineup.cast.sheet.voice.language for lineup in made for one, _ in lineup.others} == {True}
     assert max(len(lineup.others) for lineup in made) == 3
     assert [lineup.candidates[0] == lineup.cast.exemplar for lineup in made] == [True] * len(made)
 
 
 def test_without_others_nothing_is_known() -> None:
-    arena = NpcArena.read(packaged_folder("character_sheets"))
+    arena = NpcArena.read(find_packaged_folder("character_sheets"))
     figures = asyncio.run(tell_apart(arena, ConfiguredPanels({}, {}), 0))
     assert (figures.pairs, figures.share, figures.interval) == (0, None, (0.0, 1.0))
 
@@ -241,7 +247,7 @@ def test_a_sheet_that_says_nothing_cannot_be_judged_and_one_that_says_little_is_
 
 
 def test_a_leak_term_in_the_characters_own_lorebook_is_an_error(tmp_path: Path) -> None:
-    term = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
+    term = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml").secrets[0].leak_terms[0]
     book = f"lorebook: {{entries: [{{id: a, keys: [mud], content: 'They say {term}.'}}]}}\n"
     assert [(field, level, message) for _, field, level, message in found(tmp_path, TEXT + book)] == [
         (

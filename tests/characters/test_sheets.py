@@ -10,14 +10,14 @@ import pytest
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from app.characters.loading import MAX_FILE_BYTES, parse_yaml, read_scenes, read_sheet, read_sheets
-from app.characters.scenes import Line, Scene
+from app.characters.scenes import Scene, SceneLine
 from app.characters.schema import CharacterSheet, LoreFact, Meta, SheetPart
-from app.characters.views import audience, character_cards, judge_view, policy_view
+from app.characters.views import build_character_cards, build_judge_view, build_policy_view, find_audience
 from app.domain.digests import digest_of_model
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, TooLarge
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
-SHIPPED = packaged_folder("character_sheets") / "hob_tarrant.yaml"
+SHIPPED = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 
 
 def sheet_data(**changes: JsonValue) -> dict[str, JsonValue]:
@@ -61,9 +61,9 @@ def test_every_field_of_a_sheet_says_who_may_see_it() -> None:
         f"{part.__name__}.{name}"
         for part in parts()
         for name, field in part.model_fields.items()
-        if audience(field) not in ("policy", "judge", "called_up")
+        if find_audience(field) not in ("policy", "judge", "called_up")
     ]
-    assert (unmarked, len(list(parts())) > 15, audience(CharacterSheet.model_fields["lorebook"])) == (
+    assert (unmarked, len(list(parts())) > 15, find_audience(CharacterSheet.model_fields["lorebook"])) == (
         [],
         True,
         "called_up",
@@ -71,7 +71,7 @@ def test_every_field_of_a_sheet_says_who_may_see_it() -> None:
 
 
 def test_the_policy_sees_its_secret_but_not_what_gives_it_away() -> None:
-    view = policy_view(read_sheet(SHIPPED))
+    view = build_policy_view(read_sheet(SHIPPED))
     secrets = view["secrets"]
     assert isinstance(secrets, list)
     assert [sorted(secret) for secret in secrets if isinstance(secret, dict)] == [["id", "reveal_if", "text"]] * 2
@@ -93,7 +93,10 @@ def test_the_policy_sees_its_secret_but_not_what_gives_it_away() -> None:
 
 def test_lore_that_the_character_does_not_know_is_for_judges() -> None:
     sheet = read_sheet(SHIPPED)
-    assert ("toll bridge" in json.dumps(policy_view(sheet)), "toll bridge" in json.dumps(judge_view(sheet))) == (
+    assert (
+        "toll bridge" in json.dumps(build_policy_view(sheet)),
+        "toll bridge" in json.dumps(build_judge_view(sheet)),
+    ) == (
         False,
         True,
     )
@@ -101,7 +104,7 @@ def test_lore_that_the_character_does_not_know_is_for_judges() -> None:
 
 def test_judges_see_the_sheet_without_the_answers_that_judges_are_tested_with() -> None:
     sheet = read_sheet(SHIPPED)
-    shown = json.dumps(judge_view(sheet))
+    shown = json.dumps(build_judge_view(sheet))
     assert (
         [exemplar.reply for exemplar in sheet.probes.exemplars if json.dumps(exemplar.reply) in shown],
         all(json.dumps(term) in shown for secret in sheet.secrets for term in secret.leak_terms),
@@ -110,7 +113,7 @@ def test_judges_see_the_sheet_without_the_answers_that_judges_are_tested_with() 
 
 def test_a_card_says_who_it_is_and_nothing_that_is_hidden() -> None:
     sheet = read_sheet(SHIPPED)
-    (card,) = character_cards([sheet])
+    (card,) = build_character_cards([sheet])
     assert card.model_dump() == {
         "id": "hob_tarrant",
         "name": "Hob Tarrant",
@@ -253,7 +256,7 @@ def test_a_scene_id_occurs_once_in_all_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("speakers", [("npc",), ("player",), ("player", "player"), ("npc", "player")])
 def test_a_history_alternates_and_ends_with_the_character(speakers: tuple[str, ...]) -> None:
-    history = tuple(Line.model_validate({"speaker": speaker, "text": "x"}) for speaker in speakers)
+    history = tuple(SceneLine.model_validate({"speaker": speaker, "text": "x"}) for speaker in speakers)
     with pytest.raises(ValidationError, match="history must"):
         Scene(id="a", kind="voice", split="train", player="x", history=history)
 

@@ -7,10 +7,10 @@ import pytest
 
 from app.characters.loading import read_sheets
 from app.characters.schema import CharacterSheet
-from app.characters.worlds import WorldFile, parse_world, read_world
+from app.characters.world_files import WorldFile, parse_world, read_world
 from app.domain.errors import RequestRefused
 from app.domain.lorebooks import Lorebook, LoreEntry
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 from tests.architecture.test_house import ROOT
 
 REEDGATE = ROOT / "app/envs/npc_arena/worlds/reedgate.yaml"
@@ -140,5 +140,5 @@ def test_no_public_news_says_what_some_may_not_know() -> None:
 
 
 def sheets() -> list[CharacterSheet]:
-    folder = packaged_folder("character_sheets")
+    folder = find_packaged_folder("character_sheets")
     return [sheet for sheet in read_sheets(folder) if sheet.meta.world == "drowned_coast"]

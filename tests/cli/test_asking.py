@@ -7,7 +7,7 @@ import httpx
 import pytest
 import respx
 
-from app.cli.asking import AskedGateway
+from app.cli.gateway_client import GatewayClient
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest, NotFound, Unauthorized, Unavailable
 
 URL = "http://gateway.invalid:8000"
@@ -26,10 +26,10 @@ NOTHING_MORE = {
 }
 
 
-def asked(question: Callable[[AskedGateway], Awaitable[object]]) -> object:
+def asked(question: Callable[[GatewayClient], Awaitable[object]]) -> object:
     async def whole() -> object:
         async with httpx.AsyncClient(base_url=URL) as client:
-            return await question(AskedGateway(client))
+            return await question(GatewayClient(client))
 
     return asyncio.run(whole())
 
@@ -51,7 +51,7 @@ def asked(question: Callable[[AskedGateway], Awaitable[object]]) -> object:
 def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Exception]) -> None:
     respx.get(f"{URL}/envs").respond(status, json=PROBLEM)
     with pytest.raises(kind) as raised:
-        asked(lambda gateway: gateway.environments())
+        asked(lambda gateway: gateway.list_environments())
     assert (type(raised.value), f"{URL}/envs answers {status}: too many." in str(raised.value)) == (kind, True)
 
 
@@ -62,14 +62,14 @@ def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Except
 def test_who_does_not_answer_may_answer_later(error: httpx.HTTPError) -> None:
     respx.get(f"{URL}/livez").mock(side_effect=error)
     with pytest.raises(Unavailable, match=f"no gateway answers at {URL}: {error}"):
-        asked(lambda gateway: gateway.version())
+        asked(lambda gateway: gateway.fetch_version())
 
 
 @respx.mock
 def test_what_is_no_problem_of_ours_is_quoted_in_short() -> None:
     respx.get(f"{URL}/judges").respond(502, text="<html>\n  bad gateway " + "x" * 1_000)
     with pytest.raises(Unavailable) as raised:
-        asked(lambda gateway: gateway.judges())
+        asked(lambda gateway: gateway.list_judges())
     said = str(raised.value)
     assert ("<html> bad gateway x" in said, len(said) < 400) == (True, True)
 
@@ -77,7 +77,7 @@ def test_what_is_no_problem_of_ours_is_quoted_in_short() -> None:
 @respx.mock
 def test_a_run_that_is_not_there_is_none() -> None:
     respx.get(f"{URL}/runs/first").respond(404, json=PROBLEM)
-    assert asked(lambda gateway: gateway.run("first")) is None
+    assert asked(lambda gateway: gateway.fetch_run("first")) is None
 
 
 @pytest.mark.parametrize(
@@ -92,5 +92,5 @@ def test_an_environment_that_cannot_be_had_is_said(name: str, kind: type[Excepti
     ]
     respx.get(f"{URL}/envs").respond(json={"environments": listed})
     with pytest.raises(kind) as raised:
-        asked(lambda gateway: gateway.environment(name))
+        asked(lambda gateway: gateway.fetch_environment(name))
     assert said in str(raised.value)

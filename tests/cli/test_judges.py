@@ -9,11 +9,11 @@ from fastapi.testclient import TestClient
 from pydantic import JsonValue, TypeAdapter
 from typer.testing import CliRunner
 
+from app.cli.judge_questions import build_packaged_questions
 from app.cli.judges import JudgeLine
 from app.cli.main import cli
-from app.cli.specimens import packaged_questions
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.figures import CheckReport
+from app.judges.meta_evaluation_report import CheckReport
 from app.main.application import create_app
 from app.settings import read_settings
 from tests.support.chat_server import Received, Reply, serving
@@ -102,7 +102,7 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
         code, found, output = check()
         assert found is not None
         assert (code, missed(found), found.calls) == (0, [], len(server.received)), output
-    characters = {pair.specimen.cast.sheet.id for pair in packaged_questions(4, 1, 0).pairs}
+    characters = {pair.specimen.cast.sheet.id for pair in build_packaged_questions(4, 1, 0).pairs}
     assert (found.judge, found.model, found.characters) == ("stern", "stern-1", len(characters))
     assert f"{found.questions} calls to stern" in output
 

@@ -8,7 +8,7 @@ import pytest
 import respx
 from typer.testing import CliRunner
 
-from app.cli.agreement import Agreement, Rewards, agreement_of
+from app.cli.agreement import Agreement, Rewards, measure_agreement
 from app.cli.main import cli
 from tests.support.gateways import Gateways
 from tests.support.serving import Served
@@ -32,7 +32,7 @@ RUN = "rescored"
     ],
 )
 def test_figures_are_those_of_their_formulas(pairs: list[tuple[Rewards, Rewards]], expected: Agreement) -> None:
-    found = agreement_of(pairs)
+    found = measure_agreement(pairs)
     assert (found.groups, found.completions, found.best_changed) == (
         expected.groups,
         expected.completions,
@@ -48,7 +48,7 @@ def test_spearman_is_the_rule_for_ranks_without_ties() -> None:
     one, other = [[chance.random() for _ in range(200)] for _ in range(2)]
     ranks = [{value: rank for rank, value in enumerate(sorted(values))} for values in (one, other)]
     squares = sum((ranks[0][a] - ranks[1][b]) ** 2 for a, b in zip(one, other, strict=True))
-    found = agreement_of([(one, other)]).spearman
+    found = measure_agreement([(one, other)]).spearman
     assert found is not None
     assert abs(found - (1 - 6 * squares / (200 * (200**2 - 1)))) < 1e-12
 

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from app.cli.main import cli
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 from tests.support.chat_server import Received, Reply, serving
 
-HOB = packaged_folder("character_sheets") / "hob_tarrant.yaml"
+HOB = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 GOOD = "Nay. Water's up, seen worse. Get in or don't."
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, Field, JsonValue
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import EnvironmentUnavailable
 from app.domain.sources import Dataset
 from tests.support.hub import hub
@@ -55,7 +55,7 @@ def test_what_is_not_configured_is_none(locations: dict[str, str]) -> None:
 
 def test_the_library_is_not_imported_before_a_data_set_is_read() -> None:
     code = (
-        "import sys, app.datasets.configured as c; c.ConfiguredDatasets({'a': 'b'}).rows('x', object);"
+        "import sys, app.datasets.configured_datasets as c; c.ConfiguredDatasets({'a': 'b'}).rows('x', object);"
         "print('datasets' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -162,7 +162,7 @@ ASK = """
 import json, sys
 from pydantic import BaseModel
 from app.domain.errors import EnvironmentUnavailable
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 
 class Sum(BaseModel):
     question: str

@@ -8,11 +8,11 @@ from pydantic import JsonValue
 from app.characters.loading import parse_model, read_sheets
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 from docs.generate import pages
 from docs.parts.sheets import characters, sheet_fields
 
-SHEETS = read_sheets(packaged_folder("character_sheets"))
+SHEETS = read_sheets(find_packaged_folder("character_sheets"))
 SCHEMA = CharacterSheet.model_json_schema()
 
 

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from app.cli.main import cli
 from app.domain.judging import Judgement, JudgeReport
-from app.judges.corruption import MUTATIONS
-from app.main.configured import panels_of
+from app.judges.perturbations import MUTATIONS
+from app.main.components import build_panels
 from app.settings import PREFIX, read_settings
 from tests.support.chat_server import serving as judge_serving
 from tests.support.preferring import preferring
@@ -68,7 +68,7 @@ def test_the_shown_settings_are_settings(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("JUDGE_API_KEY", "a-key")
     read = read_settings()
     assert read.model_dump(mode="json", exclude_unset=True) == yaml.safe_load(shown)
-    assert set(panels_of(read).judges) == {"offline", "careful", "plain"}
+    assert set(build_panels(read).judges) == {"offline", "careful", "plain"}
 
 
 def test_every_part_of_a_judgement_is_told() -> None:

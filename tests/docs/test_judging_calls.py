@@ -8,12 +8,12 @@ from typing import get_args
 import pytest
 
 from app.domain.judging import Case, JudgeRequest, Mode, PanelResult, Rubric, RubricCriterion
-from app.judges.configured import chat_judges
-from app.judges.listwise import chunks_of
+from app.judges.aggregation import CandidateGroup
+from app.judges.judge_factory import build_chat_judges
+from app.judges.listwise import split_into_chunks
 from app.judges.panel import JudgePanel
-from app.judges.readings import Group
-from app.judges.scripted import Script, ScriptedJudge, by_position, by_text
-from app.ports.runtime import Opened
+from app.judges.scripted import Script, ScriptedJudge, score_by_position, score_by_text
+from app.ports.runtime import ManagedResource
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import config
 from tests.support.preferring import preferring, said
@@ -46,12 +46,12 @@ def replies(size: int) -> tuple[str, ...]:
 
 
 async def wired(url: str, case: Case, mode: Mode) -> PanelResult:
-    judges = chat_judges([config(url)], {}, None)
+    judges = build_chat_judges([config(url)], {}, None)
     try:
         return await JudgePanel(tuple(judges.values()), 0.5, mode).judge(case)
     finally:
         for judge in judges.values():
-            if isinstance(judge, Opened):
+            if isinstance(judge, ManagedResource):
                 await judge.close()
 
 
@@ -63,7 +63,7 @@ def calls(mode: Mode, script: Script, size: int, votes: int, *more: str) -> int:
 
 
 def fair(size: int) -> Script:
-    return by_text({text: 1.0 - number / size for number, text in enumerate(replies(size))})
+    return score_by_text({text: 1.0 - number / size for number, text in enumerate(replies(size))})
 
 
 def test_the_table_goes_from_one_to_sixteen() -> None:
@@ -78,9 +78,9 @@ def test_calls_of_every_mode_and_size(row: tuple[int, ...], more: tuple[str, ...
     size, listwise, in_doubt, pairwise, pointwise = row
     assert (
         calls("listwise", fair(size), size, votes, *more),
-        calls("listwise", by_position, size, votes, *more),
+        calls("listwise", score_by_position, size, votes, *more),
         calls("pairwise", fair(size), size, votes, *more),
-        calls("pairwise", by_position, size, votes, *more),
+        calls("pairwise", score_by_position, size, votes, *more),
         calls("pointwise", fair(size), size, votes, *more),
     ) == (
         listwise,
@@ -103,11 +103,13 @@ def test_judges_multiply_calls(mode: Mode, size: int) -> None:
 def test_only_the_chunks_in_doubt_are_read_again() -> None:
     """Of the three chunks of nine replies one has a judge that follows position."""
     texts = replies(9)
-    chunks = chunks_of(Group.of(Case(key="k", rubric=RUBRIC, document={}, candidates=texts), texts))
+    chunks = split_into_chunks(
+        CandidateGroup.from_texts(Case(key="k", rubric=RUBRIC, document={}, candidates=texts), texts)
+    )
 
     def torn(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
         doubtful = {candidate.text for candidate in request.candidates} == set(chunks[0].texts)
-        return (by_position if doubtful else fair(9))(request, count)
+        return (score_by_position if doubtful else fair(9))(request, count)
 
     assert calls("listwise", torn, 9, 1) == 2 * len(chunks) + 2 == 8
 
@@ -131,7 +133,7 @@ def test_a_corrective_question_is_one_more_call_of_its_reading(mode: Mode, size:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_group_of_gated_replies_costs_nothing(mode: Mode) -> None:
-    assert calls(mode, by_position, 0, 3, "", "<|im_end|>") == 0
+    assert calls(mode, score_by_position, 0, 3, "", "<|im_end|>") == 0
 
 
 def test_three_votes_on_a_pair_are_six_calls() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from app.domain.judging import Case, Defect, GateFacts, Judgement, JudgeRequest, Verdict
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.panel import JudgePanel
 
@@ -59,7 +59,7 @@ def test_the_figures_of_the_page() -> None:
     case = Case(key="k", rubric=RUBRIC, document={}, gates=GateFacts(speaker="Hob"), candidates=tuple(REPLIES.values()))
     judge = ExampleJudge()
     scores = asyncio.run(JudgePanel((judge,), 0.5).judge(case)).scores
-    statistics = group_statistics(scores)
+    statistics = compute_statistics(scores)
     page = PAGE.read_text(encoding="utf-8")
 
     assert judge.readings == 2

@@ -15,9 +15,9 @@ import httpx
 import pytest
 
 from app.domain.tasks import Context, ContextQuery
-from app.main.configured import retriever_of
+from app.main.components import build_retriever
 from app.ports.retrieval import NoRetriever
-from app.rag.remote.contract import Answer, Bounds, read
+from app.rag.remote.contract import AnswerBounds, RetrieverAnswer, parse_answer
 from app.settings import RagSettings, Settings
 from tests.support.serving import ROOT, Served, free_port, serving
 
@@ -131,14 +131,14 @@ def test_a_package_that_brings_nothing_of_use_stops_the_start(
     (information / "entry_points.txt").write_text(f"[atropos_environments.retrievers]\n{points}", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.raises(ValueError, match="retriever is") as refused:
-        retriever_of(Settings(rag=RagSettings(retriever=name)), NoRetriever())
+        build_retriever(Settings(rag=RagSettings(retriever=name)), NoRetriever())
     assert str(refused.value) == words
 
 
 def test_the_contract_is_the_one_shown() -> None:
     asked, answered = json.loads(block("json")), json.loads(block("json", 1))
     query = ContextQuery.model_validate(asked["query"])
-    context = read(json.dumps(answered).encode(), Bounds())
+    context = parse_answer(json.dumps(answered).encode(), AnswerBounds())
     assert (query.model_fields_set, fields_of_table(0)) == (set(ContextQuery.model_fields),) * 2
-    assert (set(answered), fields_of_table(1)) == (set(Answer.model_fields),) * 2
+    assert (set(answered), fields_of_table(1)) == (set(RetrieverAnswer.model_fields),) * 2
     assert context.model_fields_set == set(Context.model_fields) - {"failure"}

@@ -13,11 +13,11 @@ import yaml
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Message
 from app.domain.values import Split
 from app.envs.rlaif.conversations import ConversationRow, Speaker
-from app.envs.rlaif.environment import Params, Rlaif
+from app.envs.rlaif.environment import Rlaif, RlaifParams
 from app.settings import PREFIX, read_settings
 from tests.support.chat_server import serving as judge_serving
 from tests.support.preferring import preferring
@@ -74,7 +74,7 @@ def test_the_commands_need_nothing_but_curl_and_the_shell() -> None:
 
 def test_the_shown_params_are_params() -> None:
     (shown,) = blocks("json")
-    assert [(one.name, one.weight) for one in Params.model_validate_json(shown).rubric] == [
+    assert [(one.name, one.weight) for one in RlaifParams.model_validate_json(shown).rubric] == [
         ("brevity", 3.0),
         ("warmth", 1.0),
     ]
@@ -92,7 +92,9 @@ def test_the_shown_selection_selects() -> None:
     (shown,) = re.findall(r'`(\{"select": .*?\})`', PAGE)
     wanted = json.loads(shown)["select"]
     environment = Rlaif.open(ConfiguredDatasets({}))
-    tasks = [environment.task("train", index, Params()) for index in range(environment.size("train", Params()))]
+    tasks = [
+        environment.task("train", index, RlaifParams()) for index in range(environment.size("train", RlaifParams()))
+    ]
     chosen = [task for task in tasks if all(task.metadata[key] in values for key, values in wanted.items())]
     assert {task.metadata["topic"] for task in chosen} == set(wanted["topic"])
 
@@ -101,9 +103,9 @@ def test_the_page_counts_right() -> None:
     environment = Rlaif.open(ConfiguredDatasets({}))
     splits: tuple[Split, ...] = get_args(Split)
     tasks = [
-        environment.task(split, index, Params())
+        environment.task(split, index, RlaifParams())
         for split in splits
-        for index in range(environment.size(split, Params()))
+        for index in range(environment.size(split, RlaifParams()))
     ]
     several = sum(len(task.messages) > 1 for task in tasks)
     languages = {task.metadata["language"] for task in tasks}

@@ -8,11 +8,11 @@ from typing import get_args
 
 from app.envs.tool_calling.environment import APIS
 from app.envs.tool_calling.tasks.apis import ApiBook
-from app.envs.tool_calling.tasks.refusals import MOST_CHARACTERS
-from app.envs.tool_calling.tasks.requests import Category
-from app.envs.tool_calling.tasks.rows import ToolRow
+from app.envs.tool_calling.tasks.refusal_replies import MOST_CHARACTERS
+from app.envs.tool_calling.tasks.tool_requests import Category
+from app.envs.tool_calling.tasks.tool_rows import ToolRow
 from app.toolkit.tool_calls.json_text import MOST_DIGITS
-from app.toolkit.tool_calls.same import MOST_MORE, MOST_TIMES
+from app.toolkit.tool_calls.value_equality import MOST_MORE, MOST_TIMES
 from tests.support.serving import ROOT, serving
 
 PAGE = (ROOT / "docs" / "tool_calling.md").read_text(encoding="utf-8")
@@ -53,7 +53,7 @@ def test_the_page_names_what_there_is() -> None:
 
 
 def test_the_page_counts_right() -> None:
-    assert len([*ApiBook.read(APIS).tools()]) > 60
+    assert len([*ApiBook.read(APIS).list_tools()]) > 60
     assert f"more than {MOST_DIGITS} digits" in PAGE
     assert f"up to {MOST_CHARACTERS} characters" in PAGE
     assert (MOST_TIMES, MOST_MORE) == (4, 200)

@@ -12,9 +12,9 @@ from typing import get_args
 import pytest
 from pydantic import JsonValue
 
-from app.domain.worlds import Event, Explained, Obstacle, World
-from app.service.requests import Batch
-from app.service.worlds import GameContext
+from app.domain.worlds import Event, Obstacle, RetrievalExplanation, World
+from app.service.request_models import TaskBatch
+from app.service.world_service import GameContext
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as model_serving
 from tests.support.serving import ROOT, serving
@@ -62,7 +62,7 @@ def reply(text: str) -> dict[str, JsonValue]:
 
 
 def test_events_are_told_and_explained(printed: list[str]) -> None:
-    explained = Explained.model_validate(reply(printed[1]))
+    explained = RetrievalExplanation.model_validate(reply(printed[1]))
     assert reply(printed[0]) == {"new": 4, "known": 0}
     assert [one.event.id for one in explained.events if one.told] == ["rope", "tax"]
     assert {(one.event.id, one.reason) for one in explained.hidden} == {
@@ -90,7 +90,7 @@ def test_the_game_of_the_examples_plays(printed: list[str]) -> None:
 
 
 def test_tasks_hold_what_the_game_holds(printed: list[str]) -> None:
-    tasks = Batch.model_validate(reply(printed[4])).tasks
+    tasks = TaskBatch.model_validate(reply(printed[4])).tasks
     told = [("broke at Reedgate" in (task.messages[0].content or "")) for task in tasks]
     assert (told, {task.metadata["character"] for task in tasks}) == ([True, True], {"hob_tarrant"})
 
@@ -107,7 +107,7 @@ def test_a_branch_shares_the_morning_and_an_event_is_taken_back(printed: list[st
 
 def test_lore_comes_up(printed: list[str]) -> None:
     kept, explained = printed[7].strip().split("}{", 1)
-    (lore,) = Explained.model_validate(reply("{" + explained)).lore
+    (lore,) = RetrievalExplanation.model_validate(reply("{" + explained)).lore
     assert (reply(kept + "}"), lore.entry) == ({"name": "coast", "entries": 2, "read_as": None}, "levy")
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.intervals import Share, intraclass_correlation
+from app.domain.intervals import Proportion, compute_intraclass_correlation
 
 
 @pytest.mark.parametrize(
@@ -18,11 +18,11 @@ from app.domain.intervals import Share, intraclass_correlation
     ],
 )
 def test_wilson(hits: float, trials: int, low: float, high: float) -> None:
-    assert Share(hits, trials).interval == pytest.approx((low, high), abs=2e-6)
+    assert Proportion(hits, trials).interval == pytest.approx((low, high), abs=2e-6)
 
 
 def test_nothing_measured() -> None:
-    assert (Share(0, 0).value, Share(0, 0).interval) == (None, None)
+    assert (Proportion(0, 0).value, Proportion(0, 0).interval) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -39,4 +39,4 @@ def test_nothing_measured() -> None:
     ],
 )
 def test_intraclass_correlation(repeats: list[tuple[float, float]], expected: float | None) -> None:
-    assert intraclass_correlation(repeats) == (None if expected is None else pytest.approx(expected))
+    assert compute_intraclass_correlation(repeats) == (None if expected is None else pytest.approx(expected))

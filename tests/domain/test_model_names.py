@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.domain.model_names import same_model
+from app.domain.model_names import is_same_model
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ from app.domain.model_names import same_model
     ],
 )
 def test_names_are_compared_without_who_serves_and_how_it_is_written(one: str, other: str, same: bool) -> None:
-    assert (same_model(one, other), same_model(other, one)) == (same, same)
+    assert (is_same_model(one, other), is_same_model(other, one)) == (same, same)

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.judging import Requirement, Rubric, RubricCriterion
-from app.domain.rewards import ADVANTAGE_EPSILON, LOW_SIGNAL_STD, absolute_of, combine, criteria_of, group_statistics
+from app.domain.rewards import (
+    ADVANTAGE_EPSILON,
+    LOW_SIGNAL_STD,
+    build_criteria,
+    combine,
+    compute_absolute,
+    compute_statistics,
+)
 from app.domain.scores import Criterion, GroupStatistics, Score
 
 UNIT = st.floats(0, 1)
@@ -22,7 +29,7 @@ def score_of(reward: float | None, *flags: str) -> Score:
 
 
 def statistics_of(*rewards: float | None) -> GroupStatistics:
-    return group_statistics([score_of(reward) for reward in rewards])
+    return compute_statistics([score_of(reward) for reward in rewards])
 
 
 @given(gate=st.sampled_from([0.0, 1.0]), absolute=UNIT, relative=UNIT, weight=UNIT, cap=UNIT)
@@ -66,7 +73,7 @@ RUBRIC = Rubric(name="r", version="1", instructions="", criteria=(VOICE, LORE, W
 
 
 def parts(**values: float | None) -> list[tuple[str, float | None, float]]:
-    return [(one.name, one.value, round(one.weight, 6)) for one in criteria_of(RUBRIC, values)]
+    return [(one.name, one.value, round(one.weight, 6)) for one in build_criteria(RUBRIC, values)]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +92,7 @@ def test_weights_of_what_does_not_apply_are_shared_out(
 ) -> None:
     names = ["voice", "lore", "wit"]
     assert parts(**values) == list(zip(names, [values.get(name) for name in names], expected, strict=True))
-    assert absolute_of(criteria_of(RUBRIC, values)) == pytest.approx(absolute)
+    assert compute_absolute(build_criteria(RUBRIC, values)) == pytest.approx(absolute)
 
 
 @pytest.mark.parametrize(
@@ -95,23 +102,23 @@ def test_weights_of_what_does_not_apply_are_shared_out(
 def test_a_criterion_counts_only_when_what_it_requires_is_met(
     voice: float | None, wit: float | None, counted: float | None
 ) -> None:
-    assert criteria_of(RUBRIC, {"voice": voice, "wit": wit})[2].value == counted
+    assert build_criteria(RUBRIC, {"voice": voice, "wit": wit})[2].value == counted
 
 
 @given(voice=st.none() | UNIT, lore=st.none() | UNIT, wit=st.none() | UNIT)
 def test_weights_add_up_and_the_absolute_stays_in_range(
     voice: float | None, lore: float | None, wit: float | None
 ) -> None:
-    criteria = criteria_of(RUBRIC, {"voice": voice, "lore": lore, "wit": wit})
+    criteria = build_criteria(RUBRIC, {"voice": voice, "lore": lore, "wit": wit})
     applicable = [one for one in criteria if one.value is not None]
     assert math.fsum(one.weight for one in criteria) == pytest.approx(1.0 if applicable else 0.0)
     values = [one.value for one in criteria if one.value is not None] or [0.0]
-    assert min(values) - 1e-12 <= absolute_of(criteria) <= min(1.0, max(values) + 1e-12)
+    assert min(values) - 1e-12 <= compute_absolute(criteria) <= min(1.0, max(values) + 1e-12)
 
 
 def test_rounding_never_lifts_the_absolute_above_one() -> None:
     tenths = [Criterion(name=str(number), value=1.0, weight=0.1000000001) for number in range(10)]
-    assert absolute_of(tenths) == 1.0
+    assert compute_absolute(tenths) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -163,4 +170,4 @@ def test_statistics_are_those_of_the_rewards_that_there_are(rewards: list[float 
     ],
 )
 def test_a_group_that_teaches_nothing_says_so(scores: list[Score], low: bool) -> None:
-    assert group_statistics(scores).low_signal is low
+    assert compute_statistics(scores).low_signal is low

@@ -5,16 +5,16 @@ from functools import lru_cache
 
 import pytest
 
-from app.cli.envs.elsewhere import Told, told_elsewhere
-from app.cli.envs.examining import examined
-from app.datasets.configured import ConfiguredDatasets
+from app.cli.envs.conformance_run import run_check
+from app.cli.envs.subprocess_digests import SubprocessDigests, compute_digests_in_subprocess
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.main.discovery import discover
 from app.toolkit.conformance.checks import CHECKS, Check
-from app.toolkit.conformance.subject import SPLITS, Depth, digest_of_sample
+from app.toolkit.conformance.subject import SPLITS, CheckDepth, compute_sample_digest
 from tests.support.tiers import examples
 
 CLASSES = discover()
-DEPTH = Depth(tasks=examples(1_000, fewest=200), scored=24, texts=examples(200, fewest=60))
+DEPTH = CheckDepth(tasks=examples(1_000, fewest=200), scored=24, texts=examples(200, fewest=60))
 """`test_verifiers` scores more of each split, and looks at more texts."""
 CASES = [(name, check) for name, kind in sorted(CLASSES.items()) for check in CHECKS if check.applies(kind)]
 
@@ -29,16 +29,19 @@ CASES = [(name, check) for name, kind in sorted(CLASSES.items()) for check in CH
 )
 def test_it_does_what_every_environment_must(name: str, check: Check) -> None:
     """All checks of an environment run in one process, and look at the same tasks."""
-    assert asyncio.run(examined(CLASSES[name], check, DEPTH)).findings == ()
+    assert asyncio.run(run_check(CLASSES[name], check, DEPTH)).findings == ()
 
 
 @lru_cache
-def _elsewhere() -> dict[str, Told]:
-    return asyncio.run(told_elsewhere(sorted(CLASSES), {}))
+def _elsewhere() -> dict[str, SubprocessDigests]:
+    return asyncio.run(compute_digests_in_subprocess(sorted(CLASSES), {}))
 
 
 @pytest.mark.xdist_group("elsewhere")
 @pytest.mark.parametrize("name", sorted(CLASSES))
 def test_another_process_makes_the_same_tasks(name: str) -> None:
     environment = CLASSES[name].open(ConfiguredDatasets({}))
-    assert Told(digests={split: digest_of_sample(environment, split) for split in SPLITS}) == _elsewhere()[name]
+    assert (
+        SubprocessDigests(digests={split: compute_sample_digest(environment, split) for split in SPLITS})
+        == _elsewhere()[name]
+    )

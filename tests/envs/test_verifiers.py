@@ -7,16 +7,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from app.cli.envs.examining import examined, tools_for
-from app.datasets.configured import ConfiguredDatasets
+from app.cli.envs.conformance_run import open_tools, run_check
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.main.discovery import discover
 from app.toolkit.conformance.checks import CHECKS, Check
-from app.toolkit.conformance.subject import Depth, Subject
-from app.toolkit.conformance.texts import PIECES
+from app.toolkit.conformance.hostile_texts import PIECES
+from app.toolkit.conformance.subject import CheckDepth, CheckSubject
 from tests.support.tiers import examples
 
 CLASSES = {name: kind for name, kind in discover().items() if kind.rubric is None}
-WHOLE = Depth(tasks=examples(1_000), scored=examples(1_000))
+WHOLE = CheckDepth(tasks=examples(1_000), scored=examples(1_000))
 TASKS = examples(200, fewest=40)
 OVER_MANY = [check for check in CHECKS if check.name in {"gold_earns_one", "strangers_earn_nothing"}]
 
@@ -28,19 +28,19 @@ wrapped = st.sampled_from(("{}", "<answer>{}</answer>", "\\boxed{{{}}}", "```pyt
 @pytest.mark.parametrize("name", sorted(CLASSES))
 @pytest.mark.parametrize("check", OVER_MANY, ids=[check.name for check in OVER_MANY])
 def test_over_many_tasks_of_each_split(name: str, check: Check) -> None:
-    assert asyncio.run(examined(CLASSES[name], check, WHOLE)).findings == ()
+    assert asyncio.run(run_check(CLASSES[name], check, WHOLE)).findings == ()
 
 
 @pytest.fixture(scope="module", params=sorted(CLASSES))
-def examining(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, Subject]]:
+def examining(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, CheckSubject]]:
     """An environment with the workers that it needs, which stay where they are between texts."""
     kind = CLASSES[request.param]
     environment = kind.open(ConfiguredDatasets({}))
     with asyncio.Runner() as runner:
-        entered = tools_for(kind)
+        entered = open_tools(kind)
         tools = runner.run(entered.__aenter__())
         try:
-            yield runner, Subject(environment, environment, tools, Depth(tasks=TASKS))
+            yield runner, CheckSubject(environment, environment, tools, CheckDepth(tasks=TASKS))
         finally:
             runner.run(entered.__aexit__(None, None, None))
 
@@ -48,9 +48,9 @@ def examining(request: pytest.FixtureRequest) -> Iterator[tuple[asyncio.Runner, 
 @settings(max_examples=examples(2_000), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(text=hostile, form=wrapped, number=st.integers(0, TASKS - 1))
 def test_no_text_raises_or_is_paid_by_accident(
-    examining: tuple[asyncio.Runner, Subject], text: str, form: str, number: int
+    examining: tuple[asyncio.Runner, CheckSubject], text: str, form: str, number: int
 ) -> None:
     runner, subject = examining
-    tasks = subject.tasks("train")
+    tasks = subject.make_tasks("train")
     (score,) = runner.run(subject.score(tasks[number % len(tasks)], [form.format(text, text)]))
     assert (score.outcome, score.reward == 0.0 or subject.environment.chance > 0) == ("scored", True)

@@ -6,8 +6,8 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.evaluation.attempts import Evaluation
-from app.evaluation.comparison import Comparison, Obstacle, TaskChange, comparison_of
-from app.evaluation.resampling import Resampler, adjusted
+from app.evaluation.comparison import Comparison, Obstacle, TaskChange, compare_evaluations
+from app.evaluation.resampling import Resampler, adjust_p_values
 from tests.support.evaluations import evaluation, rewarded, scored, task_id, unscored
 
 BEFORE = rewarded({0: (0.0, 1.0), 1: (0.0, 0.0), 2: (1.0, 1.0), 3: (0.5, 0.5)})
@@ -15,7 +15,7 @@ AFTER = rewarded({1: (1.0, 0.0), 2: (0.0, 1.0), 3: (1.0, 1.0), 7: (0.0, 0.0)}, m
 
 
 def test_only_tasks_of_both_count_each_by_its_mean() -> None:
-    found = comparison_of(BEFORE, AFTER)
+    found = compare_evaluations(BEFORE, AFTER)
     moved = [0.5, -0.5, 0.5]
     assert (found.tasks, found.only_before, found.only_after, found.improved, found.declined) == (3, 1, 1, 2, 1)
     assert found.overall.difference == Resampler(0).estimate(moved, least=-1.0)
@@ -23,7 +23,7 @@ def test_only_tasks_of_both_count_each_by_its_mean() -> None:
 
 
 def test_the_tasks_that_moved_most_are_named() -> None:
-    found = comparison_of(BEFORE, AFTER)
+    found = compare_evaluations(BEFORE, AFTER)
     assert (found.gained, found.lost) == (
         (
             TaskChange(task_id=task_id(1), place=1, label=None, before=0.0, after=0.5),
@@ -36,14 +36,14 @@ def test_the_tasks_that_moved_most_are_named() -> None:
 def test_the_largest_move_comes_first_either_way() -> None:
     one = rewarded({place: (0.5,) for place in range(6)})
     two = rewarded({0: (0.6,), 1: (0.4,), 2: (0.9,), 3: (0.1,), 4: (0.5,), 5: (0.0,)})
-    found = comparison_of(one, two)
+    found = compare_evaluations(one, two)
     assert ([each.place for each in found.gained], [each.place for each in found.lost]) == ([2, 0], [5, 3, 1])
 
 
 def test_a_task_without_a_score_in_one_of_them_is_left_out() -> None:
     one = evaluation([scored(0, 0, 0.5), scored(1, 0, 0.5), unscored(2, 0)], samples=1)
     two = evaluation([scored(0, 0, 0.7), unscored(1, 0), scored(2, 0, 0.0)], samples=1)
-    found = comparison_of(one, two)
+    found = compare_evaluations(one, two)
     counted = (found.tasks, found.only_before, found.only_after, found.overall.before, found.overall.after)
     assert counted == (1, 1, 1, 0.5, 0.7)
 
@@ -71,20 +71,23 @@ def judged(shift: float, seed: int, tasks: int = 40, **more: object) -> Evaluati
     ("shift", "verdict"), [(0.25, "better"), (-0.18, "worse"), (0.0, "undecided")], ids=["better", "worse", "undecided"]
 )
 def test_a_verdict_is_what_chance_does_not_explain(shift: float, verdict: str) -> None:
-    assert comparison_of(judged(0.0, 1), judged(shift, 2)).verdict == verdict
+    assert compare_evaluations(judged(0.0, 1), judged(shift, 2)).verdict == verdict
 
 
 def test_tables_are_adjusted_for_their_rows() -> None:
-    found = comparison_of(judged(0.0, 1), judged(0.25, 2))
+    found = compare_evaluations(judged(0.0, 1), judged(0.25, 2))
     assert [row.name for row in found.labels] == ["ada", "bo", "cy"]
-    assert tuple(row.adjusted_p for row in found.labels) == adjusted([row.p for row in found.labels])
+    assert tuple(row.adjusted_p for row in found.labels) == adjust_p_values([row.p for row in found.labels])
     assert [row.name for row in found.labels if row.adjusted_p < 0.05] == ["ada"]
     assert [(row.name, row.difference.tasks) for row in found.criteria] == [("voice", 40), ("lore", 20)]
     assert [row.name for row in found.passes] == ["pass@1", "pass@2", "pass@3"]
 
 
 def test_the_other_way_round_it_is_the_same_with_the_other_sign() -> None:
-    there, back = comparison_of(judged(0.0, 1), judged(0.2, 2)), comparison_of(judged(0.2, 2), judged(0.0, 1))
+    there, back = (
+        compare_evaluations(judged(0.0, 1), judged(0.2, 2)),
+        compare_evaluations(judged(0.2, 2), judged(0.0, 1)),
+    )
     forth, turned = there.overall.difference, back.overall.difference
     assert (there.overall.p, forth.value, forth.low, forth.high) == pytest.approx(
         (back.overall.p, -(turned.value or 0.0), -(turned.high or 0.0), -(turned.low or 0.0)), abs=0.003
@@ -93,7 +96,7 @@ def test_the_other_way_round_it_is_the_same_with_the_other_sign() -> None:
 
 def test_pairing_sees_what_two_reports_would_not() -> None:
     """Tasks differ far more than the models do."""
-    found = comparison_of(judged(0.0, 1), judged(0.12, 2))
+    found = compare_evaluations(judged(0.0, 1), judged(0.12, 2))
     spread = Resampler(0).estimate([task.before for task in found.gained + found.lost])
     assert (found.noticeable or 1.0) < ((spread.high or 0.0) - (spread.low or 0.0)) / 2
 
@@ -108,15 +111,15 @@ def test_pairing_sees_what_two_reports_would_not() -> None:
 )
 def test_what_was_not_measured_alike_gets_no_verdict(change: dict[str, object], what: list[str]) -> None:
     mild = {"judges": ("mild",)}
-    found = comparison_of(attempted(judged(0.0, 1), **mild), attempted(judged(0.25, 2), **{**mild, **change}))
+    found = compare_evaluations(attempted(judged(0.0, 1), **mild), attempted(judged(0.25, 2), **{**mild, **change}))
     assert (found.verdict, [one.what for one in found.obstacles]) == ("not comparable", what)
 
 
 def test_a_model_that_no_judge_had_to_read_can_be_compared() -> None:
     """All its answers failed a gate."""
     before, after = attempted(judged(0.0, 1), judges=("mild",)), judged(0.25, 2)
-    found = comparison_of(before, attempted(after, judges=()))
-    assert (found.verdict, found.obstacles) == (comparison_of(judged(0.0, 1), after).verdict, ())
+    found = compare_evaluations(before, attempted(after, judges=()))
+    assert (found.verdict, found.obstacles) == (compare_evaluations(judged(0.0, 1), after).verdict, ())
 
 
 def attempted(evaluation: Evaluation, **change: object) -> Evaluation:
@@ -125,13 +128,13 @@ def attempted(evaluation: Evaluation, **change: object) -> Evaluation:
 
 
 def test_another_threshold_is_an_obstacle_and_says_which() -> None:
-    found = comparison_of(judged(0.0, 1), judged(0.0, 2, threshold=0.5))
+    found = compare_evaluations(judged(0.0, 1), judged(0.0, 2, threshold=0.5))
     assert found.obstacles == (Obstacle(what="threshold of a pass", before="1", after="0.5"),)
 
 
 def test_other_settings_and_another_number_of_attempts_are_mentioned() -> None:
     two = rewarded({place: (0.5,) for place in range(4)}, sampling={"temperature": 0.0})
-    found = comparison_of(BEFORE, two)
+    found = compare_evaluations(BEFORE, two)
     assert ([caution.code for caution in found.cautions], [row.name for row in found.passes]) == (
         ["few_tasks", "few_tasks", "samples", "sampling"],
         ["pass@1"],
@@ -148,19 +151,19 @@ def test_other_settings_and_another_number_of_attempts_are_mentioned() -> None:
 )
 def test_without_a_task_in_common_it_is_refused_with_the_reason(more: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidRequest, match="no scored task in common") as refused:
-        comparison_of(BEFORE, rewarded({9: (1.0, 1.0)}, **more))
+        compare_evaluations(BEFORE, rewarded({9: (1.0, 1.0)}, **more))
     assert words in refused.value.detail
 
 
 def test_an_evaluation_does_not_differ_from_itself() -> None:
-    found = comparison_of(BEFORE, BEFORE)
+    found = compare_evaluations(BEFORE, BEFORE)
     interval = found.overall.difference
     assert (found.verdict, found.overall.p, interval.value, found.gained, found.lost) == ("undecided", 1.0, 0.0, (), ())
     assert (interval.high or 0.0) > 0.4, "four equal tasks prove little"
 
 
 def test_a_comparison_survives_being_written() -> None:
-    found = comparison_of(judged(0.0, 1), judged(0.2, 2))
+    found = compare_evaluations(judged(0.0, 1), judged(0.2, 2))
     assert Comparison.model_validate_json(found.model_dump_json()) == found
 
 
@@ -168,5 +171,5 @@ def test_a_comparison_survives_being_written() -> None:
 def test_what_no_test_could_tell_is_not_promised(tasks: int, told: bool) -> None:
     before = rewarded({place: (0.0,) for place in range(tasks)})
     after = rewarded({place: (0.5 + place / 20,) for place in range(tasks)})
-    found = comparison_of(before, after)
+    found = compare_evaluations(before, after)
     assert (found.verdict == "better", found.noticeable is not None) == (told, told)

@@ -5,13 +5,13 @@ from html.parser import HTMLParser
 
 import pytest
 
-from app.evaluation.comparison import comparison_of
-from app.evaluation.measuring import report_of
-from app.evaluation.pages import html_of
-from app.evaluation.pictures import Scale, around_zero, columns, curve, whisker
+from app.evaluation.charts import Scale, build_curve, build_histogram, build_whisker, fit_around_zero
+from app.evaluation.comparison import compare_evaluations
+from app.evaluation.pages import render_html
 from app.evaluation.report import PassAt
-from app.evaluation.resampling import Estimate
-from app.toolkit.display import visible
+from app.evaluation.report_builder import build_report
+from app.evaluation.resampling import MeanEstimate
+from app.toolkit.display import escape_invisible
 from tests.support.evaluations import HOSTILE, evaluation, hostile, rewarded, unscored
 
 VOID = {"meta", "line", "rect", "polygon", "polyline"}
@@ -68,12 +68,14 @@ class Reader(HTMLParser):
 
 
 PAGES: Mapping[str, str] = {
-    "hostile report": html_of(report_of(hostile())),
-    "hostile comparison": html_of(comparison_of(hostile(), hostile())),
-    "report of one attempt at each": html_of(report_of(rewarded({0: (1.0,), 1: (0.0,)}))),
-    "comparison of equals": html_of(comparison_of(rewarded({0: (1.0,)}), rewarded({0: (1.0,)}, threshold=0.5))),
-    "report of nothing": html_of(report_of(evaluation([]))),
-    "report of nothing scored": html_of(report_of(evaluation([unscored(0, 0)]))),
+    "hostile report": render_html(build_report(hostile())),
+    "hostile comparison": render_html(compare_evaluations(hostile(), hostile())),
+    "report of one attempt at each": render_html(build_report(rewarded({0: (1.0,), 1: (0.0,)}))),
+    "comparison of equals": render_html(
+        compare_evaluations(rewarded({0: (1.0,)}), rewarded({0: (1.0,)}, threshold=0.5))
+    ),
+    "report of nothing": render_html(build_report(evaluation([]))),
+    "report of nothing scored": render_html(build_report(evaluation([unscored(0, 0)]))),
 }
 
 
@@ -88,18 +90,18 @@ def test_a_page_is_whole_and_needs_nothing_else(page: str) -> None:
 @pytest.mark.parametrize("page", [PAGES["hostile report"], PAGES["hostile comparison"]])
 def test_what_strangers_wrote_is_shown_and_is_text(page: str) -> None:
     read = Reader(page)
-    assert any(visible(HOSTILE) in text for text in read.texts)
+    assert any(escape_invisible(HOSTILE) in text for text in read.texts)
     assert not any(mark in page for mark in ("<script", "<img", "\u202e", "\x1b", "7 * 7 }} &amp; ", "49 &"))
 
 
 def test_without_any_spread_nothing_is_said_of_what_would_be_noticed() -> None:
     same = rewarded({0: (0.0,), 1: (0.0,)})
-    pages = (html_of(report_of(same)), html_of(comparison_of(same, same)))
+    pages = (render_html(build_report(same)), render_html(compare_evaluations(same, same)))
     assert not any("difference of <b>" in page for page in pages)
 
 
 def test_a_long_table_of_tasks_is_cut_and_says_so() -> None:
-    page = html_of(report_of(rewarded({place: (1.0,) for place in range(503)})))
+    page = render_html(build_report(rewarded({place: (1.0,) for place in range(503)})))
     assert (page.count("task_"), "3 more are in the JSON" in page) == (500, True)
 
 
@@ -108,12 +110,12 @@ def test_a_long_table_of_tasks_is_cut_and_says_so() -> None:
     [((-0.02, 0.07), 0.08), ((0.001, 0.0021), 0.003), ((-0.95, 0.2), 1.0), ((-0.6, 0.61), 0.8), ((0.0, 0.0), 1.0)],
 )
 def test_a_scale_of_differences_reaches_as_far_on_both_sides(ends: tuple[float, float], reach: float) -> None:
-    scale = around_zero([Estimate(value=0.0, low=ends[0], high=ends[1], tasks=9), Estimate()])
+    scale = fit_around_zero([MeanEstimate(value=0.0, low=ends[0], high=ends[1], tasks=9), MeanEstimate()])
     assert (scale.low, scale.high, scale.at(0.0), scale.at(-7.0)) == pytest.approx((-reach, reach, 120.0, 0.0))
 
 
 def test_an_interval_is_drawn_where_it_lies() -> None:
-    mark = whisker(Estimate(value=0.5, low=0.25, high=1.0, tasks=4), Scale(0.0, 1.0, 200))
+    mark = build_whisker(MeanEstimate(value=0.5, low=0.25, high=1.0, tasks=4), Scale(0.0, 1.0, 200))
     assert mark is not None
     assert (mark.low, mark.at, mark.high, mark.heat, mark.label) == (
         50.0,
@@ -125,7 +127,7 @@ def test_an_interval_is_drawn_where_it_lies() -> None:
 
 
 def test_columns_are_as_high_as_their_counts() -> None:
-    drawn = columns((2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4))
+    drawn = build_histogram((2, 0, 0, 0, 0, 0, 0, 0, 0, 1, 4))
     assert [(one.label, one.height, one.heat) for one in drawn.each if one.count] == [
         ("0.0", 60.0, 0),
         ("0.9", 30.0, 9),
@@ -134,9 +136,9 @@ def test_columns_are_as_high_as_their_counts() -> None:
 
 
 def test_a_curve_needs_two_points_and_doubles_from_step_to_step() -> None:
-    passes = [PassAt(k=k, rate=Estimate(value=k / 8, low=0.0, high=1.0, tasks=9), left_out=0) for k in (1, 2, 4, 8)]
-    drawn = curve(passes)
+    passes = [PassAt(k=k, rate=MeanEstimate(value=k / 8, low=0.0, high=1.0, tasks=9), left_out=0) for k in (1, 2, 4, 8)]
+    drawn = build_curve(passes)
     assert drawn is not None
     steps = [two.x - one.x for one, two in zip(drawn.dots, drawn.dots[1:], strict=False)]
-    assert (curve(passes[:1]), [dot.y for dot in drawn.dots]) == (None, [105.0, 90.0, 60.0, 0.0])
+    assert (build_curve(passes[:1]), [dot.y for dot in drawn.dots]) == (None, [105.0, 90.0, 60.0, 0.0])
     assert steps == pytest.approx([steps[0]] * 3, abs=0.2)

@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from app.evaluation.attempts import Attempt
-from app.evaluation.measuring import report_of
 from app.evaluation.report import Caution, Cost, Counts, FlagRow, LengthRow, TaskRow, UnscoredRow
-from app.evaluation.resampling import Estimate, Resampler
+from app.evaluation.report_builder import build_report
+from app.evaluation.resampling import MeanEstimate, Resampler
 from tests.support.evaluations import STARTED, evaluation, rewarded, scored, setup, task_id, unscored
 
 ATTEMPTS = [
@@ -20,7 +20,7 @@ ATTEMPTS = [
     unscored(2, 1, label="ada"),
 ]
 MIXED = evaluation(ATTEMPTS, threshold=0.5, input_price=2.0, output_price=10.0)
-REPORT = report_of(MIXED)
+REPORT = build_report(MIXED)
 
 
 def test_every_mean_is_over_tasks_and_leaves_out_what_has_no_score() -> None:
@@ -45,7 +45,7 @@ def test_criteria_and_labels_have_rows_of_their_own() -> None:
         ("cy", 2, 0.75, 1, 1.0),
     ]
     assert [(row.name, row.attempts, row.mean.value, row.passed) for row in REPORT.criteria] == [
-        ("correct", 3, 0.375, Estimate())
+        ("correct", 3, 0.375, MeanEstimate())
     ]
 
 
@@ -55,7 +55,7 @@ def test_a_criterion_that_did_not_apply_does_not_count() -> None:
         scored(0, 1, 0.2, criteria={"lore": 0.8, "voice": 0.6}),
         scored(1, 0, 0.2, criteria={"lore": None, "voice": 1.0, "extra": 0.0}),
     ]
-    report = report_of(evaluation(attempts, criteria=("voice", "lore", "never")))
+    report = build_report(evaluation(attempts, criteria=("voice", "lore", "never")))
     assert [(row.name, row.attempts, row.mean.tasks, row.mean.value) for row in report.criteria] == [
         ("voice", 3, 2, 0.75),
         ("lore", 1, 1, 0.8),
@@ -82,7 +82,7 @@ def test_flags_reasons_and_tasks_are_counted() -> None:
 
 
 def test_a_cost_of_which_half_is_unknown_is_unknown() -> None:
-    half = report_of(evaluation(ATTEMPTS, input_price=2.0), Resampler(0, 10))
+    half = build_report(evaluation(ATTEMPTS, input_price=2.0), Resampler(0, 10))
     assert (half.cost.input_tokens, half.cost.model_usd) == (200, None)
 
 
@@ -105,12 +105,12 @@ def test_lengths_and_cost_are_of_what_was_counted() -> None:
 
 
 def test_rewards_are_counted_by_tenths_and_one_apart() -> None:
-    report = report_of(rewarded({0: (0.0, 0.05, 1 - 0.9), 1: (0.3, 0.7, 0.999), 2: (1.0, 1.0, 0.6)}))
+    report = build_report(rewarded({0: (0.0, 0.05, 1 - 0.9), 1: (0.3, 0.7, 0.999), 2: (1.0, 1.0, 0.6)}))
     assert report.histogram == (2, 1, 0, 1, 0, 0, 1, 1, 0, 1, 2)
 
 
 def test_examples_are_of_different_tasks() -> None:
-    report = report_of(rewarded({place: (place / 10, place / 10 + 0.05) for place in range(8)}, threshold=0.4))
+    report = build_report(rewarded({place: (place / 10, place / 10 + 0.05) for place in range(8)}, threshold=0.4))
     assert (
         [(one.place, one.sample) for one in report.worst],
         [(one.place, one.sample) for one in report.best],
@@ -118,7 +118,7 @@ def test_examples_are_of_different_tasks() -> None:
 
 
 def test_all_passed_leaves_no_worst_and_none_earned_leaves_no_best() -> None:
-    assert (report_of(rewarded({0: (1.0, 1.0)})).worst, report_of(rewarded({0: (0.0, 0.0)})).best) == ((), ())
+    assert (build_report(rewarded({0: (1.0, 1.0)})).worst, build_report(rewarded({0: (0.0, 0.0)})).best) == ((), ())
 
 
 @pytest.mark.parametrize(
@@ -140,25 +140,30 @@ def test_all_passed_leaves_no_worst_and_none_earned_leaves_no_best() -> None:
     ],
 )
 def test_what_must_be_known_first_is_said(attempts: list[Attempt], more: dict[str, object], codes: list[str]) -> None:
-    assert [caution.code for caution in report_of(evaluation(attempts, **more)).cautions] == codes
+    assert [caution.code for caution in build_report(evaluation(attempts, **more)).cautions] == codes
 
 
 def test_one_that_is_not_finished_says_so() -> None:
     begun = evaluation(ATTEMPTS[:2]).model_copy(update={"finished_at": None})
-    report = report_of(begun)
+    report = build_report(begun)
     expected = Caution(code="incomplete", text="Not finished: 4 of 6 attempts are missing.")
     assert (report.complete, report.cautions[0]) == (False, expected)
 
 
 def test_nothing_at_all_is_a_report_too() -> None:
-    report = report_of(evaluation([]))
-    assert (report.mean, report.if_unscored, report.noticeable, report.histogram) == (Estimate(), None, None, (0,) * 11)
+    report = build_report(evaluation([]))
+    assert (report.mean, report.if_unscored, report.noticeable, report.histogram) == (
+        MeanEstimate(),
+        None,
+        None,
+        (0,) * 11,
+    )
 
 
 def test_the_order_of_attempts_and_what_has_no_score_change_no_mean() -> None:
     whole = rewarded({place: (0.1 * place, 1 - 0.05 * place) for place in range(9)})
     turned = whole.model_copy(update={"attempts": (*reversed(whole.attempts), unscored(3, 2), unscored(20, 0))})
-    one, two = report_of(whole), report_of(turned)
+    one, two = build_report(whole), build_report(turned)
     assert (one.mean, one.labels, one.criteria, one.passes[0].rate) == (
         two.mean,
         two.labels,
@@ -175,7 +180,7 @@ def test_two_independent_models_are_told_apart_at_what_is_noticeable() -> None:
     """(1.96 + 0.84) x sqrt(2) standard errors, as in arXiv 2411.00640."""
     values = [0.1 * (place % 8) for place in range(40)]
     spread = (sum((value - fmean(values)) ** 2 for value in values) / 39) ** 0.5
-    report = report_of(rewarded({place: (value,) for place, value in enumerate(values)}))
+    report = build_report(rewarded({place: (value,) for place, value in enumerate(values)}))
     assert report.noticeable == pytest.approx(2.8016 * spread * (2 / 40) ** 0.5, rel=1e-4)
 
 

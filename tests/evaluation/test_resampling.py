@@ -9,15 +9,22 @@ from statistics import NormalDist, fmean
 
 import pytest
 
-from app.domain.intervals import Share
-from app.evaluation.resampling import EXACT_UP_TO, Estimate, Resampler, adjusted, noticeable, quantile
+from app.domain.intervals import Proportion
+from app.evaluation.resampling import (
+    EXACT_UP_TO,
+    MeanEstimate,
+    Resampler,
+    adjust_p_values,
+    compute_noticeable,
+    compute_quantile,
+)
 
 SIX = (0.0, 0.25, 0.25, 0.6, 0.9, 1.0)
 T_975 = {5: 2.570582, 9: 2.262157, 29: 2.045230, 199: 1.971957}
 """Student's quantile of 0.975 by degrees of freedom, from printed tables."""
 
 
-def ends(estimate: Estimate) -> tuple[float, float, float]:
+def ends(estimate: MeanEstimate) -> tuple[float, float, float]:
     assert estimate.value is not None
     assert estimate.low is not None
     assert estimate.high is not None
@@ -39,7 +46,7 @@ def exact_means(values: tuple[float, ...]) -> tuple[list[float], list[float]]:
 
 def test_resampled_means_are_spread_as_all_resamples_are() -> None:
     means, shares = exact_means(SIX)
-    drawn = Resampler(1, resamples=40_000).means(SIX)
+    drawn = Resampler(1, resamples=40_000).resample_means(SIX)
     found = [bisect_right(drawn, mean + 1e-9) / len(drawn) for mean in means]
     apart = max(abs(one - two) for one, two in zip(found, shares, strict=True))
     assert (shares[-1], apart) == pytest.approx((1.0, 0.0), abs=0.008)
@@ -100,8 +107,8 @@ def test_attempts_taken_for_tasks_would_promise_too_much() -> None:
 @pytest.mark.parametrize(
     ("values", "least", "expected"),
     [
-        ([1.0] * 20, 0.0, (1.0, *(Share(20, 20).interval or ()))),
-        ([0.0] * 20, 0.0, (0.0, *(Share(0, 20).interval or ()))),
+        ([1.0] * 20, 0.0, (1.0, *(Proportion(20, 20).interval or ()))),
+        ([0.0] * 20, 0.0, (0.0, *(Proportion(0, 20).interval or ()))),
         ([0.5] * 5, 0.0, (0.5, 0.5 - 0.5 * 0.4345, 0.5 + 0.5 * 0.4345)),
         ([0.0] * 20, -1.0, (0.0, -0.1611, 0.1611)),
         ([0.7], 0.0, (0.7, 0.7 - 0.7 * 0.7935, 0.7 + 0.3 * 0.7935)),
@@ -115,7 +122,7 @@ def test_equal_values_have_a_width_all_the_same(
 
 def test_nothing_has_no_mean_and_a_seed_decides() -> None:
     assert (Resampler(0).estimate([]), Resampler(4).estimate(SIX), Resampler(4).estimate(SIX)) == (
-        Estimate(),
+        MeanEstimate(),
         Resampler(4, resamples=10_000).estimate(SIX),
         Resampler(4).estimate(list(SIX)),
     )
@@ -140,36 +147,39 @@ def by_enumeration(differences: list[float]) -> float:
     ],
 )
 def test_few_tasks_are_tested_exactly(differences: list[float]) -> None:
-    assert Resampler(0).sign_flip([*differences, 0.0]) == pytest.approx(by_enumeration(differences))
+    assert Resampler(0).compute_sign_flip_p([*differences, 0.0]) == pytest.approx(by_enumeration(differences))
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.12, 0.22])
 def test_more_tasks_are_tested_by_draws_that_agree(shift: float) -> None:
     differences = [random.Random(place).uniform(-0.5, 0.5) + shift for place in range(EXACT_UP_TO + 3)]
     exact = by_enumeration(differences)
-    assert Resampler(0, resamples=50_000).sign_flip(differences) == pytest.approx(exact, abs=0.008)
+    assert Resampler(0, resamples=50_000).compute_sign_flip_p(differences) == pytest.approx(exact, abs=0.008)
 
 
 def test_what_no_draw_reached_is_still_not_impossible() -> None:
-    assert Resampler(0, resamples=500).sign_flip([0.3 + place / 100 for place in range(60)]) == 1 / 501
+    assert Resampler(0, resamples=500).compute_sign_flip_p([0.3 + place / 100 for place in range(60)]) == 1 / 501
 
 
 def test_one_in_twenty_equal_models_is_called_different() -> None:
     chance = random.Random(5)
-    ps = [Resampler(seed, 400).sign_flip([chance.gauss(0, 0.3) for _ in range(25)]) for seed in range(1_000)]
+    ps = [Resampler(seed, 400).compute_sign_flip_p([chance.gauss(0, 0.3) for _ in range(25)]) for seed in range(1_000)]
     assert sum(p < 0.05 for p in ps) / len(ps) == pytest.approx(0.05, abs=0.015)
 
 
 def test_four_in_five_see_what_is_noticeable() -> None:
     chance = random.Random(6)
     values = [chance.gauss(0, 0.3) for _ in range(5_000)]
-    smallest = (noticeable(values) or 0.0) * math.sqrt(5_000 / 40)
-    ps = [Resampler(seed, 400).sign_flip([chance.gauss(smallest, 0.3) for _ in range(40)]) for seed in range(600)]
+    smallest = (compute_noticeable(values) or 0.0) * math.sqrt(5_000 / 40)
+    ps = [
+        Resampler(seed, 400).compute_sign_flip_p([chance.gauss(smallest, 0.3) for _ in range(40)])
+        for seed in range(600)
+    ]
     assert sum(p < 0.05 for p in ps) / len(ps) == pytest.approx(0.8, abs=0.04)
 
 
 def test_one_value_shows_no_spread() -> None:
-    assert (noticeable([]), noticeable([0.4]), noticeable([0.4, 0.4])) == (None, None, 0.0)
+    assert (compute_noticeable([]), compute_noticeable([0.4]), compute_noticeable([0.4, 0.4])) == (None, None, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -177,12 +187,12 @@ def test_one_value_shows_no_spread() -> None:
     [([], ()), ([0.2], (0.2,)), ([0.01, 0.04, 0.03, 0.005], (0.03, 0.06, 0.06, 0.02)), ([0.5, 0.6], (1.0, 1.0))],
 )
 def test_a_table_of_tests_pays_for_its_length(ps: list[float], expected: tuple[float, ...]) -> None:
-    assert adjusted(ps) == pytest.approx(expected)
+    assert adjust_p_values(ps) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("share", "expected"), [(0.0, 1.0), (0.25, 2.0), (0.5, 3.0), (0.9, 8.2), (1.0, 10.0)])
 def test_a_quantile_lies_between_its_neighbours(share: float, expected: float) -> None:
-    assert quantile([1.0, 2.0, 3.0, 5.5, 10.0], share) == pytest.approx(expected)
+    assert compute_quantile([1.0, 2.0, 3.0, 5.5, 10.0], share) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(("free", "t"), T_975.items())
@@ -191,5 +201,5 @@ def test_expansion_follows_students_distribution(free: int, t: float) -> None:
     count = free + 1
     values = [place / count for place in range(count)]
     tail = NormalDist().cdf(-t * math.sqrt(count / free))
-    means = Resampler(2).means(values)
-    assert ends(Resampler(2).estimate(values))[1] == pytest.approx(quantile(means, tail), abs=1e-3)
+    means = Resampler(2).resample_means(values)
+    assert ends(Resampler(2).estimate(values))[1] == pytest.approx(compute_quantile(means, tail), abs=1e-3)

@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.cli.evaluate.runner import seed_of
+from app.cli.evaluate.runner import derive_seed
 from tests.support.chat_server import ChatServer, Received, Reply
 from tests.support.chat_server import serving as serving_policy
 from tests.support.data_sets import numbered_rows
@@ -65,7 +65,7 @@ def wait_for(out: Path, count: int) -> None:
 
 
 def asked_twice(answered: set[tuple[int, int]], again: Counter[int]) -> set[tuple[int, int]]:
-    return {(place, sample) for place, sample in answered if seed_of(0, place, sample, 0) in again}
+    return {(place, sample) for place, sample in answered if derive_seed(0, place, sample, 0) in again}
 
 
 def interrupted_twice(program: "subprocess.Popen[str]") -> None:
@@ -99,7 +99,7 @@ def test_exactly_what_is_missing_is_asked_for(gateway: Served, tmp_path: Path, s
         first.returncode,
         40 <= len(answered) < len(ALL),
         asked_twice(answered, again),
-        again == Counter(seed_of(0, *missing, 0) for missing in ALL - answered),
+        again == Counter(derive_seed(0, *missing, 0) for missing in ALL - answered),
         last.exit_code,
         {(one.place, one.sample): one.reward for one in last.attempts},
         (len(groups), sum(group["size"] for group in groups)),

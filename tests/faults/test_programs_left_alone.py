@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from app.domain.errors import WorkerFailed
-from app.domain.programs import Execution, Program, ProgramLimits, Returned
+from app.domain.programs import CallResult, Execution, Program, ProgramLimits
 from app.sandbox.programs import KINDS, JailedPrograms
 from tests.architecture.test_house import ROOT
 from tests.support.jailed import GUARDED, Jails, jails
@@ -23,7 +23,7 @@ from tests.support.jailed import GUARDED, Jails, jails
 AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
 ONE = Program(source="def f(): return 1", function="f", calls=((),))
-DONE = Execution(ending="finished", returned=(Returned(value=1),))
+DONE = Execution(ending="finished", returned=(CallResult(value=1),))
 
 
 @pytest.fixture(scope="module", params=GUARDED)

@@ -7,7 +7,7 @@ import pytest
 
 from app.domain.tasks import FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
 from app.inference.tokenizer import LocalTokenizer
-from app.inference.wire import Said
+from app.inference.wire import SampledMessage
 from tests.support.local_tokenizer import END, TEMPLATE, saved_tokenizer
 
 ASKED = (Message(role="system", content="Be kind."), Message(role="user", content="Grüße <|end|> {{ 7*7 }}"))
@@ -25,56 +25,56 @@ def text_of(tokenizer: LocalTokenizer, ids: tuple[int, ...]) -> str:
     return text
 
 
-def spoken(text: str, finish_reason: str = "stop") -> Said:
-    return Said(Message(role="assistant", content=text), finish_reason)
+def spoken(text: str, finish_reason: str = "stop") -> SampledMessage:
+    return SampledMessage(Message(role="assistant", content=text), finish_reason)
 
 
 def test_a_prompt_is_rendered_and_ends_where_the_model_begins(tmp_path: Path) -> None:
     tokenizer = read(tmp_path)
-    assert text_of(tokenizer, tokenizer.prompt(ASKED)) == PROMPT
+    assert text_of(tokenizer, tokenizer.encode_prompt(ASKED)) == PROMPT
 
 
 def test_what_was_said_ends_unless_it_was_cut_off(tmp_path: Path) -> None:
     tokenizer = read(tmp_path)
-    ids = [tokenizer.said(ASKED, (), spoken("Hi", reason)) for reason in ("stop", "length")]
+    ids = [tokenizer.encode_reply(ASKED, (), spoken("Hi", reason)) for reason in ("stop", "length")]
     assert [text_of(tokenizer, one) for one in ids] == [f"Hi{END}", "Hi"]
 
 
 def test_what_follows_begins_with_what_was_said(tmp_path: Path) -> None:
     tokenizer = read(tmp_path)
-    before = tokenizer.prompt(ASKED) + tokenizer.said(ASKED, (), spoken("Hi"))
-    after = tokenizer.prompt((*ASKED, spoken("Hi").message, Message(role="user", content="And?")))
+    before = tokenizer.encode_prompt(ASKED) + tokenizer.encode_reply(ASKED, (), spoken("Hi"))
+    after = tokenizer.encode_prompt((*ASKED, spoken("Hi").message, Message(role="user", content="And?")))
     assert after[: len(before)] == before
 
 
 def test_tools_are_json_in_their_own_order_and_letters(tmp_path: Path) -> None:
     tokenizer = read(tmp_path, "{% for tool in tools %}{{ tool.function.parameters | tojson }}{% endfor %}")
-    assert text_of(tokenizer, tokenizer.prompt(ASKED, TOOLS)) == '{"type": "object", "z": 1, "a": "é<"}'
+    assert text_of(tokenizer, tokenizer.encode_prompt(ASKED, TOOLS)) == '{"type": "object", "z": 1, "a": "é<"}'
 
 
 def test_a_message_with_tool_calls_is_as_the_template_shows_it(tmp_path: Path) -> None:
     tokenizer = read(tmp_path)
-    said = Said(Message(role="assistant", tool_calls=(CALL,)), "tool_calls")
+    said = SampledMessage(Message(role="assistant", tool_calls=(CALL,)), "tool_calls")
     expected = f'<call>add {{"b": 2, "a": 1}}</call>{END}'
-    assert text_of(tokenizer, tokenizer.said(ASKED, TOOLS, said)) == expected
+    assert text_of(tokenizer, tokenizer.encode_reply(ASKED, TOOLS, said)) == expected
 
 
 def test_a_template_that_shows_tool_calls_elsewhere_tells_no_tokens(tmp_path: Path) -> None:
     tokenizer = read(tmp_path, "{{ messages | length }}")
     with pytest.raises(ValueError, match="does not render tool calls"):
-        tokenizer.said(ASKED, (), Said(Message(role="assistant", tool_calls=(CALL,)), "tool_calls"))
+        tokenizer.encode_reply(ASKED, (), SampledMessage(Message(role="assistant", tool_calls=(CALL,)), "tool_calls"))
 
 
 def test_a_template_may_refuse_messages(tmp_path: Path) -> None:
     tokenizer = read(tmp_path, "{{ raise_exception('roles must alternate') }}")
     with pytest.raises(ValueError, match="rejects these messages: roles must alternate"):
-        tokenizer.prompt(ASKED)
+        tokenizer.encode_prompt(ASKED)
 
 
 def test_templates_reach_nothing_outside_of_them(tmp_path: Path) -> None:
     tokenizer = read(tmp_path, "{{ messages.__class__.__mro__ }}")
     with pytest.raises(ValueError, match="rejects these messages"):
-        tokenizer.prompt(ASKED)
+        tokenizer.encode_prompt(ASKED)
 
 
 def test_what_templates_of_models_use_is_there(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_what_templates_of_models_use_is_there(tmp_path: Path) -> None:
     {%- if loop.first %}{% continue %}{% endif %}
 {{ strftime_now('%Y')|length }}{{ bos_token }}{{ nothing }}
 {%- endfor %}"""
-    assert text_of(read(tmp_path, source), read(tmp_path, source).prompt(ASKED)) == "4"
+    assert text_of(read(tmp_path, source), read(tmp_path, source).encode_prompt(ASKED)) == "4"
 
 
 def test_the_template_stands_in_the_configuration_or_in_its_own_file(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_template_stands_in_the_configuration_or_in_its_own_file(tmp_path: P
     config.write_text(json.dumps({"chat_template": both, "eos_token": {"content": END, "lstrip": False}}))
     listed = LocalTokenizer.read(folder / "tokenizer.json")
     (folder / "chat_template.jinja").write_text("its own file")
-    texts = [text_of(one, one.prompt(ASKED)) for one in (listed, LocalTokenizer.read(folder))]
+    texts = [text_of(one, one.encode_prompt(ASKED)) for one in (listed, LocalTokenizer.read(folder))]
     assert (texts, listed.eos) == (["default", "its own file"], END)
 
 

@@ -8,7 +8,7 @@ import pytest
 from app.domain.judging import Case, Judgement, JudgeRequest, Mode, Rubric, RubricCriterion
 from app.domain.scores import Score
 from app.judges.panel import JudgePanel
-from app.judges.scripted import ScriptedJudge, by_text
+from app.judges.scripted import ScriptedJudge, score_by_text
 
 RUBRIC = Rubric(
     name="test",
@@ -27,7 +27,7 @@ class Particular(ScriptedJudge):
     of them that is listed."""
 
     def __init__(self, listed: Mapping[str, Sequence[Scores]]) -> None:
-        super().__init__(by_text({ONE: 0.8, OTHER: 0.4}))
+        super().__init__(score_by_text({ONE: 0.8, OTHER: 0.4}))
         self._listed = listed
 
     async def judge(self, request: JudgeRequest) -> Judgement:
@@ -101,6 +101,6 @@ def test_a_reading_that_differs_within_itself_is_no_reading() -> None:
             uneven = first.model_copy(update={"scores": {**first.scores, "charm": None}})
             return judgement.model_copy(update={"verdicts": (uneven, *rest)})
 
-    assert [score.rationale for score in scored(Uneven(by_text({})), "listwise", ONE, OTHER)] == [
+    assert [score.rationale for score in scored(Uneven(score_by_text({})), "listwise", ONE, OTHER)] == [
         "scripted: scored a criterion for some candidates only"
     ] * 2

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.budgets import NOTHING, Admission, Amount, BudgetConfig, Hold, Standing
+from app.domain.budgets import NO_AMOUNT, Admission, Amount, BudgetConfig, BudgetState, Reservation
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, Spending
-from app.judges.budget import Account, Budget, Prices, estimated_tokens, new_hold
+from app.judges.budget import Budget, SpendingAccount, TokenPrices, create_reservation_id, estimate_tokens
 from app.judges.failures import ReadingFailed
-from app.judges.forgetful import Forgetful
+from app.judges.memory_cache import InProcessMemory
 from tests.support.tiers import examples
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -25,21 +25,21 @@ class Purse:
     """A budget over a memory that others may share, and what a judge does with it."""
 
     limits: BudgetConfig
-    memory: Forgetful = field(default_factory=lambda: Forgetful(lambda: NOON))
+    memory: InProcessMemory = field(default_factory=lambda: InProcessMemory(lambda: NOON))
     clock: Callable[[], datetime] = lambda: NOON
 
     def __post_init__(self) -> None:
-        self.account = Account(self.clock)
+        self.account = SpendingAccount(self.clock)
         self.budget = Budget("j", self.limits, self.account, self.memory, 60.0)
 
     async def spend(self, expected: Amount, used: Amount, after: int = 0) -> Amount:
         """What was used; nothing when it was refused."""
-        hold = new_hold()
+        hold = create_reservation_id()
         try:
-            await self.budget.reserve(hold, NOTHING, expected)
+            await self.budget.reserve(hold, NO_AMOUNT, expected)
         except ReadingFailed:
-            await self.budget.forget(hold)
-            return NOTHING
+            await self.budget.release(hold)
+            return NO_AMOUNT
         for _ in range(after):
             await asyncio.sleep(0)
         await self.pay(used, hold)
@@ -47,8 +47,8 @@ class Purse:
 
     async def pay(self, used: Amount, hold: str = "") -> None:
         paid = Judgement(judge="j", model="m", order=(), input_tokens=used.tokens, cost_usd=used.usd, calls=1)
-        self.account.learn(await self.memory.put(paid, hold))
-        self.budget.settled(hold)
+        self.account.update_state(await self.memory.put(paid, hold))
+        self.budget.settle(hold)
 
 
 def budget(**limits: float | int) -> Purse:
@@ -72,7 +72,7 @@ def test_calls_at_once_never_spend_more_than_there_is(limit: int, calls: list[tu
         ]
         async with asyncio.timeout(5):
             used = sum(amount.tokens for amount in await asyncio.gather(*made))
-        return used, (await first.memory.standing("j")).left(first.limits).tokens
+        return used, (await first.memory.get_budget_state("j")).compute_remaining(first.limits).tokens
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("app.judges.budget.POLL_SECONDS", 0.001)
@@ -98,28 +98,28 @@ def test_a_call_waits_for_others_that_may_turn_out_cheaper() -> None:
 def test_two_readings_that_need_a_second_call_do_not_wait_for_each_other() -> None:
     """Each has used 4 of 10 and wants 5 more: what they used is gone, whoever comes first finds that out."""
 
-    async def play() -> tuple[list[str], Standing]:
+    async def play() -> tuple[list[str], BudgetState]:
         subject = budget(tokens=10)
         for hold in ("a", "b"):
-            await subject.budget.reserve(hold, NOTHING, Amount(5))
+            await subject.budget.reserve(hold, NO_AMOUNT, Amount(5))
         ends = await asyncio.gather(
             *(subject.budget.reserve(hold, Amount(4), Amount(5)) for hold in ("a", "b")), return_exceptions=True
         )
-        return [str(end) for end in ends], subject.account.standing
+        return [str(end) for end in ends], subject.account.state
 
     (first, second), standing = asyncio.run(play())
     words = "this judge's budget is exhausted: the next call may use 5 tokens, 2 are left"
-    assert (first, second, standing) == (words, words, Standing(used=Amount(8)))
+    assert (first, second, standing) == (words, words, BudgetState(used=Amount(8)))
 
 
 def test_whoever_gives_up_waiting_holds_nothing() -> None:
     async def play() -> Amount:
         subject = budget(tokens=10)
-        await subject.budget.reserve("first", NOTHING, Amount(8))
+        await subject.budget.reserve("first", NO_AMOUNT, Amount(8))
         waiting = [asyncio.create_task(subject.spend(Amount(9), Amount(9))) for _ in range(2)]
         await asyncio.sleep(0)
         waiting[0].cancel()
-        await subject.budget.forget("first")
+        await subject.budget.release("first")
         return await waiting[1]
 
     assert asyncio.run(play()) == Amount(9)
@@ -129,25 +129,25 @@ def test_the_words_say_what_is_left() -> None:
     subject = budget(usd=1.0, tokens=100)
     asyncio.run(subject.pay(Amount(90, 0.75)))
     with pytest.raises(ReadingFailed, match=r"the next call may cost 0\.500000 US dollars, 0\.250000 are left"):
-        subject.budget.check(Amount(1, 0.5))
+        subject.budget.require_available(Amount(1, 0.5))
     with pytest.raises(ReadingFailed, match="the next call may use 11 tokens, 10 are left") as refused:
-        subject.budget.check(Amount(11))
+        subject.budget.require_available(Amount(11))
     assert refused.value.failure == "budget"
-    subject.budget.check(Amount(10, 0.25))
+    subject.budget.require_available(Amount(10, 0.25))
     assert (subject.budget.left_usd, subject.budget.left_tokens) == (0.25, 10)
 
 
 def test_calls_without_an_answer_count_in_full() -> None:
     subject = budget(usd=1.0, tokens=100)
     lost = Spending(unanswered_calls=1, unanswered_tokens=40, unanswered_usd=0.75)
-    subject.account.learn(Standing(total=lost))
+    subject.account.update_state(BudgetState(total=lost))
     assert (subject.budget.left_usd, subject.budget.left_tokens) == (0.25, 60)
 
 
 def test_a_day_begins_with_the_whole_of_its_budget() -> None:
     now = [NOON]
     clock = lambda: now[0]  # noqa: E731
-    subject = Purse(BudgetConfig(usd=5.0, usd_per_day=1.0), Forgetful(clock), clock)
+    subject = Purse(BudgetConfig(usd=5.0, usd_per_day=1.0), InProcessMemory(clock), clock)
     asyncio.run(subject.pay(Amount(usd=0.25)))
     left = [subject.budget.left_usd]
     asyncio.run(subject.spend(Amount(usd=0.5), Amount(usd=0.5)))
@@ -166,25 +166,25 @@ def test_without_limits_everything_is_let_through_and_nothing_put_aside() -> Non
 
 
 def test_a_budget_that_cannot_be_looked_up_lets_nothing_through() -> None:
-    class Away(Forgetful):
-        async def put_aside(self, hold: Hold, budget: BudgetConfig) -> Admission:
+    class Away(InProcessMemory):
+        async def reserve(self, hold: Reservation, budget: BudgetConfig) -> Admission:
             raise StoreUnavailable("the disk is full")
 
     subject = Purse(BudgetConfig(tokens=10), Away(lambda: NOON))
     with pytest.raises(ReadingFailed, match="could not read this judge's budget: the disk is full") as failed:
-        asyncio.run(subject.budget.reserve("a", NOTHING, Amount(1)))
+        asyncio.run(subject.budget.reserve("a", NO_AMOUNT, Amount(1)))
     assert failed.value.failure == "unavailable"
 
 
 def test_prices() -> None:
-    prices = Prices(2.0, 10.0)
-    assert prices.amount(1_000_000, 100_000) == Amount(1_100_000, 3.0)
-    assert [Prices().known, Prices(0.0).known, prices.known] == [False, True, True]
-    assert Prices(output_per_million=1.0).cost(10**6, 10**6) == 1.0
+    prices = TokenPrices(2.0, 10.0)
+    assert prices.compute_amount(1_000_000, 100_000) == Amount(1_100_000, 3.0)
+    assert [TokenPrices().known, TokenPrices(0.0).known, prices.known] == [False, True, True]
+    assert TokenPrices(output_per_million=1.0).compute_cost(10**6, 10**6) == 1.0
 
 
 @pytest.mark.parametrize(
     ("text", "tokens"), [("", 0), ("the quick brown fox jumps", 5), ("速い狐が飛ぶ", 8), ("🐟" * 10, 20), ("\ud800", 1)]
 )
 def test_estimates_are_on_the_safe_side(text: str, tokens: int) -> None:
-    assert estimated_tokens([text]) >= tokens
+    assert estimate_tokens([text]) >= tokens

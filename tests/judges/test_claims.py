@@ -19,14 +19,14 @@ from app.domain.judging import (
     Probes,
     Rubric,
     RubricCriterion,
-    Source,
+    SourceEvent,
     Verdict,
 )
-from app.domain.rewards import bounded
-from app.judges.formats import response_format
+from app.domain.rewards import apply_bounds
+from app.judges.formats import build_response_format
 from app.judges.panel import JudgePanel
-from app.judges.prompt import prompt_for
-from app.judges.verdicts import Answer, Unusable, read_answer
+from app.judges.prompt import build_prompt
+from app.judges.verdict_parsing import JudgeAnswer, UnusableAnswer, parse_answer
 
 RUBRIC = Rubric(
     name="test",
@@ -43,8 +43,8 @@ RUBRIC = Rubric(
 )
 SILENT = RUBRIC.model_copy(update={"claims": None})
 SOURCES = (
-    Source(id="barge", text="The levy barge “Fortune” sank\nat the landing."),
-    Source(id="opening", text="A bell rings."),
+    SourceEvent(id="barge", text="The levy barge “Fortune” sank\nat the landing."),
+    SourceEvent(id="opening", text="A bell rings."),
 )
 TRUE, FALSE, MUTE = "The barge sank at the landing, aye.", "The king drowned with her.", "Fish."
 
@@ -59,10 +59,10 @@ def request(*texts: str, rubric: Rubric = RUBRIC) -> JudgeRequest:
     )
 
 
-def read(text: str, claims: object, grounding: float | None = 4) -> Answer | Unusable:
+def read(text: str, claims: object, grounding: float | None = 4) -> JudgeAnswer | UnusableAnswer:
     """As a judge says them of one reply."""
     entry = {"candidate": "c0", "claims": claims, "defects": [], "scores": {"likeness": 4, "grounding": grounding}}
-    return read_answer(json.dumps({"verdicts": [entry]}), request(text))
+    return parse_answer(json.dumps({"verdicts": [entry]}), request(text))
 
 
 def claim(quote: object, source: object, source_quote: object = "") -> dict[str, object]:
@@ -72,7 +72,7 @@ def claim(quote: object, source: object, source_quote: object = "") -> dict[str,
 def test_a_claim_is_kept_with_its_source_and_one_without_is_a_defect() -> None:
     text = f"{TRUE} {FALSE}"
     found = read(text, [claim("the barge  SANK", "barge", 'barge "fortune" sank at'), claim("The king drowned", None)])
-    assert isinstance(found, Answer)
+    assert isinstance(found, JudgeAnswer)
     assert (found.verdicts[0].claims, found.verdicts[0].defects) == (
         (
             Claim(quote="the barge  SANK", source="barge", source_quote='barge "fortune" sank at'),
@@ -112,7 +112,7 @@ def test_a_claim_is_kept_with_its_source_and_one_without_is_a_defect() -> None:
     ],
 )
 def test_what_does_not_hold_makes_the_answer_unusable(claims: object, grounding: float | None, told: str) -> None:
-    assert read(TRUE, claims, grounding) == Unusable((told,))
+    assert read(TRUE, claims, grounding) == UnusableAnswer((told,))
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_inventing_costs_more_than_ignoring(
         scores={"likeness": 1.0, "grounding": score},
         defects=tuple(Defect(code=code) for code in defects),
     )
-    assert bounded(RUBRIC, verdict) == {"likeness": 1.0, "grounding": expected}
+    assert apply_bounds(RUBRIC, verdict) == {"likeness": 1.0, "grounding": expected}
 
 
 class Reader:
@@ -184,7 +184,7 @@ def test_the_number_follows_from_the_claims_and_the_score_shows_them() -> None:
 def asked_for_claims(rubric: Rubric) -> tuple[bool, bool]:
     """In words, and by the schema of the answer."""
     asked = request(TRUE, rubric=rubric)
-    return '"claims"' in prompt_for(asked).system, '"claims"' in json.dumps(response_format("schema", asked))
+    return '"claims"' in build_prompt(asked).system, '"claims"' in json.dumps(build_response_format("schema", asked))
 
 
 def test_only_a_rubric_that_says_so_asks_for_claims() -> None:
@@ -192,7 +192,7 @@ def test_only_a_rubric_that_says_so_asks_for_claims() -> None:
 
 
 def test_the_schema_allows_known_events_and_null_alone() -> None:
-    schema = json.dumps(response_format("schema", request(TRUE)))
+    schema = json.dumps(build_response_format("schema", request(TRUE)))
     assert '"enum": ["barge", "opening", null]' in schema
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.domain.judging import Candidate, Claim, Judgement, JudgeRequest, Probes, Source
+from app.domain.judging import Candidate, Claim, Judgement, JudgeRequest, Probes, SourceEvent
 from app.envs.npc_arena.environment import NpcArena
 from app.judges.chat import ChatJudge
 from tests.support.chat_server import Received, Reply, serving
@@ -42,7 +42,7 @@ def asked(answers: Sequence[str]) -> tuple[Judgement, list[Received]]:
         rubric=rubric,
         document={},
         probes=Probes(),
-        sources=(Source(id="barge", text="The levy barge went down."),),
+        sources=(SourceEvent(id="barge", text="The levy barge went down."),),
         candidates=(Candidate(id="q7", text=SAID),),
     )
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.judges.comparisons import Shares, pairings, preference, win_rates
-from app.judges.readings import kendall, normalised_ranks
+from app.judges.aggregation import kendall_tau, normalise_ranks
+from app.judges.comparisons import Shares, compute_preference, compute_win_rates, list_pairings
 
 COUNTS = st.integers(min_value=2, max_value=12)
 
@@ -21,7 +21,9 @@ def partial_shares(draw: st.DrawFn) -> tuple[int, Shares]:
 
 
 def consistent(qualities: list[int]) -> Shares:
-    return {(low, high): preference(qualities[low], qualities[high]) for low, high in pairings(len(qualities))}
+    return {
+        (low, high): compute_preference(qualities[low], qualities[high]) for low, high in list_pairings(len(qualities))
+    }
 
 
 @pytest.mark.parametrize(
@@ -29,20 +31,20 @@ def consistent(qualities: list[int]) -> Shares:
     [(1, 0), (2, 1), (3, 3), (4, 6), (5, 10), (6, 12), (8, 16), (16, 32), (64, 128)],
 )
 def test_who_meets(count: int, pairs: int) -> None:
-    met = pairings(count)
+    met = list_pairings(count)
     assert len(set(met)) == len(met) == pairs
     assert all(0 <= low < high < count for low, high in met)
 
 
 @given(st.integers(min_value=5, max_value=40))
 def test_in_a_circle_all_meet_four_others(count: int) -> None:
-    met = [place for pair in pairings(count) for place in pair]
+    met = [place for pair in list_pairings(count) for place in pair]
     assert {met.count(place) for place in range(count)} == {4}
 
 
 @given(partial_shares())
 def test_standings_are_in_range_and_balance(compared: tuple[int, Shares]) -> None:
-    rates = win_rates(*compared)
+    rates = compute_win_rates(*compared)
     assert all(0.0 <= rate <= 1.0 for rate in rates)
     assert sum(rates) == pytest.approx(len(rates) / 2)
 
@@ -56,29 +58,29 @@ def test_standings_follow_those_who_were_compared(compared: tuple[int, Shares], 
         (min(moved[low], moved[high]), max(moved[low], moved[high])): share if moved[low] < moved[high] else 1.0 - share
         for (low, high), share in shares.items()
     }
-    rates, others = win_rates(count, shares), win_rates(count, renamed)
+    rates, others = compute_win_rates(count, shares), compute_win_rates(count, renamed)
     assert [others[moved[place]] for place in range(count)] == pytest.approx(list(rates))
 
 
 @given(st.integers(min_value=1, max_value=40))
 def test_nothing_but_ties_is_the_same_for_all(count: int) -> None:
-    assert win_rates(count, dict.fromkeys(pairings(count), 0.5)) == (0.5,) * count
+    assert compute_win_rates(count, dict.fromkeys(list_pairings(count), 0.5)) == (0.5,) * count
 
 
 def test_complete_comparisons_are_normalised_ranks() -> None:
     tiers = (("a",), ("b", "c"), ("d",))
     qualities = [3, 2, 2, 1]
-    assert win_rates(4, consistent(qualities)) == pytest.approx(list(normalised_ranks(tiers).values()))
+    assert compute_win_rates(4, consistent(qualities)) == pytest.approx(list(normalise_ranks(tiers).values()))
 
 
 @pytest.mark.parametrize("qualities", list(permutations(range(5)))[::7])
 def test_five_still_all_meet(qualities: tuple[int, ...]) -> None:
-    assert win_rates(5, consistent(list(qualities))) == pytest.approx([quality / 4 for quality in qualities])
+    assert compute_win_rates(5, consistent(list(qualities))) == pytest.approx([quality / 4 for quality in qualities])
 
 
 def test_whoever_beat_the_strong_stands_above_whoever_beat_the_weak() -> None:
     """0 beat 1, 1 beat 2, 2 beat 3: three won once or never, and yet there is an order."""
-    rates = win_rates(4, {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0})
+    rates = compute_win_rates(4, {(0, 1): 1.0, (1, 2): 1.0, (2, 3): 1.0})
     assert list(rates) == sorted(rates, reverse=True)
     assert len(set(rates)) == 4
 
@@ -91,5 +93,7 @@ def test_a_circle_is_near_the_order_of_a_consistent_judge(count: int, at_least: 
     for _ in range(60):
         qualities = list(range(count))
         chance.shuffle(qualities)
-        taus.append(kendall(win_rates(count, consistent(qualities)), [float(quality) for quality in qualities]))
+        taus.append(
+            kendall_tau(compute_win_rates(count, consistent(qualities)), [float(quality) for quality in qualities])
+        )
     assert sum(taus) / len(taus) >= at_least

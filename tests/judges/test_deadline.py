@@ -9,10 +9,10 @@ import pytest
 from app.domain.judging import Case, GateFacts, PanelResult
 from app.domain.scores import Score
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.configured import chat_judges
+from app.judges.judge_factory import build_chat_judges
 from app.judges.panel import JudgePanel
 from app.ports.judges import Judge
-from app.ports.runtime import Opened
+from app.ports.runtime import ManagedResource
 from tests.judges.test_panel_on_the_wire import fairly, ranking_by, shown
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, always, completion, config
@@ -37,13 +37,13 @@ async def asked(judges: Mapping[str, Judge], seconds: float) -> PanelResult:
 
 async def let_go(judges: Mapping[str, Judge]) -> None:
     for judge in judges.values():
-        if isinstance(judge, Opened):
+        if isinstance(judge, ManagedResource):
             await judge.close()
 
 
 def judged(seconds: float, *configs: ChatJudgeConfig, fallbacks: Mapping[str, str] | None = None) -> PanelResult:
     async def play() -> PanelResult:
-        judges = chat_judges(configs, fallbacks or {}, None)
+        judges = build_chat_judges(configs, fallbacks or {}, None)
         try:
             return await asked(judges, seconds)
         finally:
@@ -105,7 +105,7 @@ def slowly(script: Script) -> Script:
 def test_an_answer_that_comes_too_late_is_kept_and_paid_for_once(store_url: str) -> None:
     async def play(url: str) -> tuple[PanelResult, PanelResult, PanelResult]:
         async with opened(store_url) as store:
-            judges = chat_judges([config(url)], {}, store.judge_cache)
+            judges = build_chat_judges([config(url)], {}, store.judge_cache)
             try:
                 return await asked(judges, SHORT), await asked(judges, PATIENCE), await asked(judges, PATIENCE)
             finally:

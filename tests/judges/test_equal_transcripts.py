@@ -16,8 +16,8 @@ from app.domain.judging import (
 )
 from app.domain.scores import Score
 from app.judges.panel import JudgePanel
-from app.judges.scripted import ScriptedJudge, by_text
-from app.judges.verdicts import Answer, read_answer
+from app.judges.scripted import ScriptedJudge, score_by_text
+from app.judges.verdict_parsing import JudgeAnswer, parse_answer
 
 RUBRIC = Rubric(
     name="test",
@@ -52,8 +52,8 @@ class Quoting(ScriptedJudge):
             }
             for each in request.candidates
         ]
-        answer = read_answer(json.dumps({"verdicts": verdicts, "ranking": judgement.ranking}), request)
-        assert isinstance(answer, Answer)
+        answer = parse_answer(json.dumps({"verdicts": verdicts, "ranking": judgement.ranking}), request)
+        assert isinstance(answer, JudgeAnswer)
         return judgement.model_copy(update={"verdicts": answer.verdicts})
 
 
@@ -80,7 +80,7 @@ def test_permuting_them_permutes_the_scores() -> None:
 
 
 def played(episodes: tuple[tuple[str, tuple[str, ...]], ...]) -> tuple[ScriptedJudge, tuple[Score, ...]]:
-    judge = Quoting(by_text({OTHER: 1.0}))
+    judge = Quoting(score_by_text({OTHER: 1.0}))
     case = Case(
         key="k",
         rubric=RUBRIC,

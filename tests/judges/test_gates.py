@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from app.characters.casting import Staging, cast_all, gate_facts
+from app.characters.casting import Staging, build_gate_facts, cast_all
 from app.characters.loading import read_scenes, read_sheets
 from app.domain.judging import GateFacts
-from app.judges.gates.registry import FIVE, GATES, GATES_DIGEST, failed_gates, hints
-from app.judges.reading import Reply, fold, visible_text
+from app.judges.gates.gate_registry import GATES, GATES_DIGEST, WORD_GATE_LANGUAGES, find_failed_gates, find_hints
+from app.judges.text_normalisation import Reply, fold_text, strip_thoughts
 from tests.support.gate_look_alikes import PASSES
 from tests.support.gate_samples import CAUGHT, FACTS, Sample
 
@@ -18,12 +18,12 @@ ROOT = Path(__file__).parents[2]
 
 
 def flags(text: str, facts: GateFacts | None = FACTS) -> list[str]:
-    return [gate.flag for gate in failed_gates(Reply(text), facts)]
+    return [gate.flag for gate in find_failed_gates(Reply(text), facts)]
 
 
 def noticed(sample: Sample) -> list[str]:
     """Hints as well."""
-    return [*flags(sample.text, sample.facts), *(hint.flag for hint in hints(Reply(sample.text), sample.facts))]
+    return [*flags(sample.text, sample.facts), *(hint.flag for hint in find_hints(Reply(sample.text), sample.facts))]
 
 
 @pytest.mark.parametrize("sample", CAUGHT, ids=lambda sample: f"{sample.flag}: {sample.text[:40]!a}")
@@ -56,9 +56,9 @@ def test_gates_on_words_have_examples_in_each_of_their_languages() -> None:
     claimed = {
         (gate.flag, kind, language)
         for gate in GATES
-        if set(FIVE) <= set(gate.languages)
+        if set(WORD_GATE_LANGUAGES) <= set(gate.languages)
         for kind in ("caught", "passes")
-        for language in FIVE
+        for language in WORD_GATE_LANGUAGES
     }
     assert claimed - shown == set()
 
@@ -69,8 +69,8 @@ HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring", "may_know_wi
 def test_hints_fail_nothing() -> None:
     assert tuple(gate.flag for gate in GATES if gate.kind == "hint") == HINTS
     text = "I'd be happy to help, full marks."
-    assert (flags(text), [hint.flag for hint in hints(Reply(text), FACTS)]) == ([], list(HINTS[1:3]))
-    assert (flags(text, None), hints(Reply(text), None)) == ([], ())
+    assert (flags(text), [hint.flag for hint in find_hints(Reply(text), FACTS)]) == ([], list(HINTS[1:3]))
+    assert (flags(text, None), find_hints(Reply(text), None)) == ([], ())
 
 
 def test_every_gate_says_what_it_notices_and_in_which_languages() -> None:
@@ -120,11 +120,11 @@ def test_without_a_character_only_what_fits_any_text_is_asked(text: str, expecte
     ],
 )
 def test_the_leading_thought_is_not_part_of_the_reply(text: str, seen: str) -> None:
-    assert visible_text(text) == seen
+    assert strip_thoughts(text) == seen
 
 
 def test_folding() -> None:
-    assert fold("Ｓｔｒａßｅ’s \u200bﬁn") == "strasse's fin"
+    assert fold_text("Ｓｔｒａßｅ’s \u200bﬁn") == "strasse's fin"
 
 
 def test_what_the_packaged_characters_say_passes() -> None:
@@ -134,7 +134,7 @@ def test_what_the_packaged_characters_say_passes() -> None:
     )
     caught = []
     for cast in casts:
-        facts = gate_facts(cast, Staging(), "").model_copy(update={"max_words": 400})
+        facts = build_gate_facts(cast, Staging(), "").model_copy(update={"max_words": 400})
         lines = [cast.sheet.scenario.greeting or "", *(example.reply for example in cast.sheet.voice.examples)]
         spoken = lines if cast.exemplar is None else [*lines, cast.exemplar]
         found = {text: set(flags(text, facts)) - {"copies_example", "repeats_itself"} for text in spoken}
@@ -204,7 +204,7 @@ def test_a_megabyte_of_anything_is_read_in_seconds(make: Callable[[int], str]) -
     assert time.perf_counter() - began < 15
 
 
-@pytest.mark.parametrize("language", FIVE)
+@pytest.mark.parametrize("language", WORD_GATE_LANGUAGES)
 @pytest.mark.parametrize(
     "unit", ["tu hoches la tête et ", "du nickst und ", "*tu ", 'tu réponds : "', "asientes y ", "si "]
 )

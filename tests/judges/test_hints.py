@@ -7,8 +7,8 @@ import pytest
 
 from app.domain.judging import Candidate, Case, GateFacts, JudgeRequest, Probes, Rubric, RubricCriterion, SpokenLine
 from app.judges.panel import JudgePanel
-from app.judges.prompt import prompt_for
-from app.judges.scripted import ScriptedJudge, by_text
+from app.judges.prompt import build_prompt
+from app.judges.scripted import ScriptedJudge, score_by_text
 
 CRITERION = RubricCriterion(
     name="likeness",
@@ -25,7 +25,7 @@ HINT = "offers help in words that assistants use and people too"
 
 
 def test_a_hint_is_told_and_flagged_and_changes_no_reward() -> None:
-    judge = ScriptedJudge(by_text({OFFER: 0.9, PLAIN: 0.5}))
+    judge = ScriptedJudge(score_by_text({OFFER: 0.9, PLAIN: 0.5}))
     case = Case(key="k", rubric=RUBRIC, document={}, gates=FACTS, candidates=(OFFER, PLAIN))
     result = asyncio.run(JudgePanel([judge], 0.0).judge(case))
     told = {candidate.text: candidate.hints for candidate in judge.requests[0].candidates}
@@ -36,7 +36,7 @@ def test_a_hint_is_told_and_flagged_and_changes_no_reward() -> None:
 
 
 def test_an_episode_is_hinted_at_by_its_lines() -> None:
-    judge = ScriptedJudge(by_text({}, otherwise=0.5))
+    judge = ScriptedJudge(score_by_text({}, otherwise=0.5))
     lines = (SpokenLine(text=PLAIN, gates=FACTS), SpokenLine(text=OFFER, gates=FACTS))
     case = Case(key="k", rubric=RUBRIC, document={}, gates=FACTS, candidates=("the transcript",), lines=(lines,))
     result = asyncio.run(JudgePanel([judge], 0.5).judge(case))
@@ -48,7 +48,7 @@ def test_an_episode_is_hinted_at_by_its_lines() -> None:
 
 @pytest.mark.parametrize("gates", [FACTS, None], ids=["a character", "nobody"])
 def test_who_recites_the_rubric_is_not_judged(gates: GateFacts | None) -> None:
-    judge = ScriptedJudge(by_text({}, otherwise=1.0))
+    judge = ScriptedJudge(score_by_text({}, otherwise=1.0))
     case = Case(key="k", rubric=RUBRIC, document={}, gates=gates, candidates=(RECITAL, PLAIN))
     result = asyncio.run(JudgePanel([judge], 0.5).judge(case))
     assert [(score.gate, score.flags) for score in result.scores] == [
@@ -59,7 +59,7 @@ def test_who_recites_the_rubric_is_not_judged(gates: GateFacts | None) -> None:
 
 def test_prompts_show_hints_where_there_are_any() -> None:
     candidates = (Candidate(id="a", text=OFFER, hints=(HINT,)), Candidate(id="b", text=PLAIN))
-    asked = prompt_for(JudgeRequest(rubric=RUBRIC, document={}, probes=Probes(), candidates=candidates))
+    asked = build_prompt(JudgeRequest(rubric=RUBRIC, document={}, probes=Probes(), candidates=candidates))
     assert json.loads(asked.user)["candidates"] == [
         {"id": "a", "text": OFFER, "hints": [HINT]},
         {"id": "b", "text": PLAIN},

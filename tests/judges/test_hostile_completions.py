@@ -15,9 +15,9 @@ from app.domain.judging import Case, JudgeRequest, PanelResult
 from app.domain.scores import Score
 from app.judges.chat import ChatJudge
 from app.judges.panel import JudgePanel
-from app.judges.reading import encodable
 from app.judges.scripted import Script as Said
 from app.judges.scripted import ScriptedJudge
+from app.judges.text_normalisation import replace_surrogates
 from app.ports.judges import Judge
 from tests.support.chat_server import Received, Reply, Script, serving
 from tests.support.judge_cases import RUBRIC, completion, config, verdict
@@ -60,7 +60,7 @@ GROUPS: Final = st.lists(st.sampled_from(WELL_BEHAVED) | HOSTILE, min_size=1, ma
 
 def quality(text: str) -> int:
     """From 0 to 4; of nothing but the text as it is shown."""
-    return zlib.crc32(encodable(text).encode()) % 5
+    return zlib.crc32(replace_surrogates(text).encode()) % 5
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,19 @@ from app.domain.judging import (
     JudgeFailure,
     Judgement,
 )
-from app.judges import line
-from app.judges.budget import Prices
+from app.judges import judge_client as line
+from app.judges.budget import TokenPrices
 from app.judges.chat import ChatJudge
 from app.judges.connection import LARGEST_REPLY
 from app.judges.offline import OfflineJudge
-from app.judges.scripted import ScriptedJudge, by_position, by_text, failing, indifferent, noisy
+from app.judges.scripted import (
+    ScriptedJudge,
+    fail_requests,
+    score_by_position,
+    score_by_text,
+    score_equally,
+    score_randomly,
+)
 from app.ports.judges import Judge
 from tests.support.chat_server import Reply, Script, serving
 from tests.support.judge_cases import (
@@ -58,11 +65,11 @@ def require_contract(judgement: Judgement, judge: Judge) -> None:
     "judge",
     [
         OfflineJudge(),
-        ScriptedJudge(indifferent),
-        ScriptedJudge(by_position),
-        ScriptedJudge(by_text({TEXTS["q7"]: 1.0})),
-        ScriptedJudge(noisy(1)),
-        ScriptedJudge(failing()),
+        ScriptedJudge(score_equally),
+        ScriptedJudge(score_by_position),
+        ScriptedJudge(score_by_text({TEXTS["q7"]: 1.0})),
+        ScriptedJudge(score_randomly(1)),
+        ScriptedJudge(fail_requests()),
     ],
     ids=lambda judge: judge.name,
 )
@@ -253,9 +260,9 @@ def test_the_correction_says_what_was_wrong() -> None:
 
 @pytest.mark.parametrize(
     ("prices", "cost"),
-    [(Prices(), None), (Prices(2.0, 10.0), 0.004)],
+    [(TokenPrices(), None), (TokenPrices(2.0, 10.0), 0.004)],
 )
-def test_cost(prices: Prices, cost: float | None) -> None:
+def test_cost(prices: TokenPrices, cost: float | None) -> None:
     with serving(always(completion(GOOD))) as server:
         _, judgement = judged(config(server.url, prices=prices))
     assert judgement.cost_usd == pytest.approx(cost)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from app.judges.limits import BURST_SECONDS, COOLDOWN_SECONDS, AdaptiveLimit, Rate
+from app.judges.limits import BURST_SECONDS, COOLDOWN_SECONDS, AdaptiveConcurrencyLimit, RateLimiter
 
 ROUNDING: Final = 1e-9
 """Seconds by which two sums of the same pauses may differ; far below what a clock can tell."""
@@ -27,41 +27,41 @@ class Hand:
 
 def test_a_limit_starts_at_its_ceiling_and_shrinks_once_per_episode() -> None:
     clock = Hand()
-    limit = AdaptiveLimit(64, clock)
+    limit = AdaptiveConcurrencyLimit(64, clock)
     seen = [limit.limit]
     for _ in range(64):
-        limit.too_many()
+        limit.record_rate_limited()
     seen.append(limit.limit)
     clock.at = COOLDOWN_SECONDS
-    limit.too_many(retry_after=100.0)
+    limit.record_rate_limited(retry_after=100.0)
     seen.append(limit.limit)
     clock.at = COOLDOWN_SECONDS + 99.0
-    limit.too_many()
+    limit.record_rate_limited()
     seen.append(limit.limit)
     clock.at = 2 * COOLDOWN_SECONDS + 99.0
-    limit.too_many()
+    limit.record_rate_limited()
     assert [*seen, limit.limit] == [64, 51, 40, 40, 32]
 
 
 def test_it_never_falls_below_one() -> None:
     clock = Hand()
-    limit = AdaptiveLimit(2, clock)
+    limit = AdaptiveConcurrencyLimit(2, clock)
     for episode in range(5):
         clock.at = episode * COOLDOWN_SECONDS
-        limit.too_many()
+        limit.record_rate_limited()
     assert limit.limit == 1
 
 
 def test_it_grows_by_one_after_a_clean_round_and_not_beyond_its_ceiling() -> None:
     clock = Hand()
-    limit = AdaptiveLimit(10, clock)
-    limit.too_many()
+    limit = AdaptiveConcurrencyLimit(10, clock)
+    limit.record_rate_limited()
     grown = [limit.limit]
     for _ in range(3):
-        limit.clean()
+        limit.record_success()
     clock.at = COOLDOWN_SECONDS
     for _ in range(100):
-        limit.clean()
+        limit.record_success()
         if limit.limit != grown[-1]:
             grown.append(limit.limit)
     assert grown == [8, 9, 10]
@@ -69,17 +69,17 @@ def test_it_grows_by_one_after_a_clean_round_and_not_beyond_its_ceiling() -> Non
 
 def test_other_faults_stop_growth_and_shrink_nothing() -> None:
     clock = Hand()
-    limit = AdaptiveLimit(5, clock)
-    limit.too_many()
+    limit = AdaptiveConcurrencyLimit(5, clock)
+    limit.record_rate_limited()
     clock.at = COOLDOWN_SECONDS
-    limit.clean()
-    limit.troubled()
+    limit.record_success()
+    limit.record_failure()
     for _ in range(50):
-        limit.clean()
+        limit.record_success()
     held = limit.limit
     clock.at = 2 * COOLDOWN_SECONDS
     for _ in range(4):
-        limit.clean()
+        limit.record_success()
     assert (held, limit.limit) == (4, 5)
 
 
@@ -93,7 +93,7 @@ def test_places_are_neither_lost_nor_given_twice(ceiling: int, events: list[tupl
     """Whoever arrives gets a place in order, whatever others do meanwhile; nobody waits while there is room."""
 
     async def play() -> None:
-        limit = AdaptiveLimit(ceiling, Hand())
+        limit = AdaptiveConcurrencyLimit(ceiling, Hand())
         waiting: list[asyncio.Task[None]] = []
         inside = 0
         for event, which in events:
@@ -105,9 +105,9 @@ def test_places_are_neither_lost_nor_given_twice(ceiling: int, events: list[tupl
             elif event == "give up" and waiting:
                 waiting.pop(which % len(waiting)).cancel()
             elif event == "429":
-                limit.too_many()
+                limit.record_rate_limited()
             elif event == "clean":
-                limit.clean()
+                limit.record_success()
             if which % 2:
                 continue  # several things happen before anybody gets to act
             await asyncio.sleep(0)
@@ -128,7 +128,7 @@ def test_places_are_neither_lost_nor_given_twice(ceiling: int, events: list[tupl
 
 def test_a_place_given_to_somebody_who_just_left_is_passed_on() -> None:
     async def play() -> tuple[bool, int]:
-        limit = AdaptiveLimit(1, Hand())
+        limit = AdaptiveConcurrencyLimit(1, Hand())
         await limit.acquire()
         first = asyncio.create_task(limit.acquire())
         second = asyncio.create_task(limit.acquire())
@@ -147,7 +147,7 @@ def test_no_stretch_of_time_sees_more_than_its_rate_and_one_burst(
     per_minute: float, asked: list[tuple[float, float]]
 ) -> None:
     clock = Hand()
-    rate = Rate(per_minute, clock)
+    rate = RateLimiter(per_minute, clock)
     burst = max(1.0, per_minute / 60 * BURST_SECONDS)
     used: list[tuple[float, float]] = []
     for pause, units in asked:
@@ -165,7 +165,7 @@ def test_no_stretch_of_time_sees_more_than_its_rate_and_one_burst(
 
 
 def test_what_was_not_used_is_given_back() -> None:
-    rate = Rate(60, Hand())
+    rate = RateLimiter(60, Hand())
     rate.reserve(15)
     waits = [rate.reserve(0)[1], rate.reserve(3)[1]]
     rate.settle(2)
@@ -174,7 +174,7 @@ def test_what_was_not_used_is_given_back() -> None:
 
 def test_whoever_stops_waiting_for_a_rate_takes_nothing() -> None:
     async def play() -> float:
-        rate = Rate(60, Hand())
+        rate = RateLimiter(60, Hand())
         await rate.take(15)
         waiting = asyncio.create_task(rate.take(10))
         await asyncio.sleep(0)

@@ -9,19 +9,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from app.domain.budgets import Amount, BudgetConfig, Standing
+from app.domain.budgets import Amount, BudgetConfig, BudgetState
 from app.domain.judging import Candidate, Judgement, JudgeRequest, Probes
-from app.judges import breaker, limits, line
-from app.judges.budget import Prices
+from app.judges import circuit_breaker as breaker
+from app.judges import judge_client as line
+from app.judges import limits
+from app.judges.budget import TokenPrices
+from app.judges.caching_judge import CachingJudge
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.forgetful import Forgetful
-from app.judges.remembered import RememberingJudge
+from app.judges.memory_cache import InProcessMemory
 from tests.support.chat_server import Received, Reply, serving
 from tests.support.judge_cases import BAD, GOOD, REQUEST, always, completion, config, failure, first
 from tests.support.store_cases import opened
 
-PRICES = Prices(2.0, 10.0)
+PRICES = TokenPrices(2.0, 10.0)
 """A reading of the test servers, which count 1000 tokens read and 200 written, costs 0.004 dollars."""
 
 
@@ -204,16 +206,16 @@ def test_replicas_share_a_budget_to_the_cent(store_url: str) -> None:
     with serving(Busy()) as server:
         chosen = config(server.url, prices=PRICES, budget=BudgetConfig(usd=0.1), max_concurrency=8)
 
-        async def play() -> tuple[list[Judgement], Standing]:
+        async def play() -> tuple[list[Judgement], BudgetState]:
             async with opened(store_url) as one, opened(store_url) as other:
-                judges = [RememberingJudge(ChatJudge(chosen, s.judge_cache), s.judge_cache) for s in (one, other)]
+                judges = [CachingJudge(ChatJudge(chosen, s.judge_cache), s.judge_cache) for s in (one, other)]
                 for judge in judges:
                     await judge.open()
                 asking = (judges[number % 2].judge(asked(number)) for number in range(60))
                 found = list(await asyncio.gather(*asking))
                 for judge in judges:
                     await judge.close()
-                return found, await one.judge_cache.standing("big")
+                return found, await one.judge_cache.get_budget_state("big")
 
         found, standing = asyncio.run(play())
         calls = len(server.received)
@@ -272,7 +274,7 @@ def test_the_schema_names_the_candidates_and_criteria() -> None:
 
 def test_readings_are_told_apart_by_all_that_matters() -> None:
     def reading(request: JudgeRequest = REQUEST, url: str = "http://127.0.0.1:1/v1", **more: object) -> str:
-        return ChatJudge(config(url, **more)).question(request).reading
+        return ChatJudge(config(url, **more)).build_question(request).cache_key
 
     other = REQUEST.model_copy(update={"candidates": (Candidate(id="q7", text="else"),)})
     changed = {
@@ -292,8 +294,8 @@ def test_readings_are_told_apart_by_all_that_matters() -> None:
 
 def test_a_memory_takes_a_judge_on_the_wire() -> None:
     async def play(url: str) -> Judgement:
-        memory = Forgetful(lambda: datetime.now(UTC))
-        judge = RememberingJudge(ChatJudge(config(url), memory), memory)
+        memory = InProcessMemory(lambda: datetime.now(UTC))
+        judge = CachingJudge(ChatJudge(config(url), memory), memory)
         try:
             return await judge.judge(REQUEST)
         finally:

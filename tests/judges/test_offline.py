@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.characters.casting import Staging, case_document, cast_all, scene_probes
+from app.characters.casting import Staging, build_case_document, build_scene_probes, cast_all
 from app.characters.loading import read_scenes, read_sheets
 from app.domain.judging import (
     Candidate,
@@ -22,10 +22,10 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
 )
-from app.judges.corruption import Specimen
-from app.judges.languages import LANGUAGES, language, told_language
-from app.judges.lexical import line_of, texts
-from app.judges.offline import OfflineJudge, ranked, standing
+from app.judges.languages import LANGUAGES, detect_language, get_language
+from app.judges.lexical import get_answered_line, iterate_texts
+from app.judges.offline import OfflineJudge, compute_absolute_score, rank_candidates
+from app.judges.perturbations import GoldCase
 from tests.support.specimens import shipped_specimens
 
 ROOT = Path(__file__).parents[2]
@@ -85,7 +85,7 @@ def judged(*candidates: str, rubric: Rubric = RUBRIC, probes: Probes = PROBES) -
 
 
 def standings(*candidates: str, rubric: Rubric = RUBRIC) -> list[float]:
-    return [standing(rubric, verdict.scores) for verdict in judged(*candidates, rubric=rubric).verdicts]
+    return [compute_absolute_score(rubric, verdict.scores) for verdict in judged(*candidates, rubric=rubric).verdicts]
 
 
 @pytest.mark.parametrize("rubric", [RUBRIC, PREFERENCE], ids=["npc", "preference"])
@@ -212,7 +212,7 @@ def test_an_idle_sentence_costs_in_every_language() -> None:
     )
 
 
-def _standings_of(specimen: Specimen, *forms: str) -> list[float]:
+def _standings_of(specimen: GoldCase, *forms: str) -> list[float]:
     asked = JudgeRequest(
         rubric=RUBRIC,
         document=specimen.document,
@@ -220,7 +220,9 @@ def _standings_of(specimen: Specimen, *forms: str) -> list[float]:
         language=specimen.language,
         candidates=tuple(Candidate(id=form, text=form.replace("{}", specimen.clean)) for form in forms),
     )
-    return [standing(RUBRIC, verdict.scores) for verdict in asyncio.run(OfflineJudge().judge(asked)).verdicts]
+    return [
+        compute_absolute_score(RUBRIC, verdict.scores) for verdict in asyncio.run(OfflineJudge().judge(asked)).verdicts
+    ]
 
 
 @given(st.text(max_size=300))
@@ -249,11 +251,11 @@ def test_long_texts_take_time_in_proportion(unit: str) -> None:
     ],
 )
 def test_the_line_that_is_answered(document: dict[str, JsonValue], line: str) -> None:
-    assert line_of(document) == line
+    assert get_answered_line(document) == line
 
 
 def test_withheld_texts_are_not_the_world() -> None:
-    assert "The duke is poisoned." not in set(texts(DOCUMENT))
+    assert "The duke is poisoned." not in set(iterate_texts(DOCUMENT))
 
 
 @pytest.mark.parametrize(
@@ -284,15 +286,19 @@ def test_withheld_texts_are_not_the_world() -> None:
     ],
 )
 def test_what_language_a_text_is_in(text: str, code: str | None) -> None:
-    told = told_language(text)
+    told = detect_language(text)
     assert (told.code if told else None) == code
 
 
 @pytest.mark.parametrize("code", LANGUAGES)
 def test_words_without_a_subject_are_of_one_kind_each(code: str) -> None:
-    known = language(code)
+    known = get_language(code)
     assert known is not None
-    assert (known.code, known.stop_words & known.common_words, list(known.stems(" ".join(known.common_words)))) == (
+    assert (
+        known.code,
+        known.stop_words & known.common_words,
+        list(known.extract_stems(" ".join(known.common_words))),
+    ) == (
         code,
         frozenset(),
         [],
@@ -337,13 +343,13 @@ def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
     ],
 )
 def test_endings_are_taken_off(code: str, words: str, stems: list[str]) -> None:
-    known = language(code)
+    known = get_language(code)
     assert known is not None
     assert [known.stem(word.casefold()) for word in words.split()] == stems
 
 
 def test_ranking_ties_what_rounds_alike() -> None:
-    assert ranked({"a": 0.5, "b": 0.50001, "c": 0.9}) == (("c",), ("a", "b"))
+    assert rank_candidates({"a": 0.5, "b": 0.50001, "c": 0.9}) == (("c",), ("a", "b"))
 
 
 def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> None:
@@ -363,8 +369,8 @@ def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> Non
             for asked in [
                 JudgeRequest(
                     rubric=RUBRIC,
-                    document=case_document(cast, Staging(), (), ()),
-                    probes=scene_probes(cast),
+                    document=build_case_document(cast, Staging(), (), ()),
+                    probes=build_scene_probes(cast),
                     language=cast.sheet.voice.language,
                     candidates=(),
                 )
@@ -377,5 +383,5 @@ def test_exemplars_of_the_packaged_sheets_beat_strangers_and_assistants() -> Non
 def _wins(exemplar: str, others: tuple[str, ...], asked: JudgeRequest) -> list[bool]:
     candidates = tuple(Candidate(id=f"c{number}", text=text) for number, text in enumerate((exemplar, *others)))
     judgement = asyncio.run(OfflineJudge().judge(asked.model_copy(update={"candidates": candidates})))
-    best, *rest = (standing(RUBRIC, verdict.scores) for verdict in judgement.verdicts)
+    best, *rest = (compute_absolute_score(RUBRIC, verdict.scores) for verdict in judgement.verdicts)
     return [best > other for other in rest]

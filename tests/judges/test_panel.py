@@ -21,11 +21,20 @@ from app.domain.judging import (
     RubricCriterion,
     Verdict,
 )
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.domain.scores import Criterion, Score
-from app.judges.orders import opaque_ids
 from app.judges.panel import JudgePanel
-from app.judges.scripted import Script, ScriptedJudge, by_position, by_text, failing, failing_at, indifferent, noisy
+from app.judges.presentation_order import assign_opaque_ids
+from app.judges.scripted import (
+    Script,
+    ScriptedJudge,
+    fail_requests,
+    fail_requests_at,
+    score_by_position,
+    score_by_text,
+    score_equally,
+    score_randomly,
+)
 from app.ports.judges import Judge
 
 RUBRIC = Rubric(
@@ -65,7 +74,7 @@ class DefectJudge(ScriptedJudge):
     """Reports defects, by text, in those of its requests that `when` names."""
 
     def __init__(self, defects: Mapping[str, tuple[Defect, ...]], when: Sequence[int]) -> None:
-        super().__init__(by_text(QUALITIES), name="strict")
+        super().__init__(score_by_text(QUALITIES), name="strict")
         self._defects = defects
         self._when = when
 
@@ -90,7 +99,7 @@ class DefectJudge(ScriptedJudge):
 
 def test_a_score_is_made_of_its_parts() -> None:
     asked = case(*FIVE)
-    score = judged(ScriptedJudge(by_text(QUALITIES)), asked).scores[3]
+    score = judged(ScriptedJudge(score_by_text(QUALITIES)), asked).scores[3]
     assert score == Score(
         outcome="scored",
         reward=0.5 * 0.3 + 0.5 * 0.25,
@@ -102,11 +111,13 @@ def test_a_score_is_made_of_its_parts() -> None:
             Criterion(name="charm", value=0.0, weight=0.25),
         ),
         judges=("scripted",),
-        candidate=opaque_ids(asked.key, FIVE)[FIVE[3]],
+        candidate=assign_opaque_ids(asked.key, FIVE)[FIVE[3]],
     )
 
 
-@pytest.mark.parametrize("script", [by_text(QUALITIES), by_position, noisy(7)], ids=["texts", "slots", "noise"])
+@pytest.mark.parametrize(
+    "script", [score_by_text(QUALITIES), score_by_position, score_randomly(7)], ids=["texts", "slots", "noise"]
+)
 def test_rewards_follow_texts_under_any_request_order(script: Script) -> None:
     def scores(order: Sequence[str]) -> dict[str, Score]:
         return dict(zip(order, judged(ScriptedJudge(script), case(*order)).scores, strict=True))
@@ -115,7 +126,7 @@ def test_rewards_follow_texts_under_any_request_order(script: Script) -> None:
 
 
 def test_two_readings_of_a_clear_group_in_mirrored_orders() -> None:
-    judge = ScriptedJudge(by_text(QUALITIES))
+    judge = ScriptedJudge(score_by_text(QUALITIES))
     result = judged(judge, case(*FIVE))
     orders = [[candidate.text for candidate in request.candidates] for request in judge.requests]
     assert (len(orders), orders[0]) == (2, orders[1][::-1])
@@ -126,11 +137,11 @@ def test_two_readings_of_a_clear_group_in_mirrored_orders() -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_a_judge_that_always_prefers_the_first_prefers_nobody(size: int) -> None:
-    result = judged(ScriptedJudge(by_position), case(*FIVE[:size]))
+    result = judged(ScriptedJudge(score_by_position), case(*FIVE[:size]))
     assert len(set(rewards(result))) == 1
     assert {score.relative for score in result.scores} == {0.5}
     assert {score.flags for score in result.scores} == {("position_dominated", "low_signal")}
-    assert group_statistics(result.scores).low_signal
+    assert compute_statistics(result.scores).low_signal
 
 
 def test_scores_that_do_not_follow_slots_survive_a_ranking_that_does() -> None:
@@ -139,7 +150,7 @@ def test_scores_that_do_not_follow_slots_survive_a_ranking_that_does() -> None:
             judgement = await super().judge(request)
             return judgement.model_copy(update={"ranking": tuple((name,) for name in judgement.order)})
 
-    result = judged(Torn(by_text(QUALITIES)), case(*FIVE))
+    result = judged(Torn(score_by_text(QUALITIES)), case(*FIVE))
     assert [score.absolute for score in result.scores] == pytest.approx([1.0, 0.8, 0.6, 0.3, 0.15])
     assert {(score.relative, score.flags) for score in result.scores} == {(0.5, ("position_dominated", "low_signal"))}
 
@@ -147,7 +158,7 @@ def test_scores_that_do_not_follow_slots_survive_a_ranking_that_does() -> None:
 def test_noise_is_read_again_and_then_called_noise() -> None:
     outcomes = set()
     for seed in range(30):
-        judge = ScriptedJudge(noisy(seed))
+        judge = ScriptedJudge(score_randomly(seed))
         result = judged(judge, case(*FIVE))
         flagged = "low_signal" in result.scores[0].flags
         outcomes.add((len(judge.requests), flagged))
@@ -159,7 +170,7 @@ def test_noise_is_read_again_and_then_called_noise() -> None:
 def test_doubt_about_the_best_alone_is_worth_a_second_pair() -> None:
     def script(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
         first = {"alpha one": 0.9, "beta two": 0.95} if count == 1 else {}
-        return by_text({**QUALITIES, **first})(request, count)
+        return score_by_text({**QUALITIES, **first})(request, count)
 
     judge = ScriptedJudge(script)
     result = judged(judge, case(*FIVE))
@@ -171,7 +182,7 @@ def test_doubt_about_the_best_alone_is_worth_a_second_pair() -> None:
 
 def test_a_slope_over_slots_cancels_between_mirrored_orders() -> None:
     def sloping(request: JudgeRequest, count: int) -> Mapping[str, float]:
-        fair = by_text(QUALITIES)(request, count)
+        fair = score_by_text(QUALITIES)(request, count)
         assert not isinstance(fair, str)
         return {
             candidate.id: min(1.0, 0.7 * fair[candidate.id] + 0.05 * slot)
@@ -183,7 +194,7 @@ def test_a_slope_over_slots_cancels_between_mirrored_orders() -> None:
 
 
 def test_duplicates_are_judged_once_and_score_alike() -> None:
-    judge = ScriptedJudge(by_text(QUALITIES))
+    judge = ScriptedJudge(score_by_text(QUALITIES))
     result = judged(judge, case("alpha one", " alpha one\n", "<think>hm</think>alpha one", "beta two"))
     assert [len(request.candidates) for request in judge.requests] == [2, 2]
     assert result.scores[0] == result.scores[1] == result.scores[2] != result.scores[3]
@@ -191,17 +202,17 @@ def test_duplicates_are_judged_once_and_score_alike() -> None:
 
 @pytest.mark.parametrize("texts", [("beta two",), ("beta two", "beta two"), ("beta two", "")])
 def test_without_a_second_text_nothing_is_compared(texts: tuple[str, ...]) -> None:
-    judge = ScriptedJudge(by_text(QUALITIES))
+    judge = ScriptedJudge(score_by_text(QUALITIES))
     score = judged(judge, case(*texts)).scores[0]
     assert (len(judge.requests), score.reward, score.relative, score.flags) == (1, 0.8, 0.8, ("no_comparison",))
 
 
 def test_an_empty_group_is_no_group() -> None:
-    assert judged(ScriptedJudge(by_position), case()) == PanelResult(scores=())
+    assert judged(ScriptedJudge(score_by_position), case()) == PanelResult(scores=())
 
 
 def test_gated_candidates_are_never_shown() -> None:
-    judge = ScriptedJudge(by_text(QUALITIES))
+    judge = ScriptedJudge(score_by_text(QUALITIES))
     facts = GateFacts(speaker="Mirela", forbidden_words=("okay",))
     result = judged(judge, case("alpha one", "okay then, as an AI", "beta two", gates=facts))
     assert {c.text for request in judge.requests for c in request.candidates} == {"alpha one", "beta two"}
@@ -215,18 +226,18 @@ def test_gated_candidates_are_never_shown() -> None:
 
 
 def test_all_gated_asks_nobody() -> None:
-    judge = ScriptedJudge(by_position)
+    judge = ScriptedJudge(score_by_position)
     assert rewards(judged(judge, case("", ":"))) == [0.0, 0.0]
     assert judge.requests == []
 
 
 def test_a_long_group_is_gated_like_a_short_one() -> None:
-    result = judged(ScriptedJudge(by_text({"alpha one": 1.0})), case("alpha one", "<|im_end|>" * 10_000))
+    result = judged(ScriptedJudge(score_by_text({"alpha one": 1.0})), case("alpha one", "<|im_end|>" * 10_000))
     assert rewards(result) == [1.0, 0.0]
 
 
 def test_failure_leaves_gated_ones_at_zero_and_the_rest_without_a_score() -> None:
-    result = judged(ScriptedJudge(failing("no answer in 60 s")), case("alpha one", "", "beta two"))
+    result = judged(ScriptedJudge(fail_requests("no answer in 60 s")), case("alpha one", "", "beta two"))
     assert [(score.outcome, score.reason, score.rationale) for score in (result.scores[0], result.scores[2])] == [
         ("unscored", "judge_failed", "scripted: no answer in 60 s")
     ] * 2
@@ -236,20 +247,20 @@ def test_failure_leaves_gated_ones_at_zero_and_the_rest_without_a_score() -> Non
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_an_order_without_its_mirror_is_no_score(place: int) -> None:
-    result = judged(ScriptedJudge(failing_at(frozenset({place}), by_text(QUALITIES))), case(*FIVE))
+    result = judged(ScriptedJudge(fail_requests_at(frozenset({place}), score_by_text(QUALITIES))), case(*FIVE))
     assert {(score.outcome, score.reason) for score in result.scores} == {("unscored", "judge_failed")}
     assert len(result.judgements) == 2
 
 
 def test_a_failed_second_pair_leaves_the_first() -> None:
-    judge = ScriptedJudge(failing_at(frozenset({3}), noisy(3)))
+    judge = ScriptedJudge(fail_requests_at(frozenset({3}), score_randomly(3)))
     result = judged(judge, case(*FIVE))
     assert (len(judge.requests), len(result.judgements)) == (4, 4)
     assert {score.outcome for score in result.scores} == {"scored"}
 
 
 def test_one_judge_of_two_is_enough_and_said_so() -> None:
-    good, bad = ScriptedJudge(by_text(QUALITIES), "good"), ScriptedJudge(failing(), "bad")
+    good, bad = ScriptedJudge(score_by_text(QUALITIES), "good"), ScriptedJudge(fail_requests(), "bad")
     score = judged((bad, good), case(*FIVE)).scores[0]
     assert (score.reward, score.judges, score.flags) == (1.0, ("good",), ("judge_missing",))
 
@@ -258,23 +269,25 @@ def test_a_score_names_who_judged_and_not_who_refused() -> None:
     class Refusing(ScriptedJudge):
         async def judge(self, request: JudgeRequest) -> Judgement:
             refusal = Judgement(judge=self.name, model=self.model, order=(), error="no", failure="refused")
-            instead = await ScriptedJudge(by_text(QUALITIES), "behind").judge(request)
+            instead = await ScriptedJudge(score_by_text(QUALITIES), "behind").judge(request)
             return instead.model_copy(update={"instead_of": (refusal,)})
 
-    result = judged((Refusing(indifferent, "first"), ScriptedJudge(by_text(QUALITIES), "other")), case(*FIVE))
+    result = judged((Refusing(score_equally, "first"), ScriptedJudge(score_by_text(QUALITIES), "other")), case(*FIVE))
     assert {score.judges for score in result.scores} == {("behind", "other")}
 
 
 def test_judges_are_averaged_and_their_quarrels_flagged() -> None:
-    one = ScriptedJudge(by_text(QUALITIES), "one")
-    other = ScriptedJudge(by_text({**QUALITIES, "alpha one": 0.0}), "other")
+    one = ScriptedJudge(score_by_text(QUALITIES), "one")
+    other = ScriptedJudge(score_by_text({**QUALITIES, "alpha one": 0.0}), "other")
     scores = judged((one, other), case(*FIVE)).scores
     assert (scores[0].absolute, scores[0].relative) == (0.5, 0.5)
     assert [score.flags for score in scores] == [("judges_disagree",), (), (), (), ()]
 
 
 def test_a_judge_that_follows_position_does_not_water_down_another() -> None:
-    scores = judged((ScriptedJudge(by_text(QUALITIES), "fair"), ScriptedJudge(by_position, "lazy")), case(*FIVE)).scores
+    scores = judged(
+        (ScriptedJudge(score_by_text(QUALITIES), "fair"), ScriptedJudge(score_by_position, "lazy")), case(*FIVE)
+    ).scores
     assert [score.relative for score in scores] == [1.0, 0.75, 0.5, 0.25, 0.0]
     assert {"position_dominated" in score.flags for score in scores} == {True}
     assert {"low_signal" in score.flags for score in scores} == {False}
@@ -331,7 +344,7 @@ def test_a_careless_judge_is_a_failed_judge(update: dict[str, object]) -> None:
                 return judgement.model_copy(update={"verdicts": (first.model_copy(update=update), *rest)})
             return judgement.model_copy(update=update)
 
-    result = judged(Careless(indifferent), case("alpha one", "beta two"))
+    result = judged(Careless(score_equally), case("alpha one", "beta two"))
     assert {(score.reason, bool(score.rationale)) for score in result.scores} == {("judge_failed", True)}
 
 
@@ -343,7 +356,7 @@ def test_a_judge_that_breaks_is_a_failed_judge(mode: Mode, size: int) -> None:
             raise RuntimeError("out of memory")
 
     asked = case(*FIVE[:size], "")
-    scores = asyncio.run(JudgePanel((Broken(indifferent),), 0.5, mode).judge(asked)).scores
+    scores = asyncio.run(JudgePanel((Broken(score_equally),), 0.5, mode).judge(asked)).scores
     assert [(score.reason, score.reward, score.rationale) for score in scores[:size]] == [
         ("judge_failed", None, "scripted: the judge raised an exception; see the log")
     ] * size
@@ -359,7 +372,7 @@ HOSTILE = (
 
 
 def test_what_a_candidate_writes_stays_its_own_text() -> None:
-    judge = ScriptedJudge(by_text({"plain": 1.0, **dict.fromkeys(HOSTILE, 0.25)}))
+    judge = ScriptedJudge(score_by_text({"plain": 1.0, **dict.fromkeys(HOSTILE, 0.25)}))
     facts = GateFacts(speaker="x", disabled=("addresses_judge", "template_leak"))
     result = judged(judge, case("plain", *HOSTILE, gates=facts))
     assert rewards(result)[0] == 1.0
@@ -368,7 +381,7 @@ def test_what_a_candidate_writes_stays_its_own_text() -> None:
 
 
 def test_the_digest_covers_judges_and_options() -> None:
-    one, other = ScriptedJudge(indifferent, "one"), ScriptedJudge(indifferent, "other")
+    one, other = ScriptedJudge(score_equally, "one"), ScriptedJudge(score_equally, "other")
     digests = {
         JudgePanel((one,), 0.5).digest,
         JudgePanel((other,), 0.5).digest,

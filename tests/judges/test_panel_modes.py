@@ -20,11 +20,20 @@ from app.domain.judging import (
     Rubric,
     RubricCriterion,
 )
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.domain.scores import Score
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
-from app.judges.scripted import Script, ScriptedJudge, by_position, by_text, failing, failing_at, indifferent, noisy
+from app.judges.scripted import (
+    Script,
+    ScriptedJudge,
+    fail_requests,
+    fail_requests_at,
+    score_by_position,
+    score_by_text,
+    score_equally,
+    score_randomly,
+)
 from app.ports.judges import Judge
 
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -59,17 +68,17 @@ def by_injection(request: JudgeRequest, count: int) -> Mapping[str, float]:
 
 
 SCRIPTS: Mapping[str, Script] = {
-    "by text": by_text(QUALITIES),
-    "worst first": by_text({text: 1.0 - quality for text, quality in QUALITIES.items()}),
-    "two levels": by_text(dict.fromkeys(TEXTS[:3], 1.0), otherwise=0.5),
-    "first is best": by_position,
+    "by text": score_by_text(QUALITIES),
+    "worst first": score_by_text({text: 1.0 - quality for text, quality in QUALITIES.items()}),
+    "two levels": score_by_text(dict.fromkeys(TEXTS[:3], 1.0), otherwise=0.5),
+    "first is best": score_by_position,
     "last is best": last_is_best,
     "mostly first": mostly_first,
-    "indifferent": indifferent,
-    "noise": noisy(7),
+    "indifferent": score_equally,
+    "noise": score_randomly(7),
     "obeys": by_injection,
-    "out": failing(),
-    "out at times": failing_at(frozenset({1, 6}), by_text(QUALITIES)),
+    "out": fail_requests(),
+    "out at times": fail_requests_at(frozenset({1, 6}), score_by_text(QUALITIES)),
 }
 
 
@@ -118,7 +127,7 @@ def test_a_score_per_completion_and_every_judgement_kept(mode: Mode, script: Scr
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9, 13])
-@pytest.mark.parametrize("script", [by_position, last_is_best], ids=["first", "last"])
+@pytest.mark.parametrize("script", [score_by_position, last_is_best], ids=["first", "last"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_judge_that_follows_position_prefers_nobody(mode: Mode, script: Script, size: int) -> None:
     scores = judged(ScriptedJudge(script), case(*TEXTS[:size]), mode, 3).scores
@@ -126,7 +135,7 @@ def test_a_judge_that_follows_position_prefers_nobody(mode: Mode, script: Script
     assert {score.relative for score in scores} == {0.5}
     flags = () if mode == "pointwise" else ("position_dominated", "low_signal")
     assert {score.flags for score in scores} == {flags}
-    assert group_statistics(scores).low_signal
+    assert compute_statistics(scores).low_signal
 
 
 @pytest.mark.parametrize("size", [2, 3, 4, 5, 8, 9, 12, 16, 20])
@@ -134,7 +143,7 @@ def test_a_judge_that_follows_position_prefers_nobody(mode: Mode, script: Script
 def test_a_consistent_judge_is_followed(mode: Mode, size: int) -> None:
     """Chunks of a large group join to the very standings that one reading of it all would have given. In pairs all
     meet up to five; above that only the absolute parts must be right."""
-    scores = judged(ScriptedJudge(by_text(QUALITIES)), case(*TEXTS[:size]), mode).scores
+    scores = judged(ScriptedJudge(score_by_text(QUALITIES)), case(*TEXTS[:size]), mode).scores
     assert [score.absolute for score in scores] == pytest.approx([QUALITIES[text] for text in TEXTS[:size]])
     assert {score.flags for score in scores} == {()}
     if mode != "pairwise" or size <= 5:
@@ -144,7 +153,7 @@ def test_a_consistent_judge_is_followed(mode: Mode, size: int) -> None:
 
 def test_chunks_of_a_very_large_group_join_nearly() -> None:
     texts = [f"text {number:02}" for number in range(40)]
-    judge = ScriptedJudge(by_text({text: 1.0 - place / 40 for place, text in enumerate(texts)}))
+    judge = ScriptedJudge(score_by_text({text: 1.0 - place / 40 for place, text in enumerate(texts)}))
     scores = judged(judge, case(*texts), "listwise").scores
     assert [score.relative for score in scores] == pytest.approx([1.0 - place / 39 for place in range(40)], abs=0.1)
     assert max(len(request.candidates) for request in judge.requests) == 8
@@ -152,13 +161,15 @@ def test_chunks_of_a_very_large_group_join_nearly() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_ties_share(mode: Mode) -> None:
-    scores = judged(ScriptedJudge(by_text(dict.fromkeys(TEXTS[1:3], 0.5) | {TEXTS[0]: 1.0})), case(*TEXTS[:4]), mode)
+    scores = judged(
+        ScriptedJudge(score_by_text(dict.fromkeys(TEXTS[1:3], 0.5) | {TEXTS[0]: 1.0})), case(*TEXTS[:4]), mode
+    )
     assert [score.relative for score in scores.scores] == pytest.approx([1.0, 0.5, 0.5, 0.0])
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_failure_leaves_gated_ones_at_zero_and_the_rest_without_a_score(mode: Mode) -> None:
-    scores = judged(ScriptedJudge(failing("no answer in 60 s")), case(TEXTS[0], "", TEXTS[1]), mode).scores
+    scores = judged(ScriptedJudge(fail_requests("no answer in 60 s")), case(TEXTS[0], "", TEXTS[1]), mode).scores
     unscored = ("unscored", "judge_failed", None, "scripted: no answer in 60 s")
     assert [(score.outcome, score.reason, score.reward, score.rationale) for score in scores] == [
         unscored,
@@ -170,7 +181,7 @@ def test_failure_leaves_gated_ones_at_zero_and_the_rest_without_a_score(mode: Mo
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("place", range(3))
 def test_what_is_asked_once_must_be_answered(mode: Mode, place: int) -> None:
-    judge = ScriptedJudge(failing_at(frozenset({place}), by_text(QUALITIES)))
+    judge = ScriptedJudge(fail_requests_at(frozenset({place}), score_by_text(QUALITIES)))
     result = judged(judge, case(*TEXTS[:9]), mode)
     assert {(score.outcome, score.reason) for score in result.scores} == {("unscored", "judge_failed")}
 
@@ -195,14 +206,16 @@ def test_a_vote_may_fail_while_another_stands(mode: Mode, failures: set[int]) ->
 
 @pytest.mark.parametrize("mode", MODES)
 def test_noise_between_readings_is_called_noise(mode: Mode) -> None:
-    flags = {judged(ScriptedJudge(noisy(seed)), case(*TEXTS[:8]), mode, 3).scores[0].flags for seed in range(12)}
+    flags = {
+        judged(ScriptedJudge(score_randomly(seed)), case(*TEXTS[:8]), mode, 3).scores[0].flags for seed in range(12)
+    }
     assert any("low_signal" in each for each in flags)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_judges_are_averaged_and_their_quarrels_flagged(mode: Mode) -> None:
-    one = ScriptedJudge(by_text(QUALITIES), "one")
-    other = ScriptedJudge(by_text({**QUALITIES, TEXTS[0]: 0.0}), "other")
+    one = ScriptedJudge(score_by_text(QUALITIES), "one")
+    other = ScriptedJudge(score_by_text({**QUALITIES, TEXTS[0]: 0.0}), "other")
     scores = judged((one, other), case(*TEXTS[:5]), mode).scores
     assert (scores[0].absolute, scores[0].relative, scores[0].judges) == (0.5, 0.5, ("one", "other"))
     assert [score.flags for score in scores] == [("judges_disagree",), (), (), (), ()]
@@ -210,7 +223,7 @@ def test_judges_are_averaged_and_their_quarrels_flagged(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_one_judge_of_two_is_enough_and_said_so(mode: Mode) -> None:
-    good, bad = ScriptedJudge(by_text(QUALITIES), "good"), ScriptedJudge(failing(), "bad")
+    good, bad = ScriptedJudge(score_by_text(QUALITIES), "good"), ScriptedJudge(fail_requests(), "bad")
     score = judged((bad, good), case(*TEXTS[:4]), mode).scores[0]
     assert (score.reward, score.judges, score.flags) == (1.0, ("good",), ("judge_missing",))
 
@@ -239,14 +252,14 @@ def test_a_cap_needs_half_of_the_readings_of_that_reply(mode: Mode, share: int, 
                 }
             )
 
-    score = judged(Strict(by_text(QUALITIES)), case(*TEXTS[:4]), mode, 2).scores[0]
+    score = judged(Strict(score_by_text(QUALITIES)), case(*TEXTS[:4]), mode, 2).scores[0]
     assert (score.reward, score.flags) == (reward, ("leak",) if reward < 1 else ())
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_question_differs_from_every_other(mode: Mode) -> None:
     """What is asked twice would be answered from memory, and its second answer tell nothing."""
-    judge = ScriptedJudge(by_position)
+    judge = ScriptedJudge(score_by_position)
     judged(judge, case(*TEXTS[:9]), mode, 3)
     asked = [(request.vote, tuple(candidate.id for candidate in request.candidates)) for request in judge.requests]
     assert len(set(asked)) == len(asked)
@@ -254,7 +267,7 @@ def test_every_question_differs_from_every_other(mode: Mode) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_text_has_one_id_in_all_readings(mode: Mode) -> None:
-    judge = ScriptedJudge(by_text(QUALITIES))
+    judge = ScriptedJudge(score_by_text(QUALITIES))
     scores = judged(judge, case(*TEXTS[:9]), mode).scores
     seen = {(candidate.text, candidate.id) for request in judge.requests for candidate in request.candidates}
     assert seen == {(text, score.candidate) for text, score in zip(TEXTS[:9], scores, strict=True)}
@@ -283,7 +296,7 @@ def test_of_a_language_that_the_offline_judge_does_not_know_it_says_nothing(mode
 
 def test_a_judge_that_knows_the_language_scores_where_the_offline_judge_cannot() -> None:
     scores = judged(
-        (OfflineJudge(), ScriptedJudge(indifferent)), case("古い鍵です。", language="ja"), "listwise"
+        (OfflineJudge(), ScriptedJudge(score_equally)), case("古い鍵です。", language="ja"), "listwise"
     ).scores
     assert [(score.reason, score.flags, score.judges) for score in scores] == [
         (None, ("judge_missing", "no_comparison"), ("scripted",))
@@ -291,7 +304,7 @@ def test_a_judge_that_knows_the_language_scores_where_the_offline_judge_cannot()
 
 
 def test_the_digest_tells_modes_and_votes_apart() -> None:
-    judge = ScriptedJudge(indifferent)
+    judge = ScriptedJudge(score_equally)
     digests = {JudgePanel((judge,), 0.5, mode, votes).digest for mode in MODES for votes in (1, 3)}
     assert len(digests) == 6
     assert JudgePanel((judge,), 0.5).digest == JudgePanel((judge,), 0.5, "listwise", 1).digest

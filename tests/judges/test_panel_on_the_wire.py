@@ -13,7 +13,7 @@ import pytest
 from app.domain.budgets import BudgetConfig
 from app.domain.judging import Case, GateFacts, PanelResult
 from app.domain.scores import Score
-from app.judges import line
+from app.judges import judge_client as line
 from app.judges.chat import ChatJudge
 from app.judges.panel import JudgePanel
 from tests.support.chat_server import Received, Reply, Script, serving

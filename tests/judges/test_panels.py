@@ -5,11 +5,11 @@ import pytest
 from app.domain.errors import InvalidRequest
 from app.domain.runs import ScoringOptions
 from app.judges.panels import DEFAULTS, ConfiguredPanels
-from app.judges.scripted import ScriptedJudge, indifferent
+from app.judges.scripted import ScriptedJudge, score_equally
 from app.settings import EnvironmentSettings
 
 PANELS = ConfiguredPanels(
-    {"big": ScriptedJudge(indifferent, "big"), "small": ScriptedJudge(indifferent, "small")},
+    {"big": ScriptedJudge(score_equally, "big"), "small": ScriptedJudge(score_equally, "small")},
     {"npc_arena": ScoringOptions(judges=("big", "small"), mode="pairwise", relative_weight=0.25)},
     self_judging=("small",),
 )
@@ -24,7 +24,7 @@ PANELS = ConfiguredPanels(
     ],
 )
 def test_chooses(environment: str, options: ScoringOptions, judges: tuple[str, ...]) -> None:
-    panel = PANELS.panel(environment, options)
+    panel = PANELS.build_panel(environment, options)
     assert panel.judges == judges
     assert len(panel.models) == len(judges)
 
@@ -49,7 +49,9 @@ def test_chooses(environment: str, options: ScoringOptions, judges: tuple[str, .
 def test_the_settings_fill_in_what_a_run_leaves_open(
     environment: str, said: dict[str, object], expected: dict[str, object]
 ) -> None:
-    assert PANELS.options(environment, ScoringOptions.model_validate(said)) == DEFAULTS.model_copy(update=expected)
+    assert PANELS.resolve_options(environment, ScoringOptions.model_validate(said)) == DEFAULTS.model_copy(
+        update=expected
+    )
 
 
 def test_an_environments_settings_are_scoring_options() -> None:
@@ -66,7 +68,7 @@ def test_votes_are_few_and_whole(votes: object) -> None:
 
 def test_an_unknown_judge_is_the_callers_mistake() -> None:
     with pytest.raises(InvalidRequest, match="no judge 'huge'; there are big, offline, small") as caught:
-        PANELS.panel("npc_arena", ScoringOptions(judges=("huge",)))
+        PANELS.build_panel("npc_arena", ScoringOptions(judges=("huge",)))
     assert caught.value.field == "options.judges"
 
 
@@ -75,17 +77,17 @@ def test_self_judging_is_allowed_by_name() -> None:
 
 
 def test_options_are_part_of_the_digest() -> None:
-    one = PANELS.panel("npc_arena", ScoringOptions())
+    one = PANELS.build_panel("npc_arena", ScoringOptions())
     others = [
-        PANELS.panel("npc_arena", ScoringOptions.model_validate(said))
+        PANELS.build_panel("npc_arena", ScoringOptions.model_validate(said))
         for said in ({"relative_weight": 0.0}, {"mode": "listwise"}, {"mode": "pointwise"}, {"votes": 3})
     ]
     assert len({one.digest, *(other.digest for other in others)}) == 5
-    assert PANELS.panel("npc_arena", ScoringOptions(mode="pairwise", votes=1)).digest == one.digest
+    assert PANELS.build_panel("npc_arena", ScoringOptions(mode="pairwise", votes=1)).digest == one.digest
 
 
 def test_settings_that_name_nobody_fail_at_start() -> None:
     with pytest.raises(ValueError, match="rlaif: there is no judge 'huge'"):
         ConfiguredPanels({}, {"rlaif": ScoringOptions(judges=("huge",))})
     with pytest.raises(ValueError, match="'offline' is the name"):
-        ConfiguredPanels({"offline": ScriptedJudge(indifferent)}, {})
+        ConfiguredPanels({"offline": ScriptedJudge(score_equally)}, {})

@@ -11,13 +11,13 @@ from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.domain.budgets import Standing
+from app.domain.budgets import BudgetState
 from app.domain.errors import JudgeFailed
-from app.envs.rlaif.environment import GivenCriterion, Params
-from app.judges import line
+from app.envs.rlaif.environment import GivenCriterion, RlaifParams
+from app.judges import judge_client as line
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.forgetful import Forgetful
-from app.judges.rubrics import WrittenCriterion, WrittenRubric, write_rubric
+from app.judges.memory_cache import InProcessMemory
+from app.judges.rubric_writing import WrittenCriterion, WrittenRubric, write_rubric
 from tests.support.chat_server import ChatServer, Received, Reply, serving
 from tests.support.preferring import said
 from tests.support.store_cases import using
@@ -41,7 +41,7 @@ def written(judge: ChatServer, seconds: float = 20.0) -> WrittenRubric:
     config = ChatJudgeConfig(
         name="writer", base_url=judge.url, model="pen", api_key=SecretStr("sk-secret"), deadline_seconds=seconds
     )
-    return asyncio.run(write_rubric(config, PREFERENCE, Forgetful(lambda: datetime.now(UTC))))
+    return asyncio.run(write_rubric(config, PREFERENCE, InProcessMemory(lambda: datetime.now(UTC))))
 
 
 def with_criteria(*criteria: object) -> str:
@@ -149,9 +149,9 @@ def test_the_command_prints_params_that_requests_take(tmp_path: Path, monkeypatc
         code, printed, told = commanded(
             tmp_path, monkeypatch, judge.url, ["--preference", PREFERENCE, "--judge", "writer"]
         )
-    assert (code, Params.model_validate_json(printed)) == (
+    assert (code, RlaifParams.model_validate_json(printed)) == (
         0,
-        Params(
+        RlaifParams(
             preference=PREFERENCE,
             rubric=(
                 GivenCriterion(name="brevity", description="Says what is needed and stops.", weight=3),
@@ -177,9 +177,9 @@ def test_the_command_says_what_it_cannot_do(
     assert (code, printed, words in told.replace("\n", " ")) == (2, "", True)
 
 
-def paid(tmp_path: Path) -> Standing:
+def paid(tmp_path: Path) -> BudgetState:
     """What the database beside the settings knows."""
-    return using(f"sqlite:///{tmp_path / 'spent.db'}", lambda store: store.judge_cache.standing("writer"))
+    return using(f"sqlite:///{tmp_path / 'spent.db'}", lambda store: store.judge_cache.get_budget_state("writer"))
 
 
 def test_what_it_costs_counts_in_the_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,4 +204,4 @@ def test_its_budget_applies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         code, _, told = commanded(tmp_path, monkeypatch, judge.url, arguments)
         calls = len(judge.received)
     assert (code, calls, "this judge's budget is exhausted" in " ".join(told.split())) == (2, 0, True)
-    assert paid(tmp_path) == Standing()
+    assert paid(tmp_path) == BudgetState()

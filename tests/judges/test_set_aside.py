@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from app.judges.corruption import MUTATIONS
-from app.judges.figures import CheckReport
+from app.judges.meta_evaluation_report import CheckReport
+from app.judges.perturbations import MUTATIONS
 from docs.parts.offline_judge import on_what_ships, on_what_was_set_aside
 
 DECIDABLE = {

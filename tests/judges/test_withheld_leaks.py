@@ -8,7 +8,7 @@ import pytest
 from app.domain.judging import Case, Defect, DefectRule, GateFacts, Judgement, JudgeRequest, Rubric, RubricCriterion
 from app.domain.scores import Score
 from app.judges.panel import JudgePanel
-from app.judges.scripted import ScriptedJudge, by_text, failing
+from app.judges.scripted import ScriptedJudge, fail_requests, score_by_text
 
 RUBRIC = Rubric(
     name="test",
@@ -34,7 +34,7 @@ class Suspicious(ScriptedJudge):
     """Reports the same of every reply that says Aldous, in as many of its readings as it is told."""
 
     def __init__(self, defect: Defect, readings: int = 2) -> None:
-        super().__init__(by_text({}, otherwise=0.8))
+        super().__init__(score_by_text({}, otherwise=0.8))
         self._defect = defect
         self._left = readings
 
@@ -88,7 +88,7 @@ def test_a_term_costs_the_reward_only_where_judges_confirm_it(
 
 
 def test_where_the_judge_fails_there_is_no_score_and_no_zero() -> None:
-    leak, _ = scored(ScriptedJudge(failing()), NOBODY_SAID)
+    leak, _ = scored(ScriptedJudge(fail_requests()), NOBODY_SAID)
     assert (leak.outcome, leak.reason, leak.reward, leak.flags) == (
         "unscored",
         "judge_failed",
@@ -98,7 +98,7 @@ def test_where_the_judge_fails_there_is_no_score_and_no_zero() -> None:
 
 
 def test_judges_are_told_of_which_reply_it_was_noticed() -> None:
-    judge = ScriptedJudge(by_text({}, otherwise=0.5))
+    judge = ScriptedJudge(score_by_text({}, otherwise=0.5))
     scored(judge, NOBODY_SAID)
     told = {candidate.text: candidate.hints for candidate in judge.requests[0].candidates}
     assert told == {TERM: ("says a term of an event that the character cannot know of",), NONE: ()}

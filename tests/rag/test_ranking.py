@@ -6,23 +6,23 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.token_estimate import tokens
+from app.domain.token_estimate import estimate_tokens
 from app.domain.worlds import Event
-from app.rag.ranking import Candidate, Parts, ranked, rarity
+from app.rag.ranking import EventCandidate, RankingScores, compute_idf, rank_events
 
 NOON = datetime(1312, 4, 3, 12, tzinfo=UTC)
 
 
-def candidate(name: str, *words: str, hours: float = 0, importance: int = 5) -> Candidate:
+def candidate(name: str, *words: str, hours: float = 0, importance: int = 5) -> EventCandidate:
     event = Event(id=name, time=NOON - timedelta(hours=hours), text=name, importance=importance)
-    return Candidate(event, len(words), Counter(words))
+    return EventCandidate(event, len(words), Counter(words))
 
 
-def order(*candidates: Candidate, **weights: float) -> list[str]:
-    return [one.event.id for one, _ in ranked(candidates, NOON, weights)]
+def order(*candidates: EventCandidate, **weights: float) -> list[str]:
+    return [one.event.id for one, _ in rank_events(candidates, NOON, weights)]
 
 
-def parts(*candidates: Candidate, **weights: float) -> dict[str, tuple[float, float, float, float]]:
+def parts(*candidates: EventCandidate, **weights: float) -> dict[str, tuple[float, float, float, float]]:
     """By id: recency, importance, relevance, score."""
     return {
         one.event.id: (
@@ -31,7 +31,7 @@ def parts(*candidates: Candidate, **weights: float) -> dict[str, tuple[float, fl
             round(found.relevance, 6),
             round(found.score, 6),
         )
-        for one, found in ranked(candidates, NOON, weights)
+        for one, found in rank_events(candidates, NOON, weights)
     }
 
 
@@ -57,13 +57,13 @@ def test_a_part_in_which_all_are_equal_counts_for_nothing() -> None:
 
 
 def test_a_rare_term_outweighs_a_common_one() -> None:
-    assert [round(rarity(found, 1000), 6) for found in (0, 1, 500, 1000)] == [
+    assert [round(compute_idf(found, 1000), 6) for found in (0, 1, 500, 1000)] == [
         round(math.log(2002), 6),
         round(math.log(1 + 999.5 / 1.5), 6),
         round(math.log(2), 6),
         round(math.log(1 + 0.5 / 1000.5), 6),
     ]
-    weights = {"bridge": rarity(2, 1000), "market": rarity(700, 1000)}
+    weights = {"bridge": compute_idf(2, 1000), "market": compute_idf(700, 1000)}
     assert order(candidate("market", "market"), candidate("bridge", "bridge"), **weights) == ["bridge", "market"]
 
 
@@ -81,7 +81,7 @@ def test_ties_go_to_the_newer_then_by_id_in_whatever_order_they_come(shift: int)
 
 
 def test_scores_do_not_hang_on_the_last_digit() -> None:
-    assert Parts(0.1, 0.2, 0.3).score == Parts(0.3, 0.2, 0.1).score == 0.6
+    assert RankingScores(0.1, 0.2, 0.3).score == RankingScores(0.3, 0.2, 0.1).score == 0.6
 
 
 @pytest.mark.parametrize(
@@ -100,4 +100,4 @@ def test_scores_do_not_hang_on_the_last_digit() -> None:
     ],
 )
 def test_about_how_many_tokens(text: str, expected: int) -> None:
-    assert tokens(text) == expected
+    assert estimate_tokens(text) == expected

@@ -10,10 +10,10 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from app.domain.errors import RetrieverFailed
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
-from app.main.configured import retriever_of
+from app.main.components import build_retriever
 from app.ports.retrieval import NoRetriever
 from app.rag.remote.addresses import CheckedResolver, is_public
-from app.rag.remote.contract import Bounds, names_no_world, question, read
+from app.rag.remote.contract import AnswerBounds, encode_query, is_unknown_world, parse_answer
 from app.settings import RagSettings, Settings
 
 PASSAGE = {"id": "p", "text": "It rained."}
@@ -33,7 +33,7 @@ def test_a_whole_answer_is_a_context() -> None:
         "as_of": "1312-04-03T09:00:00Z",
     }
     nine = datetime(1312, 4, 3, 9, tzinfo=UTC)
-    assert read(json.dumps(body).encode(), Bounds()) == Context(
+    assert parse_answer(json.dumps(body).encode(), AnswerBounds()) == Context(
         passages=(
             Passage(id="p", text="It rained.", source="s", time=nine, kind="lore"),
             Passage(id="q", text="It rained.", source="remote"),
@@ -45,7 +45,7 @@ def test_a_whole_answer_is_a_context() -> None:
 
 @pytest.mark.parametrize("text", ["two\nlines\tand\r\na tab", "👩‍👩‍👧 ‏שלום", "x" * 8000])
 def test_texts_of_all_kinds_are_passages(text: str) -> None:
-    assert read(answering(text=text), Bounds()).passages == (Passage(id="p", text=text, source="remote"),)
+    assert parse_answer(answering(text=text), AnswerBounds()).passages == (Passage(id="p", text=text, source="remote"),)
 
 
 TWISTED = "the retriever's answer violates the contract: "
@@ -84,7 +84,7 @@ WRONG = {
 @pytest.mark.parametrize("body", WRONG)
 def test_what_is_wrong_is_said_without_a_word_of_the_answer(body: bytes) -> None:
     with pytest.raises(RetrieverFailed) as refused:
-        read(body, Bounds())
+        parse_answer(body, AnswerBounds())
     assert refused.value.detail == TWISTED + WRONG[body]
 
 
@@ -108,7 +108,7 @@ def test_what_is_wrong_is_said_without_a_word_of_the_answer(body: bytes) -> None
 )
 def test_answers_have_bounds_and_differing_ids(body: object, words: str) -> None:
     with pytest.raises(RetrieverFailed) as refused:
-        read(json.dumps(body).encode(), Bounds(2, 10))
+        parse_answer(json.dumps(body).encode(), AnswerBounds(2, 10))
     assert refused.value.detail == words
 
 
@@ -116,7 +116,7 @@ def test_a_question_is_in_utc_and_plain_ascii() -> None:
     asked = ContextQuery(
         text="¿Qué?", character="hob", world="w", as_of=datetime(1312, 4, 3, 10, tzinfo=timezone(timedelta(hours=1)))
     )
-    sent = json.loads(question(asked).decode("ascii"))
+    sent = json.loads(encode_query(asked).decode("ascii"))
     assert (sent["version"], sent["query"]["text"], sent["query"]["as_of"], set(sent["query"])) == (
         1,
         "¿Qué?",
@@ -127,7 +127,7 @@ def test_a_question_is_in_utc_and_plain_ascii() -> None:
 
 def test_a_404_may_name_the_world() -> None:
     bodies = [b'{"error": "unknown_world"}', b'{"error": "other"}', b"<html>", b'{"error": ["unknown_world"]}']
-    assert [names_no_world(body) for body in bodies] == [True, False, False, False]
+    assert [is_unknown_world(body) for body in bodies] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,11 @@ def test_every_answer_of_a_resolver_is_checked() -> None:
 def test_settings_that_cannot_be_right_stop_the_start(rag: dict[str, object], words: str) -> None:
     settings = Settings(rag=RagSettings.model_validate({"retriever": "remote"} | rag))
     with pytest.raises(ValueError, match="rag") as refused:
-        retriever_of(settings, NoRetriever())
+        build_retriever(settings, NoRetriever())
     assert str(refused.value) == words
 
 
 def test_a_host_in_the_list_may_be_asked() -> None:
     remote = {"url": "http://Lore.Example/", "allow_hosts": ["LORE.example"]}
     settings = Settings(rag=RagSettings.model_validate({"retriever": "remote", "remote": remote}))
-    assert type(retriever_of(settings, NoRetriever())).__name__ == "RemoteRetriever"
+    assert type(build_retriever(settings, NoRetriever())).__name__ == "RemoteRetriever"

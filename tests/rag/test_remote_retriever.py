@@ -12,8 +12,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from app.domain.errors import RetrieverFailed
 from app.domain.tasks import ContextQuery
-from app.rag.remote.addresses import MakeResolver, system_resolver
-from app.rag.remote.retriever import RemoteConfig, RemoteRetriever
+from app.rag.remote.addresses import MakeResolver, create_system_resolver
+from app.rag.remote.retriever import RemoteRetriever, RemoteRetrieverConfig
 from app.settings import RagSettings
 from tests.support.hostile_retriever import MIB, Hostile, hostile_retriever
 from tests.support.playground import WAIT, World, gateway
@@ -86,7 +86,7 @@ def played(database: Path, settings: RagSettings, *plays: Play) -> None:
     asyncio.run(whole())
 
 
-def retrieved(config: RemoteConfig, resolver: MakeResolver = system_resolver) -> str:
+def retrieved(config: RemoteRetrieverConfig, resolver: MakeResolver = create_system_resolver) -> str:
     """The first passage, or why there is none."""
 
     async def scene() -> str:
@@ -153,13 +153,13 @@ def test_what_passes_is_tried_again(hostile: Hostile, database: Path, behaviour:
 def test_only_what_may_pass_is_tried_again(hostile: Hostile, behaviour: str, posts: int) -> None:
     """`busy` asks for more time than there is."""
     path = f"{behaviour}/counted"
-    outcome = retrieved(RemoteConfig(url=hostile.url(path), retries=2, deadline_seconds=WAIT))
+    outcome = retrieved(RemoteRetrieverConfig(url=hostile.url(path), retries=2, deadline_seconds=WAIT))
     assert (outcome, hostile.posts(path)) == (FAILURES[behaviour], posts)
 
 
 def test_a_redirect_to_itself_is_not_followed_either(hostile: Hostile) -> None:
     before = hostile.posts("good")
-    assert retrieved(RemoteConfig(url=hostile.url("to-loopback"))) == FAILURES["to-loopback"]
+    assert retrieved(RemoteRetrieverConfig(url=hostile.url("to-loopback"))) == FAILURES["to-loopback"]
     assert hostile.posts("good") == before
 
 
@@ -255,7 +255,7 @@ PRIVATE = "the retriever's host name resolves to a private address, and rag.remo
 def test_a_name_that_stands_for_a_private_address_is_not_asked(
     hostile: Hostile, host: str, addresses: list[str], allow_private: bool, outcome: str
 ) -> None:
-    config = RemoteConfig(url=hostile.url("good/named", host), allow_private=allow_private)
+    config = RemoteRetrieverConfig(url=hostile.url("good/named", host), allow_private=allow_private)
     before = hostile.posts("good/named")
     told = retrieved(config, lambda: Pointing(*addresses))
     assert (told, hostile.posts("good/named") - before) == (outcome, int(outcome != PRIVATE))
@@ -266,7 +266,7 @@ def test_a_private_name_refuses_the_batch_or_leaves_it_without(
     hostile: Hostile, database: Path, on_failure: str
 ) -> None:
     address = hostile.url("good", "lore.example")
-    retriever = RemoteRetriever(RemoteConfig(url=address), lambda: Pointing("127.0.0.1"))
+    retriever = RemoteRetriever(RemoteRetrieverConfig(url=address), lambda: Pointing("127.0.0.1"))
 
     async def scene() -> httpx.Response:
         async with gateway(World(), database, rag=rag(address, on_failure), retriever=retriever) as client:

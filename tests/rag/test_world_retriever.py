@@ -10,8 +10,16 @@ import pytest
 from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
-from app.domain.worlds import Event, EventSearch, Explained, Findings, Found, Hidden, Obstacle
-from app.rag.worlds import WorldRetriever
+from app.domain.worlds import (
+    Event,
+    EventSearch,
+    FoundEvent,
+    HiddenMatch,
+    Obstacle,
+    RetrievalExplanation,
+    SearchFindings,
+)
+from app.rag.world_retriever import WorldRetriever
 
 NOON = datetime(1312, 4, 3, 12, tzinfo=UTC)
 
@@ -24,24 +32,24 @@ def event(name: str, text: str, *, hours: float = 0, importance: int = 5, leak_t
 class Told:
     """A world in which the search finds the same whatever is asked, and what it was asked."""
 
-    findings: Findings | None
+    findings: SearchFindings | None
     books: Mapping[str, Lorebook] = field(default_factory=dict)
     asked: list[EventSearch] = field(default_factory=list)
 
-    async def search(self, wanted: EventSearch) -> Findings | None:
+    async def search(self, wanted: EventSearch) -> SearchFindings | None:
         self.asked.append(wanted)
         return self.findings
 
-    async def of(self, world: str) -> dict[str, Lorebook]:
+    async def list_lorebooks(self, world: str) -> dict[str, Lorebook]:
         return dict(self.books)
 
 
-def found(*events: Event, hidden: Iterable[Hidden] = (), **frequencies: int) -> Findings:
-    visible = tuple(Found(one, frozenset({"newest"})) for one in events)
-    return Findings(NOON, visible, tuple(hidden), frequencies, events=100, common=50)
+def found(*events: Event, hidden: Iterable[HiddenMatch] = (), **frequencies: int) -> SearchFindings:
+    visible = tuple(FoundEvent(one, frozenset({"newest"})) for one in events)
+    return SearchFindings(NOON, visible, tuple(hidden), frequencies, events=100, common=50)
 
 
-def explained(told: Told, text: str = "", *, budget: int = 600, said: tuple[str, ...] = ()) -> Explained:
+def explained(told: Told, text: str = "", *, budget: int = 600, said: tuple[str, ...] = ()) -> RetrievalExplanation:
     query = ContextQuery(
         text=text,
         character="hob",
@@ -138,7 +146,7 @@ def test_what_is_withheld_is_told_to_judges_and_what_is_out_of_date_to_nobody() 
         "price": "superseded",
     }
     hidden = [
-        Hidden(
+        HiddenMatch(
             event(name, f"About {name}.", leak_terms=(name, "rope", "ferry's", "rop")), reason, "rope" if by else None
         )
         for name, reason in reasons.items()
@@ -192,7 +200,7 @@ def test_a_lorebook_that_was_changed_is_read_again() -> None:
 
 
 def test_a_world_without_events_tells_nothing_and_one_that_nobody_named_is_refused() -> None:
-    assert explained(Told(Findings(as_of=None))).context == Context()
+    assert explained(Told(SearchFindings(as_of=None))).context == Context()
     with pytest.raises(InvalidRequest, match="no world 'coast'") as refused:
         explained(Told(None))
     assert refused.value.field == "world"

@@ -10,14 +10,14 @@ from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
 from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
-from app.judges.gates.registry import GATES, GATES_DIGEST
+from app.judges.gates.gate_registry import GATES, GATES_DIGEST
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
 from app.judges.panels import ConfiguredPanels
 from app.judges.prompt import TEMPLATES_DIGEST
-from app.judges.verdicts import PARSER_VERSION
-from app.service.catalogue import Hosted
-from app.service.judging import panel_for
+from app.judges.verdict_parsing import PARSER_VERSION
+from app.service.catalogue import ServedEnvironment
+from app.service.judging import get_panel
 from app.toolkit.conformance.checks import CHECKS
 from tests.record.hosting import all_hosted
 from tests.record.rows import Blocks
@@ -58,7 +58,7 @@ def digests() -> Blocks:
     }
 
 
-def _environment(hosted: Hosted) -> JsonValue:
+def _environment(hosted: ServedEnvironment) -> JsonValue:
     environment = hosted.environment
     return {
         "name": hosted.name,
@@ -76,9 +76,9 @@ def _environment(hosted: Hosted) -> JsonValue:
     }
 
 
-def _pin(hosted: Hosted, options: ScoringOptions) -> JsonValue:
-    panel = panel_for(ConfiguredPanels({}, {}), hosted, options)
-    pin: JsonValue = hosted.pin(options, panel).model_dump(mode="json")
+def _pin(hosted: ServedEnvironment, options: ScoringOptions) -> JsonValue:
+    panel = get_panel(ConfiguredPanels({}, {}), hosted, options)
+    pin: JsonValue = hosted.build_pin(options, panel).model_dump(mode="json")
     return pin
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import httpx
 from pydantic import JsonValue
 
-from app.characters.worlds import read_world
-from app.cli.asking import AskedGateway
-from app.cli.worlds import SAMPLE, load_world
+from app.characters.world_files import read_world
+from app.cli.gateway_client import GatewayClient
+from app.cli.world_commands import SAMPLE, load_world
 from app.domain.tasks import Completion
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import all_hosted
@@ -42,7 +42,7 @@ class Request:
 
 async def play(client: httpx.AsyncClient) -> AsyncIterator[Request]:
     """Every other task of each environment stays leased, for later."""
-    await load_world(AskedGateway(client), read_world(SAMPLE))
+    await load_world(GatewayClient(client), read_world(SAMPLE))
     settings: JsonValue = {"seed": 7, "options": {"relative_weight": 0.4, "on_truncated": "score"}}
     await _required(client, "PUT", "/runs/chosen", settings)
     asked: dict[str, dict[str, JsonValue]] = {**{name: {} for name in all_hosted()}, **ASKED}
@@ -84,7 +84,7 @@ async def _to_score(client: httpx.AsyncClient, task: Mapping[str, Any], other: M
     gold, stranger = await _gold(client, task), await _gold(client, other)
     hosted = all_hosted()[task["environment"]]
     view = await _required(client, "GET", f"/tasks/{task['task_id']}")
-    made = hosted.environment.task(view["split"], view["index"], hosted.params(view["params"]))
+    made = hosted.environment.task(view["split"], view["index"], hosted.validate_params(view["params"]))
     found = completions_of(made, gold, stranger)
     said = [found[name] for name in CASES]
     said[1] = said[1].model_copy(update={"token_ids": (1, 2, 3), "logprobs": (-0.5, -0.25, 0.0), "extra": {"a": [1]}})
@@ -95,7 +95,7 @@ async def _to_score(client: httpx.AsyncClient, task: Mapping[str, Any], other: M
 async def _gold(client: httpx.AsyncClient, task: Mapping[str, Any]) -> Completion:
     hosted = all_hosted()[task["environment"]]
     view = await _required(client, "GET", f"/tasks/{task['task_id']}")
-    made = hosted.environment.task(view["split"], view["index"], hosted.params(view["params"]))
+    made = hosted.environment.task(view["split"], view["index"], hosted.validate_params(view["params"]))
     return right_answer(hosted.environment, made, view["index"])
 
 

@@ -7,12 +7,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.tasks import Task
 from app.domain.values import Split
 from app.main.discovery import discover
 from app.ports.environment import Environment
-from app.service.catalogue import Hosted
+from app.service.catalogue import ServedEnvironment
 from app.toolkit.conformance.subject import SPLITS
 
 LOOKED_AT = 200
@@ -25,7 +25,7 @@ LESS_LOOKED_AT = 50
 class Block:
     """An environment's tasks of one split under one choice of params."""
 
-    hosted: Hosted
+    hosted: ServedEnvironment
     split: Split
     choice: str
     params: BaseModel
@@ -48,13 +48,13 @@ class Block:
 
 
 @lru_cache(maxsize=1)
-def all_hosted() -> Mapping[str, Hosted]:
+def all_hosted() -> Mapping[str, ServedEnvironment]:
     """Opened once, by name."""
     nothing = ConfiguredDatasets({})
-    return {name: Hosted.of(kind.open(nothing)) for name, kind in sorted(discover().items())}
+    return {name: ServedEnvironment.from_environment(kind.open(nothing)) for name, kind in sorted(discover().items())}
 
 
-def blocks_of(hosted: Hosted) -> Iterator[Block]:
+def blocks_of(hosted: ServedEnvironment) -> Iterator[Block]:
     for choice, params in _choices(hosted.environment.Params):
         for split in SPLITS:
             yield Block(hosted, split, choice, params)

@@ -16,7 +16,7 @@ from app.judges.chat import ChatJudge
 from app.judges.configuration import ChatJudgeConfig
 from app.judges.panel import JudgePanel
 from app.ports.sandbox import NoPrograms, NoWorkers
-from app.service.judging import judged_by
+from app.service.judging import score_completions
 from tests.record.completions import SPOKEN
 from tests.record.hosting import Block, all_hosted
 from tests.record.rows import Blocks, as_plain
@@ -68,7 +68,7 @@ async def _judged(
     judge = ChatJudge(ChatJudgeConfig(api_key=SecretStr("a-key"), **chosen))  # type: ignore[arg-type]
     group = [Completion(text=text) for text in TEXTS]
     try:
-        judged = await judged_by(
+        judged = await score_completions(
             block.environment,
             block.task(index),
             group,

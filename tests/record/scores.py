@@ -11,9 +11,9 @@ from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion
 from app.judges.panels import ConfiguredPanels
 from app.ports.environment import Environment
-from app.sandbox.pool import ProcessWorkers, usual_size
+from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
-from app.service.judging import judged_by, panel_for
+from app.service.judging import get_panel, score_completions
 from tests.record.completions import completions_of, right_answer
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks, NotHere
@@ -45,8 +45,8 @@ class Scoring:
 
     def __init__(self) -> None:
         self.used: set[str] = set()
-        self.workers = ProcessWorkers(usual_size(), self._worked)
-        self.programs = JailedPrograms(usual_size())
+        self.workers = ProcessWorkers(choose_size(), self._worked)
+        self.programs = JailedPrograms(choose_size())
         self._panels = ConfiguredPanels({}, {})
 
     def _worked(self, function: str, outcome: str, seconds: float) -> None:
@@ -65,12 +65,12 @@ class Scoring:
 
     async def of_group(self, block: Block, index: int, group: Mapping[str, Completion]) -> JsonValue:
         options = ScoringOptions()
-        judged = await judged_by(
+        judged = await score_completions(
             block.environment,
             block.task(index),
             list(group.values()),
             options,
-            panel_for(self._panels, block.hosted, options),
+            get_panel(self._panels, block.hosted, options),
             self.workers,
             self.programs,
             what=block.name,

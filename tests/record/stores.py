@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import httpx
 from pydantic import JsonValue
 
-from app.domain.exports import Format, Shape
+from app.domain.exports import ExportFormat, ExportShape
 from tests.record.first_act import MOMENT, RUN, Request, play
 from tests.record.hosting import all_hosted
 from tests.record.rows import Blocks, as_plain
@@ -123,7 +123,7 @@ async def _again(client: httpx.AsyncClient, request: Request) -> tuple[str, bool
 async def _exports(client: httpx.AsyncClient) -> list[JsonValue]:
     """Size and digest of every file that can be had."""
     found: list[JsonValue] = []
-    for shape, form, chosen in itertools.product(get_args(Shape), get_args(Format), CHOSEN):
+    for shape, form, chosen in itertools.product(get_args(ExportShape), get_args(ExportFormat), CHOSEN):
         query = urlencode({"shape": shape, "format": form, **chosen})
         response = await client.get(f"/export?{query}")
         content = response.content

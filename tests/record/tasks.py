@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from app.domain.tasks import TaskKey
-from app.service.identity import task_id
+from app.service.identity import compute_task_id
 from tests.record.hosting import Block, all_hosted, blocks_of
 from tests.record.rows import Blocks
 
@@ -32,7 +32,7 @@ def _rows(block: Block) -> Iterator[JsonValue]:
         gold = block.environment.gold(task)
         query = block.environment.query(task)
         yield {
-            "task_id": task_id(key_of(block, index)),
+            "task_id": compute_task_id(key_of(block, index)),
             "size": block.environment.size(block.split, block.params),
             "task": task.model_dump(mode="json"),
             "gold": None if gold is None else gold.model_dump(mode="json"),

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from app.domain.programs import Program, ProgramLimits, Returned
+from app.domain.programs import CallResult, Program, ProgramLimits
 from app.sandbox.programs import JailedPrograms
 from tests.support.jailed import GUARDED, Jails, jails
 
@@ -134,7 +134,7 @@ def test_output_is_counted_over_all_calls(jailed: Jails) -> None:
 
 
 FRAME = "import struct, os\ndef frame(token, body): return struct.pack('>I16s', len(body), token) + body\n"
-RIGHT = Returned(value="right")
+RIGHT = CallResult(value="right")
 FORGERIES: list[tuple[str, str]] = [
     ("def f(): import sys; sys.exit('right')", "raised"),
     ("import atexit, os\natexit.register(lambda: os.write(3, b'right'))\ndef f(): os._exit(0)", "died"),
@@ -175,7 +175,7 @@ def test_one_that_takes_over_its_interpreter_has_said_what_it_said_and_no_more(j
     """It finds the token of the call that it is in, and answers for itself. That is the same as returning; but tokens
     of later calls do not exist yet, so whoever leaves then has not finished."""
     seen = jailed.run(TAKEN_OVER, (1,), (2,))
-    assert (seen.ending, seen.returned) == ("died", (Returned(value=42),))
+    assert (seen.ending, seen.returned) == ("died", (CallResult(value=42),))
 
 
 ASKED_LATER = """

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from app.sandbox import seccomp
-from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, architecture, numbers
+from app.sandbox.syscalls import CHECKED, FOREIGN, NEEDED, WRITING, detect_architecture, look_up_numbers
 
 ALLOWED, REFUSED, UNKNOWN, KILLED = "allowed", "refused", "unknown", "killed"
 ANSWERS: Final = {
@@ -29,7 +29,7 @@ def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def answer(code: bytes, number: int, *arguments: int, arch: int | None = None) -> str:
     """Of a machine that knows the five instructions that filters are made of."""
-    words = [number, architecture() if arch is None else arch, 0, 0]
+    words = [number, detect_architecture() if arch is None else arch, 0, 0]
     words += [half for value in arguments + (0,) * 6 for half in (value & 0xFFFFFFFF, value >> 32 & 0xFFFFFFFF)]
     steps = [*struct.iter_unpack("=HBBI", code)]
     place = register = 0
@@ -50,12 +50,12 @@ def answer(code: bytes, number: int, *arguments: int, arch: int | None = None) -
 
 
 def answers(code: bytes, table: str) -> set[str]:
-    return {answer(code, number) for number in numbers(table).values()}
+    return {answer(code, number) for number in look_up_numbers(table).values()}
 
 
 def test_a_program_may_do_what_is_listed_and_nothing_else(machine: str) -> None:
-    code = seccomp.for_programs(writing=True)
-    listed = set(numbers(NEEDED + WRITING + CHECKED).values())
+    code = seccomp.build_program_filter(writing=True)
+    listed = set(look_up_numbers(NEEDED + WRITING + CHECKED).values())
     others = {answer(code, number) for number in range(1000) if number not in listed}
     assert (answers(code, NEEDED), answers(code, WRITING), answers(code, FOREIGN), others) == (
         {ALLOWED},
@@ -66,8 +66,8 @@ def test_a_program_may_do_what_is_listed_and_nothing_else(machine: str) -> None:
 
 
 def test_a_worker_may_do_all_but_what_is_listed(machine: str) -> None:
-    code = seccomp.for_workers()
-    listed = set(numbers(FOREIGN + CHECKED).values())
+    code = seccomp.build_worker_filter()
+    listed = set(look_up_numbers(FOREIGN + CHECKED).values())
     others = {answer(code, number) for number in range(1000) if number not in listed}
     assert (answers(code, FOREIGN), others) == ({REFUSED}, {ALLOWED})
 
@@ -98,8 +98,12 @@ CASES: list[tuple[str, tuple[int, ...], tuple[str, str, str]]] = [
 
 
 def test_some_calls_are_judged_by_their_arguments(machine: str) -> None:
-    codes = (seccomp.for_programs(writing=True), seccomp.for_programs(writing=False), seccomp.for_workers())
-    special = numbers(CHECKED)
+    codes = (
+        seccomp.build_program_filter(writing=True),
+        seccomp.build_program_filter(writing=False),
+        seccomp.build_worker_filter(),
+    )
+    special = look_up_numbers(CHECKED)
     seen = [
         (name, arguments, tuple(answer(code, special[name], *arguments) for code in codes))
         for name, arguments, _ in CASES
@@ -109,7 +113,7 @@ def test_some_calls_are_judged_by_their_arguments(machine: str) -> None:
 
 def test_calls_by_another_table_are_refused(machine: str) -> None:
     """32-bit calls, whose numbers mean others, and those of x32."""
-    code = seccomp.for_workers()
+    code = seccomp.build_worker_filter()
     other = answer(code, 1, arch=0x40000003)
     assert (other, answer(code, seccomp.X32 | 59)) == (KILLED, UNKNOWN)
 
@@ -121,4 +125,4 @@ def test_where_the_numbers_do_not_hold_there_is_no_filter(
     monkeypatch.setattr(platform, "machine", lambda: known)
     monkeypatch.setattr("sys.platform", system)
     with pytest.raises(OSError, match="no system call numbers"):
-        seccomp.for_programs(writing=True)
+        seccomp.build_program_filter(writing=True)

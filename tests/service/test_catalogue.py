@@ -15,7 +15,7 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
 from app.ports.environment import Datasets, Environment, RowT, Tools
-from app.service.catalogue import FORMER_EDITIONS, Catalogue, Hosted
+from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
 from app.service.judging import NoPanel
 
 
@@ -85,26 +85,26 @@ def opened(*classes: type[Environment]) -> Catalogue:
 def test_one_that_cannot_serve_does_not_stop_the_others() -> None:
     catalogue = opened(Toy, Broken)
     assert catalogue.opened
-    assert catalogue.hosted("toy").name == "toy"
-    assert {name: catalogue.reason(name) for name in catalogue.classes} == {
+    assert catalogue.get_environment("toy").name == "toy"
+    assert {name: catalogue.explain_unavailability(name) for name in catalogue.classes} == {
         "broken": "the folder is empty",
         "toy": None,
     }
     with pytest.raises(EnvironmentUnavailable, match="broken: the folder is empty"):
-        catalogue.hosted("broken")
+        catalogue.get_environment("broken")
 
 
 def test_nothing_is_served_before_it_is_open() -> None:
     catalogue = Catalogue({"toy": Toy})
     assert not catalogue.opened
-    assert catalogue.reason("toy") == "its data is still being read"
+    assert catalogue.explain_unavailability("toy") == "its data is still being read"
     with pytest.raises(EnvironmentUnavailable, match="still being read"):
-        catalogue.hosted("toy")
+        catalogue.get_environment("toy")
 
 
 def test_an_unknown_name_is_told_apart_from_one_that_cannot_serve() -> None:
     catalogue = opened(Toy)
-    for ask in (catalogue.require, catalogue.hosted):
+    for ask in (catalogue.require_known, catalogue.get_environment):
         with pytest.raises(NotFound, match="there is no environment 'chess'"):
             ask("chess")
 
@@ -115,7 +115,7 @@ def test_one_that_breaks_takes_no_other_with_it() -> None:
         def open(cls, datasets: Datasets) -> Self:
             raise ZeroDivisionError
 
-    assert opened(Faulty).reason("toy") == "it could not be opened; see the service log"
+    assert opened(Faulty).explain_unavailability("toy") == "it could not be opened; see the service log"
 
 
 @pytest.mark.parametrize(
@@ -130,24 +130,30 @@ def test_one_that_breaks_takes_no_other_with_it() -> None:
 )
 def test_params_are_refused_by_field(given_: dict[str, FiniteJson], field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        Hosted.of(Toy()).params(given_)
+        ServedEnvironment.from_environment(Toy()).validate_params(given_)
     assert refused.value.field == field
 
 
 def test_params_have_defaults() -> None:
-    hosted = Hosted.of(Toy())
-    assert hosted.params({}) == Params()
-    assert hosted.params({"rounds": 3, "words": ["a"]}) == Params(rounds=3, words=("a",))
+    hosted = ServedEnvironment.from_environment(Toy())
+    assert hosted.validate_params({}) == Params()
+    assert hosted.validate_params({"rounds": 3, "words": ["a"]}) == Params(rounds=3, words=("a",))
 
 
 def test_the_data_digest_covers_every_digest_by_name() -> None:
-    assert Hosted.of(Toy()).data_digest == digest({"data": "d", "sheets": "s"})
-    assert Hosted.of(Reordered()).data_digest == Hosted.of(Toy()).data_digest
-    assert Hosted.of(OtherData()).data_digest != Hosted.of(Toy()).data_digest
+    assert ServedEnvironment.from_environment(Toy()).data_digest == digest({"data": "d", "sheets": "s"})
+    assert (
+        ServedEnvironment.from_environment(Reordered()).data_digest
+        == ServedEnvironment.from_environment(Toy()).data_digest
+    )
+    assert (
+        ServedEnvironment.from_environment(OtherData()).data_digest
+        != ServedEnvironment.from_environment(Toy()).data_digest
+    )
 
 
 def test_a_pin_names_its_parts() -> None:
-    pin = Hosted.of(Toy()).pin(ScoringOptions(), Judged())
+    pin = ServedEnvironment.from_environment(Toy()).build_pin(ScoringOptions(), Judged())
     assert pin == Pin(
         environment="toy",
         version="1",
@@ -166,8 +172,8 @@ class OtherJudges(NoPanel):
 
 
 def rule(environment: type[Environment] = Toy, panel: NoPanel | None = None, **options: object) -> str:
-    hosted = Hosted.of(environment.open(NoDatasets()))
-    return hosted.pin(ScoringOptions.model_validate(options), panel).scoring_digest
+    hosted = ServedEnvironment.from_environment(environment.open(NoDatasets()))
+    return hosted.build_pin(ScoringOptions.model_validate(options), panel).scoring_digest
 
 
 def test_whatever_decides_about_rewards_changes_the_scoring_digest() -> None:
@@ -214,11 +220,13 @@ def edited() -> tuple[Catalogue, type[Edited]]:
 
 def test_what_is_read_again_serves_from_then_on_and_the_former_is_still_found() -> None:
     catalogue, kind = edited()
-    former = catalogue.hosted("toy")
+    former = catalogue.get_environment("toy")
     kind.edition = "second"
     present = catalogue.reopen("toy")
     assert former.data_digest != present.data_digest
-    assert [catalogue.hosted("toy", digest) for digest in (None, present.data_digest, former.data_digest, "?")] == [
+    assert [
+        catalogue.get_environment("toy", digest) for digest in (None, present.data_digest, former.data_digest, "?")
+    ] == [
         present,
         present,
         former,
@@ -228,17 +236,17 @@ def test_what_is_read_again_serves_from_then_on_and_the_former_is_still_found() 
 
 def test_reading_the_same_again_changes_nothing() -> None:
     catalogue, _ = edited()
-    before = catalogue.hosted("toy")
+    before = catalogue.get_environment("toy")
     assert catalogue.reopen("toy") is before
 
 
 def test_what_cannot_be_read_again_leaves_everything_as_it_is() -> None:
     catalogue, kind = edited()
-    before = catalogue.hosted("toy")
+    before = catalogue.get_environment("toy")
     kind.broken = True
     with pytest.raises(InvalidRequest, match="a comma is missing; the data loaded before stays in use"):
         catalogue.reopen("toy")
-    assert (catalogue.hosted("toy"), catalogue.reason("toy")) == (before, None)
+    assert (catalogue.get_environment("toy"), catalogue.explain_unavailability("toy")) == (before, None)
 
 
 def test_what_could_not_be_read_at_first_can_be_read_again() -> None:
@@ -248,17 +256,17 @@ def test_what_could_not_be_read_at_first_can_be_read_again() -> None:
     catalogue = opened(Own)
     Own.broken = False
     catalogue.reopen("toy")
-    assert catalogue.reason("toy") is None
+    assert catalogue.explain_unavailability("toy") is None
 
 
 def test_a_bounded_number_of_former_editions_is_kept() -> None:
     catalogue, kind = edited()
-    digests = [catalogue.hosted("toy").data_digest]
-    for edition in range(FORMER_EDITIONS + 1):
+    digests = [catalogue.get_environment("toy").data_digest]
+    for edition in range(KEPT_VERSIONS + 1):
         kind.edition = str(edition)
         digests.append(catalogue.reopen("toy").data_digest)
-    known = [catalogue.hosted("toy", digest).data_digest == digest for digest in digests]
-    assert known == [False, *[True] * (FORMER_EDITIONS + 1)]
+    known = [catalogue.get_environment("toy", digest).data_digest == digest for digest in digests]
+    assert known == [False, *[True] * (KEPT_VERSIONS + 1)]
 
 
 def test_what_is_unknown_or_not_open_cannot_be_read_again() -> None:

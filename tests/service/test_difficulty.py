@@ -7,9 +7,17 @@ import pytest
 
 from app.domain.pass_rates import PassRates, TaskOutcome
 from app.domain.runs import Slot, Stream
-from app.ports.store import Locate, Outcomes
-from app.service.difficulty import EXPLORED, LOOK_BACK, MOST_KEPT, WINDOW, Difficulty, settled, targeted
-from app.service.order import locator, weighted
+from app.ports.store import OutcomeStore, SlotLocator
+from app.service.difficulty import (
+    EXPLORATION_INTERVAL,
+    MAX_CACHED_RUNS,
+    REREAD_GROUPS,
+    WINDOW_SIZE,
+    DifficultyEstimator,
+    memoise_slots,
+    target_pass_rate,
+)
+from app.service.task_order import order_by_weight, order_tasks
 from tests.support.store_cases import cycle, stream
 
 
@@ -20,39 +28,46 @@ def outcome(sequence: int, index: int = 0, passed: float = 4, *, pending: bool =
 def rates_of(passed: dict[int, float]) -> PassRates:
     rates = PassRates()
     for index, rate in passed.items():
-        rates.count(TaskOutcome(sequence=1, index=index, tried=8, passed=8 * rate))
+        rates.add_outcome(TaskOutcome(sequence=1, index=index, tried=8, passed=8 * rate))
     return rates
 
 
-def aimed(locate: Locate, rates: PassRates, *held: int, target: float = 0.5) -> Locate:
-    return targeted(locate, target, rates, lambda _: None, set(held))
+def aimed(locate: SlotLocator, rates: PassRates, *held: int, target: float = 0.5) -> SlotLocator:
+    return target_pass_rate(locate, target, rates, lambda _: None, set(held))
 
 
-def indexes(locate: Locate, positions: Iterable[int]) -> list[int]:
+def indexes(locate: SlotLocator, positions: Iterable[int]) -> list[int]:
     """-1 past the end."""
     return [-1 if (slot := locate(position)) is None else slot.index for position in positions]
 
 
 class TestWindows:
     def test_a_place_gives_the_nearest_task_of_its_window(self) -> None:
-        rates = rates_of({index: 0.5 if index % WINDOW == 5 else 0.0 for index in range(4 * WINDOW)})
-        locate = aimed(cycle(2 * WINDOW), rates)
+        rates = rates_of({index: 0.5 if index % WINDOW_SIZE == 5 else 0.0 for index in range(4 * WINDOW_SIZE)})
+        locate = aimed(cycle(2 * WINDOW_SIZE), rates)
         assert [locate(position) for position in (1, 2)] == [
-            Slot(position=1, epoch=0, index=WINDOW + 5),
+            Slot(position=1, epoch=0, index=WINDOW_SIZE + 5),
             Slot(position=2, epoch=1, index=5),
         ]
 
     def test_nothing_known_is_the_first_of_each_window(self) -> None:
-        assert indexes(aimed(cycle(1000), PassRates()), range(4)) == [0, WINDOW, 2 * WINDOW, 3 * WINDOW]
+        assert indexes(aimed(cycle(1000), PassRates()), range(4)) == [0, WINDOW_SIZE, 2 * WINDOW_SIZE, 3 * WINDOW_SIZE]
 
     def test_now_and_then_the_first_of_a_window_is_taken(self) -> None:
-        rates = rates_of({index: 0.5 if index % WINDOW == 5 else 0.0 for index in range(1000)})
-        found = indexes(aimed(cycle(10**6), rates), [0, EXPLORED - 2, EXPLORED - 1, EXPLORED])
-        assert found == [5, (EXPLORED - 2) * WINDOW + 5, (EXPLORED - 1) * WINDOW, EXPLORED * WINDOW + 5]
+        rates = rates_of({index: 0.5 if index % WINDOW_SIZE == 5 else 0.0 for index in range(1000)})
+        found = indexes(
+            aimed(cycle(10**6), rates), [0, EXPLORATION_INTERVAL - 2, EXPLORATION_INTERVAL - 1, EXPLORATION_INTERVAL]
+        )
+        assert found == [
+            5,
+            (EXPLORATION_INTERVAL - 2) * WINDOW_SIZE + 5,
+            (EXPLORATION_INTERVAL - 1) * WINDOW_SIZE,
+            EXPLORATION_INTERVAL * WINDOW_SIZE + 5,
+        ]
 
     def test_a_task_that_is_held_is_passed_over(self) -> None:
-        rates = rates_of({WINDOW: 0.5, WINDOW + 1: 0.25, WINDOW + 2: 1.0})
-        assert indexes(aimed(cycle(1000), rates, WINDOW), [1]) == [WINDOW + 1]
+        rates = rates_of({WINDOW_SIZE: 0.5, WINDOW_SIZE + 1: 0.25, WINDOW_SIZE + 2: 1.0})
+        assert indexes(aimed(cycle(1000), rates, WINDOW_SIZE), [1]) == [WINDOW_SIZE + 1]
 
     def test_a_set_smaller_than_a_window_gives_each_task_before_one_twice(self) -> None:
         rates = rates_of({0: 0.0, 1: 0.5, 2: 1.0, 3: 0.25})
@@ -60,8 +75,8 @@ class TestWindows:
         assert (sorted(found[:4]), found[0], found[4]) == ([0, 1, 2, 3], 1, 1)
 
     def test_past_the_end_there_is_nothing(self) -> None:
-        locate = aimed(cycle(WINDOW + 2, epochs=1), rates_of({WINDOW + 1: 0.5}))
-        assert indexes(locate, [0, 1, 2]) == [0, WINDOW + 1, -1]
+        locate = aimed(cycle(WINDOW_SIZE + 2, epochs=1), rates_of({WINDOW_SIZE + 1: 0.5}))
+        assert indexes(locate, [0, 1, 2]) == [0, WINDOW_SIZE + 1, -1]
 
     def test_it_is_asked_once_for_each_place(self) -> None:
         asked: list[int] = []
@@ -70,7 +85,7 @@ class TestWindows:
             asked.append(position)
             return cycle(100)(position)
 
-        ready = settled(locate, 5, 3)
+        ready = memoise_slots(locate, 5, 3)
         before = list(asked)
         assert (before, indexes(ready, [7, 5, 9, 9]), asked) == ([5, 6, 7], [7, 5, 9, 9], [5, 6, 7, 9])
 
@@ -80,18 +95,20 @@ class TestWindows:
         rates = rates_of({index: 0.0 if index in heavy else 0.5 for index in range(128)})
         pools = [(3.0, heavy), (1.0, light)]
         passed_over: set[int] = set()
-        locate = weighted(pools, 1, lambda pool: targeted(pool, 0.5, rates, lambda _: None, passed_over))
+        locate = order_by_weight(pools, 1, lambda pool: target_pass_rate(pool, 0.5, rates, lambda _: None, passed_over))
         assert sum(index in light for index in indexes(locate, range(1000))) == 250
 
 
-class KeptOutcomes(Outcomes):
+class KeptOutcomes(OutcomeStore):
     """The port over a dict by run, and what was asked."""
 
     def __init__(self, kept: dict[str, list[TaskOutcome]]) -> None:
         self.kept = kept
         self.asked: list[tuple[int, list[int]]] = []
 
-    async def since(self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()) -> list[TaskOutcome]:
+    async def list_since(
+        self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()
+    ) -> list[TaskOutcome]:
         self.asked.append((sequence, list(others)))
         await asyncio.sleep(0)
         found = sorted(self.kept.get(stream.run, []), key=lambda one: one.sequence)
@@ -103,11 +120,11 @@ def counts(kept: KeptOutcomes, *steps: list[TaskOutcome]) -> list[int]:
     """How many groups are counted after each step, which replaces what is stored."""
 
     async def scene() -> list[int]:
-        difficulty = Difficulty(kept)
+        difficulty = DifficultyEstimator(kept)
         found = []
         for step in steps:
             kept.kept["run"] = step
-            found.append((await difficulty.rates(stream())).counted)
+            found.append((await difficulty.estimate_rates(stream())).counted)
         return found
 
     return asyncio.run(scene())
@@ -119,11 +136,11 @@ class TestCounting:
         kept = KeptOutcomes({})
         assert (counts(kept, first, first, first + more, first + more), kept.asked[-1]) == (
             [2, 2, 4, 4],
-            (900 - LOOK_BACK, []),
+            (900 - REREAD_GROUPS, []),
         )
 
     def test_a_pending_group_is_counted_when_it_is_scored_however_much_comes_meanwhile(self) -> None:
-        later = [outcome(place) for place in range(2, 2 + 3 * LOOK_BACK)]
+        later = [outcome(place) for place in range(2, 2 + 3 * REREAD_GROUPS)]
         kept = KeptOutcomes({})
         found = counts(
             kept, [outcome(1, pending=True)], [outcome(1, pending=True), *later], [outcome(1), *later], later
@@ -138,16 +155,19 @@ class TestCounting:
 
     def test_hand_outs_at_the_same_time_count_once(self) -> None:
         async def scene() -> list[int]:
-            difficulty = Difficulty(KeptOutcomes({"run": [outcome(1), outcome(2)]}))
-            return [rates.counted for rates in await asyncio.gather(*(difficulty.rates(stream()) for _ in range(3)))]
+            difficulty = DifficultyEstimator(KeptOutcomes({"run": [outcome(1), outcome(2)]}))
+            return [
+                rates.counted
+                for rates in await asyncio.gather(*(difficulty.estimate_rates(stream()) for _ in range(3)))
+            ]
 
         assert asyncio.run(scene()) == [2, 2, 2]
 
     def test_streams_of_a_run_share_what_is_known_and_runs_do_not(self) -> None:
         async def scene() -> list[int]:
-            difficulty = Difficulty(KeptOutcomes({"run": [outcome(1)], "other": []}))
+            difficulty = DifficultyEstimator(KeptOutcomes({"run": [outcome(1)], "other": []}))
             asked = [stream(digest="one"), stream(digest="two"), stream("other"), stream(split="test")]
-            found = [await difficulty.rates(one) for one in asked]
+            found = [await difficulty.estimate_rates(one) for one in asked]
             return [found[0] is found[1], found[0] is found[2], found[0] is found[3], found[2].counted > 0]
 
         assert asyncio.run(scene()) == [True, False, False, False]
@@ -155,12 +175,12 @@ class TestCounting:
     def test_a_run_that_made_room_for_others_is_counted_anew(self) -> None:
         async def scene() -> tuple[int, list[int]]:
             kept = KeptOutcomes({"run": [outcome(5)]})
-            difficulty = Difficulty(kept)
-            for name in ("run", *(f"run{n}" for n in range(MOST_KEPT)), "run"):
-                rates = await difficulty.rates(stream(name))
+            difficulty = DifficultyEstimator(kept)
+            for name in ("run", *(f"run{n}" for n in range(MAX_CACHED_RUNS)), "run"):
+                rates = await difficulty.estimate_rates(stream(name))
             return rates.counted, [after for after, _ in kept.asked]
 
-        assert asyncio.run(scene()) == (1, [0] * (MOST_KEPT + 2))
+        assert asyncio.run(scene()) == (1, [0] * (MAX_CACHED_RUNS + 2))
 
 
 @pytest.mark.parametrize("labels", [(None, None, None), ("easy", "hard", "middling")])
@@ -170,16 +190,16 @@ def test_fewer_groups_teach_nothing(labels: tuple[str | None, ...]) -> None:
     def label(index: int) -> str | None:
         return labels[index % 3]
 
-    def constant(narrowed: Callable[[Locate, PassRates], Locate]) -> int:
+    def constant(narrowed: Callable[[SlotLocator, PassRates], SlotLocator]) -> int:
         """Groups out of 600 whose completions are all right or all wrong."""
         rates, found = PassRates(), 0
         for place in range(600):
-            [index] = indexes(narrowed(locator(300, 7, one_epoch=False), rates), [place])
+            [index] = indexes(narrowed(order_tasks(300, 7, one_epoch=False), rates), [place])
             passed = (8, 0, 4)[index % 3]
             found += passed != 4
-            rates.count(TaskOutcome(sequence=1, index=index, label=label(index), tried=8, passed=passed))
+            rates.add_outcome(TaskOutcome(sequence=1, index=index, label=label(index), tried=8, passed=passed))
         return found
 
     uniform = constant(lambda locate, _: locate)
-    aimed_at = constant(lambda locate, rates: targeted(locate, 0.5, rates, label, set()))
+    aimed_at = constant(lambda locate, rates: target_pass_rate(locate, 0.5, rates, label, set()))
     assert aimed_at <= uniform / 2

@@ -17,10 +17,10 @@ from app.domain.tasks import Completion, Message, Task
 from app.domain.values import NoParams, Split
 from app.envs.npc_arena.environment import NpcArena
 from app.ports.environment import Datasets, Environment, RowT, Tools
-from app.ports.store import Sheets
-from app.service.catalogue import FORMER_EDITIONS, Catalogue
-from app.service.editions import Editions
-from app.toolkit.package_data import packaged_folder
+from app.ports.store import SheetStore
+from app.service.catalogue import KEPT_VERSIONS, Catalogue
+from app.service.sheet_versions import SheetVersions
+from app.toolkit.package_data import find_packaged_folder
 
 
 class Toy(Environment):
@@ -68,7 +68,7 @@ class NoDatasets:
 
 
 @dataclass
-class RememberedSheets(Sheets):
+class RememberedSheets(SheetStore):
     """A store that counts what it is asked."""
 
     editions: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -84,17 +84,17 @@ class RememberedSheets(Sheets):
         await asyncio.sleep(0)
         return self.editions.get(data_digest)
 
-    async def begin(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
+    async def begin_epochs(self, stream: Stream, epochs: Sequence[int], data_digest: str) -> dict[int, str]:
         self.calls.append("begin")
         return {epoch: self.begun.setdefault(epoch, data_digest) for epoch in epochs}
 
 
-def service(store: RememberedSheets, *folder: str) -> tuple[Catalogue, Editions]:
+def service(store: RememberedSheets, *folder: str) -> tuple[Catalogue, SheetVersions]:
     """As a process has it that was started over these sheets."""
     kind = type("Toy", (Toy,), {"folder": folder})
     catalogue = Catalogue({"toy": kind})
     catalogue.open(NoDatasets())
-    return catalogue, Editions(catalogue, store)
+    return catalogue, SheetVersions(catalogue, store)
 
 
 def stream(run: str) -> Stream:
@@ -105,8 +105,8 @@ def edition_of(*texts: str) -> str:
     return digest({"sheets": digest(texts)})
 
 
-async def dealt(catalogue: Catalogue, editions: Editions, run: str, *epochs: int) -> dict[int, tuple[str, ...]]:
-    by_epoch = await editions.dealt(catalogue.hosted("toy"), stream(run), NoParams(), set(epochs))
+async def dealt(catalogue: Catalogue, editions: SheetVersions, run: str, *epochs: int) -> dict[int, tuple[str, ...]]:
+    by_epoch = await editions.get_epoch_versions(catalogue.get_environment("toy"), stream(run), NoParams(), set(epochs))
     return {epoch: hosted.environment.sheet_texts() for epoch, hosted in by_epoch.items()}
 
 
@@ -148,7 +148,7 @@ def test_a_former_edition_is_made_once_for_all_who_ask() -> None:
 
     async def play() -> object:
         _, editions = service(store, "sour hob")
-        return {(await one).data_digest for one in [editions.hosted("toy", edition_of("hob")) for _ in range(3)]}
+        return {(await one).data_digest for one in [editions.get_version("toy", edition_of("hob")) for _ in range(3)]}
 
     assert (asyncio.run(play()), store.calls) == ({edition_of("hob")}, ["get"])
 
@@ -159,25 +159,25 @@ def test_what_cannot_be_made_again_is_looked_for_once(texts: tuple[str, ...] | N
 
     async def play() -> object:
         _, editions = service(store, "hob")
-        return [(await editions.hosted("toy", "former")).data_digest for _ in range(2)]
+        return [(await editions.get_version("toy", "former")).data_digest for _ in range(2)]
 
     assert (asyncio.run(play()), store.calls) == ([edition_of("hob")] * 2, ["get"])
 
 
 def test_what_was_pushed_out_of_memory_is_made_again() -> None:
-    names = [str(number) for number in range(FORMER_EDITIONS + 1)]
+    names = [str(number) for number in range(KEPT_VERSIONS + 1)]
     store = RememberedSheets({edition_of(name): (name,) for name in names})
 
     async def play() -> object:
         _, editions = service(store, "hob")
         asked = [*names, names[0], names[-1]]
-        return [(await editions.hosted("toy", edition_of(name))).environment.sheet_texts() for name in asked]
+        return [(await editions.get_version("toy", edition_of(name))).environment.sheet_texts() for name in asked]
 
     assert asyncio.run(play()) == [(name,) for name in [*names, names[0], names[-1]]]
     assert store.calls == ["get"] * (len(names) + 1)
 
 
 def test_every_character_that_is_shipped_survives_the_way_into_the_store_and_back() -> None:
-    arena = NpcArena.read(packaged_folder("character_sheets"))
+    arena = NpcArena.read(find_packaged_folder("character_sheets"))
     again = arena.with_sheets(arena.sheet_texts())
     assert (again.digests, again.sheets, again.origin) == (arena.digests, arena.sheets, arena.origin)

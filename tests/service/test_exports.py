@@ -11,7 +11,7 @@ from pyarrow import parquet
 from pydantic import JsonValue, ValidationError
 
 from app.domain.exports import ExportFilter, ExportRequest, StoredGroup
-from app.domain.groups import Group, Prompt, Rollout, TaskRecord
+from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
 from app.domain.runs import Policy
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import (
@@ -25,7 +25,7 @@ from app.domain.tasks import (
     ToolSpec,
     Withheld,
 )
-from app.service.exports.stream import exported
+from app.service.exports.stream import stream_export
 from tests.support.store_cases import START
 
 TOOL = ToolSpec(function=FunctionSpec(name="count", parameters={"type": "object"}))
@@ -79,7 +79,7 @@ def stored(
                 params={},
                 context=WITHHELD,
             ),
-            prompt=Prompt(messages=(Message(role="user", content="Who are you?"),), tools=tools),
+            prompt=TaskPrompt(messages=(Message(role="user", content="Who are you?"),), tools=tools),
             label="maelis",
         ),
     )
@@ -91,17 +91,17 @@ class Kept:
     def __init__(self, groups: Sequence[StoredGroup]) -> None:
         self._groups = groups
 
-    async def newest(self) -> int:
+    async def get_newest_sequence(self) -> int:
         return len(self._groups)
 
-    async def page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
+    async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:
         return [one for one in self._groups if after < one.sequence <= last][:limit]
 
 
 def file(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
     async def pieces() -> bytes:
         request = ExportRequest.model_validate(wanted)
-        return b"".join([piece async for piece in exported(Kept(groups), request, len(groups), {"offline"})])
+        return b"".join([piece async for piece in stream_export(Kept(groups), request, len(groups), {"offline"})])
 
     return asyncio.run(pieces())
 

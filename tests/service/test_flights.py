@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.service.flights import Flights
+from app.service.inflight import SingleFlight
 
 
 @pytest.fixture
-def flights() -> Flights[int]:
-    return Flights("could not land")
+def flights() -> SingleFlight[int]:
+    return SingleFlight("could not land")
 
 
-def test_a_flight_is_found_by_each_of_its_names_until_it_has_landed(flights: Flights[int]) -> None:
+def test_a_flight_is_found_by_each_of_its_names_until_it_has_landed(flights: SingleFlight[int]) -> None:
     async def play() -> object:
         goes_on = asyncio.Event()
 
@@ -22,15 +22,15 @@ def test_a_flight_is_found_by_each_of_its_names_until_it_has_landed(flights: Fli
             await goes_on.wait()
             return 7
 
-        flight = flights.begin(["a", "b"], work())
-        meanwhile = flights.names, flights.of(["b", "c"]) == {"b": flight}
+        flight = flights.start(["a", "b"], work())
+        meanwhile = flights.names, flights.find(["b", "c"]) == {"b": flight}
         goes_on.set()
         return meanwhile, await flight, flights.names
 
     assert asyncio.run(play()) == ((("a", "b"), True), 7, ())
 
 
-def test_one_that_took_its_place_stays_when_the_first_lands(flights: Flights[int]) -> None:
+def test_one_that_took_its_place_stays_when_the_first_lands(flights: SingleFlight[int]) -> None:
     async def play() -> object:
         first, second = asyncio.Event(), asyncio.Event()
 
@@ -38,18 +38,18 @@ def test_one_that_took_its_place_stays_when_the_first_lands(flights: Flights[int
             await event.wait()
             return value
 
-        one = flights.begin(["a", "b"], after(first, 1))
-        two = flights.begin(["a"], after(second, 2))
+        one = flights.start(["a", "b"], after(first, 1))
+        two = flights.start(["a"], after(second, 2))
         first.set()
         await one
-        left = flights.of(["a", "b"]) == {"a": two}
+        left = flights.find(["a", "b"]) == {"a": two}
         second.set()
         return left, await two, flights.names
 
     assert asyncio.run(play()) == (True, 2, ())
 
 
-def test_who_stops_waiting_does_not_stop_the_flight(flights: Flights[int]) -> None:
+def test_who_stops_waiting_does_not_stop_the_flight(flights: SingleFlight[int]) -> None:
     async def play() -> object:
         goes_on = asyncio.Event()
 
@@ -57,7 +57,7 @@ def test_who_stops_waiting_does_not_stop_the_flight(flights: Flights[int]) -> No
             await goes_on.wait()
             return 7
 
-        flight = flights.begin(["a"], work())
+        flight = flights.start(["a"], work())
         done, pending = await asyncio.wait({flight}, timeout=0)
         goes_on.set()
         return len(done), len(pending), await flight
@@ -77,17 +77,17 @@ async def stand_still() -> int:
     ("work", "logged"), [(fall, ["could not land: a, b"]), (stand_still, [])], ids=["a fault", "foreseen"]
 )
 def test_only_what_nobody_foresaw_is_logged(
-    flights: Flights[int], caplog: pytest.LogCaptureFixture, work: Callable[[], Awaitable[int]], logged: list[str]
+    flights: SingleFlight[int], caplog: pytest.LogCaptureFixture, work: Callable[[], Awaitable[int]], logged: list[str]
 ) -> None:
     async def play() -> object:
-        (error,) = await asyncio.gather(flights.begin(["a", "b"], work()), return_exceptions=True)
+        (error,) = await asyncio.gather(flights.start(["a", "b"], work()), return_exceptions=True)
         return isinstance(error, ZeroDivisionError | StoreUnavailable), flights.names
 
     assert (asyncio.run(play()), caplog.messages) == ((True, ()), logged)
 
 
 def test_closing_cancels_what_is_under_way_and_waits_for_it(
-    flights: Flights[int], caplog: pytest.LogCaptureFixture
+    flights: SingleFlight[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[str] = []
 
@@ -100,7 +100,7 @@ def test_closing_cancels_what_is_under_way_and_waits_for_it(
                 ended.append(name)
             return 0
 
-        begun = [flights.begin([name], work(name)) for name in ("a", "b")]
+        begun = [flights.start([name], work(name)) for name in ("a", "b")]
         await asyncio.sleep(0)
         await flights.close()
         return [flight.cancelled() for flight in begun], flights.names, sorted(ended)

@@ -4,24 +4,24 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease, Stream
 from app.domain.tasks import Context
-from app.main.gateway import gateway_of
+from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
-from app.ports.store import Front, Leased, Locate, Place, Tasks
-from app.service.requests import MixMember, NextMixedBatch
+from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskStore
+from app.service.request_models import MixMember, NextMixedBatch
 from app.store.store import Store
-from app.telemetry.silent import SilentObserver
+from app.telemetry.null_observer import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels
 
 
-class CountedTasks(Tasks):
+class CountedTasks(TaskStore):
     """The store's tasks, and how many of which environment were asked for at a time."""
 
-    def __init__(self, inner: Tasks) -> None:
+    def __init__(self, inner: TaskStore) -> None:
         self._inner = inner
         self.asked: list[tuple[str, int]] = []
 
@@ -31,27 +31,29 @@ class CountedTasks(Tasks):
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
         return await self._inner.get(task_ids)
 
-    async def freeze(self, stream: Stream, contexts: Mapping[Place, Context]) -> dict[Place, Context]:
-        return await self._inner.freeze(stream, contexts)
+    async def freeze_contexts(
+        self, stream: Stream, contexts: Mapping[StreamPlace, Context]
+    ) -> dict[StreamPlace, Context]:
+        return await self._inner.freeze_contexts(stream, contexts)
 
-    async def frozen(self, stream: Stream, places: Sequence[Place]) -> dict[Place, Context]:
-        return await self._inner.frozen(stream, places)
+    async def get_frozen_contexts(self, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
+        return await self._inner.get_frozen_contexts(stream, places)
 
-    async def lease(self, stream: Stream, count: int, seconds: float, locate: Locate) -> Leased:
+    async def lease(self, stream: Stream, count: int, seconds: float, locate: SlotLocator) -> LeaseResult:
         self.asked.append((stream.environment, count))
         return await self._inner.lease(stream, count, seconds, locate)
 
-    async def give_back(self, stream: Stream, lease_ids: Sequence[str]) -> None:
-        await self._inner.give_back(stream, lease_ids)
+    async def expire_leases(self, stream: Stream, lease_ids: Sequence[str]) -> None:
+        await self._inner.expire_leases(stream, lease_ids)
 
     async def reserve(self, stream: Stream, count: int) -> int:
         return await self._inner.reserve(stream, count)
 
-    async def leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
-        return await self._inner.leases(lease_ids)
+    async def get_leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+        return await self._inner.get_leases(lease_ids)
 
-    async def front(self, stream: Stream) -> Front:
-        return await self._inner.front(stream)
+    async def get_stream_state(self, stream: Stream) -> StreamState:
+        return await self._inner.get_stream_state(stream)
 
 
 def test_only_members_that_were_drawn_are_asked_for_tasks(tmp_path: Path, migrated_file: Path) -> None:
@@ -63,8 +65,8 @@ def test_only_members_that_were_drawn_are_asked_for_tasks(tmp_path: Path, migrat
         world = World()
         store = Store.open(f"sqlite:///{path}", MIGRATIONS, clock=world.now)
         store.tasks = tasks = CountedTasks(store.tasks)
-        gateway = gateway_of(
-            environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+        gateway = build_gateway(
+            environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
         )
         gateway.catalogue.open(ConfiguredDatasets({}))
         asked, given = [], []

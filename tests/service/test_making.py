@@ -11,7 +11,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import NoParams, Split
 from app.ports.environment import Environment, Tools
-from app.service.shelf import MOST_SECONDS, made
+from app.service.task_cache import MAX_SECONDS_PER_PASS, build_tasks
 
 
 class Slow(Environment):
@@ -35,7 +35,9 @@ def turns_of_others(seconds: float, count: int) -> tuple[list[str | None], int]:
     """What the tasks ask, and how often something else had its turn before they were there."""
 
     async def scene() -> tuple[list[str | None], int]:
-        making = asyncio.ensure_future(made([(Slow(seconds), index) for index in range(count)], "train", NoParams()))
+        making = asyncio.ensure_future(
+            build_tasks([(Slow(seconds), index) for index in range(count)], "train", NoParams())
+        )
         turns = 0
         while not making.done():
             await asyncio.sleep(0)
@@ -46,5 +48,5 @@ def turns_of_others(seconds: float, count: int) -> tuple[list[str | None], int]:
 
 
 def test_slow_tasks_let_others_have_their_turn_between_them() -> None:
-    asked, turns = turns_of_others(2 * MOST_SECONDS, 8)
+    asked, turns = turns_of_others(2 * MAX_SECONDS_PER_PASS, 8)
     assert (asked, turns >= 8) == ([f"train {index}" for index in range(8)], True)

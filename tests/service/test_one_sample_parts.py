@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.groups import GroupFilter
 from app.domain.tasks import Completion
-from app.main.gateway import gateway_of
+from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
 from app.service.gateway import Gateway
-from app.service.parts import Sample, SampleReply
-from app.service.requests import NextBatch
+from app.service.request_models import NextBatch
+from app.service.sample_intake import SampleReply, SampleToScore
 from app.store.store import Store
-from app.telemetry.silent import SilentObserver
+from app.telemetry.null_observer import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels
 
@@ -35,17 +35,19 @@ class Trainer:
     gather_seconds: float = 60.0
     waiting: "set[asyncio.Task[SampleReply]]" = field(default_factory=set)
 
-    def sample(self, text: str, size: int = 2, environment: str = "toy", key: str = "", run: str = "a") -> Sample:
+    def sample(
+        self, text: str, size: int = 2, environment: str = "toy", key: str = "", run: str = "a"
+    ) -> SampleToScore:
         completion = Completion(text=text)
-        return Sample(environment, self.tasks[environment], completion, run=run, key=key, size=size)
+        return SampleToScore(environment, self.tasks[environment], completion, run=run, key=key, size=size)
 
-    async def ask(self, sample: Sample, wait: float = 10.0) -> SampleReply:
+    async def ask(self, sample: SampleToScore, wait: float = 10.0) -> SampleReply:
         """The answer, which has arrived."""
-        held = self.gateway.parts.held(sample, gather_seconds=self.gather_seconds, wait_seconds=wait)
+        held = self.gateway.samples.score_sample(sample, gather_seconds=self.gather_seconds, wait_seconds=wait)
         async with held as reply:
             return reply
 
-    async def asks(self, *samples: Sample) -> "list[asyncio.Task[SampleReply]]":
+    async def asks(self, *samples: SampleToScore) -> "list[asyncio.Task[SampleReply]]":
         """All of them at once; in their places when this returns."""
         tasks = []
         for one in samples:
@@ -55,7 +57,7 @@ class Trainer:
 
     async def groups(self) -> list[tuple[tuple[float | None, ...], tuple[str, ...]]]:
         """Rewards and flags, newest first."""
-        return [(one.rewards, one.flags) for one in await self.gateway.views.groups(GroupFilter())]
+        return [(one.rewards, one.flags) for one in await self.gateway.views.list_groups(GroupFilter())]
 
 
 Play = Callable[[Trainer], Awaitable[None]]
@@ -83,23 +85,23 @@ async def _played(url: str, world: World, play: Play) -> None:
 @contextlib.asynccontextmanager
 async def _trainer(url: str, world: World) -> AsyncIterator[Trainer]:
     store = Store.open(url, MIGRATIONS, clock=world.now)
-    gateway = gateway_of(
-        environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+    gateway = build_gateway(
+        environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
     )
     gateway.catalogue.open(ConfiguredDatasets({}))
-    gathering = gateway.gathering
+    gathering = gateway.assembler
     await gathering.open()
     tasks = {}
     for name in ("toy", "flaky", "slow", "arena"):
         batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
         tasks[name] = batch.tasks[0].task_id
-    keeping = asyncio.ensure_future(gathering.keep())
+    keeping = asyncio.ensure_future(gathering.run())
     try:
         yield Trainer(gateway, world, tasks)
     finally:
         keeping.cancel()
         await gathering.close()
-        await gateway.scoring.close()
+        await gateway.group_scoring.close()
         await store.close()
 
 
@@ -176,7 +178,7 @@ def test_an_answer_that_broke_off_is_given_again(training: Callable[..., None]) 
     async def play(trainer: Trainer) -> None:
         sample = trainer.sample("1", size=1)
         with pytest.raises(ConnectionError):
-            async with trainer.gateway.parts.held(sample, gather_seconds=60, wait_seconds=10) as told:
+            async with trainer.gateway.samples.score_sample(sample, gather_seconds=60, wait_seconds=10) as told:
                 raise ConnectionError
         again, another = [await trainer.ask(sample) for _ in range(2)]
         assert (again, another.group_id == again.group_id) == (told, False)
@@ -239,14 +241,14 @@ def test_what_is_wrong_is_said_before_anything_is_stored(training: Callable[...,
     async def play(trainer: Trainer) -> None:
         good = trainer.sample("1")
         wrong = [
-            Sample("toy", "task_" + "0" * 32, good.completion),
-            Sample("toy", "nonsense\x00", good.completion),
-            Sample("arena", good.task_id, good.completion),
-            Sample("toy", good.task_id, good.completion, size=0),
-            Sample("toy", good.task_id, good.completion, size=257),
-            Sample("toy", good.task_id, good.completion, run="No Run"),
-            Sample("toy", good.task_id, good.completion, key="k" * 201),
-            Sample("toy", good.task_id, good.completion, key="\ud83d"),
+            SampleToScore("toy", "task_" + "0" * 32, good.completion),
+            SampleToScore("toy", "nonsense\x00", good.completion),
+            SampleToScore("arena", good.task_id, good.completion),
+            SampleToScore("toy", good.task_id, good.completion, size=0),
+            SampleToScore("toy", good.task_id, good.completion, size=257),
+            SampleToScore("toy", good.task_id, good.completion, run="No Run"),
+            SampleToScore("toy", good.task_id, good.completion, key="k" * 201),
+            SampleToScore("toy", good.task_id, good.completion, key="\ud83d"),
         ]
         said = []
         for sample in wrong:
@@ -279,7 +281,7 @@ def test_samples_that_wait_outlive_a_restart(training: Callable[..., None]) -> N
 
     async def after(trainer: Trainer) -> None:
         trainer.world.going_on.set()
-        await trainer.gateway.scoring.resume()
+        await trainer.gateway.group_scoring.resume()
         samples = [trainer.sample(text, 3) for text in ("1", "0", "1")]
         samples += [trainer.sample(text, environment="slow") for text in ("0", "1")]
         replies = await asyncio.gather(*await trainer.asks(*samples))

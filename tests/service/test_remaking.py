@@ -7,13 +7,13 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel
 
-from app.domain.groups import Prompt, TaskRecord
+from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Message, Passage, Task, TaskKey
 from app.domain.values import Frozen, Split
 from app.ports.environment import Environment, Tools
-from app.service.catalogue import Hosted
-from app.service.remaking import Remaker
+from app.service.catalogue import ServedEnvironment
+from app.service.task_matching import TaskMatcher
 
 
 class TavernParams(Frozen):
@@ -74,11 +74,11 @@ def stored(index: int, *, context: Context | None = None, params: Mapping[str, s
         params=dict(params),
         context=context,
     )
-    return TaskRecord(task_id="task", key=key, prompt=Prompt(messages=placed.messages, metadata=placed.metadata))
+    return TaskRecord(task_id="task", key=key, prompt=TaskPrompt(messages=placed.messages, metadata=placed.metadata))
 
 
 def remade(now: Tavern, record: TaskRecord) -> Task | None:
-    return asyncio.run(Remaker().task(Hosted.of(now), record))
+    return asyncio.run(TaskMatcher().find_task(ServedEnvironment.from_environment(now), record))
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_what_is_no_longer_asked_is_not_made(now: Tavern, record: TaskRecord) ->
 
 def test_an_environment_is_looked_through_once() -> None:
     now = Tavern("new", *((f"guest {number}", "Who?") for number in range(200)), WHERE, WHO)
-    hosted = Hosted.of(now)
+    hosted = ServedEnvironment.from_environment(now)
 
     async def scene() -> list[Task | None]:
-        remaker = Remaker()
-        return await asyncio.gather(*(remaker.task(hosted, stored(place % 2)) for place in range(10)))
+        remaker = TaskMatcher()
+        return await asyncio.gather(*(remaker.find_task(hosted, stored(place % 2)) for place in range(10)))
 
     found = asyncio.run(scene())
     assert [task.metadata["guest"] if task else None for task in found] == ["hob"] * 10

@@ -9,11 +9,17 @@ import pytest
 
 from app.domain.errors import GatewayError, InvalidRequest, RetrieverFailed, StoreUnavailable
 from app.domain.tasks import Context, ContextQuery, Passage, Withheld
-from app.domain.worlds import Explained
+from app.domain.worlds import RetrievalExplanation
 from app.ports.retrieval import Retriever
-from app.service.retrieval import AT_ONCE, NOT_ASKED, Retrieval, RetrievalPolicy, without_the_future
+from app.service.retrieval import (
+    MAX_CONCURRENT_QUERIES,
+    NOT_ASKED_DETAIL,
+    RetrievalPolicy,
+    RetrievalService,
+    withhold_future,
+)
 from app.telemetry.metrics import PrometheusObserver
-from app.telemetry.silent import SilentObserver
+from app.telemetry.null_observer import NullObserver
 
 QUERY = ContextQuery(text="What news?", character="hob", world="valley")
 LATE = "the retriever gave no answer within 0.05 seconds"
@@ -70,9 +76,9 @@ def giving(answer: object) -> Callable[[ContextQuery], Awaitable[object]]:
     return give
 
 
-def retrieval(what: Callable[[ContextQuery], Any], policy: RetrievalPolicy) -> tuple[Doing, Retrieval]:
+def retrieval(what: Callable[[ContextQuery], Any], policy: RetrievalPolicy) -> tuple[Doing, RetrievalService]:
     retriever = Doing(what)
-    return retriever, Retrieval(cast("Retriever", retriever), SilentObserver(), policy)
+    return retriever, RetrievalService(cast("Retriever", retriever), NullObserver(), policy)
 
 
 FAILURES = {
@@ -108,8 +114,8 @@ def test_a_failure_refuses_or_is_what_the_context_says(name: str) -> None:
         _, refusing = retrieval(what, RetrievalPolicy("refuse", 0.05))
         _, going_on = retrieval(what, RetrievalPolicy("without", 0.05))
         with pytest.raises(RetrieverFailed) as refused:
-            await refusing.of(QUERY, "params")
-        return refused.value.detail, await going_on.of(QUERY, "params")
+            await refusing.retrieve(QUERY, "params")
+        return refused.value.detail, await going_on.retrieve(QUERY, "params")
 
     assert asyncio.run(scene()) == (words, Context(failure=words))
 
@@ -129,7 +135,7 @@ def test_what_is_not_the_retrievers_failure_stays_what_it_is(error: GatewayError
     async def scene() -> tuple[type[GatewayError], str, str | None]:
         _, asking = retrieval(refuses, RetrievalPolicy("without", 0.05))
         with pytest.raises(GatewayError) as refused:
-            await asking.of(QUERY, "params")
+            await asking.retrieve(QUERY, "params")
         return type(refused.value), refused.value.detail, refused.value.field
 
     assert asyncio.run(scene()) == (type(error), error.detail, field)
@@ -146,7 +152,7 @@ def test_contexts_come_in_the_order_of_the_queries() -> None:
 
     async def scene() -> list[str]:
         _, asking = retrieval(tells, RetrievalPolicy())
-        return [context.passages[0].id for context in await asking.of_all(queries(50), "params")]
+        return [context.passages[0].id for context in await asking.retrieve_all(queries(50), "params")]
 
     assert asyncio.run(scene()) == [str(number) for number in range(50)]
 
@@ -154,19 +160,21 @@ def test_contexts_come_in_the_order_of_the_queries() -> None:
 def test_after_a_failure_nothing_more_of_a_batch_is_asked() -> None:
     async def scene() -> tuple[list[Context], int, int]:
         hanging, going_on = retrieval(hangs, RetrievalPolicy("without", 0.05))
-        contexts = await going_on.of_all(queries(100), "params")
+        contexts = await going_on.retrieve_all(queries(100), "params")
         refused, refusing = retrieval(hangs, RetrievalPolicy("refuse", 0.05))
         with pytest.raises(RetrieverFailed):
-            await refusing.of_all(queries(100), "params")
+            await refusing.retrieve_all(queries(100), "params")
         return contexts, hanging.asked, refused.asked
 
-    without = [Context(failure=LATE)] * AT_ONCE + [Context(failure=NOT_ASKED)] * (100 - AT_ONCE)
-    assert asyncio.run(scene()) == (without, AT_ONCE, AT_ONCE)
+    without = [Context(failure=LATE)] * MAX_CONCURRENT_QUERIES + [Context(failure=NOT_ASKED_DETAIL)] * (
+        100 - MAX_CONCURRENT_QUERIES
+    )
+    assert asyncio.run(scene()) == (without, MAX_CONCURRENT_QUERIES, MAX_CONCURRENT_QUERIES)
 
 
 def test_nothing_is_asked_for_no_queries() -> None:
     retriever, asking = retrieval(hangs, RetrievalPolicy())
-    assert (asyncio.run(asking.of_all([], "params")), retriever.asked) == ([], 0)
+    assert (asyncio.run(asking.retrieve_all([], "params")), retriever.asked) == ([], 0)
 
 
 class Explaining(Doing):
@@ -176,18 +184,18 @@ class Explaining(Doing):
 
 def test_reasons_are_the_retrievers_own_or_none_and_its_failure_is_always_told() -> None:
     told = Context(passages=(NEWS,), as_of=at(9))
-    reasons = Explained(as_of=at(9), budget_tokens=7, context=Context())
+    reasons = RetrievalExplanation(as_of=at(9), budget_tokens=7, context=Context())
 
-    async def scene() -> tuple[Explained, Explained, str]:
+    async def scene() -> tuple[RetrievalExplanation, RetrievalExplanation, str]:
         policy = RetrievalPolicy("without", 0.05)
         _, plain = retrieval(giving(told), policy)
-        explaining = Retrieval(cast("Retriever", Explaining(giving(reasons))), SilentObserver(), policy)
-        hanging = Retrieval(cast("Retriever", Explaining(hangs)), SilentObserver(), policy)
+        explaining = RetrievalService(cast("Retriever", Explaining(giving(reasons))), NullObserver(), policy)
+        hanging = RetrievalService(cast("Retriever", Explaining(hangs)), NullObserver(), policy)
         with pytest.raises(RetrieverFailed) as refused:
-            await hanging.explained(QUERY)
-        return await plain.explained(QUERY), await explaining.explained(QUERY), refused.value.detail
+            await hanging.explain(QUERY)
+        return await plain.explain(QUERY), await explaining.explain(QUERY), refused.value.detail
 
-    alone = Explained(as_of=at(9), budget_tokens=QUERY.budget_tokens, context=told)
+    alone = RetrievalExplanation(as_of=at(9), budget_tokens=QUERY.budget_tokens, context=told)
     assert asyncio.run(scene()) == (alone, reasons, LATE)
 
 
@@ -229,7 +237,7 @@ def withheld(hour: int) -> Withheld:
     ],
 )
 def test_what_is_later_is_withheld(answer: Context, as_of: datetime | None, context: Context, future: int) -> None:
-    assert without_the_future(answer, as_of) == (context, future)
+    assert withhold_future(answer, as_of) == (context, future)
 
 
 def test_every_query_is_counted_once_by_what_became_of_it() -> None:
@@ -237,11 +245,11 @@ def test_every_query_is_counted_once_by_what_became_of_it() -> None:
     answers = [Context(passages=told(9)), Context(passages=told(11, 12)), None]
 
     async def scene() -> None:
-        asking = Retrieval(
+        asking = RetrievalService(
             cast("Retriever", Doing(lambda query: giving(answers.pop())(query))), observer, RetrievalPolicy("without")
         )
         for query in [QUERY.model_copy(update={"as_of": at(10)})] * 3:
-            await asking.of(query, "params")
+            await asking.retrieve(query, "params")
 
     asyncio.run(scene())
     counted = [

@@ -7,30 +7,30 @@ from pathlib import Path
 
 import pytest
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import StoreUnavailable
 from app.domain.groups import Group, RunActivity
 from app.domain.runs import Pin, Run
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.main.gateway import gateway_of
+from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
-from app.ports.store import Groups, GroupToStore, IdempotencyKey, Runs
+from app.ports.store import GroupStore, GroupToStore, IdempotencyKey, RunStore
 from app.service import group_scoring
 from app.service.group_scoring import GroupScoring
-from app.service.requests import GroupReply, GroupToScore, NextBatch, ScoreRequest
-from app.service.scoring import ScoreDesk
+from app.service.request_models import GroupReply, GroupToScore, NextBatch, ScoreRequest
+from app.service.scoring import ScoringService
 from app.store.store import Store
-from app.telemetry.silent import SilentObserver
+from app.telemetry.null_observer import NullObserver
 from tests.support.databases import MIGRATIONS
 from tests.support.playground import World, environments, panels, until
 
 
 @dataclass
-class FaultyGroups(Groups):
+class FaultyGroups(GroupStore):
     """The store's groups, until it is told to fail or to dawdle."""
 
-    inner: Groups
+    inner: GroupStore
     failures: list[Exception] = field(default_factory=list)
     """Raised one by one by `add` and `finish`."""
     has_read: asyncio.Event = field(default_factory=asyncio.Event)
@@ -54,18 +54,18 @@ class FaultyGroups(Groups):
             raise self.failures.pop(0)
         return await self.inner.finish(groups)
 
-    async def unfinished(self, limit: int) -> list[Group]:
-        return await self.inner.unfinished(limit)
+    async def list_unfinished(self, limit: int) -> list[Group]:
+        return await self.inner.list_unfinished(limit)
 
     async def check_key(self, key: IdempotencyKey) -> None:
         await self.inner.check_key(key)
 
 
 @dataclass
-class FaultyRuns(Runs):
+class FaultyRuns(RunStore):
     """The store's runs, but nothing can be pinned."""
 
-    inner: Runs
+    inner: RunStore
 
     async def get(self, name: str) -> Run | None:
         return await self.inner.get(name)
@@ -79,8 +79,8 @@ class FaultyRuns(Runs):
     async def list(self, limit: int, after: str | None) -> list[Run]:
         return await self.inner.list(limit, after)
 
-    async def activity(self, name: str) -> tuple[RunActivity, ...]:
-        return await self.inner.activity(name)
+    async def get_activity(self, name: str) -> tuple[RunActivity, ...]:
+        return await self.inner.get_activity(name)
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Office:
     """A desk with a task on it, and everything around it."""
 
     world: World
-    desk: ScoreDesk
+    desk: ScoringService
     scoring: GroupScoring
     groups: FaultyGroups
     task_id: str
@@ -118,15 +118,15 @@ async def _played(url: str, play: Play) -> None:
     store = Store.open(url, MIGRATIONS, clock=world.now)
     store.groups = groups = FaultyGroups(store.groups)
     store.runs = FaultyRuns(store.runs)
-    gateway = gateway_of(
-        environments(world), store, panels(world.judge), NoWorkers(), world, SilentObserver(), world.now
+    gateway = build_gateway(
+        environments(world), store, panels(world.judge), NoWorkers(), world, NullObserver(), world.now
     )
     gateway.catalogue.open(ConfiguredDatasets({}))
     (task,) = (await gateway.dispatcher.next_batch("slow", NextBatch(batch_size=1))).tasks
     try:
-        await play(Office(world, gateway.desk, gateway.scoring, groups, task.task_id))
+        await play(Office(world, gateway.scoring, gateway.group_scoring, groups, task.task_id))
     finally:
-        await gateway.scoring.close()
+        await gateway.group_scoring.close()
         await store.close()
 
 

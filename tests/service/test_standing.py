@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from app.domain.groups import Group, Rollout
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
-from app.service.requests import GroupReply
-from app.service.standing import owed, reply_of, scores_of, with_scores
+from app.service.group_replies import build_reply, list_scores, mark_pending, merge_scores
+from app.service.request_models import GroupReply
 
 RIGHT, WRONG = Score.exact(True), Score.exact(False)
 PENDING, FAILED = Score.pending(), Score.unscored("judge_failed", "asleep")
@@ -48,23 +48,23 @@ def group_of(*scores: Score, outcome: Outcome = "pending") -> Group:
 def test_scores_go_to_those_that_had_none(
     before: tuple[Score, ...], given_: tuple[Score, ...], after: tuple[Score, ...], outcome: Outcome
 ) -> None:
-    assert with_scores(group_of(*before), given_) == group_of(*after, outcome=outcome)
+    assert merge_scores(group_of(*before), given_) == group_of(*after, outcome=outcome)
 
 
 def test_a_retry_is_owed_scores_for_what_has_none() -> None:
-    assert owed(group_of(RIGHT, FAILED, outcome="unscored")) == group_of(RIGHT, PENDING, outcome="pending")
+    assert mark_pending(group_of(RIGHT, FAILED, outcome="unscored")) == group_of(RIGHT, PENDING, outcome="pending")
 
 
 @given(before=st.lists(st.sampled_from([RIGHT, WRONG, PENDING, FAILED]), min_size=1, max_size=8))
 def test_what_was_scored_never_changes(before: list[Score]) -> None:
     group = group_of(*before)
-    for changed in (owed(group), with_scores(group, [WRONG] * len(before))):
-        kept = [after for was, after in zip(before, scores_of(changed), strict=True) if was.outcome == "scored"]
+    for changed in (mark_pending(group), merge_scores(group, [WRONG] * len(before))):
+        kept = [after for was, after in zip(before, list_scores(changed), strict=True) if was.outcome == "scored"]
         assert kept == [score for score in before if score.outcome == "scored"]
 
 
 def test_a_reply_says_it_all_in_the_order_of_the_completions() -> None:
-    assert reply_of(group_of(RIGHT, FAILED, RIGHT, outcome="unscored")) == GroupReply(
+    assert build_reply(group_of(RIGHT, FAILED, RIGHT, outcome="unscored")) == GroupReply(
         group_id="group_1",
         task_id="task_1",
         outcome="unscored",

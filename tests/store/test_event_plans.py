@@ -6,7 +6,7 @@ from datetime import timedelta
 from sqlalchemy import insert, text
 
 from app.domain.lorebooks import Lorebook
-from app.domain.search_terms import terms
+from app.domain.search_terms import extract_terms
 from app.domain.worlds import EventSearch
 from app.store.database import is_postgres, open_writer
 from app.store.event_tables import worlds
@@ -63,9 +63,9 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
             told(f"e{n}", n, f"Word{n % 50} of the bridge.", visibility="public" if n % 2 else names)
             for n in range(100)
         ]
-        await store.events.tell(f"w{number}", [*crowd, told("news", 3, supersedes="e1")])
+        await store.events.add_events(f"w{number}", [*crowd, told("news", 3, supersedes="e1")])
         await store.events.branch(f"v{number}", f"w{number}", NOON + timedelta(hours=50))
-        await store.events.tell(f"v{number}", [told(f"own{n}", n) for n in range(50)])
+        await store.events.add_events(f"v{number}", [told(f"own{n}", n) for n in range(50)])
         await store.events.withdraw(f"v{number}", "e2")
         await store.lorebooks.put(f"w{number}", "book", Lorebook())
     engine = open_writer(url)
@@ -75,15 +75,15 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         if is_postgres(engine):
             connection.execute(text("ANALYZE"))
     engine.dispose()
-    asked = EventSearch("v3", NOON + timedelta(hours=60), frozenset({"person-3"}), terms("word3 of word4"))
+    asked = EventSearch("v3", NOON + timedelta(hours=60), frozenset({"person-3"}), extract_terms("word3 of word4"))
     calls: dict[str, Awaitable[object]] = {
-        "tell": store.events.tell("v3", [told("fresh")]),
+        "tell": store.events.add_events("v3", [told("fresh")]),
         "search": store.events.search(asked),
         "search, newest moment": store.events.search(EventSearch("v3", None, asked.names, asked.terms)),
-        "newest": store.events.newest("v3", 10, (NOON, "e5")),
-        "worlds": store.events.worlds(10, "v5"),
+        "newest": store.events.list_newest("v3", 10, (NOON, "e5")),
+        "worlds": store.events.list_worlds(10, "v5"),
         "withdraw": store.events.withdraw("v3", "own1"),
-        "lorebooks": store.lorebooks.of("v3"),
+        "lorebooks": store.lorebooks.list_lorebooks("v3"),
     }
     return await statements_made(calls)
 

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from app.domain.errors import Conflict
-from app.domain.search_terms import terms
-from app.domain.worlds import Event, EventSearch, Findings, Obstacle
+from app.domain.search_terms import extract_terms
+from app.domain.worlds import Event, EventSearch, Obstacle, SearchFindings
 from app.store.store import Store
 from tests.support.store_cases import using
 
@@ -106,7 +106,7 @@ def some_event(chance: random.Random, number: int) -> Event:
 async def played(store: Store, chance: random.Random, name: str) -> Told:
     """Three worlds, each branching from an earlier one; events come in any order of their times."""
     told, worlds = Told(), [f"{name}-0"]
-    await store.events.tell(worlds[0], [])
+    await store.events.add_events(worlds[0], [])
     for number in range(1, 3):
         parent, moment = chance.choice(worlds), at(chance.randrange(HOURS))
         worlds.append(f"{name}-{number}")
@@ -115,7 +115,7 @@ async def played(store: Store, chance: random.Random, name: str) -> Told:
     for number in range(30):
         world, event = chance.choice(worlds), some_event(chance, number if chance.random() < 0.8 else number // 2)
         with contextlib.suppress(Conflict):
-            if (await store.events.tell(world, [event])).new:
+            if (await store.events.add_events(world, [event])).new:
                 told.events.append((world, event))
         if chance.random() < 0.15:
             world, event_id = chance.choice(worlds), f"e{chance.randrange(number + 1)}"
@@ -129,23 +129,23 @@ def question(chance: random.Random, name: str) -> EventSearch:
         f"{name}-{chance.randrange(3)}",
         at(chance.randrange(HOURS)) if chance.random() < 0.9 else None,
         frozenset(chance.sample(NAMES, chance.randint(0, 3))),
-        tuple(dict.fromkeys(terms(" ".join(chance.sample(WORDS, 2))))),
+        tuple(dict.fromkeys(extract_terms(" ".join(chance.sample(WORDS, 2))))),
         most=chance.choice((9, 64)),
     )
 
 
-def ways(found: Findings, asked: EventSearch) -> dict[str, list[str]]:
+def ways(found: SearchFindings, asked: EventSearch) -> dict[str, list[str]]:
     """What was found in each way; of the text only where there is room for all."""
     seen = {way: [one.event.id for one in found.visible if way in one.ways] for way in ("newest", "important", "text")}
     seen["text"] = seen["text"] if asked.most > len(found.visible) else []
     return seen
 
 
-def ways_of(open_: list[Event], asked: EventSearch, found: Findings) -> dict[str, list[str]]:
+def ways_of(open_: list[Event], asked: EventSearch, found: SearchFindings) -> dict[str, list[str]]:
     """Of equal times the last that was told is the newest."""
     newest = sorted(reversed(open_), key=lambda event: event.time, reverse=True)
     important = {event.id for event in sorted(newest, key=lambda event: -event.importance)[: asked.most]}
-    matching = [event.id for event in newest if set(asked.terms) & set(terms(event.searched))]
+    matching = [event.id for event in newest if set(asked.terms) & set(extract_terms(event.searchable_text))]
     return {
         "newest": [event.id for event in newest[: asked.most]],
         "important": [event.id for event in newest if event.id in important],

@@ -7,11 +7,11 @@ import pytest
 
 from app.domain.errors import Conflict, GatewayError, NotFound
 from app.domain.lorebooks import Lorebook, LoreEntry
-from app.domain.search_terms import terms
-from app.domain.worlds import Event, EventSearch, EventsTold, Findings, World
-from app.store.event_candidates import COMMON
-from app.store.lineages import DEEPEST
+from app.domain.search_terms import extract_terms
+from app.domain.worlds import Event, EventsAdded, EventSearch, SearchFindings, World
+from app.store.event_candidates import COMMON_TERM_COUNT
 from app.store.store import Store
+from app.store.world_branches import MAX_BRANCH_DEPTH
 from tests.support.store_cases import START, MovableClock, using
 
 NOON = datetime(1302, 5, 1, 12, tzinfo=UTC)
@@ -23,16 +23,16 @@ def event(event_id: str, hour: float = 0, text: str = "The bridge fell.", **more
 
 def about(world: str, text: str = "", *names: str, hour: float | None = 100) -> EventSearch:
     as_of = None if hour is None else NOON + timedelta(hours=hour)
-    return EventSearch(world, as_of, frozenset(names), terms(text))
+    return EventSearch(world, as_of, frozenset(names), extract_terms(text))
 
 
-async def searched(store: Store, wanted: EventSearch) -> Findings:
+async def searched(store: Store, wanted: EventSearch) -> SearchFindings:
     found = await store.events.search(wanted)
     assert found is not None
     return found
 
 
-def ids(found: Findings) -> list[str]:
+def ids(found: SearchFindings) -> list[str]:
     return [one.event.id for one in found.visible]
 
 
@@ -60,33 +60,38 @@ EVERYTHING = event(
 
 def test_events_come_back_as_they_were_told(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        told = await store.events.tell("town", [event("a"), EVERYTHING])
+        told = await store.events.add_events("town", [event("a"), EVERYTHING])
         found = await searched(store, about("town", "wolves", "watch", hour=1))
-        return told, await store.events.newest("town", 5), found.visible[0].event, [h.event.id for h in found.hidden]
+        return (
+            told,
+            await store.events.list_newest("town", 5),
+            found.visible[0].event,
+            [h.event.id for h in found.hidden],
+        )
 
-    assert using(store_url, scenario) == (EventsTold(new=2, known=0), [EVERYTHING, event("a")], EVERYTHING, ["a"])
+    assert using(store_url, scenario) == (EventsAdded(new=2, known=0), [EVERYTHING, event("a")], EVERYTHING, ["a"])
 
 
 def test_what_is_told_again_is_known_and_other_content_is_refused(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.tell("town", [event("a"), event("b", 1)])
+        await store.events.add_events("town", [event("a"), event("b", 1)])
         await store.events.branch("save", "town", NOON)
         return (
-            await store.events.tell("town", [event("a"), event("c"), event("c")]),
-            await refusal(store.events.tell("town", [event("d"), event("a", text="It stands.")])),
-            await refusal(store.events.tell("town", [event("d"), event("d", 1)])),
-            await refusal(store.events.tell("save", [event("a", 1)])),
-            await store.events.tell("save", [event("a"), event("b", 2)]),
-            [one.id for one in await store.events.newest("town", 9)],
-            [one.id for one in await store.events.newest("save", 9)],
+            await store.events.add_events("town", [event("a"), event("c"), event("c")]),
+            await refusal(store.events.add_events("town", [event("d"), event("a", text="It stands.")])),
+            await refusal(store.events.add_events("town", [event("d"), event("d", 1)])),
+            await refusal(store.events.add_events("save", [event("a", 1)])),
+            await store.events.add_events("save", [event("a"), event("b", 2)]),
+            [one.id for one in await store.events.list_newest("town", 9)],
+            [one.id for one in await store.events.list_newest("save", 9)],
         )
 
     assert using(store_url, scenario) == (
-        EventsTold(new=1, known=2),
+        EventsAdded(new=1, known=2),
         (Conflict, "events[1].id"),
         (Conflict, "events[1].id"),
         (Conflict, "events[0].id"),
-        EventsTold(new=1, known=1),
+        EventsAdded(new=1, known=1),
         ["b", "c", "a"],
         ["b", "c", "a"],
     )
@@ -96,7 +101,7 @@ def test_an_event_is_found_as_soon_as_it_is_told(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         seen = []
         for number in range(5):
-            await store.events.tell("town", [event(f"e{number}", number)])
+            await store.events.add_events("town", [event(f"e{number}", number)])
             seen.append(ids(await searched(store, about("town", hour=None))))
         return seen
 
@@ -105,7 +110,7 @@ def test_an_event_is_found_as_soon_as_it_is_told(store_url: str) -> None:
 
 def test_what_is_withdrawn_never_happened_there_nor_in_branches(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.tell("town", [event("a"), event("b"), event("c"), event("d", 3)])
+        await store.events.add_events("town", [event("a"), event("b"), event("c"), event("d", 3)])
         await store.events.branch("save", "town", NOON)
         await store.events.branch("later", "save", NOON)
         answers = [
@@ -115,16 +120,16 @@ def test_what_is_withdrawn_never_happened_there_nor_in_branches(store_url: str) 
             await store.events.withdraw("save", "d"),
             await store.events.withdraw("town", "nothing"),
         ]
-        known = await store.events.tell("later", [event("a"), event("b")])
+        known = await store.events.add_events("later", [event("a"), event("b")])
         worlds = ("town", "save", "later")
         found = [ids(await searched(store, about(world, "bridge"))) for world in worlds]
-        listed = [[one.id for one in await store.events.newest(world, 9)] for world in worlds]
+        listed = [[one.id for one in await store.events.list_newest(world, 9)] for world in worlds]
         return answers, known, found, listed, await refusal(store.events.withdraw("nowhere", "a"))
 
     left = [["d", "c", "b"], ["c"], ["c"]]
     assert using(store_url, scenario) == (
         [True, True, True, False, False],
-        EventsTold(new=0, known=2),
+        EventsAdded(new=0, known=2),
         left,
         left,
         (NotFound, None),
@@ -133,21 +138,21 @@ def test_what_is_withdrawn_never_happened_there_nor_in_branches(store_url: str) 
 
 def test_a_branch_shares_the_past_whenever_it_is_told(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.tell("town", [event("before"), event("after", 2)])
+        await store.events.add_events("town", [event("before"), event("after", 2)])
         branched = [await store.events.branch("save", "town", NOON + timedelta(hours=1)) for _ in range(2)]
-        await store.events.tell("town", [event("late", -5)])
-        await store.events.tell("save", [event("own", 5)])
+        await store.events.add_events("town", [event("late", -5)])
+        await store.events.add_events("save", [event("own", 5)])
         return (
             branched,
-            await store.events.world("save"),
-            await store.events.world("town"),
-            await store.events.world("none"),
+            await store.events.get_world("save"),
+            await store.events.get_world("town"),
+            await store.events.get_world("none"),
             ids(await searched(store, about("save"))),
             await refusal(store.events.branch("save", "town", NOON)),
             await refusal(store.events.branch("new", "nowhere", NOON)),
             await refusal(store.events.branch("town", "save", NOON)),
-            [one.name for one in await store.events.worlds(9, None)],
-            [one.name for one in await store.events.worlds(1, "save")],
+            [one.name for one in await store.events.list_worlds(9, None)],
+            [one.name for one in await store.events.list_worlds(1, "save")],
             await store.events.search(about("nowhere")),
         )
 
@@ -170,10 +175,10 @@ def test_a_branch_shares_the_past_whenever_it_is_told(store_url: str) -> None:
 
 def test_branches_of_branches_end_somewhere(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.tell("w0", [event("first")])
-        for number in range(DEEPEST):
+        await store.events.add_events("w0", [event("first")])
+        for number in range(MAX_BRANCH_DEPTH):
             await store.events.branch(f"w{number + 1}", f"w{number}", NOON)
-        deepest = f"w{DEEPEST}"
+        deepest = f"w{MAX_BRANCH_DEPTH}"
         return (
             ids(await searched(store, about(deepest, "bridge"))),
             await refusal(store.events.branch("deeper", deepest, NOON)),
@@ -184,15 +189,17 @@ def test_branches_of_branches_end_somewhere(store_url: str) -> None:
 
 def test_newest_events_come_in_pages(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.tell("town", [event(name, hour) for name, hour in (("a", 1), ("b", 1), ("c", 0), ("B", 1))])
+        await store.events.add_events(
+            "town", [event(name, hour) for name, hour in (("a", 1), ("b", 1), ("c", 0), ("B", 1))]
+        )
         await store.events.branch("save", "town", NOON + timedelta(hours=1))
-        await store.events.tell("save", [event("d", 1)])
+        await store.events.add_events("save", [event("d", 1)])
         pages: list[list[str]] = []
         before: tuple[datetime, str] | None = None
-        while page := await store.events.newest("save", 2, before):
+        while page := await store.events.list_newest("save", 2, before):
             pages.append([one.id for one in page])
             before = page[-1].time, page[-1].id
-        return pages, await store.events.newest("nowhere", 2)
+        return pages, await store.events.list_newest("nowhere", 2)
 
     assert using(store_url, scenario) == ([["d", "b"], ["a", "B"], ["c"]], [])
 
@@ -201,7 +208,7 @@ def test_who_has_not_heard_the_news_believes_the_old_state(store_url: str) -> No
     async def scenario(store: Store) -> object:
         old = event("old", 0)
         news = event("news", 2, "The bridge is mended.", visibility=("watch",), supersedes="old")
-        await store.events.tell("town", [old, news])
+        await store.events.add_events("town", [old, news])
         return [
             ids(await searched(store, about("town", "", *names, hour=hour)))
             for names, hour in ((("watch",), 3), (("watch",), 1), (("hob",), 3))
@@ -213,18 +220,18 @@ def test_who_has_not_heard_the_news_believes_the_old_state(store_url: str) -> No
 def test_a_common_word_finds_nothing_beside_a_rare_one(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         crowd = [event(f"e{n}", n / 60, f"The bell rang {n} times.") for n in range(600)]
-        await store.events.tell("town", [event("odd", -9, "The bell cracked.", importance=0), *crowd])
+        await store.events.add_events("town", [event("odd", -9, "The bell cracked.", importance=0), *crowd])
         found = await searched(store, about("town", "bell cracked"))
         only_common = await searched(store, about("town", "bell"))
         matching = [one.event.id for one in found.visible if "text" in one.ways]
         return matching, found.frequencies, sum("text" in one.ways for one in only_common.visible)
 
-    assert using(store_url, scenario) == (["odd"], {"bell": COMMON, "cracked": 1}, 64)
+    assert using(store_url, scenario) == (["odd"], {"bell": COMMON_TERM_COUNT, "cracked": 1}, 64)
 
 
 def test_what_is_hidden_near_the_question_is_named_with_its_reason(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        await store.events.tell(
+        await store.events.add_events(
             "town",
             [
                 event("secret", 1, "The silver lies under the mill.", visibility=("guild",)),
@@ -245,8 +252,8 @@ def test_what_is_hidden_near_the_question_is_named_with_its_reason(store_url: st
 def test_an_event_that_very_many_know_is_found_by_its_words(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         many = tuple(f"person-{n}" for n in range(250))
-        await store.events.tell("town", [event("feast", -50, "A feast.", visibility=many, importance=0)])
-        await store.events.tell("town", [event(f"e{n}", n / 60, "Rain.") for n in range(300)])
+        await store.events.add_events("town", [event("feast", -50, "A feast.", visibility=many, importance=0)])
+        await store.events.add_events("town", [event(f"e{n}", n / 60, "Rain.") for n in range(300)])
         knows = await searched(store, about("town", "feast", "person-7"))
         other = await searched(store, about("town", "feast", "hob"))
         ways = [sorted(one.ways) for one in knows.visible if one.event.id == "feast"]
@@ -258,8 +265,8 @@ def test_an_event_that_very_many_know_is_found_by_its_words(store_url: str) -> N
 def test_tellers_at_the_same_time_lose_nothing(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         batches = [[event(f"e{n}-{m}", n) for m in range(10)] for n in range(20)]
-        told = await asyncio.gather(*(store.events.tell("town", batch) for batch in batches + batches))
-        world = await store.events.world("town")
+        told = await asyncio.gather(*(store.events.add_events("town", batch) for batch in batches + batches))
+        world = await store.events.get_world("town")
         return sum(one.new for one in told), sum(one.known for one in told), world and world.events
 
     assert using(store_url, scenario) == (200, 200, 200)
@@ -276,9 +283,13 @@ def test_lorebooks_are_kept_by_world_and_replace_those_of_the_past(store_url: st
         await books.put("town", "a", Lorebook(name="a"))
         await store.events.branch("save", "town", NOON)
         await books.put("save", "b", Lorebook(name="own"))
-        seen = [await books.of("town"), await books.of("save"), await books.of("nowhere")]
+        seen = [
+            await books.list_lorebooks("town"),
+            await books.list_lorebooks("save"),
+            await books.list_lorebooks("nowhere"),
+        ]
         removed = [await books.remove(*one) for one in (("save", "b"), ("save", "a"), ("nowhere", "a"))]
-        return seen, removed, list((await books.of("save")).items())
+        return seen, removed, list((await books.list_lorebooks("save")).items())
 
     town = {"a": Lorebook(name="a"), "b": BOOK}
     assert using(store_url, scenario) == (

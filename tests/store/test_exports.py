@@ -25,7 +25,10 @@ async def stored(store: Store) -> None:
 
 
 async def ids(store: Store, where: ExportFilter) -> list[str]:
-    return [one.group.group_id for one in await store.exports.page(where, 0, await store.exports.newest(), 100)]
+    return [
+        one.group.group_id
+        for one in await store.exports.read_page(where, 0, await store.exports.get_newest_sequence(), 100)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,12 +55,12 @@ def test_every_field_narrows_it(store_url: str, where: ExportFilter, expected: l
 
 def test_pages_end_where_they_were_told_to(store_url: str) -> None:
     async def scenario(store: Store) -> list[list[str]]:
-        empty = await store.exports.newest()
+        empty = await store.exports.get_newest_sequence()
         await stored(store)
-        last = await store.exports.newest()
+        last = await store.exports.get_newest_sequence()
         await store.groups.add([group("meanwhile")])
         pages, after = [], empty
-        while page := await store.exports.page(ExportFilter(), after, last, 2):
+        while page := await store.exports.read_page(ExportFilter(), after, last, 2):
             pages.append([one.group.group_id for one in page])
             after = page[-1].sequence
         return pages
@@ -69,7 +72,7 @@ def test_a_group_comes_whole_with_its_task(store_url: str) -> None:
     async def scenario(store: Store) -> tuple[list[StoredGroup], Group]:
         await store.tasks.put([record(0)])
         (kept,) = await store.groups.add([group()])
-        return await store.exports.page(ExportFilter(), 0, 1, 1), kept
+        return await store.exports.read_page(ExportFilter(), 0, 1, 1), kept
 
     found, kept = using(store_url, scenario)
     assert found == [StoredGroup(sequence=1, group=kept, task=record(0))]

@@ -76,7 +76,7 @@ def test_a_known_group_is_returned_as_stored_and_nothing_is_added(store_url: str
     async def scenario(store: Store) -> tuple[list[Group], GroupDetail | None]:
         await store.groups.add([first])
         added = await store.groups.add([judged, group("new")])
-        return added, await store.views.group("group")
+        return added, await store.views.get_group("group")
 
     added, detail = using(store_url, with_task(scenario))
     assert detail is not None
@@ -187,7 +187,7 @@ def test_finishing_fills_in_what_is_missing_and_changes_nothing_that_is_scored(s
         await store.groups.add([begun])
         finished = await store.groups.finish([given])
         again = await store.groups.finish([group(scores=[Score.exact(False)] * 3)])
-        return finished, again, await store.groups.find(["group"]), await store.groups.unfinished(9)
+        return finished, again, await store.groups.find(["group"]), await store.groups.list_unfinished(9)
 
     expected = group(scores=[RICH, Score.exact(True), RICH], flags=("late", "partial_group")).group
     assert using(store_url, with_task(scenario)) == ([expected], [expected], {"group": expected}, [])
@@ -216,7 +216,9 @@ def test_unfinished_groups_come_oldest_first(store_url: str) -> None:
         pending = [group(f"p{number}", [Score.pending()]) for number in range(3)]
         await store.groups.add([pending[0], group("done"), pending[1], group("un", [Score.unscored("budget")])])
         await store.groups.add([pending[2]])
-        return [one.group_id for one in await store.groups.unfinished(2)], len(await store.groups.unfinished(9))
+        return [one.group_id for one in await store.groups.list_unfinished(2)], len(
+            await store.groups.list_unfinished(9)
+        )
 
     assert using(store_url, with_task(scenario)) == (["p0", "p1"], 3)
 
@@ -233,7 +235,7 @@ def test_judgements_are_kept_with_their_prompts_whatever_they_hold(store_url: st
     async def scenario(store: Store) -> object:
         await store.groups.add([group(scores=[Score.pending()], judgements=(failed,)), group("other")])
         await store.groups.finish([group(scores=[RICH], judgements=made)])
-        return await store.views.group("group")
+        return await store.views.get_group("group")
 
     expected = GroupDetail(group=group(scores=[RICH]).group, task=record(0), judgements=(failed, *made))
     assert using(store_url, with_task(scenario)) == expected

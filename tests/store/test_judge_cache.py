@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from app.domain.budgets import Admission, Admits, Amount, BudgetConfig, Hold, Standing
+from app.domain.budgets import Admission, AdmissionAnswer, Amount, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Judgement, Spending, Verdict
-from app.ports.judges import Recalled
+from app.ports.judges import CachedJudgement
 from app.ports.store import GroupToStore
-from app.store.judge_cache import Keeping
+from app.store.judge_cache import CacheRetention
 from app.store.store import Store
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import MovableClock, group, opened, record, using
@@ -31,13 +31,13 @@ FAILED = USABLE.model_copy(update={"verdicts": (), "ranking": (), "error": "no",
 
 
 def test_a_usable_judgement_is_found_again_by_what_was_asked(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[Recalled | None, ...]:
+    async def scenario(store: Store) -> tuple[CachedJudgement | None, ...]:
         await store.judge_cache.put(USABLE)
         await store.judge_cache.put(FAILED.model_copy(update={"reading": "r2"}))
         return await store.judge_cache.get("r1"), await store.judge_cache.get("r2"), await store.judge_cache.get("r3")
 
     without_prompt = USABLE.model_copy(update={"prompt": ""})
-    assert using(store_url, scenario) == (Recalled(without_prompt, claimed=False), None, None)
+    assert using(store_url, scenario) == (CachedJudgement(without_prompt, claimed=False), None, None)
 
 
 def test_it_is_claimed_once_a_group_holds_it(store_url: str) -> None:
@@ -62,8 +62,8 @@ def test_spending_adds_up_by_judge_and_day_and_survives(store_url: str) -> None:
         await store.judge_cache.put(USABLE)
         await store.judge_cache.put(USABLE.model_copy(update={"judge": "small", "cost_usd": None}))
 
-    async def look(store: Store) -> list[Standing]:
-        return [await store.judge_cache.standing(judge) for judge in ("big", "small", "none")]
+    async def look(store: Store) -> list[BudgetState]:
+        return [await store.judge_cache.get_budget_state(judge) for judge in ("big", "small", "none")]
 
     using(store_url, spend, clock)
     one = Spending(readings=1, calls=1, input_tokens=100, output_tokens=20, cost_usd=0.1)
@@ -71,11 +71,11 @@ def test_spending_adds_up_by_judge_and_day_and_survives(store_url: str) -> None:
     big, *others = using(store_url, look, clock)
     total = big.total.model_copy(update={"cost_usd": round(big.total.cost_usd, 9)})
     eleven = Spending(readings=11, calls=11, input_tokens=1100, output_tokens=220, cost_usd=1.1)
-    assert ([total, big.today, *others]) == [eleven, one, Standing(free, free), Standing()]
+    assert ([total, big.today, *others]) == [eleven, one, BudgetState(free, free), BudgetState()]
 
 
-def held(name: str, tokens: int, *, used: int = 0, seconds: float = 60.0, judge: str = "big") -> Hold:
-    return Hold(name, judge, used=Amount(used, used / 8), open=Amount(tokens, tokens / 8), seconds=seconds)
+def held(name: str, tokens: int, *, used: int = 0, seconds: float = 60.0, judge: str = "big") -> Reservation:
+    return Reservation(name, judge, used=Amount(used, used / 8), open=Amount(tokens, tokens / 8), seconds=seconds)
 
 
 TEN = BudgetConfig(tokens=10)
@@ -85,17 +85,17 @@ def test_what_is_put_aside_is_there_for_nobody_else(store_url: str) -> None:
     async def scenario(store: Store) -> list[Admission]:
         cache = store.judge_cache
         return [
-            await cache.put_aside(held("a", 6), TEN),
-            await cache.put_aside(held("b", 6), TEN),
-            await cache.put_aside(held("c", 11), TEN),
-            await cache.put_aside(held("d", 6, judge="small"), TEN),
-            await cache.put_aside(held("a", 5, used=4), TEN),
-            await cache.put_aside(held("b", 6), TEN),
-            await cache.put_aside(held("b", 1), TEN),
+            await cache.reserve(held("a", 6), TEN),
+            await cache.reserve(held("b", 6), TEN),
+            await cache.reserve(held("c", 11), TEN),
+            await cache.reserve(held("d", 6, judge="small"), TEN),
+            await cache.reserve(held("a", 5, used=4), TEN),
+            await cache.reserve(held("b", 6), TEN),
+            await cache.reserve(held("b", 1), TEN),
         ]
 
-    def at(used: int, opened: int) -> Standing:
-        return Standing(used=Amount(used, used / 8), open=Amount(opened, opened / 8))
+    def at(used: int, opened: int) -> BudgetState:
+        return BudgetState(used=Amount(used, used / 8), open=Amount(opened, opened / 8))
 
     assert using(store_url, scenario) == [
         Admission("now", at(0, 6)),
@@ -119,30 +119,30 @@ def test_what_is_put_aside_is_there_for_nobody_else(store_url: str) -> None:
         (BudgetConfig(tokens=240), "never"),
     ],
 )
-def test_each_bound_holds_over_what_was_spent(store_url: str, budget: BudgetConfig, admits: Admits) -> None:
+def test_each_bound_holds_over_what_was_spent(store_url: str, budget: BudgetConfig, admits: AdmissionAnswer) -> None:
     clock = MovableClock()
 
-    async def scenario(store: Store) -> Admits:
+    async def scenario(store: Store) -> AdmissionAnswer:
         await store.judge_cache.put(FAILED)
         clock.forward(86_400)
         await store.judge_cache.put(USABLE)
-        wanted = Hold("h", "big", used=Amount(), open=Amount(1, 0.05), seconds=1.0)
-        return (await store.judge_cache.put_aside(wanted, budget)).admits
+        wanted = Reservation("h", "big", used=Amount(), open=Amount(1, 0.05), seconds=1.0)
+        return (await store.judge_cache.reserve(wanted, budget)).admits
 
     assert using(store_url, scenario, clock) == admits
 
 
 def test_a_judgement_takes_the_place_of_its_hold(store_url: str) -> None:
-    async def scenario(store: Store) -> list[Standing]:
+    async def scenario(store: Store) -> list[BudgetState]:
         cache = store.judge_cache
         for name in ("a", "b"):
-            await cache.put_aside(held(name, 2), TEN)
+            await cache.reserve(held(name, 2), TEN)
         paid = Judgement(judge="big", model="m", order=(), calls=1, input_tokens=1, error="no", failure="unusable")
-        return [await cache.put(paid, "a"), await cache.give_back("big", "b"), await cache.standing("big")]
+        return [await cache.put(paid, "a"), await cache.release("big", "b"), await cache.get_budget_state("big")]
 
     spent = Spending(readings=1, calls=1, input_tokens=1)
-    over = Standing(spent, spent)
-    rest = Standing(spent, spent, open=Amount(2, 0.25))
+    over = BudgetState(spent, spent)
+    rest = BudgetState(spent, spent, open=Amount(2, 0.25))
     assert using(store_url, scenario) == [rest, over, over]
 
 
@@ -150,51 +150,51 @@ def test_a_hold_whose_process_died_counts_as_a_call_without_an_answer(store_url:
     """Until its judgement comes after all."""
     clock = MovableClock()
 
-    async def scenario(store: Store) -> list[Standing]:
+    async def scenario(store: Store) -> list[BudgetState]:
         cache = store.judge_cache
-        await cache.put_aside(held("a", 3, used=2, seconds=30), TEN)
-        seen = [await cache.standing("big")]
+        await cache.reserve(held("a", 3, used=2, seconds=30), TEN)
+        seen = [await cache.get_budget_state("big")]
         clock.forward(31)
-        seen.append(await cache.standing("big"))
+        seen.append(await cache.get_budget_state("big"))
         clock.forward(86_400)
-        seen.append(await cache.standing("big"))
-        seen.append((await cache.put_aside(held("b", 6), TEN)).standing)
+        seen.append(await cache.get_budget_state("big"))
+        seen.append((await cache.reserve(held("b", 6), TEN)).state)
         seen.append(await cache.put(USABLE, "a"))
         return seen
 
     lost = Spending(unanswered_calls=1, unanswered_tokens=5, unanswered_usd=0.625)
     spent = Spending(readings=1, calls=1, input_tokens=100, output_tokens=20, cost_usd=0.1)
     assert using(store_url, scenario, clock) == [
-        Standing(used=Amount(2, 0.25), open=Amount(3, 0.375)),
-        Standing(lost, lost),
-        Standing(lost),
-        Standing(lost),
-        Standing(spent, spent),
+        BudgetState(used=Amount(2, 0.25), open=Amount(3, 0.375)),
+        BudgetState(lost, lost),
+        BudgetState(lost),
+        BudgetState(lost),
+        BudgetState(spent, spent),
     ]
 
 
 def test_replicas_that_ask_at_once_never_hold_more_than_there_is(store_url: str) -> None:
     """Two stores on one database, each with its own writer."""
 
-    async def scene() -> tuple[int, Standing]:
+    async def scene() -> tuple[int, BudgetState]:
         async with opened(store_url) as one, opened(store_url) as other:
             asked = [
-                store.judge_cache.put_aside(held(f"{place}-{number}", 3), BudgetConfig(tokens=50))
+                store.judge_cache.reserve(held(f"{place}-{number}", 3), BudgetConfig(tokens=50))
                 for number in range(20)
                 for place, store in enumerate((one, other))
             ]
             async with asyncio.timeout(60):
                 admitted = [admission.admits for admission in await asyncio.gather(*asked)]
-            return admitted.count("now"), await one.judge_cache.standing("big")
+            return admitted.count("now"), await one.judge_cache.get_budget_state("big")
 
-    assert asyncio.run(scene()) == (16, Standing(open=Amount(48, 6.0)))
+    assert asyncio.run(scene()) == (16, BudgetState(open=Amount(48, 6.0)))
 
 
 def test_only_what_is_young_enough_and_the_newest_are_kept(store_url: str) -> None:
     clock = MovableClock()
 
     async def scene() -> list[bool]:
-        store = Store.open(store_url, MIGRATIONS, clock=clock, judgements=Keeping(days=1.0, entries=50))
+        store = Store.open(store_url, MIGRATIONS, clock=clock, judgements=CacheRetention(days=1.0, entries=50))
         try:
             for number in range(200):
                 clock.forward(1)

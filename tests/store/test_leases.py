@@ -7,19 +7,19 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from app.domain.runs import HeldLease, Run, Slot, Stream
-from app.ports.store import Front, Leased
+from app.ports.store import LeaseResult, StreamState
 from app.store.database import open_reader
-from app.store.leases import MOST_DEFERRED
+from app.store.leases import MAX_DEFERRED
 from app.store.store import Store
 from app.store.tables import leases
 from tests.support.store_cases import START, MovableClock, cycle, group, opened, record, stream, using
 
 
-def places(leased: Leased) -> list[tuple[int, int]]:
+def places(leased: LeaseResult) -> list[tuple[int, int]]:
     return [(lease.slot.epoch, lease.slot.index) for lease in leased.leases]
 
 
-def counts(leased: Leased) -> tuple[int, bool]:
+def counts(leased: LeaseResult) -> tuple[int, bool]:
     return leased.outstanding, leased.drained
 
 
@@ -36,9 +36,9 @@ def test_positions_are_handed_out_in_order_until_a_one_epoch_stream_is_drained(s
 
 
 def test_a_lease_says_until_when_and_for_what(store_url: str) -> None:
-    async def scenario(store: Store) -> tuple[Leased, dict[str, HeldLease]]:
+    async def scenario(store: Store) -> tuple[LeaseResult, dict[str, HeldLease]]:
         leased = await store.tasks.lease(stream(), 1, 90.5, cycle(5))
-        return leased, await store.tasks.leases([leased.leases[0].lease_id, "lease_unknown", "\x00", "\ud800"])
+        return leased, await store.tasks.get_leases([leased.leases[0].lease_id, "lease_unknown", "\x00", "\ud800"])
 
     leased, held = using(store_url, scenario, MovableClock())
     lease = leased.leases[0]
@@ -57,9 +57,9 @@ def test_what_is_given_back_goes_next_and_was_never_handed_out(store_url: str) -
         await store.runs.create(Run(name="run", seed=1, created_at=START))
         first = await store.tasks.lease(stream(), 3, 60, cycle(9))
         elsewhere = await store.tasks.lease(stream(digest="other"), 1, 60, cycle(9, epochs=1))
-        await store.tasks.give_back(stream(), [lease.lease_id for lease in (*first.leases[:2], *elsewhere.leases)])
+        await store.tasks.expire_leases(stream(), [lease.lease_id for lease in (*first.leases[:2], *elsewhere.leases)])
         again = [await store.tasks.lease(stream(), count, 60, cycle(9)) for count in (3, 1)]
-        return [places(one) for one in again], [row.handed_out for row in await store.runs.activity("run")]
+        return [places(one) for one in again], [row.handed_out for row in await store.runs.get_activity("run")]
 
     assert using(store_url, scenario, MovableClock()) == ([[(0, 0), (0, 1), (0, 4)], [(0, 5)]], [6])
 
@@ -76,7 +76,7 @@ def test_without_a_clock_of_the_test_leases_last_as_long_as_they_say(store_url: 
 def test_expired_leases_come_first_and_under_a_new_name(store_url: str) -> None:
     clock = MovableClock()
 
-    async def scenario(store: Store) -> tuple[Leased, Leased, list[tuple[int, int]]]:
+    async def scenario(store: Store) -> tuple[LeaseResult, LeaseResult, list[tuple[int, int]]]:
         first = await store.tasks.lease(stream(), 2, 60, cycle(9))
         clock.forward(59)
         early = await store.tasks.lease(stream(), 1, 60, cycle(9))
@@ -228,7 +228,7 @@ def test_what_is_kept_back_is_bounded(store_url: str) -> None:
         leased = [await tasks.lease(stream(), 2, 60, cycle(2)) for _ in range(3)]
         return len(leased[-1].leases), leased[-1].outstanding, await tasks.reserve(stream(), 1)
 
-    assert using(store_url, scenario) == (0, 2 + MOST_DEFERRED, 2 + MOST_DEFERRED)
+    assert using(store_url, scenario) == (0, 2 + MAX_DEFERRED, 2 + MAX_DEFERRED)
 
 
 def test_reserving_moves_the_stream_on(store_url: str) -> None:
@@ -251,21 +251,21 @@ def test_the_front_is_where_a_stream_stands_and_what_its_run_holds(store_url: st
     clock = MovableClock()
     mine, sibling, stranger = stream(), stream(digest="sibling"), stream("other")
 
-    async def scenario(store: Store) -> list[Front]:
-        found = [await store.tasks.front(mine)]
+    async def scenario(store: Store) -> list[StreamState]:
+        found = [await store.tasks.get_stream_state(mine)]
         await store.tasks.lease(stranger, 4, 600, cycle(9))
         await store.tasks.lease(mine, 2, 60, cycle(9))
         leased = await store.tasks.lease(sibling, 3, 600, cycle(9))
-        found.append(await store.tasks.front(mine))
+        found.append(await store.tasks.get_stream_state(mine))
         await store.tasks.put([record(2)])
         await store.groups.add([group(task_id="task_2", lease_id=leased.leases[0].lease_id)])
         clock.forward(60)
-        return [*found, await store.tasks.front(mine)]
+        return [*found, await store.tasks.get_stream_state(mine)]
 
     assert using(store_url, scenario, clock) == [
-        Front(position=0, held=frozenset()),
-        Front(position=2, held=frozenset({0, 1, 2, 3, 4})),
-        Front(position=2, held=frozenset({3, 4})),
+        StreamState(position=0, held=frozenset()),
+        StreamState(position=2, held=frozenset({0, 1, 2, 3, 4})),
+        StreamState(position=2, held=frozenset({3, 4})),
     ]
 
 

@@ -20,7 +20,7 @@ from sqlalchemy import Connection, Integer, LargeBinary, MetaData, String, Table
 from app.domain.errors import StoreUnavailable
 from app.store import migration
 from app.store.database import open_for_migration
-from app.store.migration import migrate, newest_revision
+from app.store.migration import find_newest_revision, migrate
 from app.store.tables import metadata
 from tests.support.databases import MIGRATIONS
 
@@ -59,7 +59,7 @@ def extended(tmp_path: Path) -> Path:
     """Our migrations and one after them."""
     folder = tmp_path / "migrations"
     shutil.copytree(MIGRATIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
-    (folder / "versions" / "9999_next.py").write_text(NEXT.format(last=newest_revision(MIGRATIONS)))
+    (folder / "versions" / "9999_next.py").write_text(NEXT.format(last=find_newest_revision(MIGRATIONS)))
     return folder
 
 
@@ -202,7 +202,7 @@ def test_everything_can_be_taken_back_with_rows_in_every_table(empty_url: str) -
 def test_revisions_are_numbered_in_their_order() -> None:
     ours = revisions(MIGRATIONS)
     heads = ScriptDirectory(str(MIGRATIONS)).get_heads()
-    assert (ours, heads) == (sorted(ours), [newest_revision(MIGRATIONS)])
+    assert (ours, heads) == (sorted(ours), [find_newest_revision(MIGRATIONS)])
 
 
 def test_a_database_that_is_up_to_date_is_left_alone(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

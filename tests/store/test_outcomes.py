@@ -30,7 +30,7 @@ def test_a_group_says_how_many_were_tried_and_what_they_passed(store_url: str) -
                 group("d", [UNSCORED]),
             ]
         )
-        return await store.outcomes.since(stream(), 0, 100)
+        return await store.outcomes.list_since(stream(), 0, 100)
 
     assert using(store_url, scenario) == [
         outcome(1, tried=3, passed=2.0),
@@ -66,7 +66,7 @@ def test_it_is_of_the_runs_own_training_groups_of_like_tasks_whichever_stream_th
                 group("8"),
             ]
         )
-        return [await store.outcomes.since(stream(digest=name), 0, 100) for name in ("one", "two")]
+        return [await store.outcomes.list_since(stream(digest=name), 0, 100) for name in ("one", "two")]
 
     assert using(store_url, scenario) == [[outcome(7), outcome(8)]] * 2
 
@@ -77,7 +77,7 @@ def test_the_newest_after_a_place_come_first_to_last_with_others_asked_for(store
         await store.groups.add([group(f"g{number}", run="other" if number == 3 else "run") for number in range(1, 9)])
         asked = [(0, 100, ()), (0, 2, ()), (5, 100, ()), (5, 100, (2, 7)), (8, 5, (4, 1, 99)), (8, 5, ())]
         return [
-            [one.sequence for one in await store.outcomes.since(stream(), after, limit, others)]
+            [one.sequence for one in await store.outcomes.list_since(stream(), after, limit, others)]
             for after, limit, others in asked
         ]
 
@@ -89,8 +89,8 @@ def test_a_group_that_is_finished_elsewhere_tells_what_it_came_to(store_url: str
         async with opened(store_url) as one, opened(store_url) as other:
             await one.tasks.put([record(0)])
             await one.groups.add([group("g", [RIGHT, Score.pending()])])
-            pending = await other.outcomes.since(stream(), 0, 100)
+            pending = await other.outcomes.list_since(stream(), 0, 100)
             await one.groups.finish([group("g", [RIGHT, WRONG])])
-            return [pending, await other.outcomes.since(stream(), 1, 100, [1])]
+            return [pending, await other.outcomes.list_since(stream(), 1, 100, [1])]
 
     assert asyncio.run(scene()) == [[outcome(1, tried=1, pending=True)], [outcome(1)]]

@@ -78,17 +78,17 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
             connection.execute(text("ANALYZE"))
     engine.dispose()
     held = await take(store, "held", size=3)
-    await store.parts.arrive(cohort("due"), "due", [Member(place=0, completion=said("a"))], 0)
+    await store.parts.add_members(cohort("due"), "due", [Member(place=0, completion=said("a"))], 0)
     calls: dict[str, Awaitable[object]] = {
         "arrive": arrive(store, 0, "a"),
         "arrive, closing": arrive(store, 1, "b"),
-        "take": store.parts.take(cohort("s1", 1), said("a"), 60, WINDOWS),
-        "settle": store.parts.settle(held, answered=True),
-        "keep": store.parts.keep([held], ["c1"]),
-        "opened": store.parts.opened([held.group_id]),
-        "look": store.parts.look(["group_a", "none"]),
-        "take due": store.parts.take_due(5),
-        "clear": store.parts.clear(0),
+        "take": store.parts.assign_slot(cohort("s1", 1), said("a"), 60, WINDOWS),
+        "settle": store.parts.release_slot(held, answered=True),
+        "keep": store.parts.renew_holds([held], ["c1"]),
+        "opened": store.parts.load_open_groups([held.group_id]),
+        "look": store.parts.get_status(["group_a", "none"]),
+        "take due": store.parts.claim_due(5),
+        "clear": store.parts.delete_old(0),
     }
     return await statements_made(calls)
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 from app.domain.groups import Group
-from app.domain.parts import Cohort, Member, Misfit, Seat, Windows
+from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, RetryWindows
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
@@ -18,11 +18,11 @@ from tests.support.store_cases import MovableClock, cycle, opened, record, strea
 T = TypeVar("T")
 
 HOSTILE = "NUL \x00, emoji \U0001f9d9, quote ' and \\u0000"
-WINDOWS = Windows(late=120, retry=600)
+WINDOWS = RetryWindows(late=120, retry=600)
 
 
-def cohort(scope: str = "scope", size: int = 2, lease_id: str | None = None) -> Cohort:
-    return Cohort(
+def cohort(scope: str = "scope", size: int = 2, lease_id: str | None = None) -> PendingGroup:
+    return PendingGroup(
         scope=scope,
         task_id="task_0",
         environment="gsm8k",
@@ -47,13 +47,15 @@ def with_task(scenario: Callable[[Store], Awaitable[T]]) -> Callable[[Store], Aw
     return prepared
 
 
-async def arrive(store: Store, index: int, *texts: str, size: int = 2, group_id: str = "group_a") -> Seat | Misfit:
+async def arrive(
+    store: Store, index: int, *texts: str, size: int = 2, group_id: str = "group_a"
+) -> GroupSlot | Mismatch:
     members = [Member(place=index + place, completion=said(text)) for place, text in enumerate(texts)]
-    return await store.parts.arrive(cohort(group_id, size), group_id, members, 60)
+    return await store.parts.add_members(cohort(group_id, size), group_id, members, 60)
 
 
-async def take(store: Store, text: str, size: int = 2, scope: str = "scope") -> Seat:
-    return await store.parts.take(cohort(scope, size), said(text), 60, WINDOWS)
+async def take(store: Store, text: str, size: int = 2, scope: str = "scope") -> GroupSlot:
+    return await store.parts.assign_slot(cohort(scope, size), said(text), 60, WINDOWS)
 
 
 def shown(group: Group) -> tuple[list[str], tuple[str, ...], str]:
@@ -61,31 +63,31 @@ def shown(group: Group) -> tuple[list[str], tuple[str, ...], str]:
     return [f"{one.rollout_id[-1]}:{one.completion.text}" for one in group.rollouts], group.flags, group.outcome
 
 
-def begun(seats: Sequence[Seat | Misfit]) -> list[tuple[list[str], tuple[str, ...], str]]:
+def begun(seats: Sequence[GroupSlot | Mismatch]) -> list[tuple[list[str], tuple[str, ...], str]]:
     """Every group that these have closed."""
-    return [shown(group) for seat in seats if isinstance(seat, Seat) for group in seat.begun]
+    return [shown(group) for seat in seats if isinstance(seat, GroupSlot) for group in seat.begun]
 
 
 def test_pieces_become_a_pending_group_in_the_order_of_their_places(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         first = await arrive(store, 1, "b", HOSTILE, size=3)
         stored = await store.groups.find(["group_a"])
-        come = shown((await store.parts.opened(["group_a", "none", "\x00"]))["group_a"])
+        come = shown((await store.parts.load_open_groups(["group_a", "none", "\x00"]))["group_a"])
         last = await arrive(store, 0, "a", size=3)
-        assert isinstance(last, Seat)
+        assert isinstance(last, GroupSlot)
         (group,) = last.begun
         assert (group.policy, group.run, group.rollouts[0].completion) == (cohort().policy, "run", said("a"))
         assert await store.groups.find(["group_a"]) == {"group_a": group}
-        return first, stored, come, shown(group), last.open, await store.parts.opened(["group_a"])
+        return first, stored, come, shown(group), last.open, await store.parts.load_open_groups(["group_a"])
 
-    open_seat = Seat("group_a", "group_a", (1, 2), open=True)
+    open_seat = GroupSlot("group_a", "group_a", (1, 2), open=True)
     come, whole = (["1:b", f"2:{HOSTILE}"], (), "pending"), (["0:a", "1:b", f"2:{HOSTILE}"], (), "pending")
     found = using(store_url, with_task(scenario), MovableClock())
     assert found == (open_seat, {}, come, whole, False, {})
 
 
 def test_repeats_change_nothing_and_what_does_not_fit_is_named(store_url: str) -> None:
-    async def scenario(store: Store) -> list[Seat | Misfit]:
+    async def scenario(store: Store) -> list[GroupSlot | Mismatch]:
         pieces = [
             (0, "a", 3),
             (0, "a", 3),
@@ -99,7 +101,7 @@ def test_repeats_change_nothing_and_what_does_not_fit_is_named(store_url: str) -
         return [await arrive(store, index, text, size=size) for index, text, size in pieces]
 
     seats = using(store_url, with_task(scenario), MovableClock())
-    fields = [seat.field if isinstance(seat, Misfit) else seat.open for seat in seats]
+    fields = [seat.field if isinstance(seat, Mismatch) else seat.open for seat in seats]
     assert fields == [True, True, "part.index", "part.size", True, False, False, "part.index"]
     assert begun(seats) == [(["0:a", "1:b", "2:c"], (), "pending")]
 
@@ -111,14 +113,14 @@ def test_at_the_deadline_it_is_closed_without_those_that_are_missing(store_url: 
     async def scenario(store: Store) -> object:
         await arrive(store, 1, "b", size=4)
         clock.forward(59)
-        early = (await store.parts.look([])).due, await store.parts.take_due(9)
+        early = (await store.parts.get_status([])).due, await store.parts.claim_due(9)
         clock.forward(1)
-        due = (await store.parts.look([])).due
-        groups = await store.parts.take_due(9) if by == "sweep" else []
+        due = (await store.parts.get_status([])).due
+        groups = await store.parts.claim_due(9) if by == "sweep" else []
         seats = [await arrive(store, 0, "a", size=4), await arrive(store, 0, "a", size=4)]
         seats += [await arrive(store, 0, "x", size=4), await arrive(store, 1, "b", "c", size=4)]
-        homes = [seat.field if isinstance(seat, Misfit) else seat.group_id == "group_a" for seat in seats]
-        return early, due, [shown(group) for group in groups] + begun(seats), homes, len(await store.parts.take_due(9))
+        homes = [seat.field if isinstance(seat, Mismatch) else seat.group_id == "group_a" for seat in seats]
+        return early, due, [shown(group) for group in groups] + begun(seats), homes, len(await store.parts.claim_due(9))
 
     partial, alone = (["1:b"], ("partial_group",), "pending"), (["0:a"], ("late",), "pending")
     homes = [False, False, "part.index", "part.index"]
@@ -132,8 +134,8 @@ def test_closing_completes_the_lease_that_the_pieces_answer(store_url: str) -> N
         for place in range(2):
             members = [Member(place=place, completion=said("a"))]
             before = (await store.tasks.lease(stream(), 0, 60, cycle(1, epochs=1))).outstanding
-            seat = await store.parts.arrive(cohort("group_a", 2, lease_id), "group_a", members, 60)
-        assert isinstance(seat, Seat)
+            seat = await store.parts.add_members(cohort("group_a", 2, lease_id), "group_a", members, 60)
+        assert isinstance(seat, GroupSlot)
         after = (await store.tasks.lease(stream(), 0, 60, cycle(1, epochs=1))).outstanding
         return before, seat.begun[0].flags, seat.begun[0].lease_id == lease_id, after
 
@@ -157,7 +159,7 @@ def test_samples_fill_a_group_and_then_the_next(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         seats = [await take(store, text) for text in ("a", "a", "a")]
         for seat in seats[:2]:
-            await store.parts.settle(seat, answered=True)
+            await store.parts.release_slot(seat, answered=True)
         seats += [await take(store, "a"), await take(store, "a", scope="other")]
         ids = [seat.group_id for seat in seats]
         return [(ids.index(seat.group_id), *seat.places) for seat in seats], begun(seats)
@@ -172,7 +174,7 @@ def test_who_left_takes_its_place_again(store_url: str, closed: bool) -> None:
     async def scenario(store: Store) -> object:
         seat = await take(store, "a")
         other = await take(store, "b") if closed else None
-        await store.parts.settle(seat, answered=False)
+        await store.parts.release_slot(seat, answered=False)
         again, third = await take(store, "a"), await take(store, "a")
         same = (again.group_id, again.places, again.open) == (seat.group_id, seat.places, not closed)
         joined = third.group_id == seat.group_id
@@ -184,9 +186,9 @@ def test_who_left_takes_its_place_again(store_url: str, closed: bool) -> None:
 def test_a_holder_that_comes_to_its_end_late_takes_nothing_from_the_next(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         first = await take(store, "a")
-        await store.parts.settle(first, answered=False)
+        await store.parts.release_slot(first, answered=False)
         second = await take(store, "a")
-        await store.parts.settle(first, answered=False)
+        await store.parts.release_slot(first, answered=False)
         third = await take(store, "a")
         return second.places, third.places
 
@@ -198,10 +200,10 @@ def test_an_equal_sample_long_after_is_another_one(store_url: str) -> None:
 
     async def scenario(store: Store) -> object:
         seat = await take(store, "a", size=1)
-        await store.parts.settle(seat, answered=False)
+        await store.parts.release_slot(seat, answered=False)
         clock.forward(599)
         again = await take(store, "a", size=1)
-        await store.parts.settle(again, answered=False)
+        await store.parts.release_slot(again, answered=False)
         clock.forward(600)
         later = await take(store, "a", size=1)
         return again.group_id == seat.group_id, later.group_id == seat.group_id, len(again.begun), len(later.begun)
@@ -216,7 +218,7 @@ def test_after_a_partial_group_as_many_as_were_missing_are_late_and_others_begin
         first = await take(store, "a", size=3)
         clock.forward(60)
         late = [await take(store, "b", size=3), await take(store, "c", size=3)]
-        await store.parts.settle(late[0], answered=False)
+        await store.parts.release_slot(late[0], answered=False)
         seats = [*late, await take(store, "b", size=3), await take(store, "d", size=3)]
         clock.forward(60 + 120)
         seats += [await take(store, "e", size=3), await take(store, "f", size=3)]
@@ -237,7 +239,7 @@ def test_holders_of_a_process_that_was_killed_have_left(store_url: str) -> None:
         dead, alive = await take(store, "a", size=4), await take(store, "b", size=4)
         await store.parts.forget_holders()
         clock.forward(10)
-        await store.parts.keep([alive], [])
+        await store.parts.renew_holds([alive], [])
         clock.forward(6)
         again, other = await take(store, "a", size=4), await take(store, "b", size=4)
         return dead.places, again.places, other.places
@@ -260,10 +262,10 @@ def test_what_nobody_scores_is_taken_up_and_what_somebody_scores_is_not(store_ur
         )
         await store.groups.finish([done])
         clock.forward(59)
-        await store.parts.keep([], [groups[1].group_id])
+        await store.parts.renew_holds([], [groups[1].group_id])
         clock.forward(1)
-        taken = [await store.parts.take_due(9), await store.parts.take_due(9)]
-        look = await store.parts.look([group.group_id for group in groups])
+        taken = [await store.parts.claim_due(9), await store.parts.claim_due(9)]
+        look = await store.parts.get_status([group.group_id for group in groups])
         return taken == [[groups[0]], []], look.ended == {groups[2].group_id}, look.due
 
     assert using(store_url, with_task(scenario), clock) == (True, True, False)
@@ -277,7 +279,7 @@ def test_two_replicas_never_take_up_the_same(store_url: str) -> None:
             await take(store, "a", scope=f"s{n}")
         clock.forward(60)
         async with opened(store_url, clock) as replica:
-            calls = [side.parts.take_due(3) for _ in range(10) for side in (store, replica)]
+            calls = [side.parts.claim_due(3) for _ in range(10) for side in (store, replica)]
             taken = [group.group_id for groups in await asyncio.gather(*calls) for group in groups]
         return len(taken), len(set(taken))
 
@@ -291,12 +293,16 @@ def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(store_url
         await arrive(store, 0, "a", "b")
         await arrive(store, 0, "open", group_id="group_b")
         clock.forward(61)
-        kept = await store.parts.clear(60)
+        kept = await store.parts.delete_old(60)
         await store.groups.finish([GroupToStore(one) for one in (await store.groups.find(["group_a"])).values()])
-        await store.parts.take_due(9)
+        await store.parts.claim_due(9)
         clock.forward(86_400)
-        cleared = kept, await store.parts.clear(86_400), await store.parts.take_due(9)
+        cleared = kept, await store.parts.delete_old(86_400), await store.parts.claim_due(9)
         seats = [await arrive(store, 1, "b"), await arrive(store, 1, "x"), await arrive(store, 0, "a", "b")]
-        return cleared[:2], [seat.field if isinstance(seat, Misfit) else seat.group_id for seat in seats], begun(seats)
+        return (
+            cleared[:2],
+            [seat.field if isinstance(seat, Mismatch) else seat.group_id for seat in seats],
+            begun(seats),
+        )
 
     assert using(store_url, with_task(scenario), clock) == ((0, 0), ["group_a", "part.index", "group_a"], [])

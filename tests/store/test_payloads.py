@@ -8,8 +8,8 @@ from hypothesis import strategies as some
 
 from app.domain.judging import Judgement, Verdict
 from app.domain.tasks import Completion, Message
-from app.store.rows import decode, decode_json, encode, encode_json, findable, from_micros, to_micros
-from app.store.tasks import TITLE_LENGTH, title_of
+from app.store.rows import decode, decode_json, encode, encode_json, filter_storable, from_micros, to_micros
+from app.store.task_store import TITLE_LENGTH, build_title
 
 TEXT = some.text(alphabet=some.characters(exclude_categories=()), max_size=40)
 JSON = some.recursive(
@@ -66,7 +66,7 @@ def test_a_moment_is_the_same_in_every_zone() -> None:
 
 
 def test_only_what_a_column_could_hold_is_looked_for() -> None:
-    assert findable(["b", "a\x00", "\ud83d", "a", "b", "ü\U0001f9d9"]) == ["b", "a", "ü\U0001f9d9"]
+    assert filter_storable(["b", "a\x00", "\ud83d", "a", "b", "ü\U0001f9d9"]) == ["b", "a", "ü\U0001f9d9"]
 
 
 @pytest.mark.parametrize(
@@ -82,4 +82,4 @@ def test_only_what_a_column_could_hold_is_looked_for() -> None:
 )
 def test_a_title_is_the_last_thing_the_user_says(said: list[tuple[str, str | None]], title: str) -> None:
     messages = [Message.model_validate({"role": role, "content": content}) for role, content in said]
-    assert title_of(messages) == title
+    assert build_title(messages) == title

@@ -14,7 +14,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Context
 from app.ports.store import IdempotencyKey
 from app.store.database import is_postgres, open_writer
-from app.store.group_rows import group_row, judgement_rows, rollout_row, score_columns
+from app.store.group_rows import build_group_row, build_judgement_rows, build_rollout_row, build_score_columns
 from app.store.store import Store
 from app.store.tables import groups, judgements, leases, rescores, rollouts, scorings, streams
 from tests.support.store_cases import cycle, group, record, stream, using
@@ -109,12 +109,16 @@ def fill(connection: Connection) -> None:
     fillers = [filler(n) for n in range(GROUPS)]
     first = 2  # one group is there already
     judgement = Judgement(judge="j", model="m", order=())
-    judged = judgement_rows([(first + n, judgement) for n in range(GROUPS)], 0)
-    connection.execute(insert(groups), [group_row(one) for one in fillers])
-    connection.execute(insert(rollouts), [rollout_row(first + n, 0, one.rollouts[0]) for n, one in enumerate(fillers)])
+    judged = build_judgement_rows([(first + n, judgement) for n in range(GROUPS)], 0)
+    connection.execute(insert(groups), [build_group_row(one) for one in fillers])
+    connection.execute(
+        insert(rollouts), [build_rollout_row(first + n, 0, one.rollouts[0]) for n, one in enumerate(fillers)]
+    )
     connection.execute(insert(judgements), judged.judgements)
     connection.execute(insert(scorings), [scoring_filler(n) for n in range(GROUPS)])
-    rescored = [{"scoring_sequence": 1 + n, "position": 0, **score_columns(Score.exact(True))} for n in range(GROUPS)]
+    rescored = [
+        {"scoring_sequence": 1 + n, "position": 0, **build_score_columns(Score.exact(True))} for n in range(GROUPS)
+    ]
     connection.execute(insert(rescores), rescored)
     mine = connection.execute(select(streams)).mappings().one()
     connection.execute(insert(streams), [{**mine, "digest": f"s{n}"} for n in range(40)])
@@ -126,10 +130,10 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     await store.tasks.put([record(index, f"Question {index}?") for index in range(400)])
     held = (await store.tasks.lease(stream(), 10, 60, cycle(100))).leases
     await store.tasks.lease(stream(), 1, 0, cycle(100))
-    await store.tasks.freeze(stream(), {(0, index): Context() for index in range(10)})
+    await store.tasks.freeze_contexts(stream(), {(0, index): Context() for index in range(10)})
     for number in range(40):
         await store.sheets.keep("npc_arena", f"e{number}", [f'{{"id": {number + n}}}' for n in range(10)])
-        await store.sheets.begin(stream(f"r{number}"), range(10), "e1")
+        await store.sheets.begin_epochs(stream(f"r{number}"), range(10), "e1")
     await store.groups.add([group("fresh", [Score.pending()])])
     engine = open_writer(url)
     with engine.begin() as connection:
@@ -140,26 +144,26 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     of_run = stream("r1").model_copy(update={"environment": "e1"})
     answer = [group("answer", lease_id=held[0].lease_id), group("g3")]
     calls: dict[str, Awaitable[object]] = {
-        "newest": store.views.groups(GroupFilter()),
-        "of environment": store.views.groups(GroupFilter(environment="e1")),
-        "of run, next page": store.views.groups(GroupFilter(run="r1", before=GROUPS // 2)),
-        "of task": store.views.groups(GroupFilter(task_id="task_1")),
-        "pending": store.views.groups(GroupFilter(outcome="pending")),
-        "unscored": store.views.groups(GroupFilter(outcome="unscored")),
-        "evaluations": store.views.groups(GroupFilter(purpose="eval")),
+        "newest": store.views.list_groups(GroupFilter()),
+        "of environment": store.views.list_groups(GroupFilter(environment="e1")),
+        "of run, next page": store.views.list_groups(GroupFilter(run="r1", before=GROUPS // 2)),
+        "of task": store.views.list_groups(GroupFilter(task_id="task_1")),
+        "pending": store.views.list_groups(GroupFilter(outcome="pending")),
+        "unscored": store.views.list_groups(GroupFilter(outcome="unscored")),
+        "evaluations": store.views.list_groups(GroupFilter(purpose="eval")),
         "find": store.groups.find(["g1", "g2"]),
-        "unfinished": store.groups.unfinished(5),
+        "unfinished": store.groups.list_unfinished(5),
         "tasks": store.tasks.get(["task_1", "task_2"]),
-        "held leases": store.tasks.leases([lease.lease_id for lease in held]),
-        "contexts": store.tasks.frozen(stream(), [(0, 1), (0, 2)]),
+        "held leases": store.tasks.get_leases([lease.lease_id for lease in held]),
+        "contexts": store.tasks.get_frozen_contexts(stream(), [(0, 1), (0, 2)]),
         "edition": store.sheets.get("npc_arena", "e1"),
-        "epochs": store.sheets.begin(stream(), [0, 1], "e1"),
-        "front": store.tasks.front(stream()),
-        "outcomes": store.outcomes.since(of_run, GROUPS // 2, 5_000, [1, 2]),
+        "epochs": store.sheets.begin_epochs(stream(), [0, 1], "e1"),
+        "front": store.tasks.get_stream_state(stream()),
+        "outcomes": store.outcomes.list_since(of_run, GROUPS // 2, 5_000, [1, 2]),
         "hand out": store.tasks.lease(stream(), 2, 60, cycle(100)),
         "add": store.groups.add(answer, IdempotencyKey("key", "body")),
         "finish": store.groups.finish([group("fresh", [Score.exact(True)])]),
-        "detail": store.views.group("g1"),
+        "detail": store.views.get_group("g1"),
     }
     return await statements_made(calls)
 

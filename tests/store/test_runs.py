@@ -64,10 +64,10 @@ def test_activity_counts_hand_outs_and_rollouts_of_this_run(store_url: str) -> N
         scores = [Score.exact(True), Score.unscored("budget"), Score.pending()]
         await store.groups.add([group("a", scores, lease_id=held.leases[0].lease_id), group("b"), group("c", run=None)])
         await store.groups.add([group("d", environment="another", purpose="eval"), group("e", run="another")])
-        before = await store.runs.activity("run")
+        before = await store.runs.get_activity("run")
         clock.forward(31)
         again = await store.tasks.lease(stream(digest="other"), 1, 30, cycle(9))
-        return before, len(again.leases), await store.runs.activity("run"), await store.runs.activity("none")
+        return before, len(again.leases), await store.runs.get_activity("run"), await store.runs.get_activity("none")
 
     another = RunActivity(environment="another", handed_out=0, outstanding=0, groups=1, scored=2, unscored=0)
     rates = (0, 0, 0, 0, 0, 0, 1, 0, 0, 0)
@@ -96,7 +96,7 @@ def test_activity_tells_how_hard_the_tasks_of_training_groups_are(store_url: str
                 group("others", [right], task_id="task_5", run="another"),
             ]
         )
-        return await store.runs.activity("run")
+        return await store.runs.get_activity("run")
 
     [found] = using(store_url, scenario)
     assert found.pass_rates == (1, 0, 0, 1, 0, 0, 0, 1, 0, 1)

@@ -75,7 +75,7 @@ def test_a_scoring_comes_back_as_it_was_given_beside_the_original(store_url: str
     async def scenario(store: Store) -> object:
         stored = await store.scorings.put(given)
         found = await store.scorings.find(["scoring", "none", "\x00", "\ud83d"])
-        return stored, found, await store.views.group("group"), await store.views.group("other")
+        return stored, found, await store.views.get_group("group"), await store.views.get_group("other")
 
     bare = given.model_copy(update={"judgements": ()})
     detail = GroupDetail(group=group(scores=ORIGINAL).group, task=record(0), judgements=(TOLD,), scorings=(given,))
@@ -90,7 +90,7 @@ def test_only_what_is_unscored_is_replaced_and_judgements_are_added(store_url: s
 
     async def scenario(store: Store) -> object:
         stored = [await store.scorings.put(one) for one in (failed, again, late)]
-        detail = await store.views.group("group")
+        detail = await store.views.get_group("group")
         return [(one.outcome, one.scores) for one in stored], detail.scorings if detail else None
 
     whole = scoring(judgements=(read("first"), read("second")))
@@ -105,7 +105,7 @@ def test_scorings_stand_oldest_first_each_with_its_own_judgements(store_url: str
     async def scenario(store: Store) -> object:
         for one in given:
             await store.scorings.put(one)
-        detail = await store.views.group("group")
+        detail = await store.views.get_group("group")
         return detail.scorings if detail else None
 
     assert using(store_url, with_group(scenario)) == given
@@ -114,11 +114,11 @@ def test_scorings_stand_oldest_first_each_with_its_own_judgements(store_url: str
 def test_listings_statistics_and_groups_do_not_see_scorings(store_url: str) -> None:
     async def looked(store: Store) -> object:
         return (
-            await store.views.groups(GroupFilter()),
-            await store.views.statistics(None, None),
+            await store.views.list_groups(GroupFilter()),
+            await store.views.get_statistics(None, None),
             await store.groups.find(["group", "other"]),
-            await store.groups.unfinished(9),
-            await store.runs.activity("run"),
+            await store.groups.list_unfinished(9),
+            await store.runs.get_activity("run"),
         )
 
     async def scenario(store: Store) -> object:
@@ -156,7 +156,7 @@ def test_scorings_outlive_a_restart_and_repeats_at_once_are_one(store_url: str) 
 
     async def later() -> object:
         async with opened(store_url) as store:
-            detail = await store.views.group("group")
+            detail = await store.views.get_group("group")
             return detail.scorings if detail else None
 
     assert asyncio.run(later()) == (scoring(),)

@@ -51,11 +51,11 @@ def test_a_known_edition_is_left_as_it_is_and_a_sheet_is_stored_once(store_url: 
 def test_an_epoch_stays_with_what_it_began_with(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         return (
-            await store.sheets.begin(stream(), [0, 1, 1], "first"),
-            await store.sheets.begin(stream(), [1, 2], "second"),
-            await store.sheets.begin(stream(digest="other"), [1], "second"),
-            await store.sheets.begin(stream("other run"), [1], "third"),
-            await store.sheets.begin(stream(), [], "fourth"),
+            await store.sheets.begin_epochs(stream(), [0, 1, 1], "first"),
+            await store.sheets.begin_epochs(stream(), [1, 2], "second"),
+            await store.sheets.begin_epochs(stream(digest="other"), [1], "second"),
+            await store.sheets.begin_epochs(stream("other run"), [1], "third"),
+            await store.sheets.begin_epochs(stream(), [], "fourth"),
         )
 
     assert using(store_url, scenario) == (
@@ -69,7 +69,7 @@ def test_an_epoch_stays_with_what_it_began_with(store_url: str) -> None:
 
 def test_replicas_that_begin_an_epoch_at_once_agree(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        begun = await asyncio.gather(*(store.sheets.begin(stream(), [0], f"d{n}") for n in range(4)))
+        begun = await asyncio.gather(*(store.sheets.begin_epochs(stream(), [0], f"d{n}") for n in range(4)))
         return {one[0] for one in begun}
 
     assert using(store_url, scenario) == {"d0"}

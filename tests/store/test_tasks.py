@@ -2,7 +2,7 @@
 
 import asyncio
 
-from app.domain.groups import Prompt, TaskRecord
+from app.domain.groups import TaskPrompt, TaskRecord
 from app.domain.tasks import Context, FunctionSpec, Message, Passage, TaskKey, ToolSpec, Withheld
 from app.store.store import Store
 from tests.support.store_cases import START, opened, record, stream, using
@@ -29,7 +29,7 @@ def test_a_task_comes_back_as_it_was_given(store_url: str) -> None:
             params={"z": [1, None, "\x00"], "a": {"deep": 1.5}},
             context=CONTEXT,
         ),
-        prompt=Prompt(
+        prompt=TaskPrompt(
             messages=(Message(role="system", content="\x00\U0001f9d9"), Message(role="user", content=None)),
             tools=(ToolSpec(function=FunctionSpec(name="look", parameters={"type": "object"})),),
             max_turns=4,
@@ -67,11 +67,11 @@ def test_replicas_may_store_the_same_tasks_at_once(store_url: str) -> None:
 
 def test_the_first_context_of_a_place_is_kept(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        first = await store.tasks.freeze(stream(), {(0, 1): CONTEXT, (1, 1): told("next epoch")})
-        second = await store.tasks.freeze(stream(), {(0, 1): told("too late"), (0, 2): Context()})
-        elsewhere = await store.tasks.freeze(stream(digest="other"), {(0, 1): told("another stream")})
-        found = await store.tasks.frozen(stream(), [(0, 1), (0, 2), (0, 3), (1, 1)])
-        return first, second, elsewhere, found, await store.tasks.frozen(stream(run="other"), [(0, 1)])
+        first = await store.tasks.freeze_contexts(stream(), {(0, 1): CONTEXT, (1, 1): told("next epoch")})
+        second = await store.tasks.freeze_contexts(stream(), {(0, 1): told("too late"), (0, 2): Context()})
+        elsewhere = await store.tasks.freeze_contexts(stream(digest="other"), {(0, 1): told("another stream")})
+        found = await store.tasks.get_frozen_contexts(stream(), [(0, 1), (0, 2), (0, 3), (1, 1)])
+        return first, second, elsewhere, found, await store.tasks.get_frozen_contexts(stream(run="other"), [(0, 1)])
 
     assert using(store_url, scenario) == (
         {(0, 1): CONTEXT, (1, 1): told("next epoch")},

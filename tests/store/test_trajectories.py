@@ -4,16 +4,24 @@ import asyncio
 
 from sqlalchemy import select
 
-from app.domain.trajectories import Handed, Heap, Joining, NotYet, Packed, Part, Registration
-from app.http.compat.atropos.forming import form
+from app.domain.trajectories import (
+    BatchNotReady,
+    BatchPart,
+    EnvRegistration,
+    PackedGroup,
+    QueueCount,
+    TrainerRegistration,
+    TrajectoryBatch,
+)
+from app.http.compat.atropos.batching import form_batch
 from app.store.database import open_reader
 from app.store.store import Store
-from app.store.trajectories import KNOWN_SECONDS, MOST_AT_ONCE
 from app.store.trajectory_rows import IN_TRANSIT_SECONDS
+from app.store.trajectory_store import DUPLICATE_WINDOW_SECONDS, MAX_GROUPS_PER_STATEMENT
 from app.store.trajectory_tables import bodies
 from tests.support.store_cases import MovableClock, using
 
-TRAINER = Registration(
+TRAINER = TrainerRegistration(
     wandb_group="g\x00",
     wandb_project="p",
     batch_size=16,
@@ -23,17 +31,17 @@ TRAINER = Registration(
     starting_step=100,
     num_steps=1000,
 )
-ENV = Joining(max_token_length=512, desired_name="a\x00name", weight=1.0, group_size=8)
+ENV = EnvRegistration(max_token_length=512, desired_name="a\x00name", weight=1.0, group_size=8)
 
 
-def packed(name: str, size: int = 8, env_id: int | None = 0) -> Packed:
-    return Packed(env_id, size, name, name.encode())
+def packed(name: str, size: int = 8, env_id: int | None = 0) -> PackedGroup:
+    return PackedGroup(env_id, size, name, name.encode())
 
 
 def seen(handed: object) -> object:
     """A batch as its number, what is in it and whether it is repeated."""
-    if not isinstance(handed, Handed):
-        return "not yet" if isinstance(handed, NotYet) else handed
+    if not isinstance(handed, TrajectoryBatch):
+        return "not yet" if isinstance(handed, BatchNotReady) else handed
     return handed.number, [part.body.decode() for part in handed.parts], handed.again
 
 
@@ -47,10 +55,10 @@ def test_batches_come_in_order_and_count_steps(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         queue = store.trajectories
         await queued(store, "a", "b", "c", "d", "e")
-        first = seen(await queue.take("run", "life", [], form))
-        second = seen(await queue.take("run", "life", [1], form))
-        third = seen(await queue.take("run", "life", [2], form))
-        standing = await queue.look("run", "life")
+        first = seen(await queue.take_batch("run", "life", [], form_batch))
+        second = seen(await queue.take_batch("run", "life", [1], form_batch))
+        third = seen(await queue.take_batch("run", "life", [2], form_batch))
+        standing = await queue.get_run("run", "life")
         return first, second, third, standing.step, standing.heaps, standing.started
 
     assert using(store_url, scenario) == (
@@ -58,7 +66,7 @@ def test_batches_come_in_order_and_count_steps(store_url: str) -> None:
         (2, ["c", "d"], False),
         "not yet",
         102,
-        (Heap(0, 8, 1),),
+        (QueueCount(0, 8, 1),),
         True,
     )
 
@@ -67,9 +75,9 @@ def test_what_was_posted_before_the_trainer_came_waits_for_it(store_url: str) ->
     async def scenario(store: Store) -> object:
         queue = store.trajectories
         await queue.add("run", [packed("a", env_id=2**70), packed("b", env_id=None)])
-        before = await queue.take("run", "life", [], form), await queue.join("run", ENV)
+        before = await queue.take_batch("run", "life", [], form_batch), await queue.join("run", ENV)
         await queue.register("run", TRAINER)
-        return before, seen(await queue.take("run", "life", [], form))
+        return before, seen(await queue.take_batch("run", "life", [], form_batch))
 
     assert using(store_url, scenario) == ((None, None), (1, ["a", "b"], False))
 
@@ -80,13 +88,13 @@ def test_a_batch_nobody_confirmed_goes_out_again_in_another_life(store_url: str)
     async def scenario(store: Store) -> object:
         queue = store.trajectories
         await queued(store, "a", "b", "c", "d", "e", "f")
-        await queue.take("run", "first life", [], form)
-        await queue.take("run", "first life", [1], form)
+        await queue.take_batch("run", "first life", [], form_batch)
+        await queue.take_batch("run", "first life", [1], form_batch)
         clock.forward(IN_TRANSIT_SECONDS)
-        told = await queue.look("run", "second life")
-        again = seen(await queue.take("run", "second life", [], form))
-        after = await queue.look("run", "second life")
-        new = seen(await queue.take("run", "second life", [2], form))
+        told = await queue.get_run("run", "second life")
+        again = seen(await queue.take_batch("run", "second life", [], form_batch))
+        after = await queue.get_run("run", "second life")
+        new = seen(await queue.take_batch("run", "second life", [2], form_batch))
         return (told.step, told.groups, told.undelivered), again, (after.step, after.groups), new
 
     assert using(store_url, scenario, clock) == (
@@ -101,10 +109,10 @@ def test_a_batch_that_could_not_be_sent_goes_out_again_at_once(store_url: str) -
     async def scenario(store: Store) -> object:
         queue = store.trajectories
         await queued(store, "a", "b", "c", "d")
-        await queue.take("run", "life", [], form)
-        await queue.give_back("run", 1)
-        lost = await queue.look("run", "life")
-        return (lost.step, lost.groups), [seen(await queue.take("run", "life", [], form)) for _ in range(3)]
+        await queue.take_batch("run", "life", [], form_batch)
+        await queue.return_batch("run", 1)
+        lost = await queue.get_run("run", "life")
+        return (lost.step, lost.groups), [seen(await queue.take_batch("run", "life", [], form_batch)) for _ in range(3)]
 
     assert using(store_url, scenario) == (
         (100, 4),
@@ -119,13 +127,13 @@ def test_a_group_is_cut_where_none_fills_the_batch(store_url: str) -> None:
         await queue.register("run", TRAINER.model_copy(update={"batch_size": 12}))
         batches = []
         for number in range(3):
-            taken = await queue.take("run", "life", [number] if number else [], form)
-            batches.append(list(taken.parts) if isinstance(taken, Handed) else seen(taken))
+            taken = await queue.take_batch("run", "life", [number] if number else [], form_batch)
+            batches.append(list(taken.parts) if isinstance(taken, TrajectoryBatch) else seen(taken))
         return batches
 
     assert using(store_url, scenario) == [
-        [Part(b"a", 0, 8, True), Part(b"b", 0, 4, False)],
-        [Part(b"b", 4, 4, False), Part(b"c", 0, 8, True)],
+        [BatchPart(b"a", 0, 8, True), BatchPart(b"b", 0, 4, False)],
+        [BatchPart(b"b", 4, 4, False), BatchPart(b"c", 0, 8, True)],
         "not yet",
     ]
 
@@ -137,9 +145,9 @@ def test_the_same_group_sent_again_is_one_for_a_while(store_url: str) -> None:
         queue = store.trajectories
         await queue.register("run", TRAINER)
         first = await queue.add("run", [packed("a"), packed("b"), packed("a")])
-        await queue.take("run", "life", [], form)
-        await queue.take("run", "life", [1], form)
-        clock.forward(KNOWN_SECONDS)
+        await queue.take_batch("run", "life", [], form_batch)
+        await queue.take_batch("run", "life", [1], form_batch)
+        clock.forward(DUPLICATE_WINDOW_SECONDS)
         soon = await queue.add("run", [packed("a"), packed("c")])
         clock.forward(1)
         late = await queue.add("run", [packed("a")])
@@ -149,7 +157,7 @@ def test_the_same_group_sent_again_is_one_for_a_while(store_url: str) -> None:
 
 
 def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store_url: str) -> None:
-    names = [f"g{number}" for number in range(MOST_AT_ONCE + 100)]
+    names = [f"g{number}" for number in range(MAX_GROUPS_PER_STATEMENT + 100)]
 
     async def scenario(store: Store) -> object:
         queue = store.trajectories
@@ -157,7 +165,7 @@ def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store_url:
         nothing = await queue.add("run", [])
         new = await queue.add("run", [packed(name) for name in [*names, *names[:3]]])
         again = await queue.add("run", [packed(name) for name in reversed(names)])
-        return nothing, new, again, seen(await queue.take("run", "life", [], form))
+        return nothing, new, again, seen(await queue.take_batch("run", "life", [], form_batch))
 
     assert using(store_url, scenario) == (0, len(names), 0, (1, names, False))
 
@@ -165,11 +173,11 @@ def test_many_groups_in_one_post_are_in_line_in_their_order_each_once(store_url:
 def test_the_newest_group_is_the_latest_example_even_when_delivered(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         queue = store.trajectories
-        before = await queue.latest("run")
+        before = await queue.get_latest_body("run")
         await queued(store, "a", "b")
-        await queue.take("run", "life", [], form)
-        await queue.take("run", "life", [1], form)
-        return before, await queue.latest("run"), await queue.latest("other")
+        await queue.take_batch("run", "life", [], form_batch)
+        await queue.take_batch("run", "life", [1], form_batch)
+        return before, await queue.get_latest_body("run"), await queue.get_latest_body("other")
 
     assert using(store_url, scenario) == (None, b"b", None)
 
@@ -179,11 +187,11 @@ def test_environments_get_dense_ids_and_numbered_names(store_url: str) -> None:
         queue = store.trajectories
         await queue.register("run", TRAINER)
         early = await queue.join("run", ENV)
-        await queue.take("run", "life", [], form)
+        await queue.take_batch("run", "life", [], form_batch)
         other = ENV.model_copy(update={"desired_name": "other"})
         joined = [await queue.join("run", one) for one in (ENV, other, ENV)]
         left = await queue.leave("run", 1), await queue.leave("run", 3), await queue.leave("run", -1)
-        kept = (await queue.look("run", "life")).feeders
+        kept = (await queue.get_run("run", "life")).feeders
         return early, [(one.env_id, one.name) for one in joined if one], left, [one.connected for one in kept]
 
     assert using(store_url, scenario) == (
@@ -200,15 +208,15 @@ def test_signs_of_life_are_kept_by_environment(store_url: str) -> None:
     async def scenario(store: Store) -> object:
         queue = store.trajectories
         await queue.register("run", TRAINER)
-        await queue.take("run", "life", [], form)
+        await queue.take_batch("run", "life", [], form_batch)
         for _ in range(3):
             await queue.join("run", ENV)
         clock.forward(10)
-        await queue.seen("run", 0)
-        await queue.seen("run", 7)
-        await queue.seen("run", 2**70)
+        await queue.record_heartbeat("run", 0)
+        await queue.record_heartbeat("run", 7)
+        await queue.record_heartbeat("run", 2**70)
         now = clock()
-        return [(now - one.seen_at).total_seconds() for one in (await queue.look("run", "life")).feeders]
+        return [(now - one.seen_at).total_seconds() for one in (await queue.get_run("run", "life")).feeders]
 
     assert using(store_url, scenario, clock) == [0, 10, 10]
 
@@ -217,12 +225,12 @@ def test_another_registration_begins_its_own_steps_and_the_same_one_changes_noth
     async def scenario(store: Store) -> object:
         queue = store.trajectories
         await queued(store, "a", "b", "c", "d")
-        await queue.take("run", "life", [], form)
+        await queue.take_batch("run", "life", [], form_batch)
         await queue.register("run", TRAINER)
-        same = (await queue.look("run", "life")).step
+        same = (await queue.get_run("run", "life")).step
         await queue.register("run", TRAINER.model_copy(update={"starting_step": 7, "batch_size": 8}))
-        begun = (await queue.look("run", "life")).step
-        return same, begun, seen(await queue.take("run", "life", [1], form))
+        begun = (await queue.get_run("run", "life")).step
+        return same, begun, seen(await queue.take_batch("run", "life", [1], form_batch))
 
     assert using(store_url, scenario) == (101, 7, (2, ["c"], False))
 
@@ -233,11 +241,11 @@ def test_runs_do_not_see_one_another(store_url: str) -> None:
         await queued(store, "a", "b", run="red")
         await queue.add("blue", [packed("a"), packed("c")])
         await queue.register("blue", TRAINER)
-        names = await queue.runs(10)
+        names = await queue.list_runs(10)
         await queue.reset("red")
-        gone = await queue.look("red", "life"), await queue.latest("red"), await queue.line("red")
-        red = await queue.take("red", "life", [], form)
-        return names, gone[0].registration, gone[1:], red, seen(await queue.take("blue", "life", [], form))
+        gone = await queue.get_run("red", "life"), await queue.get_latest_body("red"), await queue.get_backlog("red")
+        red = await queue.take_batch("red", "life", [], form_batch)
+        return names, gone[0].registration, gone[1:], red, seen(await queue.take_batch("blue", "life", [], form_batch))
 
     assert using(store_url, scenario) == (["blue", "red"], None, (None, None), None, (1, ["a", "c"], False))
 
@@ -247,10 +255,10 @@ def test_many_askers_at_once_get_every_group_once(store_url: str) -> None:
         queue = store.trajectories
         await queue.register("run", TRAINER)
         adding = [queue.add("run", [packed(f"g{n}")]) for n in range(40)]
-        asking = [queue.take("run", "life", [], form) for _ in range(40)]
+        asking = [queue.take_batch("run", "life", [], form_batch) for _ in range(40)]
         results = await asyncio.gather(*adding, *asking)
-        results += [await queue.take("run", "life", [], form) for _ in range(20)]
-        return sorted(part.body.decode() for one in results if isinstance(one, Handed) for part in one.parts)
+        results += [await queue.take_batch("run", "life", [], form_batch) for _ in range(20)]
+        return sorted(part.body.decode() for one in results if isinstance(one, TrajectoryBatch) for part in one.parts)
 
     assert using(store_url, scenario) == sorted(f"g{n}" for n in range(40))
 
@@ -260,7 +268,7 @@ def test_a_batch_of_many_from_a_long_line_reads_no_more_than_it_may_need(store_u
         queue = store.trajectories
         await queue.register("run", TRAINER)
         await queue.add("run", [packed(f"g{n}", env_id=n % 2) for n in range(200)])
-        line = await queue.line("run")
+        line = await queue.get_backlog("run")
         assert line is not None
         return len(line.waiting), line.sequences
 
@@ -271,11 +279,11 @@ def test_what_was_delivered_leaves_no_body_behind_but_the_newest(store_url: str)
     async def scenario(store: Store) -> None:
         queue = store.trajectories
         await queued(store, "a", "b")
-        await queue.take("run", "life", [], form)
-        await queue.take("run", "life", [1], form)
+        await queue.take_batch("run", "life", [], form_batch)
+        await queue.take_batch("run", "life", [1], form_batch)
         await queued(store, "c", "d", "e")
-        await queue.take("run", "life", [], form)
-        await queue.take("run", "life", [2], form)
+        await queue.take_batch("run", "life", [], form_batch)
+        await queue.take_batch("run", "life", [2], form_batch)
 
     using(store_url, scenario)
     engine = open_reader(store_url, connections=1)

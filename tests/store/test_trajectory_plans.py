@@ -4,8 +4,8 @@ from collections.abc import Awaitable, Mapping
 
 from sqlalchemy import text
 
-from app.domain.trajectories import Joining
-from app.http.compat.atropos.forming import form
+from app.domain.trajectories import EnvRegistration
+from app.http.compat.atropos.batching import form_batch
 from app.store.database import is_postgres, open_writer
 from app.store.store import Store
 from tests.store.test_plans import Statement, indexes_of, statements_made
@@ -39,8 +39,8 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     for run in range(20):
         await queue.register(f"r{run}", TRAINER)
         await queue.add(f"r{run}", [packed(f"g{n}", env_id=n % 3) for n in range(100)])
-        await queue.take(f"r{run}", "life", [], form)
-        joining = Joining(max_token_length=1, desired_name="n", weight=1, group_size=8)
+        await queue.take_batch(f"r{run}", "life", [], form_batch)
+        joining = EnvRegistration(max_token_length=1, desired_name="n", weight=1, group_size=8)
         for _ in range(20):
             await queue.join(f"r{run}", joining)
     engine = open_writer(url)
@@ -50,10 +50,10 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
     engine.dispose()
     calls: dict[str, Awaitable[object]] = {
         "add": queue.add("r1", [packed("new")]),
-        "take": queue.take("r1", "life", [1], form),
-        "look": queue.look("r1", "life"),
-        "latest": queue.latest("r1"),
-        "seen": queue.seen("r1", 0),
+        "take": queue.take_batch("r1", "life", [1], form_batch),
+        "look": queue.get_run("r1", "life"),
+        "latest": queue.get_latest_body("r1"),
+        "seen": queue.record_heartbeat("r1", 0),
     }
     return await statements_made(calls)
 

@@ -12,7 +12,7 @@ UNSCORED = Score.unscored("judge_failed")
 
 
 async def ids(store: Store, where: GroupFilter) -> list[str]:
-    return [one.group_id for one in await store.views.groups(where)]
+    return [one.group_id for one in await store.views.list_groups(where)]
 
 
 def judged(reward: float, gate: float | None, absolute: float | None, **criteria: float | None) -> Score:
@@ -31,7 +31,7 @@ def test_a_listing_says_what_a_group_is(store_url: str) -> None:
     async def scenario(store: Store) -> list[GroupSummary]:
         await store.tasks.put([record(0, "  Who \x00 are\nyou? " + "x" * 200)])
         await store.groups.add([item])
-        return await store.views.groups(GroupFilter())
+        return await store.views.list_groups(GroupFilter())
 
     assert using(store_url, scenario) == [
         GroupSummary(
@@ -60,7 +60,7 @@ def test_a_listing_goes_backwards_in_pages(store_url: str) -> None:
         for number in range(5):
             await store.groups.add([group(f"g{number}")])
         pages, before = [], None
-        while page := await store.views.groups(GroupFilter(limit=2, before=before)):
+        while page := await store.views.list_groups(GroupFilter(limit=2, before=before)):
             pages.append([one.group_id for one in page])
             before = page[-1].sequence
         return pages
@@ -102,7 +102,11 @@ def test_every_field_of_a_filter_narrows(store_url: str, where: GroupFilter, exp
 
 def test_there_is_no_detail_of_what_does_not_exist(store_url: str) -> None:
     async def scenario(store: Store) -> object:
-        return await store.views.group("none"), await store.views.group("\x00"), await store.views.group("\ud83d")
+        return (
+            await store.views.get_group("none"),
+            await store.views.get_group("\x00"),
+            await store.views.get_group("\ud83d"),
+        )
 
     assert using(store_url, scenario) == (None, None, None)
 
@@ -124,8 +128,8 @@ def test_statistics_are_by_environment_run_and_step_and_of_training_alone(store_
             ]
         )
         views = store.views
-        everything = await views.statistics(None, None)
-        return everything, await views.statistics("npc_arena", "run"), await views.statistics("gsm8k", "run")
+        everything = await views.get_statistics(None, None)
+        return everything, await views.get_statistics("npc_arena", "run"), await views.get_statistics("gsm8k", "run")
 
     alone = StatisticsRow(
         environment="gsm8k",
@@ -182,7 +186,7 @@ def test_statistics_can_be_broken_down_by_what_the_task_is_labelled(store_url: s
                 group("d", [judged(1.0, 1.0, 1.0)], policy=step, task_id="task_2"),
             ]
         )
-        rows = await store.views.statistics("gsm8k", "run", by_label=True)
+        rows = await store.views.get_statistics("gsm8k", "run", by_label=True)
         kept = await store.tasks.get(["task_0", "task_2"])
         shown = [(row.label, row.groups, row.mean_reward, row.criteria) for row in rows]
         return shown, {task.label for task in kept.values()}
@@ -203,8 +207,8 @@ def test_finishing_a_group_moves_its_statistics(store_url: str) -> None:
         await store.tasks.put([record(0)])
         await store.groups.add([group(scores=[half_judged, judged(0.5, 1.0, 0.5, voice=0.5)])])
         await store.groups.finish([group(scores=[judged(1.0, 1.0, 1.0, voice=1.0), UNSCORED])])
-        row = (await store.views.statistics(None, None))[0]
-        summary = (await store.views.groups(GroupFilter()))[0]
+        row = (await store.views.get_statistics(None, None))[0]
+        summary = (await store.views.list_groups(GroupFilter()))[0]
         return row.scored, row.pending, row.mean_reward, row.mean_absolute, row.criteria, summary.mean, summary.rewards
 
     voice = (CriterionMean(name="voice", mean=0.75, count=2),)
@@ -229,9 +233,9 @@ def test_groups_that_teach_nothing_are_counted(store_url: str) -> None:
                 group("alike when finished", [Score.pending(), Score.pending()]),
             ]
         )
-        before = await store.views.statistics(None, None)
+        before = await store.views.get_statistics(None, None)
         await store.groups.finish([group("alike when finished", [wrong, wrong])])
-        after = await store.views.statistics(None, None)
+        after = await store.views.get_statistics(None, None)
         return [(row.groups, row.low_signal) for row in before + after]
 
     assert using(store_url, scenario) == [(8, 3), (8, 4)]

@@ -15,7 +15,7 @@ from app.domain.errors import InvalidRequest, StoreUnavailable
 from app.store import writer as writing
 from app.store.database import Database
 from app.store.migration import migrate
-from app.store.store import Store, StoredHealth
+from app.store.store import SqlHealthCheck, Store
 from app.store.tables import prompts
 from tests.store.test_groups import refused
 from tests.support.databases import MIGRATIONS, Postgres
@@ -312,17 +312,17 @@ def test_health_is_a_real_write_and_read(store_url: str) -> None:
 
 def test_health_fails_without_the_tables(empty_url: str) -> None:
     async def scenario(database: Database) -> object:
-        return type(await refused(StoredHealth(database).check()))
+        return type(await refused(SqlHealthCheck(database).check()))
 
     assert with_database(empty_url, scenario) is StoreUnavailable
 
 
 def test_keys_are_remembered_by_digest(store_url: str) -> None:
     store = Store.open(store_url, MIGRATIONS)
-    before = store.keys.digests()
+    before = store.keys.list_digests()
     for digest in ("first", "second", "first"):
         store.keys.add(digest)
-    after = store.keys.digests()
+    after = store.keys.list_digests()
     asyncio.run(store.close())
     assert (before, after) == ((), ("first", "second"))
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from app.sandbox.syscalls import CHECKED, FOREIGN, numbers
+from app.sandbox.syscalls import CHECKED, FOREIGN, look_up_numbers
 from tests.architecture.test_house import ROOT
 from tests.support.jailed import Jails
 
@@ -82,7 +82,7 @@ PROCESSES: Final = {
 }
 ATTEMPTS: Final = NETWORK | FILES | PROCESSES
 
-NUMBERS: Final = numbers(FOREIGN + CHECKED)
+NUMBERS: Final = look_up_numbers(FOREIGN + CHECKED)
 
 PROGRAM: Final = """
 import ctypes, os, socket, sys

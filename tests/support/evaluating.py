@@ -9,10 +9,10 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from app.cli.evaluate.ledger import HAPPENED, Answered
+from app.cli.evaluate.ledger import EVALUATION_EVENT, AttemptAnswered
 from app.cli.main import cli
 from app.evaluation.attempts import Attempt
-from app.evaluation.report import Report
+from app.evaluation.report import EvaluationReport
 from tests.support.chat_server import Received, Reply
 from tests.support.policy_server import MODEL, Speech, script
 
@@ -28,10 +28,10 @@ class Evaluated:
     told: str
     out: Path
     attempts: list[Attempt]
-    written: Report | None
+    written: EvaluationReport | None
 
     @property
-    def report(self) -> Report:
+    def report(self) -> EvaluationReport:
         assert self.written is not None, self.told
         return self.written
 
@@ -58,9 +58,9 @@ def attempts_in(out: Path) -> list[Attempt]:
     return [Attempt.model_validate_json(line) for line in path.read_bytes().splitlines()] if path.exists() else []
 
 
-def report_in(out: Path) -> Report | None:
+def report_in(out: Path) -> EvaluationReport | None:
     path = out / "report.json"
-    return Report.model_validate_json(path.read_bytes()) if path.exists() else None
+    return EvaluationReport.model_validate_json(path.read_bytes()) if path.exists() else None
 
 
 class Policy:
@@ -106,5 +106,5 @@ def answered_in(out: Path) -> set[tuple[int, int]]:
     """Places and samples of the attempts whose answers are in the journal; a line that was cut off is none."""
     path = out / "evaluation.journal"
     lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    happened = [HAPPENED.validate_json(line) for line in lines if line.endswith(b"\n")]
-    return {(one.place, one.sample) for one in happened if isinstance(one, Answered)}
+    happened = [EVALUATION_EVENT.validate_json(line) for line in lines if line.endswith(b"\n")]
+    return {(one.place, one.sample) for one in happened if isinstance(one, AttemptAnswered)}

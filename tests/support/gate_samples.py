@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from app.domain.judging import GateFacts, Secret
+from app.domain.judging import GateFacts, SecretTerms
 
 PROMPT = (
     "You are Mirela, innkeeper of the Grey Heron. You keep the only dry cellar on the marsh road and you trust nobody "
@@ -15,7 +15,7 @@ FACTS = GateFacts(
     speaker="Mirela",
     aliases=("the innkeeper",),
     others=("Player", "User", "Joren"),
-    secrets=(Secret(id="key", terms=("Iron Key", "Straße", "鍵")), Secret(id="twin", terms=("twin sister",))),
+    secrets=(SecretTerms(id="key", terms=("Iron Key", "Straße", "鍵")), SecretTerms(id="twin", terms=("twin sister",))),
     withheld_terms=("Aldric", "grey heron", "drowned bell"),
     forbidden_words=("okay", "computer"),
     prompt=PROMPT,

@@ -10,7 +10,7 @@ from typing import Any
 from starlette.testclient import TestClient
 from websockets.sync.client import ClientConnection, connect
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.programs import Isolation
 from app.domain.tasks import Message
 from app.main.discovery import discover
@@ -64,13 +64,13 @@ def connected(url: str, environment: str, **options: Any) -> Iterator[tuple[Talk
 def _solver() -> Catalogue:
     catalogue = Catalogue(discover())
     catalogue.open(ConfiguredDatasets({}))
-    catalogue.judge_isolation(Isolation(protections=()), weak_will_do=True)
+    catalogue.set_isolation(Isolation(protections=()), weak_will_do=True)
     return catalogue
 
 
 def right_actions(name: str, seed: int) -> list[dict[str, Any]]:
     """What earns 1 with that seed, step by step; nothing where no win is sure."""
-    environment = _solver().hosted(name).environment
+    environment = _solver().get_environment(name).environment
     gold = environment.gold(environment.task("train", seed, environment.Params.model_validate({})))
     if gold is None:
         return []

@@ -2,7 +2,7 @@
 
 from pydantic import JsonValue
 
-from app.domain.groups import Prompt
+from app.domain.groups import TaskPrompt
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
 
@@ -39,7 +39,7 @@ def calling(name: str, arguments: str | dict[str, JsonValue]) -> Message:
     return Message(role="assistant", tool_calls=(ToolCall(function=FunctionCall(name=name, arguments=arguments)),))
 
 
-PROMPT = Prompt(
+PROMPT = TaskPrompt(
     messages=(
         Message(role="system", content="You work for the user."),
         Message(role="user", content="The blue cup of order 1204 came broken. Please refund it."),

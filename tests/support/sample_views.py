@@ -13,21 +13,21 @@ from app.domain.groups import (
     GroupDetail,
     GroupFilter,
     GroupSummary,
-    Prompt,
     Rollout,
     Scoring,
     StatisticsRow,
+    TaskPrompt,
     TaskRecord,
 )
 from app.domain.judging import Claim, Defect, Judgement, Verdict
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.domain.runs import Policy, ScoringOptions
 from app.domain.scores import Criterion, Outcome, Score
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, TaskKey, ToolCall, ToolSpec
-from app.http.viewer.pages import viewer_router
+from app.http.viewer.pages import create_viewer_router
+from app.http.web.api_keys import KeyRing
 from app.http.web.docs_page import install_docs
-from app.http.web.door import Door, install_door
-from app.http.web.keys import KeyRing
+from app.http.web.middleware import MiddlewareOptions, install_middleware
 from tests.support.sample_calls import PROMPT, ROLLOUTS
 from tests.support.sample_judges import JUDGES
 from tests.support.sample_texts import HOSTILE, HOSTILE_JSON, SHEET
@@ -59,7 +59,7 @@ def judged(
 def group_of(
     number: int,
     environment: str,
-    prompt: Prompt,
+    prompt: TaskPrompt,
     rollouts: Sequence[tuple[Completion, Score]],
     *,
     judgements: tuple[Judgement, ...] = (),
@@ -90,7 +90,7 @@ def group_of(
 
 
 def npc_group(number: int) -> GroupDetail:
-    prompt = Prompt(
+    prompt = TaskPrompt(
         messages=(
             Message(role="system", content=SHEET),
             Message(
@@ -222,7 +222,7 @@ def rescored_group(number: int) -> GroupDetail:
 
 def gsm8k_group(number: int) -> GroupDetail:
     question = "Natalia sold clips to 48 friends in April, and half as many in May. How many did she sell altogether?"
-    prompt = Prompt(messages=(Message(role="user", content=question),))
+    prompt = TaskPrompt(messages=(Message(role="user", content=question),))
     texts = ["48 / 2 = 24 and 48 + 24 = 72. #### 72", "48 + 48 = 96. #### 96", "#### 72", "I think it is 72"]
     rollouts = [
         (Completion(text=text, finish_reason="stop"), Score.exact("#### 72" in text, rationale="final answer"))
@@ -236,7 +236,7 @@ def hostile_group(number: int) -> GroupDetail:
     schema: dict[str, JsonValue] = {"properties": {HOSTILE_JSON: described, "z": 7}, "required": [HOSTILE_JSON]}
     tool = ToolSpec(function=FunctionSpec(name="<b>look</b>", description=HOSTILE, parameters=schema))
     call = ToolCall(id="1", function=FunctionCall(name="<i>f</i>", arguments='{"q": "</pre><script>1</script>"}'))
-    prompt = Prompt(
+    prompt = TaskPrompt(
         messages=(Message(role="user", content=HOSTILE, name="<u>x</u>"),),
         tools=(tool,),
         metadata={"<k>": HOSTILE_JSON},
@@ -289,13 +289,13 @@ def agent_group(number: int) -> GroupDetail:
 
 
 def pending_group(number: int) -> GroupDetail:
-    prompt = Prompt(messages=(Message(role="user", content="Which of the two would you rather read?"),))
+    prompt = TaskPrompt(messages=(Message(role="user", content="Which of the two would you rather read?"),))
     rollouts = [(Completion(text=text), Score.pending()) for text in ("this", "that")]
     return group_of(number, "rlaif", prompt, rollouts, run=None, outcome="pending")
 
 
 def unscored_group(number: int) -> GroupDetail:
-    prompt = Prompt(messages=(Message(role="user", content="Book a table for two at eight."),))
+    prompt = TaskPrompt(messages=(Message(role="user", content="Book a table for two at eight."),))
     rollouts = [
         (Completion(text="done"), Score.unscored("budget")),
         (Completion(text="Booked."), Score.unscored("judge_failed")),
@@ -318,7 +318,7 @@ def sample_groups() -> list[GroupDetail]:
 def summary_of(sequence: int, detail: GroupDetail) -> GroupSummary:
     group = detail.group
     scores = [rollout.score for rollout in group.rollouts]
-    statistics = group_statistics(scores)
+    statistics = compute_statistics(scores)
     return GroupSummary(
         sequence=sequence,
         group_id=group.group_id,
@@ -345,7 +345,7 @@ class MemoryViews:
         self._details = {detail.group.group_id: detail for detail in details}
         self._summaries = [summary_of(place, detail) for place, detail in enumerate(details, start=1)]
 
-    async def groups(self, where: GroupFilter) -> list[GroupSummary]:
+    async def list_groups(self, where: GroupFilter) -> list[GroupSummary]:
         found = [
             summary
             for summary in reversed(self._summaries)
@@ -356,10 +356,10 @@ class MemoryViews:
         ]
         return found[: where.limit]
 
-    async def group(self, group_id: str) -> GroupDetail | None:
+    async def get_group(self, group_id: str) -> GroupDetail | None:
         return self._details.get(group_id)
 
-    async def statistics(
+    async def get_statistics(
         self, environment: str | None, run: str | None, *, by_label: bool = False
     ) -> list[StatisticsRow]:
         row = StatisticsRow(
@@ -389,7 +389,7 @@ def viewer_app(
     details: Sequence[GroupDetail], environments: Sequence[str] = ("gsm8k", "npc_arena", "rlaif")
 ) -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None)
-    app.include_router(viewer_router(MemoryViews(details), environments, lambda: JUDGES))
+    app.include_router(create_viewer_router(MemoryViews(details), environments, lambda: JUDGES))
     install_docs(app)
-    install_door(app, Door(KeyRing((), anonymous=True)))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return app

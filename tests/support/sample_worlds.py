@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import httpx
 from pydantic import JsonValue, TypeAdapter
 
-from app.domain.worlds import Explained
+from app.domain.worlds import RetrievalExplanation
 
 JSON = TypeAdapter[JsonValue](JsonValue)
 Document = dict[str, JsonValue]
@@ -58,8 +58,8 @@ class Told:
         other.ask("PUT", "", {"parent": self.name, "at": at}).raise_for_status()
         return other
 
-    def explained(self, **query: str) -> Explained:
-        return Explained.model_validate(self.ask("GET", "/events", **query).raise_for_status().json())
+    def explained(self, **query: str) -> RetrievalExplanation:
+        return RetrievalExplanation.model_validate(self.ask("GET", "/events", **query).raise_for_status().json())
 
     def context(self, said: str, **more: JsonValue) -> httpx.Response:
         line: Document = {"role": "user", "content": said}

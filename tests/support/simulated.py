@@ -4,20 +4,20 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.service import Service, carried_out
-from app.toolkit.tool_calls.values import Call
+from app.envs.tool_agent.services.simulated_service import SimulatedService, carry_out
+from app.toolkit.tool_calls.calls import ParsedCall
 
-Case = tuple[tuple[Call, ...], JsonValue, JsonValue]
+Case = tuple[tuple[ParsedCall, ...], JsonValue, JsonValue]
 """Calls, what the last of them is told, and what the state is then: None for what it was."""
 
 
-def worked(service: Service[Any], start: Any, calls: tuple[Call, ...]) -> tuple[JsonValue, JsonValue]:
+def worked(service: SimulatedService[Any], start: Any, calls: tuple[ParsedCall, ...]) -> tuple[JsonValue, JsonValue]:
     state, told = start, None
     for one in calls:
-        result = carried_out(service, state, one)
+        result = carry_out(service, state, one)
         state, told = result.state, result.told
-    essence = service.essence(state)
-    return told, None if essence == service.essence(start) else essence
+    essence = service.canonicalise(state)
+    return told, None if essence == service.canonicalise(start) else essence
 
 
 def tried(table: dict[str, Case]) -> set[str]:
@@ -25,7 +25,7 @@ def tried(table: dict[str, Case]) -> set[str]:
     return {one.name for calls, _, _ in table.values() for one in calls}
 
 
-def tools(service: Service[Any]) -> set[str]:
+def tools(service: SimulatedService[Any]) -> set[str]:
     return {operation.spec.function.name for operation in service.operations}
 
 

@@ -2,10 +2,10 @@
 
 from functools import cache
 
-from app.cli.specimens import packaged_specimens
-from app.judges.corruption import Specimen
+from app.cli.judge_questions import load_packaged_specimens
+from app.judges.perturbations import GoldCase
 
 
 @cache
-def shipped_specimens() -> tuple[Specimen, ...]:
-    return packaged_specimens()
+def shipped_specimens() -> tuple[GoldCase, ...]:
+    return load_packaged_specimens()

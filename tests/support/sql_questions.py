@@ -4,28 +4,36 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from sqlite3 import Connection
 
-from app.envs.text_to_sql.tasks.domains import DOMAINS
-from app.envs.text_to_sql.tasks.exercises import Exercise, exercise
-from app.envs.text_to_sql.tasks.filling import Rows
-from app.envs.text_to_sql.tasks.running import opened
-from app.envs.text_to_sql.tasks.schemas import Column, Level, Link, Schema, Table
+from app.envs.text_to_sql.tasks.database_domains import DOMAINS
+from app.envs.text_to_sql.tasks.database_schemas import DatabaseSchema, Level, SchemaColumn, SchemaLink, SchemaTable
+from app.envs.text_to_sql.tasks.query_execution import open_database
+from app.envs.text_to_sql.tasks.row_generation import Rows
 from app.envs.text_to_sql.tasks.soundness import is_sound
+from app.envs.text_to_sql.tasks.sql_exercises import SqlExercise, draw_exercise
 
 _AUTHOR, _BOOK = DOMAINS["library"].things[:2]
-LIBRARY = Schema(
+LIBRARY = DatabaseSchema(
     "library",
     "a library",
     (
-        Table(
-            "authors", _AUTHOR, "id", Column("name", "name"), (Column("born", "birth year", _AUTHOR.columns[1]),), ()
+        SchemaTable(
+            "authors",
+            _AUTHOR,
+            "id",
+            SchemaColumn("name", "name"),
+            (SchemaColumn("born", "birth year", _AUTHOR.columns[1]),),
+            (),
         ),
-        Table(
+        SchemaTable(
             "books",
             _BOOK,
             "id",
-            Column("title", "title"),
-            (Column("pages", "number of pages", _BOOK.columns[1]), Column("shelf", "shelf", _BOOK.columns[4])),
-            (Link("author_id", "authors", _BOOK.ties[0]),),
+            SchemaColumn("title", "title"),
+            (
+                SchemaColumn("pages", "number of pages", _BOOK.columns[1]),
+                SchemaColumn("shelf", "shelf", _BOOK.columns[4]),
+            ),
+            (SchemaLink("author_id", "authors", _BOOK.ties[0]),),
         ),
     ),
 )
@@ -37,29 +45,29 @@ ROWS: Rows = {
 
 @contextmanager
 def library() -> Iterator[Connection]:
-    database = opened(LIBRARY, ROWS)
+    database = open_database(LIBRARY, ROWS)
     try:
         yield database
     finally:
         database.close()
 
 
-def sound_exercises(count: int, level: Level, seed: str = "") -> list[Exercise]:
-    found: list[Exercise] = []
+def sound_exercises(count: int, level: Level, seed: str = "") -> list[SqlExercise]:
+    found: list[SqlExercise] = []
     number = 0
     while len(found) < count:
         number += 1
-        made = exercise(f"{seed}{number}", level)
+        made = draw_exercise(f"{seed}{number}", level)
         if is_sound(made):
             found.append(made)
     return found
 
 
-def of_shape(shape: str, levels: Sequence[Level] = ("easy", "medium", "hard")) -> tuple[Exercise, Level]:
+def of_shape(shape: str, levels: Sequence[Level] = ("easy", "medium", "hard")) -> tuple[SqlExercise, Level]:
     """The first sound one."""
     for number in range(5_000):
         for level in levels:
-            made = exercise(f"shape {number}", level)
+            made = draw_exercise(f"shape {number}", level)
             if made.shape == shape and is_sound(made):
                 return made, level
     raise LookupError(shape)

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from app.domain.groups import Group, Prompt, Rollout, TaskRecord
+from app.domain.groups import Group, Rollout, TaskPrompt, TaskRecord
 from app.domain.judging import Judgement
 from app.domain.runs import Policy, Purpose, Slot, Stream
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey
 from app.ports.runtime import Clock
-from app.ports.store import GroupToStore, Locate
+from app.ports.store import GroupToStore, SlotLocator
 from app.store.store import Store
 from tests.support.databases import MIGRATIONS
 
@@ -64,7 +64,7 @@ def stream(run: str = "run", digest: str = "stream", split: str = "train") -> St
     )
 
 
-def cycle(size: int, epochs: int | None = None) -> Locate:
+def cycle(size: int, epochs: int | None = None) -> SlotLocator:
     """Epoch after epoch of `size` tasks in their own order; endless unless `epochs` are given."""
 
     def locate(position: int) -> Slot | None:
@@ -79,7 +79,7 @@ def record(index: int = 0, said: str = "How many?", task_id: str | None = None) 
     return TaskRecord(
         task_id=task_id or f"task_{index}",
         key=TaskKey(environment="gsm8k", version="1", data_digest="d", split="train", index=index, params={"level": 1}),
-        prompt=Prompt(messages=(Message(role="system", content="Count."), Message(role="user", content=said))),
+        prompt=TaskPrompt(messages=(Message(role="system", content="Count."), Message(role="user", content=said))),
     )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import structlog
 
-from app.telemetry.lines import PatientHandler
+from app.telemetry.log_handler import NonBlockingHandler
 from app.telemetry.logs import Form, configure_logging
 from app.telemetry.redaction import redact_text
 
@@ -245,7 +245,7 @@ class Stuck(io.StringIO):
 def test_who_logs_does_not_wait_for_who_reads() -> None:
     out = Stuck()
     log = logging.Logger("alone")
-    log.addHandler(handler := PatientHandler(out, room=10))
+    log.addHandler(handler := NonBlockingHandler(out, room=10))
     for number in range(50):
         log.warning("line %d", number)
     unread = out.getvalue()
@@ -261,7 +261,7 @@ def test_who_logs_does_not_wait_for_who_reads() -> None:
 def test_a_reader_that_has_gone_takes_nobody_with_it() -> None:
     out = io.StringIO()
     log = logging.Logger("alone")
-    log.addHandler(handler := PatientHandler(out))
+    log.addHandler(handler := NonBlockingHandler(out))
     log.warning("heard")
     handler.flush()
     text = out.getvalue()

@@ -8,7 +8,7 @@ from app.domain.judging import Judgement
 from app.domain.scores import Criterion, Score
 from app.ports.runtime import Observer
 from app.telemetry.metrics import PrometheusObserver
-from app.telemetry.silent import SilentObserver
+from app.telemetry.null_observer import NullObserver
 
 SCORED = Score(
     outcome="scored",
@@ -31,7 +31,7 @@ JUDGEMENT = Judgement(
 
 def samples(observer: PrometheusObserver) -> dict[str, float]:
     """Every sample of ours but empty buckets and creation times."""
-    text = observer.exposition()[0].decode()
+    text = observer.render_exposition()[0].decode()
     lines = (line.rsplit(" ", 1) for line in text.splitlines() if line.startswith("atropos_envs_"))
     return {
         name.removeprefix("atropos_envs_"): float(value)
@@ -41,19 +41,19 @@ def samples(observer: PrometheusObserver) -> dict[str, float]:
 
 
 def test_the_ports_of_the_core_are_filled() -> None:
-    observers: list[Observer] = [PrometheusObserver(), SilentObserver()]
+    observers: list[Observer] = [PrometheusObserver(), NullObserver()]
     for observer in observers:
-        observer.handed_out("gsm8k", 1)
-        observer.scored("gsm8k", [SCORED], 0.1)
-        observer.judged([JUDGEMENT])
-        observer.refused("gsm8k", "not_found")
-        observer.gathered("gsm8k", ["late"])
+        observer.record_hand_out("gsm8k", 1)
+        observer.record_scores("gsm8k", [SCORED], 0.1)
+        observer.record_judgements([JUDGEMENT])
+        observer.record_refusal("gsm8k", "not_found")
+        observer.record_closed_group("gsm8k", ["late"])
 
 
 def test_groups_that_came_in_pieces_are_counted_by_how_they_ended() -> None:
     observer = PrometheusObserver()
     for flags in ([], ["scoring_changed"], ["partial_group", "late"], ["late"]):
-        observer.gathered("gsm8k", flags)
+        observer.record_closed_group("gsm8k", flags)
     assert samples(observer) == {
         'groups_gathered_total{env="gsm8k",how="whole"}': 2,
         'groups_gathered_total{env="gsm8k",how="partial"}': 1,
@@ -63,9 +63,9 @@ def test_groups_that_came_in_pieces_are_counted_by_how_they_ended() -> None:
 
 def test_tasks_and_refused_groups_are_counted() -> None:
     observer = PrometheusObserver()
-    observer.handed_out("gsm8k", 8)
-    observer.handed_out("gsm8k", 4)
-    observer.refused("gsm8k", "not_found")
+    observer.record_hand_out("gsm8k", 8)
+    observer.record_hand_out("gsm8k", 4)
+    observer.record_refusal("gsm8k", "not_found")
     assert samples(observer) == {
         'tasks_handed_out_total{env="gsm8k"}': 12,
         'groups_refused_total{code="not_found",env="gsm8k"}': 1,
@@ -75,7 +75,7 @@ def test_tasks_and_refused_groups_are_counted() -> None:
 def test_a_group_is_told_by_outcome_reward_and_criterion() -> None:
     observer = PrometheusObserver()
     other = SCORED.model_copy(update={"reward": 0.75, "criteria": ()})
-    observer.scored("npc_arena", [SCORED, other, Score.unscored("judge_failed"), Score.pending()], 2.0)
+    observer.record_scores("npc_arena", [SCORED, other, Score.unscored("judge_failed"), Score.pending()], 2.0)
     assert samples(observer) == pytest.approx(
         {
             'rollouts_total{env="npc_arena",outcome="scored",reason=""}': 2,
@@ -97,20 +97,20 @@ def test_groups_that_teach_nothing_are_counted() -> None:
     observer = PrometheusObserver()
     wrong = Score.exact(False)
     for group in ([wrong, wrong], [wrong, Score.exact(True)], [wrong], [Score.unscored("budget")] * 2):
-        observer.scored("gsm8k", group, 0.1)
+        observer.record_scores("gsm8k", group, 0.1)
     assert samples(observer)['groups_low_signal_total{env="gsm8k"}'] == 1
 
 
 def test_no_reward_is_not_a_reward_of_zero() -> None:
     observer = PrometheusObserver()
-    observer.scored("npc_arena", [Score.unscored("budget")], 0.0)
+    observer.record_scores("npc_arena", [Score.unscored("budget")], 0.0)
     assert [name for name in samples(observer) if name.startswith(("reward", "criterion", "group_reward"))] == []
 
 
 def test_a_judgement_is_told_with_what_it_cost() -> None:
     observer = PrometheusObserver()
     failed = JUDGEMENT.model_copy(update={"error": "time-out", "cost_usd": None, "output_tokens": 0, "calls": 1})
-    observer.judged([JUDGEMENT, failed])
+    observer.record_judgements([JUDGEMENT, failed])
     who = 'judge="main",model="judge-1"'
     assert samples(observer) == {
         f'judgements_total{{{who},outcome="usable"}}': 1,
@@ -128,8 +128,8 @@ def test_the_store_and_the_doors_are_told_of() -> None:
     observer = PrometheusObserver()
     waiting = [1, 2, 3]
     observer.watch_queue(lambda: len(waiting))
-    observer.committed(0.5)
-    observer.requested("/envs/{env}/score", "POST", 200, 0.25)
+    observer.record_commit(0.5)
+    observer.record_request("/envs/{env}/score", "POST", 200, 0.25)
     before = samples(observer)
     waiting.pop()
     assert (before, samples(observer)["db_write_queue"]) == (
@@ -148,19 +148,19 @@ def test_the_store_and_the_doors_are_told_of() -> None:
 def test_invented_environments_do_not_grow_the_registry_for_ever() -> None:
     observer = PrometheusObserver()
     for number in range(1000):
-        observer.refused(f"invented_{number}", "not_found")
+        observer.record_refusal(f"invented_{number}", "not_found")
     counted = samples(observer)
     assert (len(counted), counted['groups_refused_total{code="not_found",env="other"}']) == (257, 744)
 
 
 def test_two_observers_share_nothing() -> None:
     one, other = PrometheusObserver(), PrometheusObserver()
-    one.handed_out("gsm8k", 1)
+    one.record_hand_out("gsm8k", 1)
     assert samples(other) == {}
 
 
 def test_names_follow_the_conventions() -> None:
-    text, content_type = PrometheusObserver().exposition()
+    text, content_type = PrometheusObserver().render_exposition()
     types = re.findall(r"# TYPE (atropos_envs_\w+) (\w+)", text.decode())
     counters = [name for name, kind in types if kind == "counter"]
     assert (content_type.startswith("text/plain"), len(counters) >= 8) == (True, True)
@@ -171,7 +171,7 @@ def test_invented_criteria_do_not_grow_the_registry_for_ever() -> None:
     observer = PrometheusObserver()
     for number in range(100):
         criterion = Criterion(name=f"mine-{number}", value=0.5, weight=1.0)
-        observer.scored("rlaif", [SCORED.model_copy(update={"criteria": (criterion,)})], 0.1)
+        observer.record_scores("rlaif", [SCORED.model_copy(update={"criteria": (criterion,)})], 0.1)
     counts = {name: count for name, count in samples(observer).items() if name.startswith("criterion_count")}
     assert (len(counts), counts['criterion_count{criterion="other",env="rlaif"}']) == (65, 36)
 
@@ -191,7 +191,7 @@ def test_what_atropos_posts_and_asks_for_is_counted() -> None:
 
 def test_what_trainers_are_told_instead_of_no_score_is_counted() -> None:
     observer = PrometheusObserver()
-    observer.told_unscored("slime", "rlaif", "judge_failed", "error")
+    observer.record_unscored_answer("slime", "rlaif", "judge_failed", "error")
     assert samples(observer) == {
         'compat_unscored_total{contract="slime",env="rlaif",reason="judge_failed",told="error"}': 1
     }

@@ -11,8 +11,8 @@ from app.domain.tasks import Completion
 from app.domain.values import Frozen
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.procedural import LEVELS, Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 
@@ -21,13 +21,13 @@ class Sum(Frozen):
     other: int
 
 
-class Sums(Generated[Sum, Levelled]):
+class Sums(ProceduralEnvironment[Sum, LevelParams]):
     name: ClassVar[str] = "sums"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings(["{number}: {one} + {other}?", "{number}: add {one} to {other}."])
     data: ClassVar[Mapping[str, str]] = {"words": "w"}
 
-    def make(self, draws: Draws, level: Level, params: Levelled) -> Sum:
+    def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> Sum:
         most = 10 ** (1 + LEVELS.index(level))
         return Sum(one=draws.below(most), other=draws.below(most))
 
@@ -45,18 +45,18 @@ class Sums(Generated[Sum, Levelled]):
 
 
 SUMS = Sums()
-TRAIN = [SUMS.task("train", index, Levelled()) for index in range(600)]
+TRAIN = [SUMS.task("train", index, LevelParams()) for index in range(600)]
 
 
 def test_levels_come_evenly_and_say_themselves() -> None:
     said = [task.metadata["level"] for task in TRAIN]
     assert [said.count(level) > 150 for level in LEVELS] == [True] * 3
-    assert [SUMS.label("train", index, Levelled()) for index in range(600)] == said
+    assert [SUMS.label("train", index, LevelParams()) for index in range(600)] == said
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_one_level_may_be_asked_for(level: Level) -> None:
-    tasks = [SUMS.task("test", index, Levelled(level=level)) for index in range(50)]
+    tasks = [SUMS.task("test", index, LevelParams(level=level)) for index in range(50)]
     most = 10 ** (1 + LEVELS.index(level))
     assert {(task.metadata["level"], max(SUMS.made(task).one, SUMS.made(task).other) < most) for task in tasks} == {
         (level, True)
@@ -64,7 +64,7 @@ def test_one_level_may_be_asked_for(level: Level) -> None:
 
 
 def test_no_key_is_in_both_splits() -> None:
-    hard = Levelled(level="easy")
+    hard = LevelParams(level="easy")
     keys = {
         split: {SUMS.key(SUMS.made(SUMS.task(split, index, hard))) for index in range(400)}
         for split in ("train", "test")
@@ -93,7 +93,7 @@ def test_an_answer_is_scored_alone() -> None:
 
 def test_what_it_rests_on_is_in_its_digests() -> None:
     assert SUMS.digests == {"prompts": Sums.phrasings.digest, "words": "w"}
-    assert (SUMS.size("train", Levelled()), SUMS.size("test", Levelled())) == (None, 1_000)
+    assert (SUMS.size("train", LevelParams()), SUMS.size("test", LevelParams())) == (None, 1_000)
 
 
 def test_what_has_the_same_answer_is_equivalent() -> None:
@@ -114,6 +114,6 @@ class Worded(Sums):
 
 
 def test_kinds_of_task_may_have_words_of_their_own() -> None:
-    tasks = [Worded().task("train", index, Levelled()) for index in range(50)]
+    tasks = [Worded().task("train", index, LevelParams()) for index in range(50)]
     even = [SUMS.made(task).one % 2 == 0 for task in tasks]
     assert [(task.messages[0].content or "").endswith("even") for task in tasks] == even

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message, Turn
-from app.toolkit.replay import replayed, turn_after
+from app.toolkit.replay import build_turn, replay_episode
 
 
 @dataclass(frozen=True)
@@ -34,13 +34,13 @@ TWICE = (said("a"), said("1", "tool"), said("1!", "user"), said("b"))
 
 
 def test_a_transcript_is_taken_move_by_move() -> None:
-    stage = replayed(Counting(), counted, TWICE)
-    assert turn_after(stage, TWICE) == Turn(messages=(said("2", "tool"), said("2!", "user")), done=False)
+    stage = replay_episode(Counting(), counted, TWICE)
+    assert build_turn(stage, TWICE) == Turn(messages=(said("2", "tool"), said("2!", "user")), done=False)
 
 
 def test_an_end_is_an_end() -> None:
     whole = (*TWICE, said("2", "tool"), said("2!", "user"), said("c"))
-    assert turn_after(replayed(Counting(), counted, whole), whole) == Turn(messages=(), done=True)
+    assert build_turn(replay_episode(Counting(), counted, whole), whole) == Turn(messages=(), done=True)
 
 
 @pytest.mark.parametrize(
@@ -57,5 +57,5 @@ def test_an_end_is_an_end() -> None:
 )
 def test_what_is_out_of_place_is_named(messages: tuple[Message, ...], field: str, detail: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
-        turn_after(replayed(Counting(), counted, messages), messages)
+        build_turn(replay_episode(Counting(), counted, messages), messages)
     assert (refused.value.field, refused.value.detail[: len(detail)]) == (field, detail)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from app.toolkit.safe_regex import MOST_CHARACTERS, compiled
+from app.toolkit.safe_regex import MOST_CHARACTERS, compile_pattern
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from app.toolkit.safe_regex import MOST_CHARACTERS, compiled
     ],
 )
 def test_a_pattern(pattern: str, text: str, all_of_it: bool, place: tuple[int, int] | None) -> None:
-    made = compiled(pattern)
+    made = compile_pattern(pattern)
     assert (made.matches(text), made.find(text)) == (all_of_it, place)
 
 
@@ -45,11 +45,11 @@ NO_BACK = "it has no such escape, and no back-references"
     ],
 )
 def test_what_cannot_be_used_says_why(pattern: str, reason: str) -> None:
-    assert refusal(lambda: compiled(pattern)) == reason
+    assert refusal(lambda: compile_pattern(pattern)) == reason
 
 
 def test_a_text_may_be_too_long_for_a_pattern() -> None:
-    costly = compiled("(a?){300}b")
+    costly = compile_pattern("(a?){300}b")
     refused = "the pattern may take more than 10,000,000 steps over 100,000 bytes"
     assert (refusal(lambda: costly.matches("a" * 100_000)), costly.find("a" * 100)) == (refused, None)
 

@@ -12,7 +12,7 @@ from pydantic import JsonValue
 
 from app.domain.digests import canonical_json, digest, digest_of_model, digest_of_text
 from app.domain.tasks import Message
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings, Template
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=6)
@@ -94,7 +94,7 @@ def test_any_text_has_a_digest(text: str) -> None:
 
 def test_a_phrasing_is_one_of_several_and_never_reads_a_value_as_a_template() -> None:
     phrasings = Phrasings(["Count {what}.", "How many {what} are there?"])
-    said = {phrasings.say(Draws(str(seed)), what="{0.__class__}") for seed in range(50)}
+    said = {phrasings.say(SeededRandom(str(seed)), what="{0.__class__}") for seed in range(50)}
     assert said == {"Count {0.__class__}.", "How many {0.__class__} are there?"}
 
 

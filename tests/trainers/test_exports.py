@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli.main import cli
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.main.discovery import discover
 from app.ports.environment import Environment
 from tests.support.serving import Served, serving

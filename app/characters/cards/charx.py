@@ -18,7 +18,7 @@ MAX_UNPACKED: Final = 1024 * 1024 * 1024
 _END: Final = b"PK\x05\x06"
 
 
-def card_in_archive(archive: bytes, name: str) -> tuple[bytes, int]:
+def extract_card_from_archive(archive: bytes, name: str) -> tuple[bytes, int]:
     """The content of `card.json`, and the number of other members. InvalidRequest or TooLarge naming `name` and the
     member."""
     _refuse_large_directory(archive, name)

@@ -20,14 +20,14 @@ class Decorator:
 
 
 @dataclass(frozen=True)
-class Decorated:
+class DecoratedContent:
     """Content and decorators. Each chain is a decorator followed by its fallbacks, in order."""
 
     content: str
     chains: tuple[tuple[Decorator, ...], ...]
 
 
-def undecorated(content: str) -> Decorated:
+def split_decorators(content: str) -> DecoratedContent:
     """Separates decorators from content; unchanged where there are none."""
     lines = content.split("\n")
     chains: list[list[Decorator]] = []
@@ -45,5 +45,5 @@ def undecorated(content: str) -> Decorated:
         else:
             chains.append([decorator])
     if not chains:
-        return Decorated(content, ())
-    return Decorated("\n".join(lines[read:]).strip("\n"), tuple(tuple(chain) for chain in chains[:MOST]))
+        return DecoratedContent(content, ())
+    return DecoratedContent("\n".join(lines[read:]).strip("\n"), tuple(tuple(chain) for chain in chains[:MOST]))

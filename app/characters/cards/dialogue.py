@@ -10,7 +10,7 @@ MOST: Final = 4000
 
 
 @dataclass(frozen=True)
-class Talk:
+class ExampleDialogue:
     """Exchanges of a line and a reply, and the remaining text with its speakers renamed to They and You, as in the
     prompt."""
 
@@ -18,22 +18,22 @@ class Talk:
     rest: str
 
 
-def talk_of(text: str, names: tuple[str, ...]) -> Talk:
+def parse_dialogue(text: str, names: tuple[str, ...]) -> ExampleDialogue:
     """`names`: other names of the character besides `{{char}}`. A block is parsed as a whole or left as text."""
     character = "|".join([r"\{\{char\}\}", "<bot>", "<char>", *map(re.escape, filter(None, names))])
     speaker = re.compile(rf"^[ \t]*(?:(\{{\{{user\}}\}}|<user>)|({character}))[ \t]*:", re.IGNORECASE | re.MULTILINE)
     exchanges: list[tuple[str, str]] = []
     rest: list[str] = []
     for block in (one.strip() for one in _START.split(text)):
-        found = _exchanges(block, speaker)
+        found = _parse_exchanges(block, speaker)
         if found:
             exchanges += found
         elif block:
             rest.append(speaker.sub(lambda found: "They:" if found[1] else "You:", block))
-    return Talk(tuple(exchanges), "\n\n".join(rest))
+    return ExampleDialogue(tuple(exchanges), "\n\n".join(rest))
 
 
-def _exchanges(block: str, speaker: re.Pattern[str]) -> list[tuple[str, str]]:
+def _parse_exchanges(block: str, speaker: re.Pattern[str]) -> list[tuple[str, str]]:
     """Empty unless player and character alternate, player first."""
     marks = list(speaker.finditer(block))
     if not marks or marks[0].start() != 0 or len(marks) % 2:

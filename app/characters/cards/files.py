@@ -14,7 +14,7 @@ MAX_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class Found:
+class CardFile:
     """`container`: JSON, PNG or CHARX. `beside`: descriptions of other contents, which are not read."""
 
     value: JsonValue
@@ -22,7 +22,7 @@ class Found:
     beside: tuple[str, ...] = ()
 
 
-def read_file(path: Path) -> Found:
+def read_file(path: Path) -> CardFile:
     """TooLarge beyond MAX_BYTES; InvalidRequest naming the file and the invalid part."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
@@ -31,20 +31,20 @@ def read_file(path: Path) -> Found:
     return read_bytes(content, path.name)
 
 
-def read_bytes(content: bytes, name: str) -> Found:
+def read_bytes(content: bytes, name: str) -> CardFile:
     if content.startswith(png.SIGNATURE):
-        return _in_image(content, name)
+        return _read_image(content, name)
     if content.startswith(charx.SIGNATURE):
-        card, others = charx.card_in_archive(content, name)
+        card, others = charx.extract_card_from_archive(content, name)
         beside = (f"{others} more members of the archive",) if others else ()
-        return Found(parse_json(card, f"{name}: {charx.CARD}"), "CHARX", beside)
-    return Found(parse_json(content, name), "JSON")
+        return CardFile(parse_json(card, f"{name}: {charx.CARD}"), "CHARX", beside)
+    return CardFile(parse_json(content, name), "JSON")
 
 
-def _in_image(content: bytes, name: str) -> Found:
+def _read_image(content: bytes, name: str) -> CardFile:
     """Reads the newer card of an image with two."""
-    keyword, card, others = png.card_in(content, name)
+    keyword, card, others = png.extract_card_from_image(content, name)
     older = [f"the other card in the chunk {other}" for other in others if other in png.NEWEST_FIRST]
     assets = len(others) - len(older)
     beside = ["the image itself", *older, *([f"{assets} assets in other chunks"] if assets else [])]
-    return Found(parse_json(card, f"{name}: {keyword}"), "PNG", tuple(beside))
+    return CardFile(parse_json(card, f"{name}: {keyword}"), "PNG", tuple(beside))

@@ -10,7 +10,7 @@ _NOT_SHOWN: Final = ("//", "comment:", "hidden_key:")
 
 
 @dataclass(frozen=True)
-class Wording:
+class MacroNames:
     """Replacements of the macros. `char` is None for a book without a character."""
 
     char: str | None
@@ -20,17 +20,17 @@ class Wording:
 
 
 @dataclass(frozen=True)
-class Worded:
+class ReplacedText:
     text: str
     left: tuple[str, ...]
     """Macros left in the text."""
 
 
-def worded(text: str, wording: Wording) -> Worded:
+def replace_macros(text: str, wording: MacroNames) -> ReplacedText:
     """Replaces names, removes comments, and leaves the rest unchanged. Takes linear time."""
     left: list[str] = []
 
-    def put(found: re.Match[str]) -> str:
+    def replace_match(found: re.Match[str]) -> str:
         name = (found[1] if found[1] is not None else found[2]).strip().casefold()
         suffix = found[3] or ""
         if name == "user":
@@ -42,15 +42,15 @@ def worded(text: str, wording: Wording) -> Worded:
         left.append(found[0].removesuffix(suffix))
         return found[0]
 
-    return Worded(shown(_MACRO.sub(put, text)), tuple(left))
+    return ReplacedText(strip_control_characters(_MACRO.sub(replace_match, text)), tuple(left))
 
 
-def shown(text: str) -> str:
+def strip_control_characters(text: str) -> str:
     """Removes control characters except line breaks and tabs."""
     return _CONTROL.sub("", text)
 
 
-def macro_name(macro: str) -> str:
+def name_macro(macro: str) -> str:
     """`{{random}}` for `{{random:a,b}}`: the macro's name for reports."""
     name = macro.strip("{}<>").partition(":")[0].strip().casefold()[:40]
     return "{{" + name + "}}"

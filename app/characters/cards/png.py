@@ -35,28 +35,28 @@ class Chunk:
         return word.decode("latin-1").casefold() if found else None
 
 
-def card_in(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
+def extract_card_from_image(image: bytes, name: str) -> tuple[str, bytes, tuple[str, ...]]:
     """The keyword and content of the newest card, and the keywords of all other card chunks. InvalidRequest or TooLarge
     naming `name` and the chunk."""
-    texts = [(keyword, chunk) for chunk in chunks(image, name) if (keyword := chunk.keyword) is not None]
+    texts = [(keyword, chunk) for chunk in iter_chunks(image, name) if (keyword := chunk.keyword) is not None]
     for wanted in NEWEST_FIRST:
         for keyword, chunk in texts:
             if keyword == wanted:
                 others = tuple(word for word, other in texts if other is not chunk and word.startswith(OF_CARDS))
-                return keyword, _decoded(_text(chunk, name, keyword), name, keyword), others
+                return keyword, _decode_base64(_read_text(chunk, name, keyword), name, keyword), others
     raise InvalidRequest(f"{name}: holds no card: no text chunk is called {' or '.join(NEWEST_FIRST)}")
 
 
-def with_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
+def embed_card(image: bytes, name: str, keyword: str, card: bytes) -> bytes:
     """The image with its cards replaced by this one. TooLarge beyond the import limit."""
     if len(card) > MAX_JSON_BYTES:
         raise TooLarge(f"{name}: the card would exceed {MAX_JSON_BYTES} bytes")
-    kept = [chunk for chunk in chunks(image, name) if chunk.keyword not in NEWEST_FIRST]
+    kept = [chunk for chunk in iter_chunks(image, name) if chunk.keyword not in NEWEST_FIRST]
     text = Chunk(b"tEXt", keyword.encode("latin-1") + b"\0" + base64.b64encode(card))
-    return SIGNATURE + b"".join(map(_written, _before_end(kept, text)))
+    return SIGNATURE + b"".join(map(_encode_chunk, _insert_before_end(kept, text)))
 
 
-def chunks(image: bytes, name: str) -> Iterator[Chunk]:
+def iter_chunks(image: bytes, name: str) -> Iterator[Chunk]:
     """Chunks up to IEND. Data after it, which some tools add, is ignored."""
     if not image.startswith(SIGNATURE):
         raise InvalidRequest(f"{name}: not a PNG image")
@@ -78,20 +78,20 @@ def chunks(image: bytes, name: str) -> Iterator[Chunk]:
     raise TooLarge(f"{name}: more than {MAX_CHUNKS} chunks")
 
 
-def _text(chunk: Chunk, name: str, keyword: str) -> bytes:
+def _read_text(chunk: Chunk, name: str, keyword: str) -> bytes:
     if len(chunk.data) > MAX_TEXT:
         raise TooLarge(f"{name}: the chunk {keyword!r} has more than {MAX_TEXT} bytes", field=keyword)
     text = chunk.data.partition(b"\0")[2]
     if chunk.kind == b"tEXt":
         return text
     if chunk.kind == b"zTXt":
-        return _inflated(text[1:], name, keyword)
+        return _inflate(text[1:], name, keyword)
     compressed, rest = text[:1], text[2:]
     content = rest.partition(b"\0")[2].partition(b"\0")[2]
-    return content if compressed == b"\0" else _inflated(content, name, keyword)
+    return content if compressed == b"\0" else _inflate(content, name, keyword)
 
 
-def _inflated(packed: bytes, name: str, keyword: str) -> bytes:
+def _inflate(packed: bytes, name: str, keyword: str) -> bytes:
     """Decompresses at most MAX_TEXT bytes."""
     stream = zlib.decompressobj()
     try:
@@ -103,18 +103,18 @@ def _inflated(packed: bytes, name: str, keyword: str) -> bytes:
     return text
 
 
-def _decoded(text: bytes, name: str, keyword: str) -> bytes:
+def _decode_base64(text: bytes, name: str, keyword: str) -> bytes:
     try:
         return base64.b64decode(b"".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         raise InvalidRequest(f"{name}: the chunk {keyword!r} is not base64", field=keyword) from None
 
 
-def _before_end(found: Sequence[Chunk], text: Chunk) -> list[Chunk]:
+def _insert_before_end(found: Sequence[Chunk], text: Chunk) -> list[Chunk]:
     return [*found[:-1], text, found[-1]]
 
 
-def _written(chunk: Chunk) -> bytes:
+def _encode_chunk(chunk: Chunk) -> bytes:
     return (
         struct.pack(">I", len(chunk.data))
         + chunk.kind

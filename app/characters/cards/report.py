@@ -5,7 +5,7 @@ from collections import Counter
 from app.domain.values import Frozen
 
 
-class Mapped(Frozen):
+class MappedField(Frozen):
     """A field that was converted. `times` counts lorebook entries, which are reported together: `entries[].keys`."""
 
     field: str
@@ -13,7 +13,7 @@ class Mapped(Frozen):
     times: int = 1
 
 
-class Kept(Frozen):
+class KeptField(Frozen):
     """A field that is kept for export but not used, or used differently; `why` explains it."""
 
     field: str
@@ -24,13 +24,13 @@ class Kept(Frozen):
 class ImportReport(Frozen):
     source: str
     """Format of the file: `character card V2`, `lorebook V3` …"""
-    mapped: tuple[Mapped, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    mapped: tuple[MappedField, ...] = ()
+    kept: tuple[KeptField, ...] = ()
     assumed: tuple[str, ...] = ()
     """Values that the file lacks and the import chose."""
 
 
-class Notes:
+class ImportNotes:
     """Collects a report while a file is read."""
 
     def __init__(self) -> None:
@@ -38,19 +38,19 @@ class Notes:
         self._kept: Counter[tuple[str, str]] = Counter()
         self._assumed: list[str] = []
 
-    def mapped(self, field: str, to: str) -> None:
+    def add_mapped(self, field: str, to: str) -> None:
         self._mapped[field, to] += 1
 
-    def kept(self, field: str, why: str) -> None:
+    def add_kept(self, field: str, why: str) -> None:
         self._kept[field, why] += 1
 
-    def assumed(self, what: str) -> None:
+    def add_assumed(self, what: str) -> None:
         self._assumed.append(what)
 
-    def report(self, source: str) -> ImportReport:
+    def build_report(self, source: str) -> ImportReport:
         return ImportReport(
             source=source,
-            mapped=tuple(Mapped(field=field, to=to, times=times) for (field, to), times in self._mapped.items()),
-            kept=tuple(Kept(field=field, why=why, times=times) for (field, why), times in self._kept.items()),
+            mapped=tuple(MappedField(field=field, to=to, times=times) for (field, to), times in self._mapped.items()),
+            kept=tuple(KeptField(field=field, why=why, times=times) for (field, why), times in self._kept.items()),
             assumed=tuple(dict.fromkeys(self._assumed)),
         )

@@ -9,7 +9,7 @@ from app.domain.errors import InvalidRequest, TooLarge
 _Dumper: type[yaml.SafeDumper] = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
-def sheet_text(sheet: CharacterSheet) -> str:
+def dump_sheet(sheet: CharacterSheet) -> str:
     """TooLarge beyond the import limit; InvalidRequest for text that YAML cannot represent."""
     text: str = yaml.dump(sheet.model_dump(mode="json"), Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=120)
     if len(text.encode()) > MAX_FILE_BYTES:

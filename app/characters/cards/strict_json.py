@@ -13,7 +13,7 @@ MAX_JSON_BYTES: Final = 4 * 1024 * 1024
 _json = TypeAdapter[JsonValue](FiniteJson)
 
 
-class _Refused(ValueError):
+class _JsonRefused(ValueError):
     pass
 
 
@@ -26,8 +26,8 @@ def parse_json(content: bytes, name: str) -> JsonValue:
     except UnicodeDecodeError as error:
         raise InvalidRequest(f"{name}: not UTF-8 at byte {error.start}") from None
     try:
-        value = json.loads(text, object_pairs_hook=_without_repeats, parse_constant=_refuse_constant)
-    except _Refused as error:
+        value = json.loads(text, object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant)
+    except _JsonRefused as error:
         raise InvalidRequest(f"{name}: {error}") from None
     except json.JSONDecodeError as error:
         raise InvalidRequest(f"{name}: not JSON: {error.msg} in line {error.lineno}") from None
@@ -35,13 +35,13 @@ def parse_json(content: bytes, name: str) -> JsonValue:
         raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels") from None
     except ValueError as error:
         raise InvalidRequest(f"{name}: not JSON: {' '.join(str(error).split())[:200]}") from None
-    return checked_json(value, name)
+    return check_json(value, name)
 
 
-def checked_json(value: JsonValue, name: str) -> JsonValue:
+def check_json(value: JsonValue, name: str) -> JsonValue:
     """Returns the value. InvalidRequest if a sheet cannot hold it."""
     try:
-        if depth_of(value) <= MAX_JSON_DEPTH:
+        if measure_depth(value) <= MAX_JSON_DEPTH:
             return _json.validate_python(value)
     except ValidationError as error:
         reason = str(error.errors(include_url=False, include_input=False)[0]["msg"])
@@ -51,22 +51,22 @@ def checked_json(value: JsonValue, name: str) -> JsonValue:
     raise InvalidRequest(f"{name}: nested deeper than {MAX_JSON_DEPTH} levels")
 
 
-def depth_of(value: JsonValue) -> int:
+def measure_depth(value: JsonValue) -> int:
     """Nesting depth; 0 for a scalar."""
     inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max(map(depth_of, inside), default=0) if isinstance(value, dict | list) else 0
+    return 1 + max(map(measure_depth, inside), default=0) if isinstance(value, dict | list) else 0
 
 
-def _without_repeats(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
     found = dict(pairs)
     if len(found) < len(pairs):
         seen: set[str] = set()
         for key, _ in pairs:
             if key in seen:
-                raise _Refused(f"the key {key[:60]!r} is repeated")
+                raise _JsonRefused(f"the key {key[:60]!r} is repeated")
             seen.add(key)
     return found
 
 
 def _refuse_constant(name: str) -> JsonValue:
-    raise _Refused(f"{name} is not a number")
+    raise _JsonRefused(f"{name} is not a number")

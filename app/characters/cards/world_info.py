@@ -4,7 +4,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from app.characters.cards.given import Given, refused
+from app.characters.cards.json_fields import JsonFields, build_refusal
 from app.domain.errors import TooLarge
 
 _ENTRY: Final = {
@@ -32,23 +32,25 @@ MOST_RAW: Final = 20_000
 """Above the entry limit of lorebooks, whose error is more precise."""
 
 
-def from_world_info(book: Given) -> Given:
+def from_world_info(book: JsonFields) -> JsonFields:
     """Entries in the order of the file. InvalidRequest naming an invalid entry."""
-    entries = book.part("entries")
+    entries = book.get_part("entries")
     if len(entries.values) > MOST_RAW:
         raise TooLarge(f"entries: more than {MOST_RAW} entries", field="entries")
     read: list[JsonValue] = []
     for name in entries.values:
         if not isinstance(entries.values[name], dict):
-            raise refused(entries.at(name), "must be an object")
-        read.append(_entry(entries.part(name)))
-    return Given({**{name: value for name, value in book.values.items() if name != "originalData"}, "entries": read})
+            raise build_refusal(entries.build_path(name), "must be an object")
+        read.append(_convert_entry(entries.get_part(name)))
+    return JsonFields(
+        {**{name: value for name, value in book.values.items() if name != "originalData"}, "entries": read}
+    )
 
 
-def _entry(entry: Given) -> dict[str, JsonValue]:
+def _convert_entry(entry: JsonFields) -> dict[str, JsonValue]:
     """Secondary keys are used by default, as in the original tools."""
-    extensions = dict(entry.part("extensions").values)
-    found: dict[str, JsonValue] = {"selective": True, "enabled": entry.flag("disable") is not True}
+    extensions = dict(entry.get_part("extensions").values)
+    found: dict[str, JsonValue] = {"selective": True, "enabled": entry.get_flag("disable") is not True}
     for name, value in entry.values.items():
         if name == "position" and isinstance(value, str):
             found[name] = value

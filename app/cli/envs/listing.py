@@ -6,7 +6,7 @@ from typing import Literal
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.envs.found import all_environments
+from app.cli.envs.lookup import discover_environments
 from app.domain.values import Frozen
 from app.ports.environment import Datasets, Environment
 from app.service.catalogue import Catalogue
@@ -14,7 +14,7 @@ from app.service.catalogue import Catalogue
 Turns = Literal["one", "several"]
 
 
-class Line(Frozen):
+class EnvironmentLine(Frozen):
     name: str
     version: str
     turns: Turns
@@ -27,16 +27,18 @@ class Line(Frozen):
     """Why it is not available."""
 
 
-def lines(datasets: Datasets) -> tuple[Line, ...]:
+def list_lines(datasets: Datasets) -> tuple[EnvironmentLine, ...]:
     """Blocking: opens every environment. ValueError when the code of one fails."""
-    classes = all_environments()
+    classes = discover_environments()
     catalogue = Catalogue(classes)
     catalogue.open(datasets)
-    brought = _brought()
-    return tuple(_line(kind, catalogue.reason(name), brought) for name, kind in sorted(classes.items()))
+    brought = _map_entry_points()
+    return tuple(
+        _build_line(kind, catalogue.explain_unavailability(name), brought) for name, kind in sorted(classes.items())
+    )
 
 
-def table_of(listed: tuple[Line, ...]) -> Table:
+def build_table(listed: tuple[EnvironmentLine, ...]) -> Table:
     table = Table("environment", "version", "turns", "scored by", "from", "available")
     for line in listed:
         reason = Text(line.reason or "no", style="red") if not line.available else Text("yes")
@@ -44,31 +46,31 @@ def table_of(listed: tuple[Line, ...]) -> Table:
     return table
 
 
-def _line(kind: type[Environment], reason: str | None, brought: dict[str, str]) -> Line:
-    return Line(
+def _build_line(kind: type[Environment], reason: str | None, brought: dict[str, str]) -> EnvironmentLine:
+    return EnvironmentLine(
         name=kind.name,
         version=kind.version,
         turns="several" if kind.multi_turn else "one",
-        scored_by=_scored_by(kind),
-        source=_source(kind, brought),
+        scored_by=_describe_scoring(kind),
+        source=_find_source(kind, brought),
         available=reason is None,
         reason=reason,
     )
 
 
-def _scored_by(kind: type[Environment]) -> str:
+def _describe_scoring(kind: type[Environment]) -> str:
     if kind.rubric is not None:
         return f"judges ({kind.rubric.name})"
     return "verifier, running programs" if kind.runs_programs else "verifier"
 
 
-def _source(kind: type[Environment], brought: dict[str, str]) -> str:
+def _find_source(kind: type[Environment], brought: dict[str, str]) -> str:
     if kind.__module__.startswith("app.envs."):
         return "community" if kind.__module__.startswith("app.envs.community.") else "core"
     return brought.get(f"{kind.__module__}:{kind.__qualname__}", kind.__module__)
 
 
-def _brought() -> dict[str, str]:
+def _map_entry_points() -> dict[str, str]:
     """Package name by entry point value."""
     points = entry_points(group="atropos_environments.envs")
     return {point.value: point.dist.name for point in points if point.dist is not None}

@@ -11,149 +11,170 @@ import typer
 from pydantic import JsonValue
 from rich.console import Console
 
-from app.cli.address import own_address, policy_headers
-from app.cli.ends import Ends
-from app.cli.evaluate.estimate import Estimate
+from app.cli.address import build_policy_headers, find_gateway_url
+from app.cli.endpoints import Endpoints
+from app.cli.evaluate.estimate import CostEstimate
+from app.cli.evaluate.eval_spec import EvaluationSpec
 from app.cli.evaluate.files import COMPARISON, REPORT, read_evaluation, write_document
-from app.cli.evaluate.session import Outcome, Session
-from app.cli.evaluate.summary import compared, summary
-from app.cli.evaluate.wanted import Wanted
-from app.cli.prices import Prices
-from app.cli.process.plan import checked_run, params_of
+from app.cli.evaluate.session import EvaluationOutcome, EvaluationSession
+from app.cli.evaluate.summary import build_comparison_summary, build_summary
+from app.cli.prices import PolicyPrices
+from app.cli.process.plan import check_run_name, parse_params
 from app.domain.errors import GatewayError
 from app.domain.values import Split
-from app.evaluation.comparison import comparison_of
-from app.inference.server import Sampling
+from app.evaluation.comparison import compare_evaluations
+from app.inference.server import SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
-from app.toolkit.display import visible
+from app.toolkit.display import escape_invisible
 
 console = Console()
 errors = Console(stderr=True)
 
-_ENDS = "Connections"
-_WHAT = "Tasks"
-_HOW = "Sampling"
-_WHEN = "Cost and checks"
+_CONNECTIONS = "Connections"
+_TASKS = "Tasks"
+_SAMPLING = "Sampling"
+_COST_AND_CHECKS = "Cost and checks"
 
 
 def evaluate(
-    policy: Annotated[str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_ENDS)],
-    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_ENDS)],
-    env: Annotated[str, typer.Option(help="Environment name.", rich_help_panel=_WHAT)],
-    split: Annotated[Split, typer.Option(help="Split to evaluate.", rich_help_panel=_WHAT)] = "test",
-    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=_WHAT)] = "{}",
+    policy: Annotated[
+        str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_CONNECTIONS)
+    ],
+    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_CONNECTIONS)],
+    env: Annotated[str, typer.Option(help="Environment name.", rich_help_panel=_TASKS)],
+    split: Annotated[Split, typer.Option(help="Split to evaluate.", rich_help_panel=_TASKS)] = "test",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=_TASKS)] = "{}",
     tasks: Annotated[
         int | None,
         typer.Option(
             min=1,
             show_default="the whole split; 100 if it is endless",
             help="Number of tasks.",
-            rich_help_panel=_WHAT,
+            rich_help_panel=_TASKS,
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=256, help="Attempts per task.", rich_help_panel=_WHAT)] = 1,
-    run: Annotated[str, typer.Option(help="Run name to store results under.", rich_help_panel=_WHAT)] = "evaluation",
-    step: Annotated[int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_WHAT)] = None,
+    samples: Annotated[int, typer.Option(min=1, max=256, help="Attempts per task.", rich_help_panel=_TASKS)] = 1,
+    run: Annotated[str, typer.Option(help="Run name to store results under.", rich_help_panel=_TASKS)] = "evaluation",
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_TASKS)
+    ] = None,
     seed: Annotated[
         int,
-        typer.Option(min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=_WHAT),
+        typer.Option(min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=_TASKS),
     ] = 0,
     pass_at: Annotated[
-        float, typer.Option(min=0, max=1, help="Minimum reward that counts as a pass.", rich_help_panel=_WHAT)
+        float, typer.Option(min=0, max=1, help="Minimum reward that counts as a pass.", rich_help_panel=_TASKS)
     ] = 1.0,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_ENDS)] = "",
+    url: Annotated[
+        str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_CONNECTIONS)
+    ] = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Output folder.", show_default="evaluations/<env>-<model>", rich_help_panel=_ENDS),
+        typer.Option(help="Output folder.", show_default="evaluations/<env>-<model>", rich_help_panel=_CONNECTIONS),
     ] = None,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Maximum tokens per answer.", rich_help_panel=_HOW)] = 1_024,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_HOW)] = 1.0,
+    max_tokens: Annotated[
+        int, typer.Option(min=1, help="Maximum tokens per answer.", rich_help_panel=_SAMPLING)
+    ] = 1_024,
+    temperature: Annotated[
+        float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_SAMPLING)
+    ] = 1.0,
     top_p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_HOW)
+        float | None,
+        typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_SAMPLING),
     ] = None,
     extra: Annotated[
         str,
-        typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=_HOW),
+        typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=_SAMPLING),
     ] = "{}",
-    concurrency: Annotated[int, typer.Option(min=1, max=4096, help="Concurrent attempts.", rich_help_panel=_HOW)] = 32,
+    concurrency: Annotated[
+        int, typer.Option(min=1, max=4096, help="Concurrent attempts.", rich_help_panel=_SAMPLING)
+    ] = 32,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=_HOW)
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=_SAMPLING)
     ] = 600.0,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=_WHEN)
+        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=_COST_AND_CHECKS)
     ] = None,
     input_price: Annotated[
-        float | None, typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=_WHEN)
+        float | None,
+        typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=_COST_AND_CHECKS),
     ] = None,
     output_price: Annotated[
         float | None,
-        typer.Option(min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=_WHEN),
+        typer.Option(
+            min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=_COST_AND_CHECKS
+        ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=_WHEN)
+        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=_COST_AND_CHECKS)
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=_WHEN)] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=_COST_AND_CHECKS)
+    ] = False,
     fail_under: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Exit with code 1 if the mean reward is lower.", rich_help_panel=_WHEN),
+        typer.Option(
+            min=0, max=1, help="Exit with code 1 if the mean reward is lower.", rich_help_panel=_COST_AND_CHECKS
+        ),
     ] = None,
     against: Annotated[
-        Path | None, typer.Option(help="Folder of a finished evaluation to compare with.", rich_help_panel=_WHEN)
+        Path | None,
+        typer.Option(help="Folder of a finished evaluation to compare with.", rich_help_panel=_COST_AND_CHECKS),
     ] = None,
     api_key: Annotated[
-        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_ENDS)
+        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_CONNECTIONS)
     ] = "",
     api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_ENDS)
+        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_CONNECTIONS)
     ] = None,
 ) -> None:
     """Evaluate a model on the tasks of a held-out split and write a report.
 
     To resume, repeat the command with the same --out."""
-    url = url or own_address()
-    place = out or Path("evaluations") / _folder(env, model, step)
+    url = url or find_gateway_url()
+    place = out or Path("evaluations") / _name_folder(env, model, step)
     try:
-        session = Session(
-            wanted=Wanted(
+        session = EvaluationSession(
+            wanted=EvaluationSpec(
                 environment=env,
                 split=split,
-                params=params_of(params),
+                params=parse_params(params),
                 tasks=tasks,
                 samples=samples,
-                run=checked_run(run),
+                run=check_run_name(run),
                 model=model,
                 step=step,
                 seed=seed,
-                sampling=Sampling(temperature, max_tokens, top_p, _object("--extra", extra)),
+                sampling=SamplingParameters(temperature, max_tokens, top_p, _parse_object("--extra", extra)),
             ),
-            ends=Ends(
+            ends=Endpoints(
                 gateway=url,
                 gateway_headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
                 policy=policy,
-                policy_headers=policy_headers(api_key_env),
+                policy_headers=build_policy_headers(api_key_env),
                 out=place,
             ),
             concurrency=concurrency,
             patience_seconds=patience,
-            prices=Prices(input_price, output_price),
+            prices=PolicyPrices(input_price, output_price),
             threshold=pass_at,
             tokenizer=None if tokenizer is None else LocalTokenizer.read(tokenizer),
             console=errors,
-            go_on=_always if yes else _asked,
+            go_on=_always_go_on if yes else _confirm_cost,
         )
         before = None if against is None else read_evaluation(against)
         outcome = asyncio.run(session.dry_run() if dry_run else session.run())
         if outcome.report is not None:
-            console.print(summary(outcome.report))
+            console.print(build_summary(outcome.report))
             if before is not None and not outcome.stopped:
-                document = comparison_of(before, read_evaluation(place))
+                document = compare_evaluations(before, read_evaluation(place))
                 write_document(place / f"{COMPARISON}.html", place / f"{COMPARISON}.json", document)
-                console.print(compared(document))
+                console.print(build_comparison_summary(document))
     except GatewayError as error:
         _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
     except (ValueError, OSError, httpx.InvalidURL) as error:
         _stop(str(error))
-    _end(outcome, place, fail_under)
+    _report_outcome(outcome, place, fail_under)
 
 
 def compare(
@@ -164,16 +185,16 @@ def compare(
 ) -> None:
     """Compare two evaluations task by task and test the differences for significance."""
     try:
-        document = comparison_of(read_evaluation(before), read_evaluation(after))
+        document = compare_evaluations(read_evaluation(before), read_evaluation(after))
         write_document(html, json_file, document)
     except GatewayError as error:
         _stop(error.detail)
     except (ValueError, OSError) as error:
         _stop(str(error))
-    console.print(compared(document))
+    console.print(build_comparison_summary(document))
 
 
-def _end(outcome: Outcome, place: Path, fail_under: float | None) -> None:
+def _report_outcome(outcome: EvaluationOutcome, place: Path, fail_under: float | None) -> None:
     if outcome.report is None:
         if outcome.stopped:
             raise typer.Exit(2)
@@ -192,11 +213,11 @@ def _end(outcome: Outcome, place: Path, fail_under: float | None) -> None:
         raise typer.Exit(1)
 
 
-def _always(estimate: Estimate) -> bool:
+def _always_go_on(estimate: CostEstimate) -> bool:
     return True
 
 
-def _asked(estimate: Estimate) -> bool:
+def _confirm_cost(estimate: CostEstimate) -> bool:
     """Asks for confirmation if there are known costs; without a terminal, costs are declined."""
     if not estimate.known_usd:
         return True
@@ -206,12 +227,12 @@ def _asked(estimate: Estimate) -> bool:
     return False
 
 
-def _folder(env: str, model: str, step: int | None) -> str:
+def _name_folder(env: str, model: str, step: int | None) -> str:
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", model).strip("-.") or "model"
     return f"{env}-{name}" + ("" if step is None else f"-{step}")
 
 
-def _object(option: str, text: str) -> dict[str, JsonValue]:
+def _parse_object(option: str, text: str) -> dict[str, JsonValue]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -223,5 +244,5 @@ def _object(option: str, text: str) -> dict[str, JsonValue]:
 
 def _stop(words: str) -> NoReturn:
     """`words` may contain untrusted text from servers."""
-    errors.print(visible(words), style="red", highlight=False, markup=False, soft_wrap=True)
+    errors.print(escape_invisible(words), style="red", highlight=False, markup=False, soft_wrap=True)
     raise typer.Exit(2)

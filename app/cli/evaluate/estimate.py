@@ -5,26 +5,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from app.cli.prices import Prices
+from app.cli.prices import PolicyPrices
 from app.domain.judging import Mode
-from app.domain.token_estimate import tokens
+from app.domain.token_estimate import estimate_tokens
 from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.wire import Usage
-from app.judges.comparisons import pairings
+from app.judges.comparisons import list_pairings
 from app.judges.listwise import CHUNK
-from app.service.requests import HandedOut
+from app.service.request_models import HandedOutTask
 
 MEASURED: Final = 200
 """Prompts that are counted, evenly spaced; the total is extrapolated from them."""
 SPEED: Final = 50.0
 """Assumed tokens per second of one request; 20 to 200 are common."""
 
-Count = Callable[[HandedOut], int]
+Count = Callable[[HandedOutTask], int]
 """Counts the tokens of a task's prompt."""
 
 
 @dataclass(frozen=True)
-class Judging:
+class JudgingEstimate:
     """Calls and cost of one judge for all groups."""
 
     name: str
@@ -40,7 +40,7 @@ class Judging:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class CostEstimate:
     tasks: int
     attempts: int
     calls: int
@@ -50,7 +50,7 @@ class Estimate:
     usd: float | None
     counted: str
     """How prompt tokens were counted."""
-    judging: tuple[Judging, ...]
+    judging: tuple[JudgingEstimate, ...]
     seconds: float
     """Maximum, at SPEED and without judging time."""
 
@@ -59,64 +59,66 @@ class Estimate:
         return (self.usd or 0.0) + sum(judging.usd or 0.0 for judging in self.judging)
 
 
-def about(task: HandedOut) -> int:
+def estimate_prompt_tokens(task: HandedOutTask) -> int:
     """Estimate without a tokenizer: about four characters per token, plus a few tokens per message."""
-    said = sum(tokens(message.content or "") + 4 for message in task.messages)
-    return said + sum(tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
+    said = sum(estimate_tokens(message.content or "") + 4 for message in task.messages)
+    return said + sum(estimate_tokens(json.dumps(tool.model_dump(mode="json"))) for tool in task.tools)
 
 
-def estimated(
-    owed: Sequence[tuple[HandedOut, int]],
+def estimate_cost(
+    owed: Sequence[tuple[HandedOutTask, int]],
     max_tokens: int,
     concurrency: int,
-    prices: Prices,
-    judging: Sequence[Judging],
-    count: Count = about,
+    prices: PolicyPrices,
+    judging: Sequence[JudgingEstimate],
+    count: Count = estimate_prompt_tokens,
     counted: str = "at about four characters per token",
-) -> Estimate:
+) -> CostEstimate:
     """`owed`: tasks with the number of attempts still to make."""
     spaced = owed[:: max(1, -(-len(owed) // MEASURED))]
-    measured = [_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
+    measured = [_estimate_usage(count(task), task.max_turns, attempts, max_tokens) for task, attempts in spaced]
     whole = len(owed) / max(1, len(spaced))
     usage = Usage(
         prompt_tokens=round(whole * sum(one.prompt_tokens for one in measured)),
         completion_tokens=max_tokens * sum(task.max_turns * attempts for task, attempts in owed),
     )
     calls = sum(task.max_turns * attempts for task, attempts in owed)
-    return Estimate(
+    return CostEstimate(
         tasks=len(owed),
         attempts=sum(attempts for _, attempts in owed),
         calls=calls,
         usage=usage,
-        usd=prices.of(usage),
+        usd=prices.compute_cost(usage),
         counted=counted if len(spaced) == len(owed) else f"{counted}, on {len(spaced)} of the tasks",
         judging=tuple(judging),
         seconds=calls * max_tokens / SPEED / max(1, min(concurrency, sum(attempts for _, attempts in owed))),
     )
 
 
-def _usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> Usage:
+def _estimate_usage(prompt: int, turns: int, attempts: int, max_tokens: int) -> Usage:
     """Every turn's prompt includes the conversation so far."""
     each = turns * prompt + max_tokens * turns * (turns - 1) // 2
     return Usage(prompt_tokens=attempts * each, completion_tokens=attempts * turns * max_tokens)
 
 
-def judged_by(environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]) -> tuple[Judging, ...]:
+def estimate_judging(
+    environment: EnvironmentInfo, judges: Sequence[JudgeInfo], sizes: Sequence[int]
+) -> tuple[JudgingEstimate, ...]:
     """Judging of groups of these sizes, by judge; empty where no model judges."""
     if environment.mode is None:
         return ()
-    found = [readings(environment.mode, size, environment.votes or 1) for size in sizes]
+    found = [count_readings(environment.mode, size, environment.votes or 1) for size in sizes]
     least, most = sum(low for low, _ in found), sum(high for _, high in found)
     asked = [judge for judge in judges if judge.name in environment.judges and judge.report is not None]
-    return tuple(Judging(judge.name, least, most, _usd_each(judge)) for judge in asked)
+    return tuple(JudgingEstimate(judge.name, least, most, _average_cost(judge)) for judge in asked)
 
 
-def _usd_each(judge: JudgeInfo) -> float | None:
+def _average_cost(judge: JudgeInfo) -> float | None:
     spent = None if judge.report is None else judge.report.spent
     return None if spent is None or not spent.readings or not spent.cost_usd else spent.cost_usd / spent.readings
 
 
-def readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
+def count_readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
     """Minimum and maximum readings of a group of `size` distinct answers by one judge."""
     if size <= 1:
         alone = size * (votes if mode == "pointwise" else 1)
@@ -124,46 +126,47 @@ def readings(mode: Mode, size: int, votes: int) -> tuple[int, int]:
     if mode == "pointwise":
         return size * votes, size * votes
     if mode == "pairwise":
-        pairs = 2 * votes * len(pairings(size))
+        pairs = 2 * votes * len(list_pairings(size))
         return pairs, pairs
-    chunks = 1 if size <= CHUNK else len(pairings(-(-size // (CHUNK // 2))))
+    chunks = 1 if size <= CHUNK else len(list_pairings(-(-size // (CHUNK // 2))))
     return 2 * chunks, (2 if size == 2 else 4) * chunks  # two texts have no other order
 
 
-def words(estimate: Estimate) -> list[str]:
+def describe_estimate(estimate: CostEstimate) -> list[str]:
     """The estimate as text lines."""
     turns = "" if estimate.calls == estimate.attempts else f", at most {estimate.calls:,} requests over all turns"
     usage = estimate.usage
     lines = [
-        f"{_count(estimate.tasks, 'task')}, {_count(estimate.attempts, 'answer')}{turns}",
+        f"{_format_count(estimate.tasks, 'task')}, {_format_count(estimate.attempts, 'answer')}{turns}",
         f"at most {usage.prompt_tokens:,} prompt tokens ({estimate.counted}) "
         f"and {usage.completion_tokens:,} completion tokens",
-        "policy cost: " + ("unknown without prices" if estimate.usd is None else f"at most {_usd(estimate.usd)}"),
-        *map(_judging_words, estimate.judging),
-        f"at most about {_span(estimate.seconds)}, at {SPEED:.0f} tokens per second and request",
+        "policy cost: "
+        + ("unknown without prices" if estimate.usd is None else f"at most {_format_usd(estimate.usd)}"),
+        *map(_describe_judging, estimate.judging),
+        f"at most about {_format_duration(estimate.seconds)}, at {SPEED:.0f} tokens per second and request",
     ]
     return lines
 
 
-def _judging_words(judging: Judging) -> str:
+def _describe_judging(judging: JudgingEstimate) -> str:
     readings = f"{judging.least:,}" if judging.least == judging.most else f"{judging.least:,} to {judging.most:,}"
     cost = (
         "unknown cost"
         if judging.usd is None
-        else f"at most about {_usd(judging.usd)}, based on its average cost so far"
+        else f"at most about {_format_usd(judging.usd)}, based on its average cost so far"
     )
     return f"judge {judging.name}: {readings} readings, {cost}"
 
 
-def _count(number: int, of: str) -> str:
+def _format_count(number: int, of: str) -> str:
     return f"{number:,} {of}" if number == 1 else f"{number:,} {of}s"
 
 
-def _usd(amount: float) -> str:
+def _format_usd(amount: float) -> str:
     return f"{amount:.2f} USD" if amount >= 0.1 or amount == 0 else f"{amount:.4f} USD"
 
 
-def _span(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     minutes, hours = seconds / 60, seconds / 3600
     if hours >= 1:
         return f"{hours:.1f} hours"

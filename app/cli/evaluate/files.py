@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from app.evaluation.attempts import Attempt, Evaluation
 from app.evaluation.comparison import Comparison
-from app.evaluation.pages import html_of
-from app.evaluation.report import Report
+from app.evaluation.pages import render_html
+from app.evaluation.report import EvaluationReport
 
 JOURNAL: Final = "evaluation.journal"
 ATTEMPTS: Final = "attempts.jsonl"
@@ -18,25 +18,25 @@ REPORT: Final = "report"
 COMPARISON: Final = "comparison"
 
 
-def write_evaluation(out: Path, evaluation: Evaluation, report: Report) -> None:
+def write_evaluation(out: Path, evaluation: Evaluation, report: EvaluationReport) -> None:
     """Writes each file atomically."""
     lines = (attempt.model_dump_json() + "\n" for attempt in evaluation.attempts)
-    _write(out / ATTEMPTS, lines)
+    _write_file(out / ATTEMPTS, lines)
     write_document(out / f"{REPORT}.html", out / f"{REPORT}.json", report)
 
 
-def write_document(html: Path | None, json: Path | None, document: Report | Comparison) -> None:
+def write_document(html: Path | None, json: Path | None, document: EvaluationReport | Comparison) -> None:
     if json is not None:
-        _write(json, (document.model_dump_json(indent=1), "\n"))
+        _write_file(json, (document.model_dump_json(indent=1), "\n"))
     if html is not None:
-        _write(html, (html_of(document),))
+        _write_file(html, (render_html(document),))
 
 
 def read_evaluation(place: Path) -> Evaluation:
     """Reads the folder, or the folder of a file. ValueError when it holds no evaluation."""
     folder = place.parent if place.is_file() else place
     try:
-        report = Report.model_validate_json((folder / f"{REPORT}.json").read_bytes())
+        report = EvaluationReport.model_validate_json((folder / f"{REPORT}.json").read_bytes())
         with (folder / ATTEMPTS).open("rb") as file:
             attempts = tuple(Attempt.model_validate_json(line) for line in file)
     except FileNotFoundError as error:
@@ -51,16 +51,16 @@ def read_evaluation(place: Path) -> Evaluation:
     )
 
 
-def first_whole(out: Path) -> datetime:
+def find_finish_time(out: Path) -> datetime:
     """When the evaluation was first complete; a later start with nothing to do keeps this time."""
     try:
-        kept = Report.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
+        kept = EvaluationReport.model_validate_json((out / f"{REPORT}.json").read_bytes()).finished_at
     except (FileNotFoundError, ValidationError):
         kept = None
     return kept or datetime.now(UTC)
 
 
-def _write(path: Path, parts: Iterable[str]) -> None:
+def _write_file(path: Path, parts: Iterable[str]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     fresh = path.with_name(f"{path.name}.new")
     with fresh.open("w", encoding="utf-8", newline="\n") as file:

@@ -13,7 +13,7 @@ from app.domain.values import FiniteNumber, Frozen, Split
 from app.inference.wire import Usage
 
 
-class Setup(Frozen):
+class EvaluationJournalSetup(Frozen):
     """Options that must stay the same when an evaluation is resumed under one --out."""
 
     environment: str
@@ -29,20 +29,20 @@ class Setup(Frozen):
     sampling: dict[str, JsonValue]
 
 
-class Began(Frozen):
+class EvaluationBegan(Frozen):
     kind: Literal["began"] = "began"
-    setup: Setup
+    setup: EvaluationJournalSetup
     at: AwareDatetime
 
 
-class Dealt(Frozen):
+class TasksDealt(Frozen):
     """The task ids, in order."""
 
     kind: Literal["dealt"] = "dealt"
     task_ids: tuple[str, ...]
 
 
-class Answered(Frozen):
+class AttemptAnswered(Frozen):
     """A finished attempt of the model."""
 
     kind: Literal["answered"] = "answered"
@@ -60,7 +60,7 @@ class Answered(Frozen):
         return Usage(prompt_tokens=self.input_tokens or 0, completion_tokens=self.output_tokens or 0)
 
 
-class Grouped(Frozen):
+class AttemptsGrouped(Frozen):
     """Attempts that are scored as one group, also after a restart."""
 
     kind: Literal["grouped"] = "grouped"
@@ -68,7 +68,7 @@ class Grouped(Frozen):
     samples: tuple[int, ...]
 
 
-class Scored(Frozen):
+class AttemptsScored(Frozen):
     """The gateway's scores of a group, in order of `samples`."""
 
     kind: Literal["scored"] = "scored"
@@ -79,7 +79,7 @@ class Scored(Frozen):
     judging_usd: FiniteNumber | None = None
 
 
-class Failed(Frozen):
+class AttemptsFailed(Frozen):
     """Attempts without a score for now: the model gave no answer, or the gateway refused the group."""
 
     kind: Literal["failed"] = "failed"
@@ -89,102 +89,104 @@ class Failed(Frozen):
     detail: str
 
 
-Happened = Began | Dealt | Answered | Grouped | Scored | Failed
-HAPPENED: Final[TypeAdapter[Happened]] = TypeAdapter(Annotated[Happened, Field(discriminator="kind")])
+EvaluationEvent = EvaluationBegan | TasksDealt | AttemptAnswered | AttemptsGrouped | AttemptsScored | AttemptsFailed
+EVALUATION_EVENT: Final[TypeAdapter[EvaluationEvent]] = TypeAdapter(
+    Annotated[EvaluationEvent, Field(discriminator="kind")]
+)
 
 
 @dataclass
-class Item:
+class TaskProgress:
     """A task's attempts, by sample."""
 
     place: int
-    answered: dict[int, Answered] = field(default_factory=dict)
+    answered: dict[int, AttemptAnswered] = field(default_factory=dict)
     groups: list[tuple[int, ...]] = field(default_factory=list)
-    scored: dict[tuple[int, ...], Scored] = field(default_factory=dict)
+    scored: dict[tuple[int, ...], AttemptsScored] = field(default_factory=dict)
     """The latest scores of each group."""
-    failed: dict[int, Failed] = field(default_factory=dict)
+    failed: dict[int, AttemptsFailed] = field(default_factory=dict)
 
-    def score(self, sample: int) -> Score | None:
+    def find_score(self, sample: int) -> Score | None:
         """The latest score, with or without a reward."""
         return next(
             (one.scores[one.samples.index(sample)] for one in self.scored.values() if sample in one.samples), None
         )
 
-    def reward(self, sample: int) -> float | None:
-        score = self.score(sample)
+    def find_reward(self, sample: int) -> float | None:
+        score = self.find_score(sample)
         return None if score is None else score.reward
 
-    def group_id(self, sample: int) -> str | None:
+    def find_group_id(self, sample: int) -> str | None:
         return next((one.group_id for one in self.scored.values() if sample in one.samples), None)
 
-    def owed(self, samples: int) -> list[int]:
+    def list_owed(self, samples: int) -> list[int]:
         """Attempts without a reward."""
-        return [sample for sample in range(samples) if self.reward(sample) is None]
+        return [sample for sample in range(samples) if self.find_reward(sample) is None]
 
-    def ungrouped(self) -> tuple[int, ...]:
+    def list_ungrouped(self) -> tuple[int, ...]:
         sent = {sample for group in self.groups for sample in group}
         return tuple(sample for sample in sorted(self.answered) if sample not in sent)
 
-    def events(self) -> Iterator[Happened]:
+    def iter_events(self) -> Iterator[EvaluationEvent]:
         yield from self.answered.values()
-        yield from (Grouped(place=self.place, samples=samples) for samples in self.groups)
+        yield from (AttemptsGrouped(place=self.place, samples=samples) for samples in self.groups)
         yield from self.scored.values()
         yield from dict.fromkeys(self.failed.values())
 
 
 @dataclass
-class Ledger:
-    setup: Setup | None = None
+class EvaluationLedger:
+    setup: EvaluationJournalSetup | None = None
     began_at: datetime | None = None
     task_ids: tuple[str, ...] = ()
-    items: dict[int, Item] = field(default_factory=dict)
+    items: dict[int, TaskProgress] = field(default_factory=dict)
     """By task index; absent for tasks without events."""
 
-    def apply(self, happened: Happened) -> None:
+    def apply(self, happened: EvaluationEvent) -> None:
         match happened:
-            case Began(setup=setup, at=at):
+            case EvaluationBegan(setup=setup, at=at):
                 self.setup, self.began_at = setup, at
-            case Dealt(task_ids=task_ids):
+            case TasksDealt(task_ids=task_ids):
                 self.task_ids = task_ids
-            case Answered(place=place, sample=sample):
-                self.item(place).answered[sample] = happened
-                self.item(place).failed.pop(sample, None)
-            case Grouped(place=place, samples=samples):
-                self.item(place).groups.append(samples)
-            case Scored(place=place, samples=samples):
-                item = self.item(place)
+            case AttemptAnswered(place=place, sample=sample):
+                self.get_item(place).answered[sample] = happened
+                self.get_item(place).failed.pop(sample, None)
+            case AttemptsGrouped(place=place, samples=samples):
+                self.get_item(place).groups.append(samples)
+            case AttemptsScored(place=place, samples=samples):
+                item = self.get_item(place)
                 item.scored[samples] = happened
                 for sample in samples:
                     item.failed.pop(sample, None)
-            case Failed(place=place, samples=samples):
-                self.item(place).failed.update(dict.fromkeys(samples, happened))
+            case AttemptsFailed(place=place, samples=samples):
+                self.get_item(place).failed.update(dict.fromkeys(samples, happened))
 
-    def item(self, place: int) -> Item:
-        return self.items.setdefault(place, Item(place))
+    def get_item(self, place: int) -> TaskProgress:
+        return self.items.setdefault(place, TaskProgress(place))
 
-    def open(self) -> list[int]:
+    def list_open(self) -> list[int]:
         """Indices of tasks with an attempt without a reward."""
         if self.setup is None:
             return []
         samples = self.setup.samples
-        return [place for place in range(self.setup.tasks) if self.item(place).owed(samples)]
+        return [place for place in range(self.setup.tasks) if self.get_item(place).list_owed(samples)]
 
     @property
     def usage(self) -> Usage:
         """Total usage over all starts, as reported by the server."""
         return sum((one.usage for item in self.items.values() for one in item.answered.values()), Usage())
 
-    def shortest(self) -> Iterator[Happened]:
+    def iter_compacted(self) -> Iterator[EvaluationEvent]:
         """The shortest list of events with the same state."""
         if self.setup is not None and self.began_at is not None:
-            yield Began(setup=self.setup, at=self.began_at)
+            yield EvaluationBegan(setup=self.setup, at=self.began_at)
         if self.task_ids:
-            yield Dealt(task_ids=self.task_ids)
+            yield TasksDealt(task_ids=self.task_ids)
         for item in self.items.values():
-            yield from item.events()
+            yield from item.iter_events()
 
 
-def judging_usd(items: Sequence[Item]) -> float | None:
+def sum_judging_usd(items: Sequence[TaskProgress]) -> float | None:
     """None where no cost is known."""
     known = [one.judging_usd for item in items for one in item.scored.values() if one.judging_usd is not None]
     return sum(known) if known else None

@@ -11,24 +11,24 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from app.cli.evaluate.ledger import Item
-from app.cli.patience import Patience
-from app.cli.prices import Prices
+from app.cli.evaluate.ledger import TaskProgress
+from app.cli.prices import PolicyPrices
+from app.cli.retry import Retrier
 from app.inference.wire import Usage
-from app.toolkit.display import visible
+from app.toolkit.display import escape_invisible
 
 REFRESH_SECONDS: Final = 0.25
 LINE_SECONDS: Final = 30.0
 
 
 @dataclass
-class Tally:
+class EvaluationTally:
     """Counts of finished tasks, earlier starts included; tokens per second count this start only."""
 
     tasks: int
     samples: int
     threshold: float
-    prices: Prices
+    prices: PolicyPrices
     usage: Usage
     """Total usage over all starts."""
     done: int = 0
@@ -41,12 +41,12 @@ class Tally:
     """Completion tokens since this start."""
     began: float = field(default_factory=time.monotonic)
 
-    def asked(self, usage: Usage, seconds: float = 0.0) -> None:
+    def add_usage(self, usage: Usage, seconds: float = 0.0) -> None:
         self.usage += usage
         self.said += usage.completion_tokens
 
-    def settled(self, item: Item) -> None:
-        rewards = [reward for sample in range(self.samples) if (reward := item.reward(sample)) is not None]
+    def add_item(self, item: TaskProgress) -> None:
+        rewards = [reward for sample in range(self.samples) if (reward := item.find_reward(sample)) is not None]
         self.done += 1
         self.scored += len(rewards)
         self.unscored += self.samples - len(rewards)
@@ -62,27 +62,27 @@ class Tally:
         )
         parts += [f"{self.unscored} unscored"] if self.unscored else []
         parts += [f"{self.said / max(time.monotonic() - self.began, 1e-9):.0f} tokens/s"]
-        cost = self.prices.of(self.usage)
+        cost = self.prices.compute_cost(self.usage)
         return ", ".join([*parts, *([] if cost is None else [f"{cost:.4f} USD"])])
 
 
-class Shown(Protocol):
-    def show(self, tally: Tally, patience: Patience) -> None: ...
+class ProgressDisplay(Protocol):
+    def show(self, tally: EvaluationTally, patience: Retrier) -> None: ...
 
     def say(self, words: str) -> None: ...
 
 
 @contextmanager
-def shown(console: Console, name: str, tally: Tally) -> Iterator[Shown]:
+def show_progress(console: Console, name: str, tally: EvaluationTally) -> Iterator[ProgressDisplay]:
     if not console.is_terminal:
-        yield _Lines(console)
+        yield _ProgressLines(console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, TimeRemainingColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
-        yield _Bar(progress, escape(name), tally)
+        yield _ProgressBar(progress, escape(name), tally)
 
 
-async def followed(shown: Shown, tally: Tally, patience: Patience) -> None:
+async def follow_progress(shown: ProgressDisplay, tally: EvaluationTally, patience: Retrier) -> None:
     """Runs until it is cancelled."""
     with suppress(asyncio.CancelledError):
         while True:
@@ -90,13 +90,13 @@ async def followed(shown: Shown, tally: Tally, patience: Patience) -> None:
             await asyncio.sleep(REFRESH_SECONDS)
 
 
-class _Bar:
-    def __init__(self, progress: Progress, name: str, tally: Tally) -> None:
+class _ProgressBar:
+    def __init__(self, progress: Progress, name: str, tally: EvaluationTally) -> None:
         self._progress = progress
         self._bar = progress.add_task(name, total=tally.tasks, completed=tally.done, words="")
 
-    def show(self, tally: Tally, patience: Patience) -> None:
-        words = escape(", ".join([tally.words, *waiting(patience)]))
+    def show(self, tally: EvaluationTally, patience: Retrier) -> None:
+        words = escape(", ".join([tally.words, *describe_waiting(patience)]))
         self._progress.update(self._bar, completed=tally.done, words=words)
 
     def say(self, words: str) -> None:
@@ -104,18 +104,18 @@ class _Bar:
 
 
 @dataclass
-class _Lines:
+class _ProgressLines:
     console: Console
     next_at: float = field(default_factory=lambda: time.monotonic() + LINE_SECONDS)
 
-    def show(self, tally: Tally, patience: Patience) -> None:
+    def show(self, tally: EvaluationTally, patience: Retrier) -> None:
         if time.monotonic() >= self.next_at:
             self.next_at = time.monotonic() + LINE_SECONDS
-            self.say(", ".join([f"{tally.done} of {tally.tasks} tasks", tally.words, *waiting(patience)]))
+            self.say(", ".join([f"{tally.done} of {tally.tasks} tasks", tally.words, *describe_waiting(patience)]))
 
     def say(self, words: str) -> None:
         self.console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
-def waiting(patience: Patience) -> list[str]:
-    return [f"waiting for {who}: {visible(why[:100])}" for who, why in patience.waiting.items()]
+def describe_waiting(patience: Retrier) -> list[str]:
+    return [f"waiting for {who}: {escape_invisible(why[:100])}" for who, why in patience.waiting.items()]

@@ -7,8 +7,8 @@ from typing import Final
 import httpx
 from pydantic import BaseModel, JsonValue
 
-from app.cli.patience import Patience
-from app.cli.process.groups import GroupLine
+from app.cli.process.atropos_groups import GroupLine
+from app.cli.retry import Retrier
 from app.domain.errors import InvalidRequest, Unavailable
 
 TRAINER: Final = "the Atropos API"
@@ -44,24 +44,24 @@ class AtroposApi:
             "group_size": group_size,
             "min_batch_allocation": None,
         }
-        told = _Registration.model_validate_json(await self._asked("POST", "register-env", body))
+        told = _Registration.model_validate_json(await self._send_request("POST", "register-env", body))
         if told.env_id is None:
             raise Unavailable(f"{self.client.base_url}: {told.status}")
         return told.env_id
 
-    async def info(self) -> tuple[int, int]:
+    async def fetch_info(self) -> tuple[int, int]:
         """The trainer's batch size and its limit of tokens per sequence (exclusive; 0 or less for none)."""
-        told = _Info.model_validate_json(await self._asked("GET", "info"))
+        told = _Info.model_validate_json(await self._send_request("GET", "info"))
         return told.batch_size, told.max_token_len
 
-    async def queued(self, env_id: int) -> int:
+    async def count_queued(self, env_id: int) -> int:
         """Number of groups queued for the trainer."""
-        return _Status.model_validate_json(await self._asked("GET", "status-env", {"env_id": env_id})).queue_size
+        return _Status.model_validate_json(await self._send_request("GET", "status-env", {"env_id": env_id})).queue_size
 
-    async def post(self, group: str) -> None:
-        await self._asked("POST", "scored_data", group.encode())
+    async def post_group(self, group: str) -> None:
+        await self._send_request("POST", "scored_data", group.encode())
 
-    async def _asked(self, method: str, path: str, body: JsonValue | bytes = None) -> bytes:
+    async def _send_request(self, method: str, path: str, body: JsonValue | bytes = None) -> bytes:
         """Unavailable without an answer or with 5xx; InvalidRequest with the server's message when it refuses."""
         base = self.client.base_url
         sent = body if isinstance(body, bytes) else None
@@ -79,11 +79,11 @@ class AtroposApi:
 
 
 @dataclass(frozen=True)
-class AtroposQueue:
+class AtroposOutput:
     """After a crash a group may be posted twice, byte for byte the same; the gateway's API stores it once."""
 
     api: AtroposApi
-    patience: Patience
+    patience: Retrier
     env_id: int
     batch_size: int
     group_size: int
@@ -91,19 +91,19 @@ class AtroposQueue:
     """Maximum tokens per sequence (exclusive); 0 or less for none."""
     batches_ahead: int
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Pauses while `batches_ahead` batches are queued, as Atropos' own environments do."""
-        while await self._queued() * self.group_size >= self.batches_ahead * self.batch_size > 0:
-            self.patience.idle("the trainer", f"{self.batches_ahead} batches are queued", waits=True)
+        while await self._count_queued() * self.group_size >= self.batches_ahead * self.batch_size > 0:
+            self.patience.note_waiting("the trainer", f"{self.batches_ahead} batches are queued", waits=True)
             await asyncio.sleep(LOOK_SECONDS)
-        self.patience.idle("the trainer", "", waits=False)
+        self.patience.note_waiting("the trainer", "", waits=False)
 
     async def put(self, line: GroupLine) -> str | None:
         if any(0 < self.longest <= len(tokens) for tokens in line.group.tokens):
             return "too_long"
         group = line.group.model_copy(update={"env_id": self.env_id}).model_dump_json()
-        await self.patience.until_answered(TRAINER, lambda: self.api.post(group))
+        await self.patience.retry_until_answered(TRAINER, lambda: self.api.post_group(group))
         return None
 
-    async def _queued(self) -> int:
-        return await self.patience.until_answered(TRAINER, lambda: self.api.queued(self.env_id))
+    async def _count_queued(self) -> int:
+        return await self.patience.retry_until_answered(TRAINER, lambda: self.api.count_queued(self.env_id))

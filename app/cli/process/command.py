@@ -8,84 +8,100 @@ import httpx
 import typer
 from rich.console import Console
 
-from app.cli.address import own_address, policy_headers
-from app.cli.prices import Prices
-from app.cli.process.journal import opened_journal
-from app.cli.process.plan import Plan, Setup, To, checked_run, members
-from app.cli.process.session import Session, TrainerEnds
+from app.cli.address import build_policy_headers, find_gateway_url
+from app.cli.prices import PolicyPrices
+from app.cli.process.journal import open_process_journal
+from app.cli.process.plan import ProcessPlan, ProcessSetup, To, check_run_name, parse_mix
+from app.cli.process.session import ProcessSession, TrainerEndpoints
 from app.domain.errors import GatewayError
 from app.domain.values import Split
-from app.inference.server import Sampling
+from app.inference.server import SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
 
 errors = Console(stderr=True)
 
-_ENDS = "Connections"
-_WHAT = "Tasks"
-_HOW = "Sampling"
+_CONNECTIONS = "Connections"
+_TASKS = "Tasks"
+_SAMPLING = "Sampling"
 _COST_AND_CHECKS = "Cost and checks"
 
 
 def process(
-    policy: Annotated[str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_ENDS)],
-    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_ENDS)],
-    env: Annotated[str | None, typer.Option(help="Environment name.", rich_help_panel=_WHAT)] = None,
+    policy: Annotated[
+        str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_CONNECTIONS)
+    ],
+    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_CONNECTIONS)],
+    env: Annotated[str | None, typer.Option(help="Environment name.", rich_help_panel=_TASKS)] = None,
     mix: Annotated[
-        str | None, typer.Option(help="Several environments: env=weight,env=weight.", rich_help_panel=_WHAT)
+        str | None, typer.Option(help="Several environments: env=weight,env=weight.", rich_help_panel=_TASKS)
     ] = None,
-    split: Annotated[Split, typer.Option(help="Split to take tasks from.", rich_help_panel=_WHAT)] = "train",
+    split: Annotated[Split, typer.Option(help="Split to take tasks from.", rich_help_panel=_TASKS)] = "train",
     params: Annotated[
-        str | None, typer.Option(help="Params of --env, as a JSON object.", rich_help_panel=_WHAT)
+        str | None, typer.Option(help="Params of --env, as a JSON object.", rich_help_panel=_TASKS)
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Total number of groups to write; unlimited by default.", rich_help_panel=_WHAT),
+        typer.Option(min=1, help="Total number of groups to write; unlimited by default.", rich_help_panel=_TASKS),
     ] = None,
-    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_ENDS)] = "",
+    url: Annotated[
+        str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_CONNECTIONS)
+    ] = "",
     to: Annotated[
-        To, typer.Option(help="Output: a JSON Lines file or an Atropos trainer.", rich_help_panel=_ENDS)
+        To, typer.Option(help="Output: a JSON Lines file or an Atropos trainer.", rich_help_panel=_CONNECTIONS)
     ] = "jsonl",
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Output file; the journal is written next to it.", show_default="<run>.<to>", rich_help_panel=_ENDS
+            help="Output file; the journal is written next to it.",
+            show_default="<run>.<to>",
+            rich_help_panel=_CONNECTIONS,
         ),
     ] = None,
     atropos: Annotated[
         str | None,
-        typer.Option(help="URL of the trainer's Atropos API.", show_default="the gateway's", rich_help_panel=_ENDS),
+        typer.Option(
+            help="URL of the trainer's Atropos API.", show_default="the gateway's", rich_help_panel=_CONNECTIONS
+        ),
     ] = None,
-    run: Annotated[str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=_WHAT)] = "process",
+    run: Annotated[str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=_TASKS)] = "process",
     cursor: Annotated[
-        int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=_WHAT)
+        int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=_TASKS)
     ] = None,
-    group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions per task.", rich_help_panel=_WHAT)] = 8,
+    group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions per task.", rich_help_panel=_TASKS)] = 8,
     batch_size: Annotated[
-        int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=_WHAT)
+        int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=_TASKS)
     ] = 16,
     concurrency: Annotated[
-        int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=_HOW)
+        int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=_SAMPLING)
     ] = 32,
     lease_seconds: Annotated[
-        float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=_WHAT)
+        float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=_TASKS)
     ] = 600.0,
     max_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum tokens per completion.", rich_help_panel=_HOW)
+        int, typer.Option(min=1, help="Maximum tokens per completion.", rich_help_panel=_SAMPLING)
     ] = 1_024,
-    temperature: Annotated[float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_HOW)] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_SAMPLING)
+    ] = 1.0,
     top_p: Annotated[
-        float | None, typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_HOW)
+        float | None,
+        typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_SAMPLING),
     ] = None,
-    step: Annotated[int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_WHAT)] = None,
+    step: Annotated[
+        int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_TASKS)
+    ] = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=_HOW),
+        typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=_SAMPLING),
     ] = None,
     batches_ahead: Annotated[
-        int, typer.Option(min=1, help="Pause when this many batches are queued at the trainer.", rich_help_panel=_ENDS)
+        int,
+        typer.Option(
+            min=1, help="Pause when this many batches are queued at the trainer.", rich_help_panel=_CONNECTIONS
+        ),
     ] = 3,
     weight: Annotated[
-        float, typer.Option(min=0, help="Weight among the trainer's environments.", rich_help_panel=_ENDS)
+        float, typer.Option(min=0, help="Weight among the trainer's environments.", rich_help_panel=_CONNECTIONS)
     ] = 1.0,
     input_price: Annotated[
         float | None,
@@ -98,20 +114,20 @@ def process(
         ),
     ] = None,
     api_key: Annotated[
-        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_ENDS)
+        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_CONNECTIONS)
     ] = "",
     api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_ENDS)
+        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_CONNECTIONS)
     ] = None,
 ) -> None:
     """Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.
 
     To resume, repeat the command with the same --out."""
-    url = url or own_address()
+    url = url or find_gateway_url()
     try:
-        setup = Setup(
-            mix=members(env, mix, split, params),
-            run=checked_run(run),
+        setup = ProcessSetup(
+            mix=parse_mix(env, mix, split, params),
+            run=check_run_name(run),
             by_cursor=cursor is not None,
             model=model,
             step=step,
@@ -119,8 +135,8 @@ def process(
             to=to,
         )
         output = out or Path(f"{run}.{to}")
-        session = Session(
-            plan=Plan(
+        session = ProcessSession(
+            plan=ProcessPlan(
                 setup=setup,
                 limit=limit,
                 batch_size=batch_size,
@@ -128,23 +144,23 @@ def process(
                 lease_seconds=lease_seconds,
                 first_cursor=cursor or 0,
             ),
-            ends=TrainerEnds(
+            ends=TrainerEndpoints(
                 gateway=url,
                 gateway_headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
                 policy=policy,
-                policy_headers=policy_headers(api_key_env),
+                policy_headers=build_policy_headers(api_key_env),
                 atropos=atropos or f"{url.rstrip('/')}/compat/atropos",
                 out=output,
             ),
-            sampling=Sampling(temperature, max_tokens, top_p),
+            sampling=SamplingParameters(temperature, max_tokens, top_p),
             concurrency=concurrency,
-            prices=Prices(input_price, output_price),
+            prices=PolicyPrices(input_price, output_price),
             tokenizer=None if tokenizer is None else LocalTokenizer.read(tokenizer),
             batches_ahead=batches_ahead,
             weight=weight,
             console=errors,
         )
-        with opened_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
+        with open_process_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
     except GatewayError as error:
         _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")

@@ -4,17 +4,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from app.cli.journal import SHORTEN_AFTER, journaled
+from app.cli.journal import SHORTEN_AFTER, open_journal
 from app.cli.journal import Journal as AnyJournal
-from app.cli.process.ledger import HAPPENED, Began, Happened, Ledger
-from app.cli.process.plan import Setup
+from app.cli.process.ledger import PROCESS_EVENT, ProcessBegan, ProcessEvent, ProcessLedger
+from app.cli.process.plan import ProcessSetup
 
-Journal = AnyJournal[Happened, Ledger]
+Journal = AnyJournal[ProcessEvent, ProcessLedger]
 
 
 @contextmanager
-def opened_journal(path: Path, setup: Setup, shorten_after: int = SHORTEN_AFTER) -> Iterator[Journal]:
+def open_process_journal(path: Path, setup: ProcessSetup, shorten_after: int = SHORTEN_AFTER) -> Iterator[Journal]:
     """Resumes or starts the journal of this setup. ValueError when the file has another setup, is not a journal, or is
     in use."""
-    with journaled(path, "process", HAPPENED, Ledger(), setup, Began(setup=setup), shorten_after) as journal:
+    with open_journal(
+        path, "process", PROCESS_EVENT, ProcessLedger(), setup, ProcessBegan(setup=setup), shorten_after
+    ) as journal:
         yield journal

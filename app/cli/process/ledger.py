@@ -7,20 +7,20 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field, TypeAdapter
 
-from app.cli.process.groups import Sample
-from app.cli.process.plan import Setup
+from app.cli.process.atropos_groups import SampledCompletion
+from app.cli.process.plan import ProcessSetup
 from app.domain.values import Frozen
-from app.service.requests import HandedOut
+from app.service.request_models import HandedOutTask
 
 WRITTEN: Final = "written"
 
 
-class Began(Frozen):
+class ProcessBegan(Frozen):
     kind: Literal["began"] = "began"
-    setup: Setup
+    setup: ProcessSetup
 
 
-class Registered(Frozen):
+class AtroposRegistered(Frozen):
     """The environment id at the Atropos API."""
 
     kind: Literal["registered"] = "registered"
@@ -29,22 +29,22 @@ class Registered(Frozen):
 
 class TakenTask(Frozen):
     key: str
-    task: HandedOut
+    task: HandedOutTask
 
 
-class Taken(Frozen):
+class TasksTaken(Frozen):
     kind: Literal["taken"] = "taken"
     tasks: tuple[TakenTask, ...]
     next_cursor: int | None = None
 
 
-class Sampled(Frozen):
+class GroupSampled(Frozen):
     kind: Literal["sampled"] = "sampled"
     key: str
-    samples: tuple[Sample, ...]
+    samples: tuple[SampledCompletion, ...]
 
 
-class Settled(Frozen):
+class TaskSettled(Frozen):
     """The task is finished: written, or left out for a reason."""
 
     kind: Literal["settled"] = "settled"
@@ -54,7 +54,7 @@ class Settled(Frozen):
     """The task is never leased again."""
 
 
-class Totals(Frozen):
+class ProcessTotals(Frozen):
     """The result of earlier events, which it replaces."""
 
     kind: Literal["totals"] = "totals"
@@ -63,24 +63,24 @@ class Totals(Frozen):
     next_cursor: int | None
 
 
-Happened = Began | Registered | Taken | Sampled | Settled | Totals
-HAPPENED: Final[TypeAdapter[Happened]] = TypeAdapter(Annotated[Happened, Field(discriminator="kind")])
+ProcessEvent = ProcessBegan | AtroposRegistered | TasksTaken | GroupSampled | TaskSettled | ProcessTotals
+PROCESS_EVENT: Final[TypeAdapter[ProcessEvent]] = TypeAdapter(Annotated[ProcessEvent, Field(discriminator="kind")])
 
 
 @dataclass
-class Item:
+class TaskInHand:
     """A task in progress. `task` holds its newest lease."""
 
     key: str
-    task: HandedOut
-    samples: tuple[Sample, ...] | None = None
+    task: HandedOutTask
+    samples: tuple[SampledCompletion, ...] | None = None
 
 
 @dataclass
-class Ledger:
-    setup: Setup | None = None
+class ProcessLedger:
+    setup: ProcessSetup | None = None
     env_id: int | None = None
-    open: dict[str, Item] = field(default_factory=dict)
+    open: dict[str, TaskInHand] = field(default_factory=dict)
     outcomes: Counter[str] = field(default_factory=Counter)
     never_again: set[str] = field(default_factory=set)
     """Ids of tasks that the policy server refuses."""
@@ -94,55 +94,55 @@ class Ledger:
     def left_out(self) -> dict[str, int]:
         return {reason: count for reason, count in sorted(self.outcomes.items()) if reason != WRITTEN}
 
-    def apply(self, happened: Happened) -> None:
+    def apply(self, happened: ProcessEvent) -> None:
         match happened:
-            case Began(setup=setup):
+            case ProcessBegan(setup=setup):
                 self.setup = setup
-            case Registered(env_id=env_id):
+            case AtroposRegistered(env_id=env_id):
                 self.env_id = env_id
-            case Taken():
-                self._take(happened.tasks)
+            case TasksTaken():
+                self._take_tasks(happened.tasks)
                 self.next_cursor = happened.next_cursor
-            case Sampled(key=key, samples=samples):
+            case GroupSampled(key=key, samples=samples):
                 self.open[key].samples = samples
-            case Settled(key=key, outcome=outcome):
+            case TaskSettled(key=key, outcome=outcome):
                 item = self.open.pop(key)
                 self.outcomes[outcome] += 1
                 if happened.never_again:
                     self.never_again.add(item.task.task_id)
-            case Totals():
+            case ProcessTotals():
                 self.outcomes.update(happened.outcomes)
                 self.never_again.update(happened.never_again)
                 self.next_cursor = happened.next_cursor
 
-    def _take(self, tasks: Sequence[TakenTask]) -> None:
+    def _take_tasks(self, tasks: Sequence[TakenTask]) -> None:
         """A task that is leased again while in progress keeps its item and gets the new lease."""
         for one in tasks:
             known = self.open.get(one.key)
             if known is None:
-                self.open[one.key] = Item(one.key, one.task)
+                self.open[one.key] = TaskInHand(one.key, one.task)
             else:
                 known.task = one.task
 
-    def shortest(self) -> Iterator[Happened]:
+    def iter_compacted(self) -> Iterator[ProcessEvent]:
         """The shortest list of events with the same state."""
         if self.setup is not None:
-            yield Began(setup=self.setup)
+            yield ProcessBegan(setup=self.setup)
         if self.env_id is not None:
-            yield Registered(env_id=self.env_id)
-        yield Totals(
+            yield AtroposRegistered(env_id=self.env_id)
+        yield ProcessTotals(
             outcomes=dict(self.outcomes), never_again=tuple(sorted(self.never_again)), next_cursor=self.next_cursor
         )
         items = list(self.open.values())
         if items:
             tasks = tuple(TakenTask(key=item.key, task=item.task) for item in items)
-            yield Taken(tasks=tasks, next_cursor=self.next_cursor)
+            yield TasksTaken(tasks=tasks, next_cursor=self.next_cursor)
         for item in items:
             if item.samples is not None:
-                yield Sampled(key=item.key, samples=item.samples)
+                yield GroupSampled(key=item.key, samples=item.samples)
 
 
-def keyed(ledger: Ledger, tasks: Sequence[HandedOut], cursor: int | None) -> tuple[TakenTask, ...]:
+def assign_keys(ledger: ProcessLedger, tasks: Sequence[HandedOutTask], cursor: int | None) -> tuple[TakenTask, ...]:
     """Keys of tasks: the position in the stream, or the first lease of a task in progress."""
     if cursor is not None:
         return tuple(TakenTask(key=f"{cursor}+{place}", task=task) for place, task in enumerate(tasks))

@@ -6,18 +6,18 @@ from collections import deque
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final
 
-from app.cli.asking import Answered, AskedGateway
-from app.cli.patience import Patience
-from app.cli.playing import GATEWAY, LeftOut
-from app.cli.process.groups import Sample, group_line
+from app.cli.gateway_client import AnsweredTask, GatewayClient
+from app.cli.process.atropos_groups import SampledCompletion, build_group_line
 from app.cli.process.journal import Journal
-from app.cli.process.ledger import WRITTEN, Item, Sampled, Settled, Taken, keyed
-from app.cli.process.meter import Meter
-from app.cli.process.outputs import Output
-from app.cli.process.plan import Plan
+from app.cli.process.ledger import WRITTEN, GroupSampled, TaskInHand, TaskSettled, TasksTaken, assign_keys
+from app.cli.process.meter import ProcessMeter
+from app.cli.process.outputs import GroupOutput
+from app.cli.process.plan import ProcessPlan
 from app.cli.process.sampling import Sampler
+from app.cli.retry import Retrier
+from app.cli.rollout import GATEWAY, TaskSkipped
 from app.domain.errors import InvalidRequest
-from app.service.requests import GroupReply
+from app.service.request_models import GroupReply
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between requests for tasks when there were none."""
@@ -29,16 +29,16 @@ MOST_IN_A_ROW: Final = 32
 """Consecutive groups left out after which the command is aborted."""
 
 
-class Processing:
+class ProcessRunner:
     def __init__(
         self,
-        plan: Plan,
-        gateway: AskedGateway,
+        plan: ProcessPlan,
+        gateway: GatewayClient,
         sampler: Sampler,
-        output: Output,
+        output: GroupOutput,
         journal: Journal,
-        patience: Patience,
-        meter: Meter,
+        patience: Retrier,
+        meter: ProcessMeter,
         retry_seconds: float = 1.0,
     ) -> None:
         self._plan = plan
@@ -49,9 +49,9 @@ class Processing:
         self._patience = patience
         self._meter = meter
         self._retry_seconds = retry_seconds
-        self._ready: deque[Item] = deque()
-        self._running: dict[asyncio.Task[None], Item] = {}
-        self._parked: dict[str, Item] = {}
+        self._ready: deque[TaskInHand] = deque()
+        self._running: dict[asyncio.Task[None], TaskInHand] = {}
+        self._parked: dict[str, TaskInHand] = {}
         """By key: scored too late, so their tasks will be leased again."""
         self._stop = asyncio.Event()
         self._exhausted = False
@@ -79,13 +79,13 @@ class Processing:
         try:
             while True:
                 self._start()
-                if self._room() and time.monotonic() >= self._next_look and await self._take_unless_stopped():
+                if self._count_room() and time.monotonic() >= self._next_look and await self._take_unless_stopped():
                     continue
-                if not self._running and self._finished():
+                if not self._running and self._is_finished():
                     return
                 await self._wait()
         finally:
-            await self._leave()
+            await self._cancel_running()
 
     def _resume(self) -> None:
         """Sampled items are scored and written again, which is safe. Items whose lease expired before sampling wait
@@ -100,9 +100,9 @@ class Processing:
     def _start(self) -> None:
         while self._ready and len(self._running) < self._plan.hands:
             item = self._ready.popleft()
-            self._running[asyncio.create_task(self._carry(item))] = item
+            self._running[asyncio.create_task(self._process_item(item))] = item
 
-    def _room(self) -> int:
+    def _count_room(self) -> int:
         """Number of tasks that may be taken now."""
         if self._stop.is_set() or self._exhausted:
             return 0
@@ -114,9 +114,12 @@ class Processing:
     async def _take_unless_stopped(self) -> bool:
         """Returns whether tasks were taken. On a stop, a pending request gets a few seconds to finish: tasks of an
         aborted request stay leased until the lease expires."""
-        return bool(await self._unless_stopped(self._wanted(), 0.0) and await self._unless_stopped(self._take(), GRACE))
+        return bool(
+            await self._run_unless_stopped(self._wait_for_room(), 0.0)
+            and await self._run_unless_stopped(self._take_tasks(), GRACE)
+        )
 
-    async def _unless_stopped(self, work: Coroutine[Any, Any, bool], grace: float) -> bool:
+    async def _run_unless_stopped(self, work: Coroutine[Any, Any, bool], grace: float) -> bool:
         doing, stop = asyncio.create_task(work), asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({doing, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -127,20 +130,20 @@ class Processing:
             doing.cancel()
             stop.cancel()
 
-    async def _wanted(self) -> bool:
-        await self._output.ready()
-        return self._room() > 0
+    async def _wait_for_room(self) -> bool:
+        await self._output.wait_until_ready()
+        return self._count_room() > 0
 
-    async def _take(self) -> bool:
-        room, cursor = self._room(), self._cursor()
+    async def _take_tasks(self) -> bool:
+        room, cursor = self._count_room(), self._find_cursor()
         if not room:
             return False
-        ask = self._plan.ask(room, cursor)
-        batch = await self._patience.until_answered(GATEWAY, lambda: self._gateway.next_batch(ask))
-        taken = keyed(self._journal.ledger, batch.tasks, cursor)
+        ask = self._plan.build_request(room, cursor)
+        batch = await self._patience.retry_until_answered(GATEWAY, lambda: self._gateway.fetch_next_batch(ask))
+        taken = assign_keys(self._journal.ledger, batch.tasks, cursor)
         known = set(self._journal.ledger.open)
         if taken or cursor is not None:
-            await self._journal.add(Taken(tasks=taken, next_cursor=batch.next_cursor))
+            await self._journal.add(TasksTaken(tasks=taken, next_cursor=batch.next_cursor))
         fresh = [self._journal.ledger.open[one.key] for one in taken if one.key not in known]
         again = [self._parked.pop(one.key) for one in taken if one.key in self._parked]
         self._ready.extend([*again, *fresh])
@@ -150,16 +153,18 @@ class Processing:
             self._last_fresh = time.monotonic()
         else:
             self._next_look = time.monotonic() + LOOK_SECONDS
-        self._patience.idle(LEASES, "held by others, or for refused tasks", waits=not found and not self.in_hand)
+        self._patience.note_waiting(
+            LEASES, "held by others, or for refused tasks", waits=not found and not self.in_hand
+        )
         return found
 
-    def _cursor(self) -> int | None:
+    def _find_cursor(self) -> int | None:
         if not self._plan.setup.by_cursor:
             return None
         reached = self._journal.ledger.next_cursor
         return self._plan.first_cursor if reached is None else reached
 
-    def _finished(self) -> bool:
+    def _is_finished(self) -> bool:
         if self._ready:
             return False
         if self._stop.is_set() or self._exhausted or self.limit_reached:
@@ -177,75 +182,75 @@ class Processing:
             del self._running[task]
             task.result()
 
-    async def _leave(self) -> None:
+    async def _cancel_running(self) -> None:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _carry(self, item: Item) -> None:
+    async def _process_item(self, item: TaskInHand) -> None:
         try:
-            samples = item.samples or await self._sampled(item)
-            reply = await self._in_time(item, samples)
-        except LeftOut as left_out:
-            await self._settle(item, left_out)
+            samples = item.samples or await self._sample_item(item)
+            reply = await self._score_in_time(item, samples)
+        except TaskSkipped as left_out:
+            await self._settle_left_out(item, left_out)
             return
         if reply is None:
             self._parked[item.key] = item
             return
         rewards = [reward for reward in reply.rewards if reward is not None]
         parameters = self._sampler.player.server.sampling.parameters
-        line = await asyncio.to_thread(group_line, item.task, samples, reply.group_id, rewards, parameters)
+        line = await asyncio.to_thread(build_group_line, item.task, samples, reply.group_id, rewards, parameters)
         reason = await self._output.put(line)
         if reason is not None:
-            await self._settle(item, LeftOut(reason, item.task.task_id, answered=True))
+            await self._settle_left_out(item, TaskSkipped(reason, item.task.task_id, answered=True))
             return
-        await self._journal.add(Settled(key=item.key, outcome=WRITTEN))
-        self._meter.wrote(rewards)
+        await self._journal.add(TaskSettled(key=item.key, outcome=WRITTEN))
+        self._meter.add_group(rewards)
         self._in_a_row = 0
 
-    async def _in_time(self, item: Item, samples: Sequence[Sample]) -> GroupReply | None:
+    async def _score_in_time(self, item: TaskInHand, samples: Sequence[SampledCompletion]) -> GroupReply | None:
         """None when the lease had expired: the task is handed out again, so this group would be its second one."""
         while True:
             lease = item.task.lease_id
-            reply = await self._scored(item, samples)
+            reply = await self._score_samples(item, samples)
             if "late" not in reply.flags:
                 return reply
             if item.task.lease_id == lease:
                 return None
 
-    async def _sampled(self, item: Item) -> tuple[Sample, ...]:
+    async def _sample_item(self, item: TaskInHand) -> tuple[SampledCompletion, ...]:
         samples = await self._sampler.sample(item.task)
-        await self._journal.add(Sampled(key=item.key, samples=samples))
+        await self._journal.add(GroupSampled(key=item.key, samples=samples))
         return samples
 
-    async def _scored(self, item: Item, samples: Sequence[Sample]) -> GroupReply:
+    async def _score_samples(self, item: TaskInHand, samples: Sequence[SampledCompletion]) -> GroupReply:
         """Scores with all rewards. Retries unscored groups a few times, then raises LeftOut."""
-        group = Answered(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
-        reply = await self._asked(group)
+        group = AnsweredTask(item.task.task_id, item.task.lease_id, [sample.completion for sample in samples])
+        reply = await self._request_scores(group)
         for attempt in range(1, ATTEMPTS):
             if None not in reply.rewards:
                 break
             await asyncio.sleep(self._retry_seconds * 2**attempt)
-            reply = await self._asked(group)
+            reply = await self._request_scores(group)
         if None in reply.rewards:
             reasons = sorted({score.reason for score in reply.scores if score.reason is not None})
-            raise LeftOut(f"unscored ({', '.join(reasons)})", f"{reply.group_id} lacks rewards", answered=True)
+            raise TaskSkipped(f"unscored ({', '.join(reasons)})", f"{reply.group_id} lacks rewards", answered=True)
         return reply
 
-    async def _asked(self, group: Answered) -> GroupReply:
+    async def _request_scores(self, group: AnsweredTask) -> GroupReply:
         try:
-            replies = await self._patience.until_answered(
+            replies = await self._patience.retry_until_answered(
                 GATEWAY, lambda: self._gateway.score([group], self._plan.setup.run, self._plan.policy)
             )
         except InvalidRequest as error:
-            raise LeftOut("gateway_refused", error.detail) from error
+            raise TaskSkipped("gateway_refused", error.detail) from error
         if not isinstance(replies[0], GroupReply):
-            raise LeftOut(replies[0].code, replies[0].detail)
+            raise TaskSkipped(replies[0].code, replies[0].detail)
         return replies[0]
 
-    async def _settle(self, item: Item, left_out: LeftOut) -> None:
+    async def _settle_left_out(self, item: TaskInHand, left_out: TaskSkipped) -> None:
         never_again = not left_out.answered
-        await self._journal.add(Settled(key=item.key, outcome=left_out.reason, never_again=never_again))
+        await self._journal.add(TaskSettled(key=item.key, outcome=left_out.reason, never_again=never_again))
         self.last_left_out = f"{left_out.reason}: {left_out.detail}"
         self._in_a_row += 1
         if self._in_a_row >= MOST_IN_A_ROW:

@@ -11,14 +11,14 @@ from typing import BinaryIO, Protocol
 
 from pydantic import ValidationError
 
-from app.cli.process.groups import GroupLine
+from app.cli.process.atropos_groups import GroupLine
 from app.domain.values import Frozen
 
 
-class Output(Protocol):
+class GroupOutput(Protocol):
     """Idempotent: a group that is put twice is stored once."""
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Returns when the output accepts more groups."""
 
     async def put(self, line: GroupLine) -> str | None:
@@ -26,12 +26,12 @@ class Output(Protocol):
 
 
 @dataclass
-class JsonlFile:
+class JsonlOutput:
     file: BinaryIO
     group_ids: set[str]
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         return None
 
     async def put(self, line: GroupLine) -> str | None:
@@ -47,24 +47,24 @@ class JsonlFile:
         os.fsync(self.file.fileno())
 
 
-class _Known(Frozen, extra="ignore"):
+class _WrittenGroup(Frozen, extra="ignore"):
     group_id: str
 
 
 @contextmanager
-def opened_file(path: Path, *, began: bool) -> Iterator[JsonlFile]:
+def open_jsonl_output(path: Path, *, began: bool) -> Iterator[JsonlOutput]:
     """Resumes the file if `began`, without an incomplete last line. ValueError for a file that existed before, or that
     holds something else."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not began and path.exists() and path.stat().st_size:
         raise ValueError(f"{path} already exists without a journal: use another --out")
     with path.open("a+b") as file:
-        group_ids, end = _written(path, file)
+        group_ids, end = _scan_written(path, file)
         file.truncate(end)
-        yield JsonlFile(file, group_ids)
+        yield JsonlOutput(file, group_ids)
 
 
-def _written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
+def _scan_written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
     group_ids: set[str] = set()
     end = 0
     file.seek(0)
@@ -72,7 +72,7 @@ def _written(path: Path, file: BinaryIO) -> tuple[set[str], int]:
         if not line.endswith(b"\n"):
             break
         try:
-            group_ids.add(_Known.model_validate(json.loads(line)).group_id)
+            group_ids.add(_WrittenGroup.model_validate(json.loads(line)).group_id)
         except (ValidationError, ValueError) as error:
             raise ValueError(f"{path}:{number}: not a group") from error
         end += len(line)

@@ -7,14 +7,14 @@ from typing import Literal
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.domain.values import Frozen, Name, Split
-from app.service.requests import MixMember
+from app.service.request_models import MixMember
 
 To = Literal["jsonl", "atropos"]
 
 _NAME = TypeAdapter(Name)
 
 
-class Setup(Frozen):
+class ProcessSetup(Frozen):
     """Options that must stay the same when a journal is resumed."""
 
     mix: tuple[MixMember, ...]
@@ -28,8 +28,8 @@ class Setup(Frozen):
 
 
 @dataclass(frozen=True)
-class Plan:
-    setup: Setup
+class ProcessPlan:
+    setup: ProcessSetup
     limit: int | None
     batch_size: int
     hands: int
@@ -41,35 +41,35 @@ class Plan:
     def policy(self) -> dict[str, JsonValue]:
         return {"model": self.setup.model, "step": self.setup.step}
 
-    def ask(self, batch_size: int, cursor: int | None) -> dict[str, JsonValue]:
+    def build_request(self, batch_size: int, cursor: int | None) -> dict[str, JsonValue]:
         """The body of `POST /next-batch`."""
         how: dict[str, JsonValue] = {"lease_seconds": self.lease_seconds} if cursor is None else {"cursor": cursor}
         mix: list[JsonValue] = [member.model_dump(mode="json") for member in self.setup.mix]
         return {"mix": mix, "run": self.setup.run, "batch_size": batch_size, **how}
 
 
-def members(env: str | None, mix: str | None, split: Split, params: str | None) -> tuple[MixMember, ...]:
+def parse_mix(env: str | None, mix: str | None, split: Split, params: str | None) -> tuple[MixMember, ...]:
     """ValueError naming the invalid option."""
     if (env is None) == (mix is None):
         raise ValueError("give either --env or --mix")
     if mix is None:
-        return (_member("--env", str(env), "1", split, params_of(params)),)
+        return (_parse_member("--env", str(env), "1", split, parse_params(params)),)
     if params is not None:
         raise ValueError("--params needs --env; environments in --mix use their default params")
     parts = [part.strip().partition("=") for part in mix.split(",") if part.strip()]
     if not parts:
         raise ValueError("--mix names no environment")
-    return tuple(_member("--mix", name, weight or "1", split, {}) for name, _, weight in parts)
+    return tuple(_parse_member("--mix", name, weight or "1", split, {}) for name, _, weight in parts)
 
 
-def checked_run(name: str) -> str:
+def check_run_name(name: str) -> str:
     try:
         return _NAME.validate_python(name)
     except ValidationError as error:
         raise ValueError("--run: use at most 64 lower-case letters, digits, - and _") from error
 
 
-def _member(option: str, name: str, weight: str, split: Split, params: dict[str, JsonValue]) -> MixMember:
+def _parse_member(option: str, name: str, weight: str, split: Split, params: dict[str, JsonValue]) -> MixMember:
     try:
         return MixMember.model_validate({"env": name, "weight": weight, "split": split, "params": params})
     except ValidationError as error:
@@ -77,7 +77,7 @@ def _member(option: str, name: str, weight: str, split: Split, params: dict[str,
         raise ValueError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error
 
 
-def params_of(text: str | None) -> dict[str, JsonValue]:
+def parse_params(text: str | None) -> dict[str, JsonValue]:
     """Parses the JSON object of an option."""
     try:
         value = json.loads(text or "{}")

@@ -9,27 +9,29 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from app.cli.patience import Patience
-from app.cli.process.ledger import Ledger
-from app.cli.process.loop import Processing
-from app.cli.process.meter import Meter
+from app.cli.process.ledger import ProcessLedger
+from app.cli.process.loop import ProcessRunner
+from app.cli.process.meter import ProcessMeter
+from app.cli.retry import Retrier
 
 REFRESH_SECONDS = 0.25
 
 
 @contextmanager
-def shown(console: Console, limit: int | None, *, run: str) -> Iterator["Shown"]:
+def show_progress(console: Console, limit: int | None, *, run: str) -> Iterator["ProcessDisplay"]:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn(), TextColumn("{task.fields[words]}"), console=console) as progress:
-        yield Shown(progress, progress.add_task(escape(run), total=limit, words=""))
+        yield ProcessDisplay(progress, progress.add_task(escape(run), total=limit, words=""))
 
 
-class Shown:
+class ProcessDisplay:
     def __init__(self, progress: Progress, bar: TaskID) -> None:
         self._progress = progress
         self._bar = bar
 
-    async def follow(self, processing: Processing, ledger: Ledger, meter: Meter, patience: Patience) -> None:
+    async def follow(
+        self, processing: ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier
+    ) -> None:
         """Runs until it is cancelled."""
         with suppress(asyncio.CancelledError):
             while True:
@@ -40,7 +42,7 @@ class Shown:
     def say(self, words: str) -> None:
         self._progress.console.print(words, highlight=False, markup=False)
 
-    def _show(self, processing: Processing, ledger: Ledger, meter: Meter, patience: Patience) -> None:
+    def _show(self, processing: ProcessRunner, ledger: ProcessLedger, meter: ProcessMeter, patience: Retrier) -> None:
         parts = [meter.words, f"{processing.in_hand} running"]
         left_out = sum(ledger.left_out.values())
         parts += [f"{left_out} left out"] if left_out else []
@@ -48,7 +50,7 @@ class Shown:
         self._progress.update(self._bar, completed=ledger.written, words=escape(", ".join(parts)))
 
 
-def summary(ledger: Ledger) -> Table:
+def build_summary(ledger: ProcessLedger) -> Table:
     table = Table("groups", "count")
     table.add_row("written", str(ledger.written))
     for reason, count in ledger.left_out.items():

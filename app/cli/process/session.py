@@ -9,40 +9,40 @@ from dataclasses import dataclass
 import httpx
 from rich.console import Console
 
-from app.cli.asking import AskedGateway
-from app.cli.ends import Ends
-from app.cli.patience import Patience
-from app.cli.playing import Player
-from app.cli.prices import Prices
-from app.cli.process.atropos import TRAINER, AtroposApi, AtroposQueue
+from app.cli.endpoints import Endpoints
+from app.cli.gateway_client import GatewayClient
+from app.cli.prices import PolicyPrices
+from app.cli.process.atropos import TRAINER, AtroposApi, AtroposOutput
 from app.cli.process.journal import Journal
-from app.cli.process.ledger import Registered
-from app.cli.process.loop import Processing
-from app.cli.process.meter import Meter
-from app.cli.process.outputs import Output, opened_file
-from app.cli.process.plan import Plan
-from app.cli.process.progress import shown, summary
-from app.cli.process.sampling import Sampler, able
-from app.cli.stopping import told_to_stop
+from app.cli.process.ledger import AtroposRegistered
+from app.cli.process.loop import ProcessRunner
+from app.cli.process.meter import ProcessMeter
+from app.cli.process.outputs import GroupOutput, open_jsonl_output
+from app.cli.process.plan import ProcessPlan
+from app.cli.process.progress import build_summary, show_progress
+from app.cli.process.sampling import Sampler, probe_server
+from app.cli.retry import Retrier
+from app.cli.rollout import RolloutPlayer
+from app.cli.signals import stop_on_signals
 from app.domain.errors import InvalidRequest, Unavailable
-from app.inference.server import InferenceServer, Sampling
+from app.inference.server import InferenceServer, SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
 
 
 @dataclass(frozen=True)
-class TrainerEnds(Ends):
+class TrainerEndpoints(Endpoints):
     """Endpoints with the trainer's Atropos API."""
 
     atropos: str
 
 
 @dataclass(frozen=True)
-class Session:
-    plan: Plan
-    ends: TrainerEnds
-    sampling: Sampling
+class ProcessSession:
+    plan: ProcessPlan
+    ends: TrainerEndpoints
+    sampling: SamplingParameters
     concurrency: int
-    prices: Prices
+    prices: PolicyPrices
     tokenizer: LocalTokenizer | None
     batches_ahead: int
     weight: float
@@ -50,33 +50,33 @@ class Session:
 
     async def run(self, journal: Journal) -> bool:
         """Returns whether it was completed; False when it was stopped."""
-        patience, meter = Patience(), Meter(self.prices)
-        async with self.ends.clients(self.concurrency) as (gateway, policy):
+        patience, meter = Retrier(), ProcessMeter(self.prices)
+        async with self.ends.open_clients(self.concurrency) as (gateway, policy):
             await self._require_environments(gateway)
-            server = await self._server(policy)
-            player = Player(server, gateway, patience, meter.asked)
+            server = await self._prepare_server(policy)
+            player = RolloutPlayer(server, gateway, patience, meter.add_usage)
             sampler = Sampler(player, self.tokenizer, self.plan.setup.group_size)
-            async with self._output(journal, patience, server) as output:
-                processing = Processing(self.plan, gateway, sampler, output, journal, patience, meter)
+            async with self._open_output(journal, patience, server) as output:
+                processing = ProcessRunner(self.plan, gateway, sampler, output, journal, patience, meter)
                 try:
-                    return await self._followed(processing, journal, meter, patience)
+                    return await self._run_with_progress(processing, journal, meter, patience)
                 finally:
                     self.console.print(meter.words, highlight=False)
-                    self.console.print(summary(journal.ledger))
+                    self.console.print(build_summary(journal.ledger))
                     if processing.last_left_out:
                         self.console.print(
                             f"last group left out: {processing.last_left_out}", highlight=False, markup=False
                         )
 
-    async def _require_environments(self, gateway: AskedGateway) -> None:
+    async def _require_environments(self, gateway: GatewayClient) -> None:
         """Checks the environments before any tokens are spent."""
         for member in self.plan.setup.mix:
-            await gateway.environment(member.env)
+            await gateway.fetch_environment(member.env)
 
-    async def _server(self, client: httpx.AsyncClient) -> InferenceServer:
+    async def _prepare_server(self, client: httpx.AsyncClient) -> InferenceServer:
         line = asyncio.Semaphore(self.concurrency)
         server = InferenceServer(client, self.ends.policy, self.plan.setup.model, self.sampling, line=line)
-        extensions, said = await able(server)
+        extensions, said = await probe_server(server)
         if not said.has_tokens and self.tokenizer is None:
             raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
         logprobs = "log probabilities" if said.logprobs is not None else "no log probabilities"
@@ -85,42 +85,46 @@ class Session:
         return InferenceServer(client, self.ends.policy, server.model, self.sampling, extensions, line)
 
     @asynccontextmanager
-    async def _output(self, journal: Journal, patience: Patience, server: InferenceServer) -> AsyncIterator[Output]:
+    async def _open_output(
+        self, journal: Journal, patience: Retrier, server: InferenceServer
+    ) -> AsyncIterator[GroupOutput]:
         if self.plan.setup.to == "jsonl":
             ledger = journal.ledger
             began = bool(ledger.open or ledger.outcomes)
-            with opened_file(self.ends.out, began=began) as file:
+            with open_jsonl_output(self.ends.out, began=began) as file:
                 yield file
             return
         own = self.ends.atropos.startswith(self.ends.gateway.rstrip("/") + "/")
         headers = self.ends.gateway_headers if own else {}
         async with httpx.AsyncClient(base_url=self.ends.atropos, headers=headers, timeout=60.0) as client:
-            yield await self._queue(AtroposApi(client), journal, patience)
+            yield await self._connect_trainer(AtroposApi(client), journal, patience)
 
-    async def _queue(self, api: AtroposApi, journal: Journal, patience: Patience) -> AtroposQueue:
-        env_id = await self._env_id(api, journal, patience)
-        batch_size, longest = await patience.until_answered(TRAINER, api.info)
+    async def _connect_trainer(self, api: AtroposApi, journal: Journal, patience: Retrier) -> AtroposOutput:
+        env_id = await self._ensure_env_id(api, journal, patience)
+        batch_size, longest = await patience.retry_until_answered(TRAINER, api.fetch_info)
         group_size = self.plan.setup.group_size
-        return AtroposQueue(api, patience, env_id, batch_size, group_size, longest, self.batches_ahead)
+        return AtroposOutput(api, patience, env_id, batch_size, group_size, longest, self.batches_ahead)
 
-    async def _env_id(self, api: AtroposApi, journal: Journal, patience: Patience) -> int:
+    async def _ensure_env_id(self, api: AtroposApi, journal: Journal, patience: Retrier) -> int:
         """The environment id of an earlier start while the API knows it, else a new one."""
         known = journal.ledger.env_id
         if known is not None:
             with contextlib.suppress(Unavailable, InvalidRequest):
-                await api.queued(known)
+                await api.count_queued(known)
                 return known
         setup = self.plan.setup
         name = setup.mix[0].env if len(setup.mix) == 1 else setup.run
         self.console.print(f"registering at {self.ends.atropos}; waiting for a trainer to start", highlight=False)
-        env_id = await patience.until_answered(
+        env_id = await patience.retry_until_answered(
             TRAINER, lambda: api.register(name, setup.group_size, self.weight, self.sampling.max_tokens)
         )
-        await journal.add(Registered(env_id=env_id))
+        await journal.add(AtroposRegistered(env_id=env_id))
         return env_id
 
-    async def _followed(self, processing: Processing, journal: Journal, meter: Meter, patience: Patience) -> bool:
-        with shown(self.console, self.plan.limit, run=self.plan.setup.run) as bar:
+    async def _run_with_progress(
+        self, processing: ProcessRunner, journal: Journal, meter: ProcessMeter, patience: Retrier
+    ) -> bool:
+        with show_progress(self.console, self.plan.limit, run=self.plan.setup.run) as bar:
             work = asyncio.create_task(processing.run())
             stopped = False
 
@@ -137,7 +141,7 @@ class Session:
 
             follow = asyncio.create_task(bar.follow(processing, journal.ledger, meter, patience))
             try:
-                with told_to_stop(stop):
+                with stop_on_signals(stop):
                     await work
             except asyncio.CancelledError:
                 if not stopped:

@@ -21,9 +21,9 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Split
 from app.ports import Environment, Tools
-from app.toolkit.answers.committed import committed
-from app.toolkit.replay import forged, replayed, turn_after
-from app.toolkit.seeded import Draws, drawn_apart
+from app.toolkit.answers.committed import extract_committed
+from app.toolkit.replay import build_turn, replay_episode, score_forgery
+from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
 
 _PHRASINGS = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
@@ -71,8 +71,8 @@ class Blackjack(Environment):
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         seed = f"blackjack {index}"
-        cards = drawn_apart(seed, split == "test", lambda draws: draws.some(DECK, USED), str)
-        said = _PHRASINGS.say(Draws(f"{seed} {split}"), hand=" ".join(cards[:2]), shown=cards[2])
+        cards = draw_apart(seed, split == "test", lambda draws: draws.some(DECK, USED), str)
+        said = _PHRASINGS.say(SeededRandom(f"{seed} {split}"), hand=" ".join(cards[:2]), shown=cards[2])
         return Task(
             messages=(Message(role="user", content=f"Hand {2 * index + (split == 'test')}. {said}"),),
             max_turns=MOST_MOVES,
@@ -80,47 +80,47 @@ class Blackjack(Environment):
         )
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
-        return turn_after(_played(task, messages), messages)
+        return build_turn(_replay_hand(task, messages), messages)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        return [_score(task, completion) for completion in group]
+        return [_score_completion(task, completion) for completion in group]
 
     def gold(self, task: Task) -> Completion | None:
         """The first winning sequence of moves for a player who knows the deck; None if there is none."""
         messages: tuple[Message, ...] = ()
         while True:
-            standing = (*messages, _says("stand"))
-            if _earned(_played(task, standing)) == 1.0:
+            standing = (*messages, _build_move("stand"))
+            if _compute_reward(_replay_hand(task, standing)) == 1.0:
                 return Completion(messages=standing)
-            hand = _played(task, (*messages, _says("hit")))
+            hand = _replay_hand(task, (*messages, _build_move("hit")))
             if hand.done:
                 return None
-            messages = (*messages, _says("hit"), *hand.observed)
+            messages = (*messages, _build_move("hit"), *hand.observed)
 
     def equivalent(self, one: Task, other: Task) -> bool:
         gold = self.gold(other)
-        return gold is not None and _score(one, gold).reward == 1.0
+        return gold is not None and _score_completion(one, gold).reward == 1.0
 
 
-def _says(move: str) -> Message:
+def _build_move(move: str) -> Message:
     return Message(role="assistant", content=f"<answer>{move}</answer>")
 
 
-def _played(task: Task, messages: Sequence[Message]) -> Hand:
+def _replay_hand(task: Task, messages: Sequence[Message]) -> Hand:
     cards = task.reference if isinstance(task.reference, list) else []
-    return replayed(Hand(tuple(map(str, cards))), _moved, messages)
+    return replay_episode(Hand(tuple(map(str, cards))), _apply_move, messages)
 
 
-def _moved(hand: Hand, message: Message) -> Hand:
-    move = (committed(message.content or "").text or "").casefold()
-    as_advised = hand.by_strategy + (move == _advised(hand))
+def _apply_move(hand: Hand, message: Message) -> Hand:
+    move = (extract_committed(message.content or "").text or "").casefold()
+    as_advised = hand.by_strategy + (move == _advise_move(hand))
     moves = hand.moves + 1
     if move == "stand":
         return Hand(hand.cards, hand.hits, moves, as_advised, "stand")
     if move != "hit":
         return Hand(hand.cards, hand.hits, moves, as_advised, "forfeit")
     drawn = Hand(hand.cards, hand.hits + 1, moves, as_advised)
-    total = _total(drawn.own)
+    total = _total_points(drawn.own)
     if total > 21 or moves == MOST_MOVES:
         return Hand(hand.cards, drawn.hits, moves, as_advised, "bust" if total > 21 else "stand")
     told = (
@@ -129,22 +129,22 @@ def _moved(hand: Hand, message: Message) -> Hand:
     return Hand(hand.cards, drawn.hits, moves, as_advised, observed=(Message(role="user", content=told),))
 
 
-def _value(card: str) -> int:
+def _count_points(card: str) -> int:
     rank = card[:-1]
     return 11 if rank == "A" else 10 if rank in "JQK" else int(rank)
 
 
-def _total(cards: Sequence[str]) -> int:
-    total, aces = sum(map(_value, cards)), sum(card[0] == "A" for card in cards)
+def _total_points(cards: Sequence[str]) -> int:
+    total, aces = sum(map(_count_points, cards)), sum(card[0] == "A" for card in cards)
     while total > 21 and aces:
         total, aces = total - 10, aces - 1
     return total
 
 
-def _advised(hand: Hand) -> str:
+def _advise_move(hand: Hand) -> str:
     """Basic strategy without doubling and splitting, for a dealer who stands on every 17 (Baldwin et al. 1956)."""
-    total, shown = _total(hand.own), _value(hand.cards[2])
-    soft = sum(map(_value, hand.own)) == total and any(card[0] == "A" for card in hand.own)
+    total, shown = _total_points(hand.own), _count_points(hand.cards[2])
+    soft = sum(map(_count_points, hand.own)) == total and any(card[0] == "A" for card in hand.own)
     if soft:
         enough = 19 if shown in (9, 10) else 18
     elif 4 <= shown <= 6:
@@ -154,24 +154,24 @@ def _advised(hand: Hand) -> str:
     return "stand" if total >= enough else "hit"
 
 
-def _earned(hand: Hand) -> float:
+def _compute_reward(hand: Hand) -> float:
     if hand.ended != "stand":
         return 0.0
     dealer = list(hand.cards[2:4])
     left = list(hand.cards[4 + hand.hits :])
-    while _total(dealer) < 17:
+    while _total_points(dealer) < 17:
         dealer.append(left.pop(0))
-    own, theirs = _total(hand.own), _total(dealer)
+    own, theirs = _total_points(hand.own), _total_points(dealer)
     return 1.0 if theirs > 21 or own > theirs else 0.5 if own == theirs else 0.0
 
 
-def _score(task: Task, completion: Completion) -> Score:
+def _score_completion(task: Task, completion: Completion) -> Score:
     said = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        hand = _played(task, said)
+        hand = _replay_hand(task, said)
     except InvalidRequest as error:
-        return forged(error)
-    reward = _earned(hand)
+        return score_forgery(error)
+    reward = _compute_reward(hand)
     strategy = hand.by_strategy / hand.moves if hand.moves else 0.0
     return Score(
         outcome="scored",
@@ -182,5 +182,5 @@ def _score(task: Task, completion: Completion) -> Score:
             Criterion(name="outcome", value=reward, weight=1.0),
             Criterion(name="strategy", value=strategy, weight=0.0, note="moves that basic strategy would make"),
         ),
-        rationale=f"{hand.ended or 'stopped early'} at {_total(hand.own)} after {hand.hits} cards drawn",
+        rationale=f"{hand.ended or 'stopped early'} at {_total_points(hand.own)} after {hand.hits} cards drawn",
     )

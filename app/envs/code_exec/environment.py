@@ -24,18 +24,24 @@ from app.domain.errors import ScoringFailed
 from app.domain.programs import Ending, Execution, Program, ProgramLimits
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
-from app.envs.code_exec.tasks.exercises import Case, Exercise, examples, hidden_tests, passed
-from app.envs.code_exec.tasks.registry import FAMILIES, digest_families
+from app.envs.code_exec.tasks.code_exercises import (
+    CodeExercise,
+    ReferenceCase,
+    check_results,
+    choose_examples,
+    choose_hidden_tests,
+)
+from app.envs.code_exec.tasks.family_registry import FAMILIES, digest_families
 from app.ports import Tools
-from app.toolkit.answers.code import committed_code
-from app.toolkit.answers.committed import Committed, without_answer
-from app.toolkit.procedural import LEVELS, Generated, Level, Levelled
-from app.toolkit.seeded import Draws, held_out
+from app.toolkit.answers.code import extract_committed_code
+from app.toolkit.answers.committed import Committed, score_without_answer
+from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
 LIMITS: Final = ProgramLimits()
 _BY_LEVEL: Final = {level: [family for family in FAMILIES.values() if family.spec.level == level] for level in LEVELS}
-_ENDED: Final[Mapping[Ending, str]] = {
+_ENDING_TEXTS: Final[Mapping[Ending, str]] = {
     "no_function": "it defines no such function, or cannot be read",
     "seconds": f"it takes longer than {LIMITS.seconds:g} seconds",
     "cpu_seconds": f"it takes more than {LIMITS.cpu_seconds:g} seconds of processor time",
@@ -45,7 +51,7 @@ _ENDED: Final[Mapping[Ending, str]] = {
 }
 
 
-class CodeExec(Generated[Exercise, Levelled]):
+class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
     name: ClassVar[str] = "code_exec"
     version: ClassVar[str] = "1"
     runs_programs: ClassVar[bool] = True
@@ -56,35 +62,35 @@ class CodeExec(Generated[Exercise, Levelled]):
     def digests(self) -> Mapping[str, str]:
         return {**super().digests, "families": digest_families()}
 
-    def make(self, draws: Draws, level: Level, params: Levelled) -> Exercise:
+    def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> CodeExercise:
         family = draws.one(_BY_LEVEL[level])
-        return Exercise(family=family.name, chosen=family.choose(draws), seed=draws.below(2**32))
+        return CodeExercise(family=family.name, chosen=family.choose(draws), seed=draws.below(2**32))
 
-    def key(self, made: Exercise) -> str:
+    def key(self, made: CodeExercise) -> str:
         """About a tenth of the families are for testing only; of the others, a tenth of the parameter combinations. The
         seed plays no part, so each function is in one split only."""
         whole = f"family {made.family}"
-        return whole if held_out(whole) else f"{made.family} {canonical_json(made.chosen)}"
+        return whole if is_held_out(whole) else f"{made.family} {canonical_json(made.chosen)}"
 
     def equivalent(self, one: Task, other: Task) -> bool:
         first, second = self.made(one), self.made(other)
         return (first.family, first.chosen) == (second.family, second.chosen)
 
-    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+    def slots(self, made: CodeExercise) -> Mapping[str, str | int]:
         return {
             "name": made.family,
-            "statement": made.of.statement(made.chosen),
-            "signature": made.of.signature,
-            "examples": "\n".join(_call(made, case) for case in examples(made)),
+            "statement": made.definition.statement(made.chosen),
+            "signature": made.definition.signature,
+            "examples": "\n".join(_write_example(made, case) for case in choose_examples(made)),
             "cpu_seconds": f"{LIMITS.cpu_seconds:g}",
             "memory_mb": LIMITS.memory_mb,
         }
 
-    def metadata(self, made: Exercise) -> dict[str, JsonValue]:
+    def metadata(self, made: CodeExercise) -> dict[str, JsonValue]:
         return {"function": made.family}
 
-    def solution(self, made: Exercise) -> str:
-        return made.of.solution(made.chosen)
+    def solution(self, made: CodeExercise) -> str:
+        return made.definition.solution(made.chosen)
 
     def gold(self, task: Task) -> Completion | None:
         return Completion(text=f"```python\n{self.solution(self.made(task))}\n```")
@@ -92,21 +98,21 @@ class CodeExec(Generated[Exercise, Levelled]):
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """Programs run at the same time, equal ones once."""
         made = self.made(task)
-        programs = [committed_code(completion.answer, made.family) for completion in group]
-        tests = hidden_tests(made)
+        programs = [extract_committed_code(completion.answer, made.family) for completion in group]
+        tests = choose_hidden_tests(made)
         sources = list(dict.fromkeys(program.text for program in programs if program.text is not None))
-        scores = await asyncio.gather(*(_tried(source, made, tests, tools) for source in sources))
+        scores = await asyncio.gather(*(_run_tests(source, made, tests, tools) for source in sources))
         by_source = dict(zip(sources, scores, strict=True))
-        return [_score(program, by_source) for program in programs]
+        return [_pick_score(program, by_source) for program in programs]
 
 
-def _score(program: Committed, by_source: Mapping[str, Score]) -> Score:
+def _pick_score(program: Committed, by_source: Mapping[str, Score]) -> Score:
     if program.text is not None:
         return by_source[program.text]
-    return without_answer(program).model_copy(update={"criteria": _criteria(0.0, 0.0)})
+    return score_without_answer(program).model_copy(update={"criteria": _build_criteria(0.0, 0.0)})
 
 
-def _criteria(correct: float, share: float) -> tuple[Criterion, ...]:
+def _build_criteria(correct: float, share: float) -> tuple[Criterion, ...]:
     """The same for every completion, as trainers want them."""
     return (
         Criterion(name="correct", value=correct, weight=1.0),
@@ -114,31 +120,31 @@ def _criteria(correct: float, share: float) -> tuple[Criterion, ...]:
     )
 
 
-async def _tried(source: str, made: Exercise, tests: Sequence[Case], tools: Tools) -> Score:
+async def _run_tests(source: str, made: CodeExercise, tests: Sequence[ReferenceCase], tools: Tools) -> Score:
     calls = tuple(tuple(test.arguments) for test in tests)
     try:
         execution = await tools.programs.run(Program(source=source, function=made.family, calls=calls, limits=LIMITS))
     except ScoringFailed as error:
-        return Score.after(error)
-    return _graded(execution, tests)
+        return Score.from_error(error)
+    return _grade_execution(execution, tests)
 
 
-def _graded(execution: Execution, tests: Sequence[Case]) -> Score:
-    right = passed(tests, execution.returned)
+def _grade_execution(execution: Execution, tests: Sequence[ReferenceCase]) -> Score:
+    right = check_results(tests, execution.returned)
     correct = float(execution.ending == "finished" and all(right))
     return Score(
         outcome="scored",
         reward=correct,
         gate=1.0,
         absolute=correct,
-        criteria=_criteria(correct, sum(right) / len(tests)),
-        rationale=_why(execution, right),
+        criteria=_build_criteria(correct, sum(right) / len(tests)),
+        rationale=_explain_score(execution, right),
     )
 
 
-def _why(execution: Execution, right: Sequence[bool]) -> str:
+def _explain_score(execution: Execution, right: Sequence[bool]) -> str:
     if execution.ending != "finished":
-        return _ENDED[execution.ending]
+        return _ENDING_TEXTS[execution.ending]
     if all(right):
         return "correct"
     raised = sum(one.fault == "raised" for one in execution.returned)
@@ -146,5 +152,5 @@ def _why(execution: Execution, right: Sequence[bool]) -> str:
     return f"{right.count(False)} of {len(right)} hidden tests fail{without}"
 
 
-def _call(made: Exercise, case: Case) -> str:
+def _write_example(made: CodeExercise, case: ReferenceCase) -> str:
     return f"{made.family}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"

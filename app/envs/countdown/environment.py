@@ -17,8 +17,8 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field, JsonValue
 
 from app.domain.values import Frozen, WholeNumber
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 _TOKEN = re.compile(r"\s*(?:([0-9]{1,6})|([-+*/()×÷·−]))")
@@ -34,52 +34,52 @@ LARGE = (25, 50, 75, 100)
 _NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"easy": (3,), "medium": (4,), "hard": (5, 6)}
 
 
-class Params(Levelled):
+class CountdownParams(LevelParams):
     numbers: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
     """How many numbers are given. Default by level: 3 (easy), 4 (medium), 5 or 6 (hard)."""
     highest: Annotated[WholeNumber, Field(ge=20, le=9999)] = 200
     """The largest target."""
 
 
-class Puzzle(Frozen):
+class NumberPuzzle(Frozen):
     numbers: tuple[int, ...]
     target: int
     solution: str
 
 
-class Countdown(Generated[Puzzle, Params]):
+class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     name: ClassVar[str] = "countdown"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Puzzle:
-        return _puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest)
+    def make(self, draws: SeededRandom, level: Level, params: CountdownParams) -> NumberPuzzle:
+        return _draw_puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest)
 
-    def key(self, made: Puzzle) -> str:
+    def key(self, made: NumberPuzzle) -> str:
         return f"{sorted(made.numbers)} {made.target}"
 
-    def slots(self, made: Puzzle) -> Mapping[str, str | int]:
+    def slots(self, made: NumberPuzzle) -> Mapping[str, str | int]:
         return {"numbers": ", ".join(map(str, made.numbers)), "target": made.target}
 
-    def metadata(self, made: Puzzle) -> dict[str, JsonValue]:
+    def metadata(self, made: NumberPuzzle) -> dict[str, JsonValue]:
         return {"numbers": len(made.numbers)}
 
-    def fault(self, answer: str, made: Puzzle) -> str:
+    def fault(self, answer: str, made: NumberPuzzle) -> str:
         try:
-            tokens = _tokens(answer)
+            tokens = _split_tokens(answer)
             used = sorted(int(token) for token in tokens if token.isdecimal())
-            value = _value(tokens)
+            value = _compute_value(tokens)
         except (ValueError, ZeroDivisionError) as error:
             return str(error) if isinstance(error, ValueError) else "it divides by zero"
         if used != sorted(made.numbers):
             return "it does not use every number exactly once"
         return "" if value == made.target else f"its value is {value}, which is not the target"
 
-    def solution(self, made: Puzzle) -> str:
+    def solution(self, made: NumberPuzzle) -> str:
         return made.solution
 
 
-def _puzzle(draws: Draws, count: int, highest: int) -> Puzzle:
+def _draw_puzzle(draws: SeededRandom, count: int, highest: int) -> NumberPuzzle:
     """Built from the solution: two numbers at a time are combined until one is left."""
     while True:
         numbers = [draws.one(LARGE) if draws.chance(20) else 1 + draws.below(12) for _ in range(count)]
@@ -90,10 +90,10 @@ def _puzzle(draws: Draws, count: int, highest: int) -> Puzzle:
             left.append((_OPERATIONS[sign](first, second), f"({said} {sign} {says})"))
         value, solution = left[0]
         if value.denominator == 1 and 10 <= value <= highest and int(value) not in numbers:
-            return Puzzle(numbers=tuple(numbers), target=int(value), solution=solution)
+            return NumberPuzzle(numbers=tuple(numbers), target=int(value), solution=solution)
 
 
-def _tokens(answer: str) -> list[str]:
+def _split_tokens(answer: str) -> list[str]:
     text, place, tokens = answer.strip().translate(_PLAIN), 0, list[str]()
     while place < len(text):
         token = _TOKEN.match(text, place)
@@ -104,27 +104,27 @@ def _tokens(answer: str) -> list[str]:
     return tokens
 
 
-def _value(tokens: Sequence[str]) -> Fraction:
+def _compute_value(tokens: Sequence[str]) -> Fraction:
     """Precedence climbing. ValueError if it is not an expression."""
     left = [*tokens, ""]
 
-    def term(binding: int) -> Fraction:
+    def parse_term(binding: int) -> Fraction:
         first = left.pop(0)
         if first == "(":
-            value = term(0)
+            value = parse_term(0)
             if left.pop(0) != ")":
                 raise ValueError("its brackets do not match")
         elif first == "-":
-            value = -term(2)
+            value = -parse_term(2)
         elif first.isdecimal():
             value = Fraction(int(first))
         else:
             raise ValueError("it is no complete expression")
         while left and (strength := {"+": 1, "-": 1, "*": 2, "/": 2}.get(left[0], 0)) > binding:
-            value = _OPERATIONS[left.pop(0)](value, term(strength))
+            value = _OPERATIONS[left.pop(0)](value, parse_term(strength))
         return value
 
-    value = term(0)
+    value = parse_term(0)
     if left != [""]:
         raise ValueError("it goes on after the expression")
     return value

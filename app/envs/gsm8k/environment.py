@@ -6,12 +6,12 @@
              #### 26
     reward   1.0     "read 26 from the #### line; correct"
 
-Also paid: `\\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or 27`, `\\boxed{26} \\boxed{27}`, a reply
-that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers.numbers` has the whole
-rule; values are compared exactly, without `eval`.
+Also paid: `\\boxed{26}`, `the answer is 26`, `#### 52/2`. Not paid: `#### 26 or 27`, `\\boxed{26} \\boxed{27}`, a
+reply that says 26 without committing to it, an answer inside the thinking. `app.toolkit.answers.number_extraction`
+has the whole rule; values are compared exactly, without `eval`.
 
-With a data set configured, its rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems, which
-are not GSM8K; their metadata says so.
+With a data set configured, its rows are the tasks. Otherwise the tasks are generated `arithmetic_word` problems,
+which are not GSM8K; their metadata says so.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
 from app.envs.gsm8k.word_problems import TEST_SIZE, WordProblems
 from app.ports import Datasets, Environment, Tools
-from app.toolkit.answers.numbers import grade_number, read_number
+from app.toolkit.answers.number_extraction import grade_number, read_number
 
 STORIES = Path(__file__).with_name("stories.yaml")
 GENERATED = "arithmetic_word"
@@ -39,7 +39,7 @@ INSTRUCTION = (
 )
 
 
-class Row(BaseModel):
+class Gsm8kRow(BaseModel):
     """One row of GSM8K: a solution in prose whose last line is `#### <gold>`."""
 
     model_config = ConfigDict(frozen=True)
@@ -49,7 +49,7 @@ class Row(BaseModel):
 
     @field_validator("answer")
     @classmethod
-    def _commits(cls, answer: str) -> str:
+    def _check_answer(cls, answer: str) -> str:
         if read_number(answer).value is None:
             raise ValueError("the solution does not end in `#### <number>`")
         return answer
@@ -60,12 +60,12 @@ class Gsm8k(Environment):
     version: ClassVar[str] = "1"
     chance: ClassVar[float] = 0.01
 
-    def __init__(self, source: Dataset[Row] | WordProblems) -> None:
+    def __init__(self, source: Dataset[Gsm8kRow] | WordProblems) -> None:
         self._source = source
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        configured = datasets.rows(cls.name, Row, config="main")
+        configured = datasets.rows(cls.name, Gsm8kRow, config="main")
         if configured is not None:
             return cls(configured)
         problems = WordProblems.read(STORIES)
@@ -88,7 +88,7 @@ class Gsm8k(Environment):
         return len(self._source.splits[split])
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        question, solution = self._problem(split, index)
+        question, solution = self._find_problem(split, index)
         generated = isinstance(self._source, WordProblems)
         return Task(
             messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=question)),
@@ -97,17 +97,17 @@ class Gsm8k(Environment):
         )
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        gold = _gold(task)
+        gold = _parse_gold(task)
         return [grade_number(completion.answer, gold) for completion in group]
 
     def gold(self, task: Task) -> Completion:
         split: Split = "test" if task.metadata["split"] == "test" else "train"
-        return Completion(text=self._problem(split, int(str(task.metadata["index"])))[1])
+        return Completion(text=self._find_problem(split, int(str(task.metadata["index"])))[1])
 
     def equivalent(self, one: Task, other: Task) -> bool:
-        return _gold(one) == _gold(other)
+        return _parse_gold(one) == _parse_gold(other)
 
-    def _problem(self, split: Split, index: int) -> tuple[str, str]:
+    def _find_problem(self, split: Split, index: int) -> tuple[str, str]:
         """Question and worked solution."""
         if isinstance(self._source, WordProblems):
             problem = self._source.problem(split, index)
@@ -116,5 +116,5 @@ class Gsm8k(Environment):
         return row.question, row.answer
 
 
-def _gold(task: Task) -> Fraction:
+def _parse_gold(task: Task) -> Fraction:
     return Fraction(str(task.reference))

@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from app.domain.values import Frozen, Name, Split
 from app.toolkit.package_data import read_yaml
-from app.toolkit.seeded import Draws, held_out
+from app.toolkit.seeded import SeededRandom, is_held_out
 
 TEST_SIZE = 1_000
 TEST_SHARE = 10
@@ -29,7 +29,7 @@ Range = Annotated[tuple[int, ...], Field(min_length=2, max_length=3)]
 """Lowest, highest, and the step between."""
 
 
-class Step(Frozen):
+class SolutionStep(Frozen):
     """One line of the worked solution: what is found, and the formula that finds it."""
 
     says: str
@@ -42,10 +42,10 @@ class Story(Frozen):
     words: dict[str, tuple[str, ...]] = {}
     given: tuple[Formula, ...] = ()
     text: str
-    steps: Annotated[tuple[Step, ...], Field(min_length=2)]
+    steps: Annotated[tuple[SolutionStep, ...], Field(min_length=2)]
 
     @model_validator(mode="after")
-    def _hangs_together(self) -> Self:
+    def _check_consistency(self) -> Self:
         shown = [*"ABC", *self.words, *self.numbers, *(formula.split()[0] for formula in self.given)]
         found = [step.does.split()[0] for step in self.steps]
         if len({*shown, *found}) < len(shown) + len(found):
@@ -84,51 +84,51 @@ class WordProblems:
     def problem(self, split: Split, index: int) -> WordProblem:
         """`index` is any non-negative integer for train and below TEST_SIZE for test, whose problems are made on first
         use. ValueError if the stories yield too few problems."""
-        return self._test[index] if split == "test" else self._made("train", index)
+        return self._test_problems[index] if split == "test" else self._draw_problem("train", index)
 
     @cached_property
-    def _test(self) -> tuple[WordProblem, ...]:
+    def _test_problems(self) -> tuple[WordProblem, ...]:
         different: dict[str, WordProblem] = {}
         for index in range(MOST_DRAWS):
-            problem = self._made("test", index)
+            problem = self._draw_problem("test", index)
             different.setdefault(problem.question, problem)
             if len(different) == TEST_SIZE:
                 return tuple(different.values())
         raise ValueError(f"the stories yield fewer than {TEST_SIZE} different test problems")
 
-    def _made(self, split: Split, index: int) -> WordProblem:
-        story = self.book.stories[Draws(f"{split} {index}").below(len(self.book.stories))]
+    def _draw_problem(self, split: Split, index: int) -> WordProblem:
+        story = self.book.stories[SeededRandom(f"{split} {index}").below(len(self.book.stories))]
         for attempt in range(MOST_DRAWS):
-            draws = Draws(f"{split} {index} {attempt}")
-            numbers = {name: _drawn(span, draws) for name, span in story.numbers.items()}
-            if _split_of(story, numbers) == split and _solve(story, numbers):
-                return _told(story, numbers, self._cast(story, draws))
+            draws = SeededRandom(f"{split} {index} {attempt}")
+            numbers = {name: _draw_number(span, draws) for name, span in story.numbers.items()}
+            if _choose_split(story, numbers) == split and _solve_story(story, numbers):
+                return _write_problem(story, numbers, self._draw_words(story, draws))
         raise ValueError(f"no numbers of story {story.name} give positive whole results")
 
-    def _cast(self, story: Story, draws: Draws) -> dict[str, str]:
+    def _draw_words(self, story: Story, draws: SeededRandom) -> dict[str, str]:
         names = list(self.book.names)
         people = {letter: names.pop(draws.below(len(names))) for letter in "ABC"}
         return people | {word: choices[draws.below(len(choices))] for word, choices in story.words.items()}
 
 
-def _drawn(span: Range, draws: Draws) -> int:
+def _draw_number(span: Range, draws: SeededRandom) -> int:
     values = range(span[0], span[1] + 1, *span[2:])
     return values[draws.below(len(values))]
 
 
-def _split_of(story: Story, numbers: Mapping[str, int]) -> Split:
+def _choose_split(story: Story, numbers: Mapping[str, int]) -> Split:
     """Decided by story and numbers, so that no story has the same numbers in both splits."""
     seed = " ".join([story.name, *(f"{name}={value}" for name, value in numbers.items())])
-    return "test" if held_out(seed, TEST_SHARE) else "train"
+    return "test" if is_held_out(seed, TEST_SHARE) else "train"
 
 
-def _solve(story: Story, numbers: dict[str, int]) -> bool:
+def _solve_story(story: Story, numbers: dict[str, int]) -> bool:
     """Adds what is computed to `numbers`; False when a result is not a positive integer."""
     for formula in (*story.given, *(step.does for step in story.steps)):
         name, _, first, *rest = formula.split()
-        value = _operand(first, numbers)
+        value = _parse_operand(first, numbers)
         for operator, word in zip(rest[::2], rest[1::2], strict=True):
-            operand = _operand(word, numbers)
+            operand = _parse_operand(word, numbers)
             if operator == "/" and value % operand:
                 return False
             value = _OPERATIONS[operator](value, operand)
@@ -138,11 +138,11 @@ def _solve(story: Story, numbers: dict[str, int]) -> bool:
     return True
 
 
-def _operand(word: str, numbers: Mapping[str, int]) -> int:
+def _parse_operand(word: str, numbers: Mapping[str, int]) -> int:
     return int(word) if word.isdecimal() else numbers[word]
 
 
-def _told(story: Story, numbers: Mapping[str, int], words: Mapping[str, str]) -> WordProblem:
+def _write_problem(story: Story, numbers: Mapping[str, int], words: Mapping[str, str]) -> WordProblem:
     figures = {name: f"{value:,}" for name, value in numbers.items()}
     lines = []
     for step in story.steps:

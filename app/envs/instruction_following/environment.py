@@ -20,20 +20,20 @@ from app.domain.digests import digest, digest_of_model
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Split, WholeNumber
-from app.envs.instruction_following.constraints.assignments import Assignment, drawn_assignment, faults, proved
-from app.envs.instruction_following.constraints.drafts import PROSE
+from app.envs.instruction_following.constraints.assignments import Assignment, add_gold, draw_assignment, find_faults
 from app.envs.instruction_following.constraints.instruction import WORDINGS
-from app.envs.instruction_following.constraints.reading import read
-from app.envs.instruction_following.constraints.requests import PARTS
-from app.envs.instruction_following.constraints.substance import CLASHES, FUNCTION_WORDS, lacking
+from app.envs.instruction_following.constraints.prose_checks import CLASHES, FUNCTION_WORDS, find_prose_fault
+from app.envs.instruction_following.constraints.text_synthesis import PROSE
+from app.envs.instruction_following.constraints.text_units import parse_text
+from app.envs.instruction_following.constraints.writing_requests import PARTS
 from app.ports import Tools
-from app.toolkit.answers.replies import spoken
-from app.toolkit.package_data import packaged_data
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-_FORMS: Final = packaged_data(Path(__file__).with_name("prompts.yaml"), TypeAdapter(tuple[str, ...]))
+_FORMS: Final = read_packaged_data(Path(__file__).with_name("prompts.yaml"), TypeAdapter(tuple[str, ...]))
 _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
     "easy": ((1, 0), (2, 0)),
     "medium": ((2, 1), (3, 0), (3, 1)),
@@ -42,13 +42,13 @@ _NUMBERS: Final[Mapping[Level, tuple[tuple[int, int], ...]]] = {
 """Pairs: number of instructions, and how many of them are of a hard kind."""
 
 
-class Params(Levelled):
+class InstructionFollowingParams(LevelParams):
     instructions: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
     """Number of instructions. Default by level: 1 or 2 (easy), 2 or 3 (medium), 3 to 5 (hard); the level also decides
     how many of them are of a hard kind."""
 
 
-class InstructionFollowing(Generated[Assignment, Params]):
+class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowingParams]):
     name: ClassVar[str] = "instruction_following"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings(_FORMS)
@@ -60,17 +60,17 @@ class InstructionFollowing(Generated[Assignment, Params]):
         "clashes": digest(sorted(CLASHES)),
     }
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Assignment:
+    def make(self, draws: SeededRandom, level: Level, params: InstructionFollowingParams) -> Assignment:
         number, hard = draws.one(_NUMBERS[level])
         number = params.instructions or number
-        return drawn_assignment(draws, number, min(hard, number))
+        return draw_assignment(draws, number, min(hard, number))
 
-    def drawn(self, seed: str, split: Split, level: Level, params: Params) -> Assignment:
+    def drawn(self, seed: str, split: Split, level: Level, params: InstructionFollowingParams) -> Assignment:
         """Draws again until a text that follows all instructions can be written. The split is decided before that."""
         attempt, found = 0, None
         while found is None:
             made = super().drawn(f"{seed} {attempt}", split, level, params)
-            found = proved(made, Draws(f"{seed} {split} {attempt} gold"), _copied_from(made))
+            found = add_gold(made, SeededRandom(f"{seed} {split} {attempt} gold"), _join_prompt_texts(made))
             attempt += 1
         return found
 
@@ -80,7 +80,7 @@ class InstructionFollowing(Generated[Assignment, Params]):
     def slots(self, made: Assignment) -> Mapping[str, str | int]:
         request = made.request
         return {
-            "request": request.said,
+            "request": request.sentence,
             "thing": request.thing,
             "place": request.place,
             "least": request.least,
@@ -92,7 +92,7 @@ class InstructionFollowing(Generated[Assignment, Params]):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.made(task)
-        return [_scored(made, completion.answer) for completion in group]
+        return [_score_reply(made, completion.answer) for completion in group]
 
     def solution(self, made: Assignment) -> str:
         return made.gold
@@ -101,25 +101,25 @@ class InstructionFollowing(Generated[Assignment, Params]):
         return Completion(text=self.solution(self.made(task)))
 
 
-def _scored(made: Assignment, answer: str) -> Score:
-    said = spoken(answer)
+def _score_reply(made: Assignment, answer: str) -> Score:
+    said = strip_thinking(answer)
     if said.unfinished:
-        score = _score(0.0, ["the thinking never ended"])
+        score = _build_score(0.0, ["the thinking never ended"])
         return score.model_copy(update={"flags": ("unfinished_thinking",)})
-    reading = read(said.text)
-    lacks = lacking(reading, made.request, _copied_from(made))
+    reading = parse_text(said.text)
+    lacks = find_prose_fault(reading, made.request, _join_prompt_texts(made))
     if lacks:
-        return _score(0.0, [lacks])
-    broken = faults(reading, made.instructions)
-    return _score(broken.count("") / len(broken), [fault for fault in broken if fault])
+        return _build_score(0.0, [lacks])
+    broken = find_faults(reading, made.instructions)
+    return _build_score(broken.count("") / len(broken), [fault for fault in broken if fault])
 
 
-def _copied_from(made: Assignment) -> str:
+def _join_prompt_texts(made: Assignment) -> str:
     """Every text that a prompt of this task may contain, whichever phrasing is used."""
-    return "\n".join([made.request.said, *made.asked, *_FORMS])
+    return "\n".join([made.request.sentence, *made.asked, *_FORMS])
 
 
-def _score(share: float, wrong: Sequence[str]) -> Score:
+def _build_score(share: float, wrong: Sequence[str]) -> Score:
     reward = 0.0 if wrong else 1.0
     return Score(
         outcome="scored",

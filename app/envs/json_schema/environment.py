@@ -22,13 +22,13 @@ from app.domain.digests import canonical_json
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen
-from app.envs.json_schema.tasks.faults import broken
-from app.envs.json_schema.tasks.reading import ANOTHER, fault_of
-from app.envs.json_schema.tasks.records import DIGESTS, record
+from app.envs.json_schema.tasks.broken_records import break_record
+from app.envs.json_schema.tasks.generated_records import DIGESTS, draw_record
+from app.envs.json_schema.tasks.json_answers import ANOTHER, find_fault
 from app.ports import Tools
 from app.toolkit.answers.committed import grade_committed
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 Kind = Literal["fill", "repair"]
@@ -36,7 +36,7 @@ _FOLDER = Path(__file__).parent
 _REPAIR = Phrasings.read(_FOLDER / "repair.yaml")
 
 
-class Params(Levelled):
+class JsonSchemaParams(LevelParams):
     """The level sets the size of the record. For `fill` it also sets how much of the text is irrelevant or corrected
     later; for `repair`, how many faults there are, and how many of them need the given facts."""
 
@@ -44,7 +44,7 @@ class Params(Levelled):
     """`fill`: a record from a text. `repair`: a record from a broken one. `both`: half of each."""
 
 
-class Exercise(Frozen):
+class JsonExercise(Frozen):
     kind: Kind
     form: dict[str, JsonValue]
     """The schema."""
@@ -53,46 +53,46 @@ class Exercise(Frozen):
     value: dict[str, JsonValue]
 
 
-class JsonSchema(Generated[Exercise, Params]):
+class JsonSchema(ProceduralEnvironment[JsonExercise, JsonSchemaParams]):
     name: ClassVar[str] = "json_schema"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "fill.yaml")
     data: ClassVar[Mapping[str, str]] = {"repair": _REPAIR.digest, **DIGESTS}
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+    def make(self, draws: SeededRandom, level: Level, params: JsonSchemaParams) -> JsonExercise:
         kind = draws.one(("fill", "repair")) if params.kind == "both" else params.kind
-        made = record(draws, level)
+        made = draw_record(draws, level)
         if kind == "fill":
-            return Exercise(kind="fill", form=made.form, text=made.text, value=made.value)
-        while not fault_of((spoilt := broken(draws, made, level)).text, made.form, made.value):
+            return JsonExercise(kind="fill", form=made.form, text=made.text, value=made.value)
+        while not find_fault((spoilt := break_record(draws, made, level)).text, made.form, made.value):
             pass
-        return Exercise(kind="repair", form=made.form, text=spoilt.text, known=spoilt.known, value=made.value)
+        return JsonExercise(kind="repair", form=made.form, text=spoilt.text, known=spoilt.known, value=made.value)
 
-    def key(self, made: Exercise) -> str:
+    def key(self, made: JsonExercise) -> str:
         return canonical_json(made.value)
 
-    def wording(self, made: Exercise) -> Phrasings:
+    def wording(self, made: JsonExercise) -> Phrasings:
         return self.phrasings if made.kind == "fill" else _REPAIR
 
-    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+    def slots(self, made: JsonExercise) -> Mapping[str, str | int]:
         known = f"What is known besides: {' '.join(made.known)}" if made.known else "Nothing else is known of it."
         return {"schema": json.dumps(made.form, ensure_ascii=False), "text": made.text, "known": known}
 
-    def metadata(self, made: Exercise) -> dict[str, JsonValue]:
+    def metadata(self, made: JsonExercise) -> dict[str, JsonValue]:
         return {"kind": made.kind, "members": len(made.value)}
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.made(task)
-        return [_scored(grade_committed(each.answer, lambda answer: self.fault(answer, made))) for each in group]
+        return [_add_validity(grade_committed(each.answer, lambda answer: self.fault(answer, made))) for each in group]
 
-    def fault(self, answer: str, made: Exercise) -> str:
-        return fault_of(answer, made.form, made.value)
+    def fault(self, answer: str, made: JsonExercise) -> str:
+        return find_fault(answer, made.form, made.value)
 
-    def solution(self, made: Exercise) -> str:
+    def solution(self, made: JsonExercise) -> str:
         return json.dumps(made.value, ensure_ascii=False)
 
 
-def _scored(score: Score) -> Score:
+def _add_validity(score: Score) -> Score:
     """Adds the criterion `valid`, which has no weight."""
     valid = float(score.reward == 1.0 or score.rationale == ANOTHER)
     return score.model_copy(update={"criteria": (*score.criteria, Criterion(name="valid", value=valid, weight=0.0))})

@@ -18,13 +18,13 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
-from app.toolkit.package_data import packaged_data
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 _FOLDER = Path(__file__).parent
-_PARTS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
+_PARTS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
 _COUNTS = re.compile(r"[0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*")
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (2, 1), "medium": (3, 1), "hard": (5, 2)}
@@ -33,7 +33,7 @@ _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (2, 1), "medium": (
 Kind = Literal["sentence", "letters", "both"]
 
 
-class Params(Levelled):
+class LetterCountingParams(LevelParams):
     letters: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
     """How many letters are asked for. Default by level: 2 (easy), 3 (medium), 5 (hard)."""
     length: Annotated[WholeNumber, Field(ge=1, le=6)] | None = None
@@ -42,7 +42,7 @@ class Params(Levelled):
     """`sentence`: nonsense sentences. `letters`: random letters. `both`: either."""
 
 
-class Question(Frozen):
+class LetterQuestion(Frozen):
     text: str
     letters: tuple[str, ...]
 
@@ -51,26 +51,26 @@ class Question(Frozen):
         return tuple(self.text.casefold().count(letter) for letter in self.letters)
 
 
-class LetterCounting(Generated[Question, Params]):
+class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]):
     name: ClassVar[str] = "letter_counting"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
     chance: ClassVar[float] = 0.002
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Question:
+    def make(self, draws: SeededRandom, level: Level, params: LetterCountingParams) -> LetterQuestion:
         usual_letters, usual_length = _MEASURES[level]
         letters, length = params.letters or usual_letters, params.length or usual_length
         kind = draws.one(("sentence", "letters")) if params.kind == "both" else params.kind
-        return (_lines if kind == "letters" else _sentences)(draws, letters, length)
+        return (_draw_lines if kind == "letters" else _draw_sentences)(draws, letters, length)
 
-    def key(self, made: Question) -> str:
+    def key(self, made: LetterQuestion) -> str:
         return made.text
 
-    def slots(self, made: Question) -> Mapping[str, str | int]:
+    def slots(self, made: LetterQuestion) -> Mapping[str, str | int]:
         return {"text": made.text, "letters": ", ".join(made.letters)}
 
-    def fault(self, answer: str, made: Question) -> str:
+    def fault(self, answer: str, made: LetterQuestion) -> str:
         if not _COUNTS.fullmatch(answer):
             return "it is no list of whole numbers"
         given = [int(number) for number in answer.split(",")]
@@ -79,29 +79,29 @@ class LetterCounting(Generated[Question, Params]):
         wrong = sum(one != other for one, other in zip(given, made.counts, strict=True))
         return f"{wrong} of {len(made.counts)} counts are wrong" if wrong else ""
 
-    def solution(self, made: Question) -> str:
+    def solution(self, made: LetterQuestion) -> str:
         return ", ".join(map(str, made.counts))
 
 
-def _lines(draws: Draws, count: int, length: int) -> Question:
+def _draw_lines(draws: SeededRandom, count: int, length: int) -> LetterQuestion:
     letters = draws.some(ALPHABET, 5 + draws.below(8))
     lines = ["".join(draws.one(letters) for _ in range(30 + draws.below(20))) for _ in range(length)]
-    return Question(text=" ".join(lines), letters=tuple(draws.some(letters, count)))
+    return LetterQuestion(text=" ".join(lines), letters=tuple(draws.some(letters, count)))
 
 
-def _sentences(draws: Draws, count: int, length: int) -> Question:
-    text = " ".join(_sentence(draws) for _ in range(length))
-    common, rare = _by_frequency(text)
+def _draw_sentences(draws: SeededRandom, count: int, length: int) -> LetterQuestion:
+    text = " ".join(_draw_sentence(draws) for _ in range(length))
+    common, rare = _split_by_frequency(text)
     frequent = draws.some(common, (count + 1) // 2)
-    return Question(text=text, letters=tuple(draws.shuffled(frequent + draws.some(rare, count - len(frequent)))))
+    return LetterQuestion(text=text, letters=tuple(draws.shuffled(frequent + draws.some(rare, count - len(frequent)))))
 
 
-def _sentence(draws: Draws) -> str:
+def _draw_sentence(draws: SeededRandom) -> str:
     said = " ".join(draws.one(part) for part in _PARTS)
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _by_frequency(text: str) -> tuple[list[str], list[str]]:
+def _split_by_frequency(text: str) -> tuple[list[str], list[str]]:
     """Letters that occur three times or more, and the rest of the alphabet."""
     folded = text.casefold()
     common = [letter for letter in ALPHABET if folded.count(letter) >= 3]

@@ -22,10 +22,10 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, WholeNumber
 from app.ports import Tools
-from app.toolkit.answers.committed import committed
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.replay import forged, replayed, turn_after
-from app.toolkit.seeded import Draws
+from app.toolkit.answers.committed import extract_committed
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.replay import build_turn, replay_episode, score_forgery
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 LETTERS = "ABCDEFGH"
@@ -33,7 +33,7 @@ _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (3, 5), "medium": (
 """Pairs: pegs and colours."""
 
 
-class Params(Levelled):
+class MastermindParams(LevelParams):
     pegs: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
     """Length of the code. Default by level: 3 (easy), 4 (medium), 5 (hard)."""
     colours: Annotated[WholeNumber, Field(ge=5, le=8)] | None = None
@@ -41,17 +41,17 @@ class Params(Levelled):
     guesses: Annotated[WholeNumber, Field(ge=4, le=12)] = 8
 
 
-class Secret(Frozen):
+class SecretCode(Frozen):
     code: str
     colours: int
     guesses: int
 
 
 @dataclass(frozen=True)
-class Game:
+class MastermindGame:
     """The state of a game."""
 
-    secret: Secret
+    secret: SecretCode
     used: int = 0
     found: bool = False
     observed: tuple[Message, ...] = ()
@@ -61,7 +61,7 @@ class Game:
         return self.found or self.used == self.secret.guesses
 
 
-class Mastermind(Generated[Secret, Params]):
+class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     name: ClassVar[str] = "mastermind"
     version: ClassVar[str] = "2"
     multi_turn: ClassVar[bool] = True
@@ -69,39 +69,39 @@ class Mastermind(Generated[Secret, Params]):
     test_size: ClassVar[int] = 500
     chance: ClassVar[float] = 0.005
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Secret:
+    def make(self, draws: SeededRandom, level: Level, params: MastermindParams) -> SecretCode:
         pegs, colours = _MEASURES[level]
         letters = LETTERS[: params.colours or colours]
         code = "".join(draws.one(letters) for _ in range(params.pegs or pegs))
-        return Secret(code=code, colours=len(letters), guesses=params.guesses)
+        return SecretCode(code=code, colours=len(letters), guesses=params.guesses)
 
-    def key(self, made: Secret) -> str:
+    def key(self, made: SecretCode) -> str:
         return f"{made.colours} {made.code}"
 
-    def slots(self, made: Secret) -> Mapping[str, str | int]:
+    def slots(self, made: SecretCode) -> Mapping[str, str | int]:
         """The example guess uses letters that no code has, so it reveals nothing and earns nothing."""
         pegs, colours = len(made.code), ", ".join(LETTERS[: made.colours])
         return {"pegs": pegs, "colours": colours, "guesses": made.guesses, "form": "UVWXYZ"[:pegs]}
 
-    def turns(self, made: Secret) -> int:
+    def turns(self, made: SecretCode) -> int:
         return made.guesses
 
-    def solution(self, made: Secret) -> str:
+    def solution(self, made: SecretCode) -> str:
         return made.code
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
-        return turn_after(_played(task, messages), messages)
+        return build_turn(_replay_game(task, messages), messages)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        return [_score(task, completion) for completion in group]
+        return [_score_completion(task, completion) for completion in group]
 
 
-def _score(task: Task, completion: Completion) -> Score:
+def _score_completion(task: Task, completion: Completion) -> Score:
     said = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        game = _played(task, said)
+        game = _replay_game(task, said)
     except InvalidRequest as error:
-        return forged(error)
+        return score_forgery(error)
     reward = 1 - (game.used - 1) / game.secret.guesses if game.found else 0.0
     found = Criterion(name="found", value=float(game.found), weight=0.0, note="the code was found at all")
     return Score(
@@ -114,25 +114,29 @@ def _score(task: Task, completion: Completion) -> Score:
     )
 
 
-def _played(task: Task, messages: Sequence[Message]) -> Game:
-    return replayed(Game(Secret.model_validate(task.reference)), _guessed, messages)
+def _replay_game(task: Task, messages: Sequence[Message]) -> MastermindGame:
+    return replay_episode(MastermindGame(SecretCode.model_validate(task.reference)), _apply_guess, messages)
 
 
-def _guessed(game: Game, message: Message) -> Game:
+def _apply_guess(game: MastermindGame, message: Message) -> MastermindGame:
     secret, used = game.secret, game.used + 1
-    guess = (committed(message.content or "").text or "").upper()
+    guess = (extract_committed(message.content or "").text or "").upper()
     if guess == secret.code:
-        return Game(secret, used, found=True)
+        return MastermindGame(secret, used, found=True)
     if used == secret.guesses:
-        return Game(secret, used)
+        return MastermindGame(secret, used)
     valid = len(guess) == len(secret.code) and set(guess) <= set(LETTERS[: secret.colours])
-    told = _answer(guess, secret.code) if valid else f"That is no guess of {len(secret.code)} letters in answer tags."
+    told = (
+        _describe_match(guess, secret.code)
+        if valid
+        else f"That is no guess of {len(secret.code)} letters in answer tags."
+    )
     left = secret.guesses - used
     more = f"{left} guesses are left." if left > 1 else "One guess is left."
-    return Game(secret, used, observed=(Message(role="user", content=f"{told} {more}"),))
+    return MastermindGame(secret, used, observed=(Message(role="user", content=f"{told} {more}"),))
 
 
-def _answer(guess: str, code: str) -> str:
+def _describe_match(guess: str, code: str) -> str:
     exact = sum(one == other for one, other in zip(guess, code, strict=True))
     common = sum((Counter(guess) & Counter(code)).values())
     return f"{exact} exact, {common - exact} misplaced."

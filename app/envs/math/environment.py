@@ -27,37 +27,37 @@ from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.domain.work import Limits
-from app.envs.math.problems.families import FAMILIES, Topic
+from app.envs.math.problems.problem_families import FAMILIES, Topic
 from app.ports import Datasets, Tools
-from app.toolkit.math_answers.checking import Gold, check
-from app.toolkit.math_answers.committing import WHY, committed_box
-from app.toolkit.math_answers.elsewhere import ALL_EQUAL
-from app.toolkit.math_answers.rows import MathRow
-from app.toolkit.package_data import packaged_data
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.math_answers.boxed_answers import WHY, extract_committed_box
+from app.toolkit.math_answers.grading import GoldAnswer, check_answer
+from app.toolkit.math_answers.math_rows import MathRow
+from app.toolkit.math_answers.worker_functions import ALL_EQUAL
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 _FOLDER = Path(__file__).parent
-_QUESTIONS = packaged_data(_FOLDER / "questions.yaml", TypeAdapter(dict[str, tuple[str, ...]]))
-_ASKING: Final = {name: Phrasings(texts) for name, texts in _QUESTIONS.items()}
+_QUESTIONS = read_packaged_data(_FOLDER / "questions.yaml", TypeAdapter(dict[str, tuple[str, ...]]))
+_PHRASINGS: Final = {name: Phrasings(texts) for name, texts in _QUESTIONS.items()}
 INSTRUCTION = "Solve the problem. Reason step by step, and put the final answer into \\boxed{}."
 LIMITS = Limits(seconds=10, cpu_seconds=3, memory_mb=512)
 """Limits for one answer. Comparing an answer usually takes a tenth of a second of processor time."""
 
 
-class Params(Levelled):
+class MathParams(LevelParams):
     topic: Topic | Literal["mixed"] = "mixed"
     """Topic of the problems. `mixed`: all kinds of problems are equally frequent; the metadata names the topic."""
 
 
-class Exercise(Frozen):
+class MathExercise(Frozen):
     family: str
     values: dict[str, str]
-    gold: Gold = Field(repr=False)
+    gold: GoldAnswer = Field(repr=False)
 
 
-class Math(Generated[Exercise, Params]):
+class Math(ProceduralEnvironment[MathExercise, MathParams]):
     name: ClassVar[str] = "math"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
@@ -90,7 +90,7 @@ class Math(Generated[Exercise, Params]):
         return Task(
             messages=(Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
             metadata={"source": self._rows.origin, **row.labels},
-            reference=Exercise(family="", values={}, gold=gold).model_dump(mode="json"),
+            reference=MathExercise(family="", values={}, gold=gold).model_dump(mode="json"),
         )
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
@@ -99,49 +99,49 @@ class Math(Generated[Exercise, Params]):
         level = self._rows.splits[split][index].labels.get("level")
         return level if isinstance(level, str) else None
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+    def make(self, draws: SeededRandom, level: Level, params: MathParams) -> MathExercise:
         names = [name for name, family in FAMILIES.items() if params.topic in ("mixed", family.topic)]
         family = draws.one(names)
         asked = FAMILIES[family].make(draws, level)
-        return Exercise(family=family, values=dict(asked.values), gold=asked.gold)
+        return MathExercise(family=family, values=dict(asked.values), gold=asked.gold)
 
-    def key(self, made: Exercise) -> str:
+    def key(self, made: MathExercise) -> str:
         return f"{made.family} {sorted(made.values.items())}"
 
-    def slots(self, made: Exercise) -> Mapping[str, str | int]:
-        return {"question": _ASKING[made.family].say(Draws(self.key(made)), **made.values)}
+    def slots(self, made: MathExercise) -> Mapping[str, str | int]:
+        return {"question": _PHRASINGS[made.family].say(SeededRandom(self.key(made)), **made.values)}
 
-    def metadata(self, made: Exercise) -> dict[str, JsonValue]:
+    def metadata(self, made: MathExercise) -> dict[str, JsonValue]:
         return {"topic": FAMILIES[made.family].topic, "family": made.family}
 
-    def solution(self, made: Exercise) -> str:
+    def solution(self, made: MathExercise) -> str:
         return made.gold.latex
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         gold = self.made(task).gold
-        return list(await asyncio.gather(*(_scored(completion.answer, gold, tools) for completion in group)))
+        return list(await asyncio.gather(*(_score_reply(completion.answer, gold, tools) for completion in group)))
 
     def gold(self, task: Task) -> Completion | None:
         return Completion(text=f"\\boxed{{{self.solution(self.made(task))}}}")
 
     def equivalent(self, one: Task, other: Task) -> bool:
         first, second = self.made(one).gold, self.made(other).gold
-        checked = check(second.latex, first)
+        checked = check_answer(second.latex, first)
         return not checked.fault
 
 
-async def _scored(reply: str, gold: Gold, tools: Tools) -> Score:
-    committed = committed_box(reply)
+async def _score_reply(reply: str, gold: GoldAnswer, tools: Tools) -> Score:
+    committed = extract_committed_box(reply)
     if committed.text is None:
         score = Score.exact(False, rationale=WHY[committed.flags[-1]])
         return score.model_copy(update={"flags": committed.flags})
-    checked = check(committed.text, gold)
+    checked = check_answer(committed.text, gold)
     fault = checked.fault
     if checked.pairs:
         pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
         try:
             equal = await tools.workers.run(ALL_EQUAL, pairs, limits=LIMITS)
         except ScoringFailed as error:
-            return Score.after(error)
+            return Score.from_error(error)
         fault = "" if equal is True else "it is another answer"
     return Score.exact(not fault, rationale=fault or "correct")

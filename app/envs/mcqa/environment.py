@@ -21,9 +21,9 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from app.domain.digests import digest_of_model
 from app.domain.values import Frozen, WholeNumber
-from app.toolkit.package_data import packaged_data
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 _LETTER = re.compile(r"\(?([A-Za-z])[).:]?")
@@ -31,7 +31,7 @@ LETTERS = "ABCDEF"
 MOST_OPTIONS = len(LETTERS)
 
 
-class Material(Frozen):
+class QuestionMaterial(Frozen):
     names: tuple[str, ...]
     things: tuple[str, ...]
     places: tuple[str, ...]
@@ -42,10 +42,10 @@ class Material(Frozen):
 
 
 _FOLDER = Path(__file__).parent
-_MATERIAL = packaged_data(_FOLDER / "material.yaml", TypeAdapter(Material))
+_MATERIAL = read_packaged_data(_FOLDER / "material.yaml", TypeAdapter(QuestionMaterial))
 
 
-class Size(Frozen):
+class QuestionSize(Frozen):
     most: int
     """Rough upper bound of the numbers in a question."""
     things: int
@@ -53,19 +53,19 @@ class Size(Frozen):
     """People or places: at least as many as there are options."""
 
 
-_SIZES: Final[Mapping[Level, Size]] = {
-    "easy": Size(most=80, things=5, people=3),
-    "medium": Size(most=400, things=9, people=6),
-    "hard": Size(most=9_000, things=14, people=6),
+_SIZES: Final[Mapping[Level, QuestionSize]] = {
+    "easy": QuestionSize(most=80, things=5, people=3),
+    "medium": QuestionSize(most=400, things=9, people=6),
+    "hard": QuestionSize(most=9_000, things=14, people=6),
 }
 
 
-class Params(Levelled):
+class McqaParams(LevelParams):
     options: Annotated[WholeNumber, Field(ge=3, le=6)] = 5
 
 
 @dataclass(frozen=True)
-class Asked:
+class UnshuffledQuestion:
     """A question before its options are shuffled: they are all different, the right one first."""
 
     topic: str
@@ -73,7 +73,7 @@ class Asked:
     options: tuple[str, ...]
 
 
-class Question(Frozen):
+class ChoiceQuestion(Frozen):
     topic: str
     text: str
     options: tuple[str, ...]
@@ -81,7 +81,7 @@ class Question(Frozen):
     """Index of the right option, from 0."""
 
 
-class Mcqa(Generated[Question, Params]):
+class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     name: ClassVar[str] = "mcqa"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
@@ -89,57 +89,57 @@ class Mcqa(Generated[Question, Params]):
     stats_label: ClassVar[str | None] = "topic"
     chance: ClassVar[float] = 0.2
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Question:
+    def make(self, draws: SeededRandom, level: Level, params: McqaParams) -> ChoiceQuestion:
         asked = draws.one(_TOPICS)(draws, params.options, _SIZES[level])
         options = draws.shuffled(asked.options)
         right = options.index(asked.options[0])
-        return Question(topic=asked.topic, text=asked.text, options=tuple(options), right=right)
+        return ChoiceQuestion(topic=asked.topic, text=asked.text, options=tuple(options), right=right)
 
-    def key(self, made: Question) -> str:
+    def key(self, made: ChoiceQuestion) -> str:
         return made.text
 
-    def slots(self, made: Question) -> Mapping[str, str | int]:
+    def slots(self, made: ChoiceQuestion) -> Mapping[str, str | int]:
         listed = (f"{letter}. {option}" for letter, option in zip(LETTERS, made.options, strict=False))
         return {"question": made.text, "options": "\n".join(listed)}
 
-    def metadata(self, made: Question) -> dict[str, JsonValue]:
+    def metadata(self, made: ChoiceQuestion) -> dict[str, JsonValue]:
         return {"topic": made.topic}
 
-    def fault(self, answer: str, made: Question) -> str:
+    def fault(self, answer: str, made: ChoiceQuestion) -> str:
         letter = _LETTER.fullmatch(answer)
         if letter is None:
             return "it is not one letter"
         return "" if letter[1].upper() == self.solution(made) else "it is another option"
 
-    def solution(self, made: Question) -> str:
+    def solution(self, made: ChoiceQuestion) -> str:
         return LETTERS[made.right]
 
 
-def _units(draws: Draws, options: int, size: Size) -> Asked:
+def _ask_about_units(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
     small, large, factor = draws.one(_MATERIAL.units)
     count = size.most // 40 + draws.below(size.most)
-    return Asked(
+    return UnshuffledQuestion(
         topic="units",
         text=f"One {large} has {factor:,} {small}. How many {small} are as much as {count} times a {large}?",
-        options=tuple(f"{(count + slip) * factor:,}" for slip in _slips(draws, options)),
+        options=tuple(f"{(count + slip) * factor:,}" for slip in _draw_slips(draws, options)),
     )
 
 
-def _dates(draws: Draws, options: int, size: Size) -> Asked:
+def _ask_about_dates(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
     first = date(1950, 1, 1) + timedelta(days=draws.below(36_525))
     days = size.most // 40 + draws.below(size.most // 2)
-    return Asked(
+    return UnshuffledQuestion(
         topic="dates",
-        text=f"Which date is {days} days after {_written(first)}?",
-        options=tuple(_written(first + timedelta(days=days + slip)) for slip in _slips(draws, options)),
+        text=f"Which date is {days} days after {_write_date(first)}?",
+        options=tuple(_write_date(first + timedelta(days=days + slip)) for slip in _draw_slips(draws, options)),
     )
 
 
-def _written(day: date) -> str:
+def _write_date(day: date) -> str:
     return f"{day.day} {_MATERIAL.months[day.month - 1]} {day.year}"
 
 
-def _sets(draws: Draws, options: int, size: Size) -> Asked:
+def _ask_about_sets(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
     one, other = set(draws.some(_MATERIAL.things, size.things)), set(draws.some(_MATERIAL.things, size.things))
     first, second = draws.some(_MATERIAL.names, 2)
     found = {
@@ -150,21 +150,21 @@ def _sets(draws: Draws, options: int, size: Size) -> Asked:
     }
     asked = draws.one(tuple(found))
     lists = [f"{name} has: {', '.join(sorted(things))}." for name, things in ((first, one), (second, other))]
-    return Asked(
+    return UnshuffledQuestion(
         topic="sets",
         text=f"{' '.join(lists)} How many different things {asked}?",
-        options=tuple(str(len(found[asked]) + slip) for slip in _slips(draws, options, least=-len(found[asked]))),
+        options=tuple(str(len(found[asked]) + slip) for slip in _draw_slips(draws, options, least=-len(found[asked]))),
     )
 
 
-def _orders(draws: Draws, options: int, size: Size) -> Asked:
+def _ask_about_order(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
     people = draws.some(_MATERIAL.names, max(options, size.people))
     comparison = draws.one(_MATERIAL.comparisons)
     said = [f"{one} {comparison} {behind}." for one, behind in pairwise(people)]
     place = draws.below(len(people))
     ordinal = ("last", "first", "second", "third", "fourth", "fifth")[(place + 1) % len(people)]
     right = people.pop(place)
-    return Asked(
+    return UnshuffledQuestion(
         topic="orders",
         text=f"{' '.join(draws.shuffled(said))} When all stand in a row so that everybody {comparison} all those "
         f"behind, who comes {ordinal}?",
@@ -172,25 +172,31 @@ def _orders(draws: Draws, options: int, size: Size) -> Asked:
     )
 
 
-def _tables(draws: Draws, options: int, size: Size) -> Asked:
+def _ask_about_table(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
     places = draws.some(_MATERIAL.places, max(options, size.people))
     first, second = draws.some(_MATERIAL.things, 2)
     stock = {place: (10 + draws.below(90), 10 + draws.below(90)) for place in places}
     rows = "\n".join(f"{place}: {one} {first}s, {two} {second}s" for place, (one, two) in stock.items())
     by_sum = sorted(places, key=lambda place: sum(stock[place]))
     if sum(stock[by_sum[-1]]) == sum(stock[by_sum[-2]]):
-        return _tables(draws, options, size)
-    return Asked(
+        return _ask_about_table(draws, options, size)
+    return UnshuffledQuestion(
         topic="tables",
         text=f"A shop in each town counts its stock.\n{rows}\nWhere are there most {first}s and {second}s together?",
         options=(by_sum[-1], *draws.some(by_sum[:-1], options - 1)),
     )
 
 
-_TOPICS: Final[Sequence[Callable[[Draws, int, Size], Asked]]] = (_units, _dates, _sets, _orders, _tables)
+_TOPICS: Final[Sequence[Callable[[SeededRandom, int, QuestionSize], UnshuffledQuestion]]] = (
+    _ask_about_units,
+    _ask_about_dates,
+    _ask_about_sets,
+    _ask_about_order,
+    _ask_about_table,
+)
 
 
-def _slips(draws: Draws, options: int, least: int = -MOST_OPTIONS) -> tuple[int, ...]:
+def _draw_slips(draws: SeededRandom, options: int, least: int = -MOST_OPTIONS) -> tuple[int, ...]:
     """Offsets of the options from the right one, which comes first. They are consecutive and the right one may have any
     rank, so choosing the middle one does not help. None is below `least`."""
     lowest = max(least, draws.below(options) - options + 1)

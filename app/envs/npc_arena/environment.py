@@ -12,18 +12,18 @@ from pydantic.config import JsonDict
 from app.characters.casting import (
     Cast,
     Staging,
-    case_document,
+    build_case_document,
+    build_conversation,
+    build_gate_facts,
+    build_prompt_values,
+    build_public_facts,
+    build_scene_probes,
     cast_all,
-    claimable,
-    conversation,
-    gate_facts,
-    prompt_values,
-    public_facts,
-    scene_probes,
+    list_claimable_sources,
 )
 from app.characters.loading import parse_model, read_scenes, read_sheets
-from app.characters.lorebooks.opened import opened
-from app.characters.lorebooks.recalling import recall_from
+from app.characters.lorebooks.activation import recall_from
+from app.characters.lorebooks.prepared_books import prepare_books
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.domain.digests import canonical_json, digest, digest_of_model
@@ -31,14 +31,14 @@ from app.domain.errors import EnvironmentUnavailable, GatewayError, InvalidReque
 from app.domain.judging import Case, Rubric
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
-from app.domain.token_estimate import tokens
+from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Frozen, Name, Split
-from app.envs.npc_arena.drafts import SheetDraft, alone, drafted
-from app.envs.npc_arena.episodes import Entry, entry_of, next_turn
-from app.envs.npc_arena.roster import Roster, Turns
+from app.envs.npc_arena.roster import CastRoster, Turns
+from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, find_next_turn
+from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
 from app.ports import Datasets, Drafted, Environment, Tools
-from app.toolkit.answers.replies import spoken
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.package_data import find_packaged_folder
 from app.toolkit.templates import Template
 
 _FOLDER = Path(__file__).parent
@@ -49,7 +49,7 @@ _CONTEXT_TOKENS = 600
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
 
 
-class Params(Staging):
+class NpcArenaParams(Staging):
     """What changes the prompt and the choice of scenes."""
 
     turns: Turns = "single"
@@ -59,19 +59,19 @@ class Params(Staging):
     """World whose events are retrieved; null retrieves none."""
 
 
-class Draft(SheetDraft):
+class NpcArenaDraft(SheetDraft):
     model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
 
-    params: Params = Params()
+    params: NpcArenaParams = NpcArenaParams()
     """Params as for tasks; `turns` has no effect."""
 
 
-class Reference(Frozen):
+class NpcArenaReference(Frozen):
     """What a task is rebuilt from. Hidden, since scenes contain what the character must not know."""
 
     character: str
     scene: str
-    params: Params
+    params: NpcArenaParams
     passages: tuple[Passage, ...] = ()
     withheld: tuple[Withheld, ...] = ()
     now: Annotated[datetime | None, Field(exclude_if=lambda now: now is None)] = None
@@ -81,11 +81,11 @@ class Reference(Frozen):
 class NpcArena(Environment):
     name: ClassVar[str] = "npc_arena"
     version: ClassVar[str] = "2"
-    Params: ClassVar[type[BaseModel]] = Params
+    Params: ClassVar[type[BaseModel]] = NpcArenaParams
     rubric: ClassVar[Rubric | None] = _RUBRIC
     multi_turn: ClassVar[bool] = True
     stats_label: ClassVar[str | None] = "character"
-    Draft: ClassVar[type[BaseModel] | None] = Draft
+    Draft: ClassVar[type[BaseModel] | None] = NpcArenaDraft
 
     def __init__(
         self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet], origin: str = "character_sheets"
@@ -95,15 +95,15 @@ class NpcArena(Environment):
         self._origin = origin
         self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
         self._lorebooks = {
-            sheet.id: opened({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
+            sheet.id: prepare_books({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
         }
         # by digest, so that neighbours are different characters even without shuffling
         by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
-        self._roster = Roster(by_digest)
+        self._roster = CastRoster(by_digest)
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        return cls.read(datasets.folder("character_sheets") or packaged_folder("character_sheets"))
+        return cls.read(datasets.folder("character_sheets") or find_packaged_folder("character_sheets"))
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -112,7 +112,7 @@ class NpcArena(Environment):
             arena = cls(read_sheets(folder), read_scenes(_FOLDER / "scenes"), folder.name)
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
-        if not all(arena.size(split, Params()) for split in get_args(Split)):
+        if not all(arena.size(split, NpcArenaParams()) for split in get_args(Split)):
             raise EnvironmentUnavailable(f"npc_arena: the characters in {folder.name} need scenes in both splits")
         return arena
 
@@ -130,30 +130,30 @@ class NpcArena(Environment):
         }
 
     def sheet_texts(self) -> tuple[str, ...]:
-        return self._texts
+        return self._sheet_texts
 
     @cached_property
-    def _texts(self) -> tuple[str, ...]:
+    def _sheet_texts(self) -> tuple[str, ...]:
         return tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
         return type(self)([CharacterSheet.model_validate_json(text) for text in texts], self._scene_sets, self._origin)
 
     def size(self, split: Split, params: BaseModel) -> int:
-        return len(self._roster.casts(split, Params.model_validate(params).turns))
+        return len(self._roster.list_casts(split, NpcArenaParams.model_validate(params).turns))
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        chosen = Params.model_validate(params)
-        cast = self._roster.casts(split, chosen.turns)[index]
-        reference = Reference(character=cast.sheet.id, scene=cast.scene.id, params=chosen)
-        return self._made(reference.model_copy(update={"passages": self._reminded(reference, cast)}), cast)
+        chosen = NpcArenaParams.model_validate(params)
+        cast = self._roster.list_casts(split, chosen.turns)[index]
+        reference = NpcArenaReference(character=cast.sheet.id, scene=cast.scene.id, params=chosen)
+        return self._build_task(reference.model_copy(update={"passages": self._recall_lore(reference, cast)}), cast)
 
     def query(self, task: Task) -> ContextQuery | None:
-        reference = Reference.model_validate(task.reference)
-        cast = self.cast(task)
+        reference = NpcArenaReference.model_validate(task.reference)
+        cast = self.find_cast(task)
         if reference.params.world is None or cast is None:
             return None
-        said = _said(cast)
+        said = _list_utterances(cast)
         return ContextQuery(
             text=said[-1],
             character=reference.character,
@@ -161,87 +161,87 @@ class NpcArena(Environment):
             as_of=reference.params.as_of,
             circles=cast.sheet.identity.circles,
             conversation=said,
-            seed=_seed(reference, said),
-            budget_tokens=_CONTEXT_TOKENS - sum(tokens(passage.text) for passage in reference.passages),
+            seed=_derive_seed(reference, said),
+            budget_tokens=_CONTEXT_TOKENS - sum(estimate_tokens(passage.text) for passage in reference.passages),
         )
 
     def place(self, task: Task, context: Context) -> Task:
-        reference = Reference.model_validate(task.reference)
-        cast = self.cast(task)
+        reference = NpcArenaReference.model_validate(task.reference)
+        cast = self.find_cast(task)
         if cast is None:
             return task
-        passages = (*self._reminded(reference, cast), *context.passages)
+        passages = (*self._recall_lore(reference, cast), *context.passages)
         retrieved = {"passages": passages, "withheld": context.withheld, "now": context.as_of}
-        return self._made(reference.model_copy(update=retrieved), cast)
+        return self._build_task(reference.model_copy(update=retrieved), cast)
 
-    def cast(self, task: Task) -> Cast | None:
+    def find_cast(self, task: Task) -> Cast | None:
         """The character and scene of a task; None if they are no longer served."""
-        reference = Reference.model_validate(task.reference)
-        return self._roster.find(reference.character, reference.scene)
+        reference = NpcArenaReference.model_validate(task.reference)
+        return self._roster.find_cast(reference.character, reference.scene)
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
-        cast = self.cast(task)
+        cast = self.find_cast(task)
         if cast is None:
             raise InvalidRequest("this character or scene is no longer there", field="task_id")
-        return next_turn(cast.scene, messages, _heard)
+        return find_next_turn(cast.scene, messages, _extract_spoken)
 
     def draft(self, draft: BaseModel) -> Drafted:
-        wanted = Draft.model_validate(draft.model_dump())
-        cast = drafted(wanted, self.sheets, self._scenes)
-        arena = NpcArena([cast.sheet], [alone(cast)])
+        wanted = NpcArenaDraft.model_validate(draft.model_dump())
+        cast = cast_draft(wanted, self.sheets, self._scenes)
+        arena = NpcArena([cast.sheet], [build_single_scene_set(cast)])
         return Drafted(arena, arena.task(cast.scene.split, 0, wanted.params.model_copy(update={"turns": "both"})))
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        reference = Reference.model_validate(task.reference)
-        cast = self.cast(task)
+        reference = NpcArenaReference.model_validate(task.reference)
+        cast = self.find_cast(task)
         if cast is None:
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
-        facts = gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
-        entries = [entry_of(cast.scene, completion, facts, _heard) for completion in group]
-        entered = [entry for entry in entries if isinstance(entry, Entry)]
+        facts = build_gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
+        entries = [build_entry(cast.scene, completion, facts, _extract_spoken) for completion in group]
+        entered = [entry for entry in entries if isinstance(entry, CandidateEntry)]
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),
             rubric=_RUBRIC,
-            document=case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
-            probes=scene_probes(cast),
+            document=build_case_document(cast, reference.params, reference.passages, reference.withheld, reference.now),
+            probes=build_scene_probes(cast),
             gates=facts,
-            sources=claimable(cast, reference.passages),
+            sources=list_claimable_sources(cast, reference.passages),
             candidates=tuple(entry.text for entry in entered),
             lines=tuple(entry.lines for entry in entered if entry.lines),
         )
         scores = iter((await tools.panel.judge(case)).scores if entered else ())
-        return [next(scores) if isinstance(entry, Entry) else entry for entry in entries]
+        return [next(scores) if isinstance(entry, CandidateEntry) else entry for entry in entries]
 
-    def _reminded(self, reference: Reference, cast: Cast) -> tuple[Passage, ...]:
+    def _recall_lore(self, reference: NpcArenaReference, cast: Cast) -> tuple[Passage, ...]:
         """Passages that the scene recalls from the character's own lorebook."""
         book = self._lorebooks.get(cast.sheet.id)
         if book is None:
             return ()
-        said = _said(cast)
+        said = _list_utterances(cast)
         return tuple(
             Passage(id=one.entry.id, text=one.entry.content, source=f"lorebook/{one.book}", kind="lore")
-            for one in recall_from(book, said, _seed(reference, said), _CONTEXT_TOKENS // 2, tokens)
+            for one in recall_from(book, said, _derive_seed(reference, said), _CONTEXT_TOKENS // 2, estimate_tokens)
             if one.told
         )
 
-    def _made(self, reference: Reference, cast: Cast) -> Task:
-        prompt = _PROMPT.render(**prompt_values(cast, reference.params, reference.passages, reference.now))
+    def _build_task(self, reference: NpcArenaReference, cast: Cast) -> Task:
+        prompt = _PROMPT.render(**build_prompt_values(cast, reference.params, reference.passages, reference.now))
         return Task(
-            messages=(Message(role="system", content=prompt), *conversation(cast)),
+            messages=(Message(role="system", content=prompt), *build_conversation(cast)),
             max_turns=cast.scene.max_turns,
-            metadata=public_facts(cast),
+            metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),
         )
 
 
-def _heard(reply: str) -> str:
-    return spoken(reply).text.strip()
+def _extract_spoken(reply: str) -> str:
+    return strip_thinking(reply).text.strip()
 
 
-def _said(cast: Cast) -> tuple[str, ...]:
-    return tuple(message.content or "" for message in conversation(cast))
+def _list_utterances(cast: Cast) -> tuple[str, ...]:
+    return tuple(message.content or "" for message in build_conversation(cast))
 
 
-def _seed(reference: Reference, said: Sequence[str]) -> str:
+def _derive_seed(reference: NpcArenaReference, said: Sequence[str]) -> str:
     """Seed for the random parts of a task, the same for every caller."""
     return digest([reference.character, reference.scene, reference.params.model_dump(mode="json"), said])

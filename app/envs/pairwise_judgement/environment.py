@@ -19,15 +19,15 @@ from typing import Annotated, ClassVar
 from pydantic import Field, JsonValue
 
 from app.domain.values import Frozen, WholeNumber
-from app.envs.pairwise_judgement.pairs.asking import DIGESTS, KINDS, Question, question
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws, held_out
+from app.envs.pairwise_judgement.pairs.pair_questions import DIGESTS, KINDS, PairQuestion, draw_question
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
 
 _VERDICTS = re.compile(r"[AB](?:[,;\s]{1,9}[AB])*")
 
 
-class Params(Levelled):
+class PairwiseJudgementParams(LevelParams):
     """The level sets how many statements an answer has (one of them may be wrong), and how often decoys such as
     assurances and orders to the judge surround it."""
 
@@ -35,40 +35,40 @@ class Params(Levelled):
     """Pairs in one task. Guessing is right in one task of 2 ** `pairs`."""
 
 
-class Judgement(Frozen):
-    questions: tuple[Question, ...]
+class PairSet(Frozen):
+    questions: tuple[PairQuestion, ...]
 
 
-class PairwiseJudgement(Generated[Judgement, Params]):
+class PairwiseJudgement(ProceduralEnvironment[PairSet, PairwiseJudgementParams]):
     name: ClassVar[str] = "pairwise_judgement"
     version: ClassVar[str] = "1"
     chance: ClassVar[float] = 0.1
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = DIGESTS
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Judgement:
+    def make(self, draws: SeededRandom, level: Level, params: PairwiseJudgementParams) -> PairSet:
         """Pairs of different kinds, all of them held out for testing or none, so no pair is in both splits."""
         kinds = draws.some([*KINDS], params.pairs)
-        questions = [question(draws, kinds[0], level)]
+        questions = [draw_question(draws, kinds[0], level)]
         for kind in kinds[1:]:
-            while held_out((other := question(draws, kind, level)).matter) != held_out(questions[0].matter):
+            while is_held_out((other := draw_question(draws, kind, level)).matter) != is_held_out(questions[0].matter):
                 pass
             questions.append(other)
-        return Judgement(questions=tuple(questions))
+        return PairSet(questions=tuple(questions))
 
-    def key(self, made: Judgement) -> str:
+    def key(self, made: PairSet) -> str:
         """The first pair decides the split of the task."""
         return made.questions[0].matter
 
-    def slots(self, made: Judgement) -> Mapping[str, str | int]:
+    def slots(self, made: PairSet) -> Mapping[str, str | int]:
         count = len(made.questions)
-        written = [_written(number, asked) for number, asked in enumerate(made.questions, start=1)]
+        written = [_write_question(number, asked) for number, asked in enumerate(made.questions, start=1)]
         return {"pairs": "\n\n".join(written), "count": "one pair" if count == 1 else f"{count} pairs"}
 
-    def metadata(self, made: Judgement) -> dict[str, JsonValue]:
+    def metadata(self, made: PairSet) -> dict[str, JsonValue]:
         return {"kinds": [asked.kind for asked in made.questions]}
 
-    def fault(self, answer: str, made: Judgement) -> str:
+    def fault(self, answer: str, made: PairSet) -> str:
         """Does not reveal which verdicts are wrong, or how many."""
         said = answer.strip().upper()
         if not _VERDICTS.fullmatch(said):
@@ -79,11 +79,11 @@ class PairwiseJudgement(Generated[Judgement, Params]):
         right = all(verdict == asked.verdict for verdict, asked in zip(verdicts, made.questions, strict=True))
         return "" if right else "not every verdict is right"
 
-    def solution(self, made: Judgement) -> str:
+    def solution(self, made: PairSet) -> str:
         return ", ".join(asked.verdict for asked in made.questions)
 
 
-def _written(number: int, asked: Question) -> str:
+def _write_question(number: int, asked: PairQuestion) -> str:
     first, second = asked.answers
     return (
         f"## {number}\n{asked.context}\n\nQuestion: {asked.asks}\n\n"

@@ -18,14 +18,14 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
-from app.toolkit.package_data import packaged_data
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.safe_regex import compiled
-from app.toolkit.seeded import Draws
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.safe_regex import compile_pattern
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 _FOLDER = Path(__file__).parent
-_WORDS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
+_WORDS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
 _KINDS = {"digits": ("[0-9]", "0123456789"), "small letters": ("[a-z]", "bcefgijk"), "capitals": ("[A-Z]", "BCEFGHKT")}
 _MARKS = {"hyphen": "-", "underscore": "_", "full stop": ".", "colon": ":", "plus sign": "+"}
 SHOWN = 3
@@ -35,12 +35,12 @@ FEWEST = 9
 _PARTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
 
 
-class Params(Levelled):
+class RegexMatchParams(LevelParams):
     parts: Annotated[WholeNumber, Field(ge=2, le=6)] | None = None
     """Parts of the form. Default by level: 2 (easy), 3 (medium), 5 (hard)."""
 
 
-class Exercise(Frozen):
+class RegexExercise(Frozen):
     parts: tuple[str, ...]
     pattern: str
     matching: tuple[str, ...]
@@ -48,38 +48,38 @@ class Exercise(Frozen):
 
 
 @dataclass(frozen=True)
-class Part:
+class PatternPart:
     """`fits` draws a text that this part matches, `misses` one that it narrowly does not."""
 
     says: str
     pattern: str
-    fits: Callable[[Draws], str]
-    misses: Callable[[Draws], str]
+    fits: Callable[[SeededRandom], str]
+    misses: Callable[[SeededRandom], str]
 
 
-class RegexMatch(Generated[Exercise, Params]):
+class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
     name: ClassVar[str] = "regex_match"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     chance: ClassVar[float] = 0.002
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
-        return _exercise(draws, params.parts or _PARTS[level])
+    def make(self, draws: SeededRandom, level: Level, params: RegexMatchParams) -> RegexExercise:
+        return _draw_exercise(draws, params.parts or _PARTS[level])
 
-    def key(self, made: Exercise) -> str:
+    def key(self, made: RegexExercise) -> str:
         return made.pattern
 
-    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+    def slots(self, made: RegexExercise) -> Mapping[str, str | int]:
         return {
             "parts": "\n".join(f"{place}. {part}" for place, part in enumerate(made.parts, start=1)),
             "matching": ", ".join(made.matching[:SHOWN]),
             "others": ", ".join(made.others[:SHOWN]),
         }
 
-    def fault(self, answer: str, made: Exercise) -> str:
+    def fault(self, answer: str, made: RegexExercise) -> str:
         try:
-            expression = compiled(answer)
+            expression = compile_pattern(answer)
             fitting = sum(expression.matches(text) for text in made.matching)
             misfits = sum(expression.matches(text) for text in made.others)
         except ValueError as error:
@@ -88,16 +88,19 @@ class RegexMatch(Generated[Exercise, Params]):
             return ""
         return f"it matches {fitting} of {len(made.matching)} that fit, and {misfits} of {len(made.others)} that do not"
 
-    def solution(self, made: Exercise) -> str:
+    def solution(self, made: RegexExercise) -> str:
         return made.pattern
 
 
-def _exercise(draws: Draws, count: int) -> Exercise:
+def _draw_exercise(draws: SeededRandom, count: int) -> RegexExercise:
     """Only strings that the form's own expression rejects count as misfits: a string that misses one part may match."""
     while True:
-        parts = [draws.one((_run, _words, _optional, _listed))(draws) for _ in range(count)]
+        parts = [
+            draws.one((_draw_run_part, _draw_words_part, _draw_optional_part, _draw_list_part))(draws)
+            for _ in range(count)
+        ]
         pattern = "".join(part.pattern for part in parts)
-        form = compiled(pattern)
+        form = compile_pattern(pattern)
         matching, others = dict[str, None](), dict[str, None]()
         for turn in range(2 * HIDDEN):
             matching["".join(part.fits(draws) for part in parts)] = None
@@ -108,33 +111,37 @@ def _exercise(draws: Draws, count: int) -> Exercise:
         if min(len(matching), len(others)) >= FEWEST:
             said = tuple(part.says for part in parts)
             kept = tuple(matching)[:HIDDEN], tuple(others)[:HIDDEN]
-            return Exercise(parts=said, pattern=pattern, matching=kept[0], others=kept[1])
+            return RegexExercise(parts=said, pattern=pattern, matching=kept[0], others=kept[1])
 
 
-def _run(draws: Draws) -> Part:
+def _draw_run_part(draws: SeededRandom) -> PatternPart:
     kind = draws.one(tuple(_KINDS))
     least = 1 + draws.below(3)
     most = least + draws.below(3)
     pattern, characters = _KINDS[kind]
     stranger = draws.one([signs for name, (_, signs) in _KINDS.items() if name != kind])
 
-    def drawn(draws: Draws, count: int) -> str:
+    def draw_characters(draws: SeededRandom, count: int) -> str:
         return "".join(draws.one(characters) for _ in range(count))
 
-    return Part(
+    return PatternPart(
         f"exactly {least} {kind}" if least == most else f"from {least} to {most} {kind}",
         f"{pattern}{{{least}}}" if least == most else f"{pattern}{{{least},{most}}}",
-        lambda draws: drawn(draws, least + draws.below(most - least + 1)),
+        lambda draws: draw_characters(draws, least + draws.below(most - least + 1)),
         lambda draws: draws.one(
-            (drawn(draws, least - 1), drawn(draws, most + 1), drawn(draws, least - 1) + stranger[0])
+            (
+                draw_characters(draws, least - 1),
+                draw_characters(draws, most + 1),
+                draw_characters(draws, least - 1) + stranger[0],
+            )
         ),
     )
 
 
-def _words(draws: Draws) -> Part:
+def _draw_words_part(draws: SeededRandom) -> PatternPart:
     words = draws.some(_WORDS, 2 + draws.below(2))
     outside = draws.one([word for word in _WORDS if word not in words])
-    return Part(
+    return PatternPart(
         "either " + " or ".join(f"the word {word}" for word in words),
         f"({'|'.join(words)})",
         lambda draws: draws.one(words),
@@ -142,11 +149,11 @@ def _words(draws: Draws) -> Part:
     )
 
 
-def _optional(draws: Draws) -> Part:
+def _draw_optional_part(draws: SeededRandom) -> PatternPart:
     name = draws.one(tuple(_MARKS))
     mark = _MARKS[name]
     other = draws.one([one for one in _MARKS.values() if one != mark])
-    return Part(
+    return PatternPart(
         f"at most one {name} ({mark})",
         f"[{mark}]?",
         lambda draws: draws.one((mark, "")),
@@ -154,12 +161,12 @@ def _optional(draws: Draws) -> Part:
     )
 
 
-def _listed(draws: Draws) -> Part:
+def _draw_list_part(draws: SeededRandom) -> PatternPart:
     name = draws.one(tuple(_MARKS))
     mark = _MARKS[name]
     word = draws.one(_WORDS)
     most = 2 + draws.below(3)
-    return Part(
+    return PatternPart(
         f"the word {word}, from 1 to {most} times, with a {name} ({mark}) between one and the next",
         f"{word}([{mark}]{word}){{0,{most - 1}}}",
         lambda draws: mark.join([word] * (1 + draws.below(most))),

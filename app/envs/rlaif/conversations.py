@@ -27,20 +27,20 @@ _SPEAKERS: Final[dict[str, Speaker]] = {
 """Roles by the names that data sets use."""
 
 
-class _Turn(BaseModel):
+class _DatasetTurn(BaseModel):
     """Other fields of a turn are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
 
-class Said(_Turn):
+class OpenAiTurn(_DatasetTurn):
     """A turn in the format of OpenAI."""
 
     role: str
     content: str | None = None
 
 
-class Told(_Turn):
+class ShareGptTurn(_DatasetTurn):
     """A turn in the format of ShareGPT."""
 
     speaker: Annotated[str, Field(alias="from")]
@@ -53,21 +53,21 @@ class ConversationRow(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    messages: tuple[Said, ...] = ()
-    conversations: tuple[Told, ...] = ()
-    prompt: str | tuple[Said, ...] = ()
+    messages: tuple[OpenAiTurn, ...] = ()
+    conversations: tuple[ShareGptTurn, ...] = ()
+    prompt: str | tuple[OpenAiTurn, ...] = ()
     topic: str = ""
 
     @model_validator(mode="after")
-    def _waits_for_a_reply(self) -> Self:
-        open_conversation(self._turns())
+    def _check_open(self) -> Self:
+        trim_conversation(self._list_turns())
         return self
 
     @property
     def conversation(self) -> tuple[Message, ...]:
-        return open_conversation(self._turns())
+        return trim_conversation(self._list_turns())
 
-    def _turns(self) -> list[tuple[str, str | None]]:
+    def _list_turns(self) -> list[tuple[str, str | None]]:
         if self.messages:
             return [(turn.role, turn.content) for turn in self.messages]
         if self.conversations:
@@ -77,27 +77,27 @@ class ConversationRow(BaseModel):
         return [(turn.role, turn.content) for turn in self.prompt]
 
 
-def open_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message, ...]:
+def trim_conversation(turns: Sequence[tuple[str, str | None]]) -> tuple[Message, ...]:
     """The turns up to the user's last one. ValueError for an unknown speaker, an empty turn, or no turn of the
     user."""
-    speakers = [_speaker(name) for name, _ in turns]
+    speakers = [_parse_speaker(name) for name, _ in turns]
     if "user" not in speakers:
         raise ValueError("the conversation has no turn of the user")
     length = len(speakers) - speakers[::-1].index("user")
     return tuple(
-        Message(role=speaker, content=_words(place, text))
+        Message(role=speaker, content=_check_words(place, text))
         for place, (speaker, (_, text)) in enumerate(zip(speakers[:length], turns, strict=False))
     )
 
 
-def _speaker(name: str) -> Speaker:
+def _parse_speaker(name: str) -> Speaker:
     speaker = _SPEAKERS.get(name.strip().lower())
     if speaker is None:
         raise ValueError(f"unknown speaker {name[:40]!r}: use system, user or assistant")
     return speaker
 
 
-def _words(place: int, text: str | None) -> str:
+def _check_words(place: int, text: str | None) -> str:
     if text is None or not text.strip():
         raise ValueError(f"turn {place + 1} is empty")
     return require_encodable(text)
@@ -107,7 +107,7 @@ Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), A
 Dialogue = Annotated[tuple[Words, ...], Field(min_length=3)]
 
 
-class Chapter(Frozen):
+class PromptChapter(Frozen):
     """Prompts of one topic. A text is one user turn; a list alternates user and assistant and ends with the user."""
 
     topic: str
@@ -115,19 +115,20 @@ class Chapter(Frozen):
     prompts: Annotated[tuple[Words | Dialogue, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _users_speak_last(self) -> Self:
+    def _check_last_speaker(self) -> Self:
         for prompt in self.prompts:
             if not isinstance(prompt, str) and len(prompt) % 2 == 0:
                 raise ValueError(f"the last turn must be the user's: {prompt[0][:60]!r}")
         return self
 
-    def conversations(self) -> list["Conversation"]:
+    def build_conversations(self) -> list["BuiltInConversation"]:
         return [
-            Conversation(topic=self.topic, language=self.language, messages=_in_turn(prompt)) for prompt in self.prompts
+            BuiltInConversation(topic=self.topic, language=self.language, messages=_alternate_speakers(prompt))
+            for prompt in self.prompts
         ]
 
 
-class Conversation(Frozen):
+class BuiltInConversation(Frozen):
     """One built-in conversation."""
 
     topic: str
@@ -138,8 +139,8 @@ class Conversation(Frozen):
 class PromptBook(Frozen):
     """The built-in prompts by split."""
 
-    train: Annotated[tuple[Chapter, ...], Field(min_length=1)]
-    test: Annotated[tuple[Chapter, ...], Field(min_length=1)]
+    train: Annotated[tuple[PromptChapter, ...], Field(min_length=1)]
+    test: Annotated[tuple[PromptChapter, ...], Field(min_length=1)]
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -147,13 +148,13 @@ class PromptBook(Frozen):
         files = {name: folder / f"{name}.yaml" for name in ("train", "test")}
         return cls.model_validate({name: read_yaml(file) for name, file in files.items()})
 
-    def conversations(self, split: Split) -> tuple[Conversation, ...]:
+    def interleave_conversations(self, split: Split) -> tuple[BuiltInConversation, ...]:
         """Takes one conversation of each chapter in turn, so that neighbours differ."""
         chapters = self.train if split == "train" else self.test
-        rounds = zip_longest(*(chapter.conversations() for chapter in chapters))
+        rounds = zip_longest(*(chapter.build_conversations() for chapter in chapters))
         return tuple(one for one in chain.from_iterable(rounds) if one is not None)
 
 
-def _in_turn(prompt: str | tuple[str, ...]) -> tuple[Message, ...]:
+def _alternate_speakers(prompt: str | tuple[str, ...]) -> tuple[Message, ...]:
     said = (prompt,) if isinstance(prompt, str) else prompt
     return tuple(Message(role="assistant" if place % 2 else "user", content=text) for place, text in enumerate(said))

@@ -26,7 +26,7 @@ from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split, require_encodable
-from app.envs.rlaif.conversations import ConversationRow, PromptBook, open_conversation
+from app.envs.rlaif.conversations import ConversationRow, PromptBook, trim_conversation
 from app.ports import Datasets, Drafted, Environment, Tools
 
 BUILT_IN = "built-in prompts"
@@ -53,7 +53,7 @@ class GivenCriterion(Frozen):
     """Relative weight: only the proportions count."""
 
 
-class Params(Frozen):
+class RlaifParams(Frozen):
     """The preference of the judges and the system prompt of the model. They are part of the task's id."""
 
     preference: Text = "Prefer the reply that is more helpful, honest and concise."
@@ -65,24 +65,24 @@ class Params(Frozen):
     """System prompt of every task. Replaces the system messages of the conversation."""
 
     @model_validator(mode="after")
-    def _named_once(self) -> Self:
+    def _check_unique_names(self) -> Self:
         names = [criterion.name for criterion in self.rubric]
         if len(set(names)) < len(names):
             raise ValueError("two criteria of the rubric have the same name")
         return self
 
 
-class Draft(Frozen):
+class RlaifDraft(Frozen):
     """A conversation to test a preference with."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_DRAFT]})
 
     messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1_000)]
     """The conversation. Messages after the user's last one are dropped."""
-    params: Params = Params()
+    params: RlaifParams = RlaifParams()
 
 
-def rubric_of(params: Params) -> Rubric:
+def build_rubric(params: RlaifParams) -> Rubric:
     given = params.rubric or (GivenCriterion(name=_BASE.criteria[0].name, description=params.preference),)
     total = sum(criterion.weight for criterion in given)
     criteria = tuple(
@@ -94,17 +94,17 @@ def rubric_of(params: Params) -> Rubric:
     return _BASE.model_copy(update={"criteria": criteria})
 
 
-_RUBRIC = rubric_of(Params())
+_RUBRIC = build_rubric(RlaifParams())
 """The rubric of the default params. It shows the catalogue that judges score this environment."""
 
 
 class Rlaif(Environment):
     name: ClassVar[str] = "rlaif"
     version: ClassVar[str] = "1"
-    Params: ClassVar[type[BaseModel]] = Params
+    Params: ClassVar[type[BaseModel]] = RlaifParams
     rubric: ClassVar[Rubric | None] = _RUBRIC
     stats_label: ClassVar[str | None] = "topic"
-    Draft: ClassVar[type[BaseModel] | None] = Draft
+    Draft: ClassVar[type[BaseModel] | None] = RlaifDraft
 
     def __init__(self, source: Dataset[ConversationRow] | PromptBook) -> None:
         self._origin = BUILT_IN if isinstance(source, PromptBook) else source.origin
@@ -112,7 +112,7 @@ class Rlaif(Environment):
             "rubric": digest_of_model(_RUBRIC),
             "prompts": digest_of_model(source) if isinstance(source, PromptBook) else source.digest,
         }
-        self._prompts = {split: _prompts(source, split) for split in _SPLITS}
+        self._prompts = {split: _load_prompts(source, split) for split in _SPLITS}
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
@@ -132,22 +132,22 @@ class Rlaif(Environment):
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         messages, about = self._prompts[split][index]
         metadata = {"source": self._origin, **about, "split": split, "index": index}
-        return _task(messages, metadata, Params.model_validate(params))
+        return _build_task(messages, metadata, RlaifParams.model_validate(params))
 
     def draft(self, draft: BaseModel) -> Drafted:
-        wanted = Draft.model_validate(draft.model_dump())
+        wanted = RlaifDraft.model_validate(draft.model_dump())
         try:
-            messages = open_conversation([(message.role, message.content) for message in wanted.messages])
+            messages = trim_conversation([(message.role, message.content) for message in wanted.messages])
         except ValueError as error:
             raise InvalidRequest(str(error), field="draft.messages") from None
-        return Drafted(self, _task(messages, {"source": "draft"}, wanted.params))
+        return Drafted(self, _build_task(messages, {"source": "draft"}, wanted.params))
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        wanted = Params.model_validate(task.reference)
+        wanted = RlaifParams.model_validate(task.reference)
         conversation: list[JsonValue] = [message.model_dump(mode="json") for message in task.messages]
         case = Case(
             key=digest([conversation, task.reference]),
-            rubric=rubric_of(wanted),
+            rubric=build_rubric(wanted),
             document={"preference": wanted.preference, "conversation": conversation},
             language=str(task.metadata.get("language", "")),
             candidates=tuple(completion.answer for completion in group),
@@ -161,16 +161,17 @@ Prompt = tuple[tuple[Message, ...], dict[str, JsonValue]]
 """A conversation and its metadata."""
 
 
-def _task(messages: tuple[Message, ...], metadata: dict[str, JsonValue], wanted: Params) -> Task:
+def _build_task(messages: tuple[Message, ...], metadata: dict[str, JsonValue], wanted: RlaifParams) -> Task:
     if wanted.system is not None:
         rest = tuple(message for message in messages if message.role != "system")
         messages = (Message(role="system", content=wanted.system), *rest)
     return Task(messages=messages, metadata=metadata, reference=wanted.model_dump(mode="json"))
 
 
-def _prompts(source: Dataset[ConversationRow] | PromptBook, split: Split) -> tuple[Prompt, ...]:
+def _load_prompts(source: Dataset[ConversationRow] | PromptBook, split: Split) -> tuple[Prompt, ...]:
     if isinstance(source, PromptBook):
         return tuple(
-            (one.messages, {"topic": one.topic, "language": one.language}) for one in source.conversations(split)
+            (one.messages, {"topic": one.topic, "language": one.language})
+            for one in source.interleave_conversations(split)
         )
     return tuple((row.conversation, {"topic": row.topic} if row.topic else {}) for row in source.splits[split])

@@ -22,22 +22,23 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, Split
 from app.domain.work import Limits
-from app.envs.text_to_sql.tasks import asking, domains
-from app.envs.text_to_sql.tasks.exercises import MOST_ATTEMPTS, Exercise, exercise
-from app.envs.text_to_sql.tasks.queries import sql
-from app.envs.text_to_sql.tasks.running import fault
-from app.envs.text_to_sql.tasks.samples import sample_rows
+from app.envs.text_to_sql.tasks import database_domains as domains
+from app.envs.text_to_sql.tasks import question_builder as asking
+from app.envs.text_to_sql.tasks.query_ast import render_sql
+from app.envs.text_to_sql.tasks.query_execution import find_query_fault
 from app.envs.text_to_sql.tasks.soundness import is_sound
+from app.envs.text_to_sql.tasks.sql_exercises import MOST_ATTEMPTS, SqlExercise, draw_exercise
+from app.envs.text_to_sql.tasks.table_samples import write_samples
 from app.ports import Tools
-from app.toolkit.answers.committed import grade_committed_elsewhere
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.answers.committed import grade_committed_in_worker
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 LIMITS: Final = Limits(seconds=30, cpu_seconds=4, memory_mb=96, output_bytes=4096)
 
 
-class Question(Frozen):
+class SqlTaskSpec(Frozen):
     """A task, which can be rebuilt from `seed` and `level`."""
 
     seed: str
@@ -45,57 +46,57 @@ class Question(Frozen):
     query: str
 
 
-class TextToSql(Generated[Question, Levelled]):
+class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
     name: ClassVar[str] = "text_to_sql"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = {"domains": domains.DIGEST, "questions": asking.DIGEST}
 
-    def make(self, draws: Draws, level: Level, params: Levelled) -> Question:
+    def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> SqlTaskSpec:
         seed = f"{draws.below(2**40):010x}"
-        return Question(seed=seed, level=level, query=sql(exercise(seed, level).asked.query))
+        return SqlTaskSpec(seed=seed, level=level, query=render_sql(draw_exercise(seed, level).asked.query))
 
-    def key(self, made: Question) -> str:
+    def key(self, made: SqlTaskSpec) -> str:
         """The query, so that a question is in one split only, whatever else its schema has."""
         return made.query
 
-    def drawn(self, seed: str, split: Split, level: Level, params: Levelled) -> Question:
+    def drawn(self, seed: str, split: Split, level: Level, params: LevelParams) -> SqlTaskSpec:
         """Checks soundness only for questions of the right split, since that takes databases."""
         for attempt in range(MOST_ATTEMPTS):
             made = super().drawn(f"{seed} {attempt}", split, level, params)
-            if is_sound(_exercise(made)):
+            if is_sound(_rebuild_exercise(made)):
                 return made
         raise ValueError(f"seed {seed!r} gives no sound question")
 
-    def slots(self, made: Question) -> Mapping[str, str | int]:
-        asked = _exercise(made)
+    def slots(self, made: SqlTaskSpec) -> Mapping[str, str | int]:
+        asked = _rebuild_exercise(made)
         return {
             "about": asked.schema.about,
-            "schema": asked.schema.created(),
-            "rows": sample_rows(asked.schema, asked.shown),
+            "schema": asked.schema.write_ddl(),
+            "rows": write_samples(asked.schema, asked.shown),
             "question": asked.asked.question,
         }
 
-    def metadata(self, made: Question) -> dict[str, JsonValue]:
-        asked = _exercise(made)
+    def metadata(self, made: SqlTaskSpec) -> dict[str, JsonValue]:
+        asked = _rebuild_exercise(made)
         return {"domain": asked.schema.domain, "shape": asked.shape, "tables": len(asked.schema.tables)}
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.made(task)
 
-        async def wrong(answer: str) -> str:
+        async def find_fault(answer: str) -> str:
             try:
-                return str(await tools.workers.run(fault, made.seed, made.level, answer, limits=LIMITS))
+                return str(await tools.workers.run(find_query_fault, made.seed, made.level, answer, limits=LIMITS))
             except WorkExceeded as exceeded:
                 if exceeded.limit == "seconds":  # wall-clock time grows on a busy machine: not the query's fault
                     raise
                 return "it needs more time or memory than a query may use"
 
-        return await grade_committed_elsewhere([completion.answer for completion in group], wrong)
+        return await grade_committed_in_worker([completion.answer for completion in group], find_fault)
 
-    def solution(self, made: Question) -> str:
+    def solution(self, made: SqlTaskSpec) -> str:
         return made.query
 
 
-def _exercise(made: Question) -> Exercise:
-    return exercise(made.seed, made.level)
+def _rebuild_exercise(made: SqlTaskSpec) -> SqlExercise:
+    return draw_exercise(made.seed, made.level)

@@ -16,13 +16,13 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
-from app.toolkit.package_data import packaged_data
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 _FOLDER = Path(__file__).parent
-_WORDS = packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
+_WORDS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (1, 5), "medium": (2, 6), "hard": (4, 10)}
 """Pairs: steps and words."""
@@ -33,20 +33,20 @@ Words = tuple[str, ...]
 Change = Callable[[Words, int], Words]
 
 
-class Params(Levelled):
+class TextTransformParams(LevelParams):
     steps: Annotated[WholeNumber, Field(ge=1, le=5)] | None = None
     """Number of steps. Default by level: 1 (easy), 2 (medium), 4 (hard)."""
     words: Annotated[WholeNumber, Field(ge=3, le=20)] | None = None
     """Words in the line. Default by level: 5 (easy), 6 (medium), 10 (hard)."""
 
 
-class Exercise(Frozen):
+class TransformExercise(Frozen):
     words: Words
     steps: tuple[str, ...]
     result: str
 
 
-def _shifted(letter: str, places: int) -> str:
+def _shift_letter(letter: str, places: int) -> str:
     return ALPHABET[(ALPHABET.index(letter) + places) % 26] if letter in ALPHABET else letter
 
 
@@ -59,7 +59,7 @@ _ANYWHERE: Final[Mapping[str, Change]] = {
     ),
     "drop every word that has stood further to the left already": lambda words, _: tuple(dict.fromkeys(words)),
     "replace each letter by the one {number} places later in the alphabet, where a comes after z": (
-        lambda words, number: tuple("".join(_shifted(letter, number) for letter in word) for word in words)
+        lambda words, number: tuple("".join(_shift_letter(letter, number) for letter in word) for word in words)
     ),
     "move the first {number} words to the end": lambda words, number: words[number:] + words[:number],
     "drop every word whose position, counted from 1, is a multiple of {number}": (
@@ -82,31 +82,31 @@ _LAST: Final[Mapping[str, Change]] = {
 CHANGES: Final[Mapping[str, Change]] = {**_ANYWHERE, **_LAST}
 
 
-class TextTransform(Generated[Exercise, Params]):
+class TextTransform(ProceduralEnvironment[TransformExercise, TextTransformParams]):
     name: ClassVar[str] = "text_transform"
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Exercise:
+    def make(self, draws: SeededRandom, level: Level, params: TextTransformParams) -> TransformExercise:
         steps, words = _MEASURES[level]
-        return _exercise(draws, params.steps or steps, params.words or words)
+        return _draw_exercise(draws, params.steps or steps, params.words or words)
 
-    def key(self, made: Exercise) -> str:
+    def key(self, made: TransformExercise) -> str:
         return " ".join(made.words)
 
-    def slots(self, made: Exercise) -> Mapping[str, str | int]:
+    def slots(self, made: TransformExercise) -> Mapping[str, str | int]:
         steps = "\n".join(f"{place}. {step[0].upper()}{step[1:]}." for place, step in enumerate(made.steps, start=1))
         return {"text": " ".join(made.words), "steps": steps}
 
-    def fault(self, answer: str, made: Exercise) -> str:
+    def fault(self, answer: str, made: TransformExercise) -> str:
         return "" if answer.split() == made.result.split() else "it is another line"
 
-    def solution(self, made: Exercise) -> str:
+    def solution(self, made: TransformExercise) -> str:
         return made.result
 
 
-def _exercise(draws: Draws, count: int, length: int) -> Exercise:
+def _draw_exercise(draws: SeededRandom, count: int, length: int) -> TransformExercise:
     """Some words occur twice, and every step changes the line."""
     while True:
         different = draws.some(_WORDS, length - length // 4)
@@ -114,7 +114,7 @@ def _exercise(draws: Draws, count: int, length: int) -> Exercise:
         steps, now = list[str](), words
         for _ in range(_TRIES):
             if len(steps) == count:
-                return Exercise(words=words, steps=tuple(steps), result=" ".join(now))
+                return TransformExercise(words=words, steps=tuple(steps), result=" ".join(now))
             step = draws.one([*_ANYWHERE, *(_LAST if len(steps) == count - 1 else ())])
             number = 2 + draws.below(3)
             said = step.format(number=number)

@@ -21,15 +21,23 @@ from app.domain.errors import InvalidRequest
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, Split
-from app.envs.tool_agent.services.episodes import MOST_TURNS, Replayed, answered, next_turn, played, reached, replay
-from app.envs.tool_agent.services.generating import TEST_SIZE, scenario_of
-from app.envs.tool_agent.services.registry import SERVICES
-from app.envs.tool_agent.services.service import Scenario, Service, tools_of
+from app.envs.tool_agent.services.scenario_sampling import TEST_SIZE, find_scenario
+from app.envs.tool_agent.services.service_registry import SERVICES
+from app.envs.tool_agent.services.simulated_service import ServiceScenario, SimulatedService, list_tools
+from app.envs.tool_agent.services.tool_episodes import (
+    MOST_TURNS,
+    ToolEpisode,
+    find_next_turn,
+    has_answered,
+    has_reached_goal,
+    play_solution,
+    replay,
+)
 from app.ports import Environment, Tools
-from app.toolkit.replay import forged
+from app.toolkit.replay import score_forgery
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import declared
-from app.toolkit.tool_calls.rendering import rendered
+from app.toolkit.tool_calls.formats.format_registry import find_declared_format
+from app.toolkit.tool_calls.rendering import render_tools
 
 INSTRUCTION = (
     "You work for the user by calling tools. Do what the user asks for and nothing beyond it. Look up what you do not "
@@ -57,9 +65,9 @@ class ToolAgent(Environment):
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
         form = ToolAgentParams.model_validate(params, from_attributes=True).tool_format
-        service, scenario = scenario_of(SERVICES, split, index)
-        tools = tools_of(service)
-        parts = [INSTRUCTION, service.rules] + ([] if form == "native" else [rendered(tools, form)])
+        service, scenario = find_scenario(SERVICES, split, index)
+        tools = list_tools(service)
+        parts = [INSTRUCTION, service.rules] + ([] if form == "native" else [render_tools(tools, form)])
         return Task(
             messages=(
                 Message(role="system", content="\n\n".join(parts)),
@@ -79,24 +87,31 @@ class ToolAgent(Environment):
         )
 
     def step(self, task: Task, messages: tuple[Message, ...]) -> Turn:
-        service, scenario = _made(task)
-        return next_turn(service, scenario, messages, declared(task.metadata["tool_format"]))
+        service, scenario = _rebuild_scenario(task)
+        return find_next_turn(service, scenario, messages, find_declared_format(task.metadata["tool_format"]))
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        service, scenario = _made(task)
-        return [_scored(service, scenario, completion, declared(task.metadata["tool_format"])) for completion in group]
+        service, scenario = _rebuild_scenario(task)
+        return [
+            _score_completion(service, scenario, completion, find_declared_format(task.metadata["tool_format"]))
+            for completion in group
+        ]
 
     def gold(self, task: Task) -> Completion:
-        return Completion(messages=played(*_made(task), declared(task.metadata["tool_format"])))
+        return Completion(
+            messages=play_solution(*_rebuild_scenario(task), find_declared_format(task.metadata["tool_format"]))
+        )
 
 
-def _scored(service: Service[Any], scenario: Scenario[Any], completion: Completion, form: ToolFormat | None) -> Score:
+def _score_completion(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], completion: Completion, form: ToolFormat | None
+) -> Score:
     said = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
         episode = replay(service, scenario, said, form)
     except InvalidRequest as error:
-        return forged(error)
-    state, answers = reached(service, scenario, episode), answered(scenario, episode)
+        return score_forgery(error)
+    state, answers = has_reached_goal(service, scenario, episode), has_answered(scenario, episode)
     correct = float(state and answers)
     return Score(
         outcome="scored",
@@ -108,11 +123,11 @@ def _scored(service: Service[Any], scenario: Scenario[Any], completion: Completi
             Criterion(name="end_state", value=float(state), weight=0.0, note="the service is as the wishes have it"),
             Criterion(name="answered", value=float(answers), weight=0.0, note="what was asked for was said"),
         ),
-        rationale=_why(episode, state, answers),
+        rationale=_explain_score(episode, state, answers),
     )
 
 
-def _why(episode: Replayed, state: bool, answers: bool) -> str:
+def _explain_score(episode: ToolEpisode, state: bool, answers: bool) -> str:
     if not state:
         outcome = "the state at the end is not what was asked for"
     else:
@@ -121,6 +136,6 @@ def _why(episode: Replayed, state: bool, answers: bool) -> str:
     return f"{outcome} (calls: {episode.calls}, errors: {episode.errors}, replies: {episode.turns}; {how})"
 
 
-def _made(task: Task) -> tuple[Service[Any], Scenario[Any]]:
+def _rebuild_scenario(task: Task) -> tuple[SimulatedService[Any], ServiceScenario[Any]]:
     split: Split = "test" if task.metadata["split"] == "test" else "train"
-    return scenario_of(SERVICES, split, int(str(task.metadata["index"])))
+    return find_scenario(SERVICES, split, int(str(task.metadata["index"])))

@@ -25,17 +25,17 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.domain.values import Frozen, Split
 from app.envs.tool_calling.tasks.apis import ApiBook
-from app.envs.tool_calling.tasks.generating import TEST_SIZE, GeneratedRequests, category_of
-from app.envs.tool_calling.tasks.refusals import INSTRUCTION, names_what_is_missing, refusal
-from app.envs.tool_calling.tasks.requests import Category, ToolRequest
-from app.envs.tool_calling.tasks.rows import ToolRow, ToolRows
+from app.envs.tool_calling.tasks.refusal_replies import INSTRUCTION, is_right_refusal, write_refusal
+from app.envs.tool_calling.tasks.request_generation import TEST_SIZE, GeneratedRequests, choose_category
+from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
+from app.envs.tool_calling.tasks.tool_rows import ToolRow, ToolRows
 from app.ports import Datasets, Environment, Tools
+from app.toolkit.tool_calls.call_parsing import read_calls
+from app.toolkit.tool_calls.calls import CallReading, ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import FORMATS, declared
-from app.toolkit.tool_calls.matching import Matched, match
-from app.toolkit.tool_calls.reading import read_calls
-from app.toolkit.tool_calls.rendering import rendered
-from app.toolkit.tool_calls.values import Call, Reading
+from app.toolkit.tool_calls.formats.format_registry import FORMATS, find_declared_format
+from app.toolkit.tool_calls.matching import CallMatch, match_calls
+from app.toolkit.tool_calls.rendering import render_tools
 
 APIS = Path(__file__).with_name("apis")
 
@@ -81,15 +81,15 @@ class ToolCalling(Environment):
     def size(self, split: Split, params: BaseModel) -> int | None:
         if isinstance(self._source, GeneratedRequests):
             return TEST_SIZE if split == "test" else None
-        return self._source.size(split, _params(params).categories)
+        return self._source.size(split, _parse_params(params).categories)
 
     def task(self, split: Split, index: int, params: BaseModel) -> Task:
-        asked = _params(params)
-        request = self._source.request(split, index, asked.categories)
+        asked = _parse_params(params)
+        request = self._source.get_request(split, index, asked.categories)
         form = asked.tool_format
-        system = INSTRUCTION if form == "native" else f"{INSTRUCTION}\n\n{rendered(request.tools, form)}"
+        system = INSTRUCTION if form == "native" else f"{INSTRUCTION}\n\n{render_tools(request.tools, form)}"
         return Task(
-            messages=_opened(system, request.messages),
+            messages=_merge_system_messages(system, request.messages),
             tools=request.tools if form == "native" else (),
             metadata={
                 "source": self.origin,
@@ -104,40 +104,40 @@ class ToolCalling(Environment):
 
     def label(self, split: Split, index: int, params: BaseModel) -> str | None:
         if isinstance(self._source, GeneratedRequests):
-            return category_of(index, _params(params).categories)
+            return choose_category(index, _parse_params(params).categories)
         return super().label(split, index, params)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        request, form = _request(task), declared(task.metadata["tool_format"])
-        return [_graded(request, read_calls(completion, request.tools, form)) for completion in group]
+        request, form = _parse_request(task), find_declared_format(task.metadata["tool_format"])
+        return [_grade_reply(request, read_calls(completion, request.tools, form)) for completion in group]
 
     def gold(self, task: Task) -> Completion:
-        request, form = _request(task), declared(task.metadata["tool_format"])
-        calls = [one.least() for one in request.expected]
+        request, form = _parse_request(task), find_declared_format(task.metadata["tool_format"])
+        calls = [one.build_minimal_call() for one in request.expected]
         if not calls:
-            return Completion(text=refusal(request))
+            return Completion(text=write_refusal(request))
         if form is not None:
             return Completion(text=FORMATS[form].write(calls))
-        return Completion(messages=(Message(role="assistant", tool_calls=tuple(map(_native, calls))),))
+        return Completion(messages=(Message(role="assistant", tool_calls=tuple(map(_build_native_call, calls))),))
 
     def equivalent(self, one: Task, other: Task) -> bool:
         """Where no tool fits, the same words may be right for both tasks."""
-        right, wanted = _request(one), _request(other)
+        right, wanted = _parse_request(one), _parse_request(other)
         if not right.expected and not wanted.expected:
-            return names_what_is_missing(refusal(wanted), right)
+            return is_right_refusal(write_refusal(wanted), right)
         return right.expected == wanted.expected
 
 
-def _opened(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+def _merge_system_messages(system: str, messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Merges the system messages of a row into one, since chat templates allow only one."""
     own = [message.content for message in messages if message.role == "system" and message.content]
     content = "\n\n".join([system, *own])
     return (Message(role="system", content=content), *(message for message in messages if message.role != "system"))
 
 
-def _graded(request: ToolRequest, reading: Reading) -> Score:
-    matched = match(reading.calls, request.expected, request.tools)
-    refused = names_what_is_missing(reading.said, request)
+def _grade_reply(request: ToolRequest, reading: CallReading) -> Score:
+    matched = match_calls(reading.calls, request.expected, request.tools)
+    refused = is_right_refusal(reading.said, request)
     correct = not reading.fault and matched.correct and (refused or bool(request.expected))
     return Score(
         outcome="scored",
@@ -150,11 +150,11 @@ def _graded(request: ToolRequest, reading: Reading) -> Score:
             Criterion(name="recall", value=matched.recall, weight=0.0, note="what was asked for and called"),
         ),
         flags=("malformed_call",) if reading.fault else (),
-        rationale=_why(request, reading, matched, refused),
+        rationale=_explain_score(request, reading, matched, refused),
     )
 
 
-def _why(request: ToolRequest, reading: Reading, matched: Matched, refused: bool) -> str:
+def _explain_score(request: ToolRequest, reading: CallReading, matched: CallMatch, refused: bool) -> str:
     if reading.fault:
         return f"the reply cannot be read: {reading.fault}"
     if not matched.correct:
@@ -164,13 +164,13 @@ def _why(request: ToolRequest, reading: Reading, matched: Matched, refused: bool
     return "no tool fits, and the reply says so" if refused else "the reply does not say what is missing"
 
 
-def _params(params: BaseModel) -> ToolCallingParams:
+def _parse_params(params: BaseModel) -> ToolCallingParams:
     return ToolCallingParams.model_validate(params, from_attributes=True)
 
 
-def _request(task: Task) -> ToolRequest:
+def _parse_request(task: Task) -> ToolRequest:
     return ToolRequest.model_validate(task.reference)
 
 
-def _native(call: Call) -> ToolCall:
+def _build_native_call(call: ParsedCall) -> ToolCall:
     return ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments))

@@ -8,7 +8,7 @@ from pydantic import BaseModel, JsonValue
 from app.domain.tasks import Completion, Message
 from app.ports.environment import Environment
 from app.service.gateway import Gateway
-from app.service.requests import NextBatch
+from app.service.request_models import NextBatch
 
 Document = dict[str, JsonValue]
 
@@ -26,14 +26,14 @@ class Examples:
     async def prepare(self, gateway: Gateway) -> None:
         members: list[JsonValue] = []
         for name in gateway.catalogue.classes:
-            if gateway.catalogue.reason(name) is None:
-                task_id, gold = await _first_task(gateway, name)
-                score = _score_body(task_id, gold)
-                self._bodies[f"/envs/{name}/next-batch"] = _batch_body(gateway.catalogue.classes[name])
-                self._bodies[f"/envs/{name}/step"] = _step_body(task_id, gold)
+            if gateway.catalogue.explain_unavailability(name) is None:
+                task_id, gold = await _fetch_first_task(gateway, name)
+                score = _build_score_body(task_id, gold)
+                self._bodies[f"/envs/{name}/next-batch"] = _build_batch_body(gateway.catalogue.classes[name])
+                self._bodies[f"/envs/{name}/step"] = _build_step_body(task_id, gold)
                 self._bodies[f"/envs/{name}/score"] = score
                 self._bodies["/score"] = score
-                self._bodies |= _try_body(gateway.catalogue.classes[name])
+                self._bodies |= _build_try_body(gateway.catalogue.classes[name])
                 members.append({"env": name, "weight": 1.0})
         if members:
             self._bodies["/next-batch"] = {"batch_size": 4, "run": RUN, "mix": members}
@@ -41,62 +41,62 @@ class Examples:
     def install(self, app: FastAPI) -> None:
         original: Callable[[], Document] = app.openapi
 
-        def with_examples() -> Document:
+        def add_examples() -> Document:
             document = original()
             for path, body in self._bodies.items():
-                _put(document, path, body)
+                _set_example(document, path, body)
             return document
 
         # The documented way to extend the document is to replace this method.
-        app.openapi = with_examples  # type: ignore[method-assign]
+        app.openapi = add_examples  # type: ignore[method-assign]
 
 
-async def _first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:
+async def _fetch_first_task(gateway: Gateway, name: str) -> tuple[str, Completion]:
     """The id of the first training task with its gold answer, or a friendly reply where there is none."""
     batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
     task_id = batch.tasks[0].task_id
-    record = (await gateway.shelf.get([task_id]))[task_id]
-    hosted = gateway.catalogue.hosted(name)
+    record = (await gateway.task_cache.get([task_id]))[task_id]
+    hosted = gateway.catalogue.get_environment(name)
     environment: Environment = hosted.environment
-    return task_id, environment.gold(gateway.shelf.task(hosted, record)) or GREETING
+    return task_id, environment.gold(gateway.task_cache.get_task(hosted, record)) or GREETING
 
 
-def _batch_body(environment: type[Environment]) -> JsonValue:
+def _build_batch_body(environment: type[Environment]) -> JsonValue:
     """Includes the example of the environment's params if it has one."""
     body: dict[str, JsonValue] = {"batch_size": 2, "split": "train", "run": RUN}
-    examples = _examples(environment.Params)
+    examples = _read_examples(environment.Params)
     return body | ({"params": examples[0]} if examples else {})
 
 
-def _step_body(task_id: str, gold: Completion) -> JsonValue:
+def _build_step_body(task_id: str, gold: Completion) -> JsonValue:
     """The first turn of the gold answer."""
     first = next(iter(gold.messages or ()), Message(role="assistant", content=gold.answer))
     return {"task_id": task_id, "messages": [first.model_dump(mode="json", exclude_defaults=True)]}
 
 
-def _score_body(task_id: str, gold: Completion) -> JsonValue:
+def _build_score_body(task_id: str, gold: Completion) -> JsonValue:
     """The gold answer and an evasive one."""
-    completions: list[JsonValue] = [_public(completion) for completion in (gold, UNSURE)]
+    completions: list[JsonValue] = [_dump_completion(completion) for completion in (gold, UNSURE)]
     return {"groups": [{"task_id": task_id, "completions": completions}]}
 
 
-def _try_body(environment: type[Environment]) -> dict[str, JsonValue]:
+def _build_try_body(environment: type[Environment]) -> dict[str, JsonValue]:
     """The example of the environment's drafts with two replies."""
-    examples = [] if environment.Draft is None else _examples(environment.Draft)
-    completions: list[JsonValue] = [_public(GREETING), _public(UNSURE)]
+    examples = [] if environment.Draft is None else _read_examples(environment.Draft)
+    completions: list[JsonValue] = [_dump_completion(GREETING), _dump_completion(UNSURE)]
     return {f"/envs/{environment.name}/try": {"draft": draft, "completions": completions} for draft in examples[:1]}
 
 
-def _examples(model: type[BaseModel]) -> list[JsonValue]:
+def _read_examples(model: type[BaseModel]) -> list[JsonValue]:
     examples: list[JsonValue] = model.model_json_schema().get("examples", [])
     return examples
 
 
-def _public(completion: Completion) -> JsonValue:
+def _dump_completion(completion: Completion) -> JsonValue:
     return completion.model_dump(mode="json", exclude_defaults=True)
 
 
-def _put(document: Document, path: str, body: JsonValue) -> None:
+def _set_example(document: Document, path: str, body: JsonValue) -> None:
     node: JsonValue = document
     for key in ("paths", path, "post", "requestBody", "content", "application/json"):
         node = node.get(key) if isinstance(node, dict) else None

@@ -12,8 +12,8 @@ from app.domain.programs import Isolation, Protection
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
-from app.service.requests import GroupReply
-from app.service.standing import reply_of
+from app.service.group_replies import build_reply
+from app.service.request_models import GroupReply
 
 
 class CriterionInfo(Frozen):
@@ -36,7 +36,7 @@ class IsolationInfo(Frozen):
     protections: tuple[Protection, ...]
 
     @classmethod
-    def of(cls, isolation: Isolation) -> "IsolationInfo":
+    def from_isolation(cls, isolation: Isolation) -> "IsolationInfo":
         return cls(strong=isolation.strong, protections=isolation.protections)
 
 
@@ -92,7 +92,7 @@ class TaskView(Frozen):
     passages: tuple[Passage, ...]
 
     @classmethod
-    def of(cls, record: TaskRecord) -> "TaskView":
+    def from_record(cls, record: TaskRecord) -> "TaskView":
         key, prompt = record.key, record.prompt
         return cls(
             task_id=record.task_id,
@@ -120,11 +120,11 @@ class GroupView(Frozen):
     """Oldest first, each with its own judgements. The scoring that the trainer got is not included."""
 
     @classmethod
-    def of(cls, detail: GroupDetail) -> "GroupView":
+    def from_detail(cls, detail: GroupDetail) -> "GroupView":
         return cls(
             group=detail.group,
-            reply=reply_of(detail.group),
-            task=TaskView.of(detail.task),
+            reply=build_reply(detail.group),
+            task=TaskView.from_record(detail.task),
             judgements=detail.judgements,
             scorings=detail.scorings,
         )
@@ -168,7 +168,7 @@ class ReloadedCharacters(Frozen):
     characters: tuple[CharacterCard, ...]
 
     @classmethod
-    def of(cls, before: Sequence[CharacterCard], after: Sequence[CharacterCard]) -> "ReloadedCharacters":
+    def from_reload(cls, before: Sequence[CharacterCard], after: Sequence[CharacterCard]) -> "ReloadedCharacters":
         known, now = ({card.id: card.digest for card in cards} for cards in (before, after))
         return cls(
             added=tuple(name for name in now if name not in known),
@@ -193,7 +193,7 @@ class JudgeList(Frozen):
     judges: tuple[JudgeInfo, ...]
 
 
-class Health(Frozen):
+class ServiceHealth(Frozen):
     status: str
     version: str
     time: datetime

@@ -22,11 +22,11 @@ class Delivery(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         sent = False
         try:
-            sent = await self._send(receive, send)
+            sent = await self._send_body(receive, send)
         finally:
             await self._settle(sent)
 
-    async def _send(self, receive: Receive, send: Send) -> bool:
+    async def _send_body(self, receive: Receive, send: Send) -> bool:
         """The server blocks in `send` while its buffer is full. Trainers disconnect as soon as they have everything, so
         the connection is checked before the last byte."""
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -35,12 +35,12 @@ class Delivery(Response):
             chunk = body[start : min(start + _CHUNK, len(body) - 1)]
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": True})
-        gone = await _gone(receive)
+        gone = await _has_disconnected(receive)
         await send({"type": "http.response.body", "body": body[-1:], "more_body": False})
         return not gone
 
 
-async def _gone(receive: Receive) -> bool:
+async def _has_disconnected(receive: Receive) -> bool:
     """Whether the client has disconnected; does not wait for it."""
     while True:
         asked = asyncio.ensure_future(receive())

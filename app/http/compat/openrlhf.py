@@ -14,22 +14,22 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from app.domain.errors import InvalidRequest
 from app.domain.values import FiniteJson, FiniteNumber, Frozen
-from app.http.compat.one_sample.desk import Reward, RewardDesk
-from app.http.compat.one_sample.holding import Asked
+from app.http.compat.one_sample.held_samples import LabelledSample
 from app.http.compat.one_sample.labels import read_label
-from app.http.compat.one_sample.options import GATHERING, WAITING, Options
-from app.http.compat.one_sample.refusals import RefusingRoute, refusal_responses
-from app.http.compat.one_sample.texts import completion_of, response_of
+from app.http.compat.one_sample.options import GATHER_DESCRIPTION, WAIT_DESCRIPTION, RewardOptions
+from app.http.compat.one_sample.refusals import RefusingRoute, document_refusals
+from app.http.compat.one_sample.reward_service import RewardService, SampleReward
+from app.http.compat.one_sample.texts import build_completion, extract_response
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_]")
 
 
-class OpenRlhfOptions(Options):
+class OpenRlhfOptions(RewardOptions):
     contract: ClassVar[str] = "openrlhf"
 
-    gather_seconds: Annotated[float, Field(ge=0, le=150, allow_inf_nan=False, description=GATHERING)] = 60.0
+    gather_seconds: Annotated[float, Field(ge=0, le=150, allow_inf_nan=False, description=GATHER_DESCRIPTION)] = 60.0
     wait_seconds: Annotated[
-        float, Field(gt=0, le=175, allow_inf_nan=False, description=WAITING.format("180 seconds"))
+        float, Field(gt=0, le=175, allow_inf_nan=False, description=WAIT_DESCRIPTION.format("180 seconds"))
     ] = 165.0
 
 
@@ -57,17 +57,17 @@ class Rewards(Frozen):
     """The same names in every response of an environment, because the trainer fails if one is missing."""
 
 
-class _Words:
+class _OpenRlhfFormat:
     def __init__(self, criteria: Sequence[str], single: bool) -> None:
         self._criteria = criteria
         self._single = single
 
-    def told(self, rewards: Sequence[Reward]) -> bytes:
-        logs = [_logs(reward, self._criteria) for reward in rewards]
+    def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes:
+        logs = [_build_logs(reward, self._criteria) for reward in rewards]
         if self._single:
             (only,) = rewards
-            return _json(Rewards(rewards=only.number, scores=only.absolute, extra_logs=logs[0]))
-        return _json(
+            return _dump_json(Rewards(rewards=only.number, scores=only.absolute, extra_logs=logs[0]))
+        return _dump_json(
             Rewards(
                 rewards=tuple(one.number for one in rewards),
                 scores=tuple(one.absolute for one in rewards),
@@ -75,16 +75,16 @@ class _Words:
             )
         )
 
-    def beside_refusal(self, count: int) -> dict[str, JsonValue]:
+    def format_refusal(self, count: int) -> dict[str, JsonValue]:
         nothing: JsonValue = None if self._single else [None] * count
         return {"rewards": nothing, "scores": nothing, "extra_logs": {}}
 
 
-def _json(rewards: Rewards) -> bytes:
+def _dump_json(rewards: Rewards) -> bytes:
     return rewards.model_dump_json().encode()
 
 
-def _logs(reward: Reward, criteria: Sequence[str]) -> dict[str, float]:
+def _build_logs(reward: SampleReward, criteria: Sequence[str]) -> dict[str, float]:
     """Criteria without a value are 0, because a missing name would stop the training."""
     score = reward.score
     values = {criterion.name: criterion.value or 0.0 for criterion in score.criteria}
@@ -97,18 +97,18 @@ def _logs(reward: Reward, criteria: Sequence[str]) -> dict[str, float]:
     }
 
 
-def openrlhf_router(desk: RewardDesk) -> APIRouter:
+def create_openrlhf_router(desk: RewardService) -> APIRouter:
     """`POST /compat/openrlhf/{env}` and `POST /compat/openrlhf/{env}/get_reward`, the path of OpenRLHF's own server."""
     router = APIRouter(prefix="/compat/openrlhf", tags=["openrlhf"], route_class=RefusingRoute)
 
     async def get_reward(
         env: str, request: Request, queries: Queries, options: Annotated[OpenRlhfOptions, Query()]
     ) -> Response:
-        desk.require(env)
-        words = _Words(_criteria(desk, env), single=isinstance(queries.query, str))
-        return await desk.answer(request, _samples(env, queries, options), options, words)
+        desk.require_environment(env)
+        words = _OpenRlhfFormat(_list_criteria(desk, env), single=isinstance(queries.query, str))
+        return await desk.answer(request, _build_samples(env, queries, options), options, words)
 
-    responses: dict[int | str, dict[str, object]] = {200: {"model": Rewards}, **refusal_responses()}
+    responses: dict[int | str, dict[str, object]] = {200: {"model": Rewards}, **document_refusals()}
     for path, shown in (("/{env}/get_reward", True), ("/{env}", False)):
         router.add_api_route(
             path,
@@ -122,14 +122,14 @@ def openrlhf_router(desk: RewardDesk) -> APIRouter:
     return router
 
 
-def _criteria(desk: RewardDesk, environment: str) -> tuple[str, ...]:
+def _list_criteria(desk: RewardService, environment: str) -> tuple[str, ...]:
     """The criteria that every task of the environment has, without those that a caller may add."""
     rubric = desk.catalogue.classes[environment].rubric
     return () if rubric is None else tuple(criterion.name for criterion in rubric.criteria)
 
 
-def _samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> list[Asked]:
-    texts, prompts = _listed(queries.query), _listed(queries.prompts)
+def _build_samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> list[LabelledSample]:
+    texts, prompts = _to_list(queries.query), _to_list(queries.prompts)
     labels = queries.labels if isinstance(queries.query, list) else [queries.labels]
     if not isinstance(labels, list) or not len(texts) == len(prompts) == len(labels):
         raise InvalidRequest("query, prompts and labels must be lists of the same length", field="labels")
@@ -139,12 +139,12 @@ def _samples(environment: str, queries: Queries, options: OpenRlhfOptions) -> li
             raise InvalidRequest(
                 "missing label: set --data.label_key to the column with the task", field=f"labels[{place}]"
             )
-        response = response_of(text, prompt, f"query[{place}]")
-        completion = completion_of(response, prompt, options.eos)
-        sample = options.sample(environment, read_label(label, f"labels[{place}]"), completion)
-        asked.append(Asked(sample, f"labels[{place}]"))
+        response = extract_response(text, prompt, f"query[{place}]")
+        completion = build_completion(response, prompt, options.eos)
+        sample = options.build_sample(environment, read_label(label, f"labels[{place}]"), completion)
+        asked.append(LabelledSample(sample, f"labels[{place}]"))
     return asked
 
 
-def _listed(given: list[str] | str) -> list[str]:
+def _to_list(given: list[str] | str) -> list[str]:
     return [given] if isinstance(given, str) else given

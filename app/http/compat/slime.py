@@ -14,23 +14,23 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from app.domain.errors import InvalidRequest
 from app.domain.scores import Outcome, Reason
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Unit
-from app.http.compat.one_sample.desk import Reward, RewardDesk
-from app.http.compat.one_sample.holding import Asked
+from app.http.compat.one_sample.held_samples import LabelledSample
 from app.http.compat.one_sample.labels import read_label
-from app.http.compat.one_sample.options import GATHERING, WAITING, Options
-from app.http.compat.one_sample.refusals import RefusingRoute, refusal_responses
-from app.http.compat.one_sample.texts import completion_of
+from app.http.compat.one_sample.options import GATHER_DESCRIPTION, WAIT_DESCRIPTION, RewardOptions
+from app.http.compat.one_sample.refusals import RefusingRoute, document_refusals
+from app.http.compat.one_sample.reward_service import RewardService, SampleReward
+from app.http.compat.one_sample.texts import build_completion
 
 
-class SlimeOptions(Options):
+class SlimeOptions(RewardOptions):
     contract: ClassVar[str] = "slime"
 
     reply: Annotated[
         Literal["number", "object"], Field(description="`object` has more details; needs `--reward-key reward`.")
     ] = "number"
-    gather_seconds: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False, description=GATHERING)] = 40.0
+    gather_seconds: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False, description=GATHER_DESCRIPTION)] = 40.0
     wait_seconds: Annotated[
-        float, Field(gt=0, le=115, allow_inf_nan=False, description=WAITING.format("120 seconds"))
+        float, Field(gt=0, le=115, allow_inf_nan=False, description=WAIT_DESCRIPTION.format("120 seconds"))
     ] = 105.0
 
 
@@ -44,7 +44,7 @@ class SlimeSample(BaseModel):
     """The task's id, or an object with `task_id`, `group` and `size`, also as JSON text."""
 
 
-class Explained(Frozen):
+class ExplainedReward(Frozen):
     """A reward with its details."""
 
     reward: FiniteNumber
@@ -59,21 +59,25 @@ class Explained(Frozen):
     group_id: str
 
 
-class _Words:
+class _SlimeFormat:
     def __init__(self, reply: Literal["number", "object"]) -> None:
         self._reply = reply
 
-    def told(self, rewards: Sequence[Reward]) -> bytes:
+    def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes:
         (reward,) = rewards
-        return str(reward.number).encode() if self._reply == "number" else _explained(reward).model_dump_json().encode()
+        return (
+            str(reward.number).encode()
+            if self._reply == "number"
+            else _explain_reward(reward).model_dump_json().encode()
+        )
 
-    def beside_refusal(self, count: int) -> dict[str, JsonValue]:
+    def format_refusal(self, count: int) -> dict[str, JsonValue]:
         return {"reward": None}
 
 
-def _explained(reward: Reward) -> Explained:
+def _explain_reward(reward: SampleReward) -> ExplainedReward:
     score, reply = reward.score, reward.reply
-    return Explained(
+    return ExplainedReward(
         reward=reward.number,
         score=reward.absolute,
         outcome=score.outcome,
@@ -85,7 +89,7 @@ def _explained(reward: Reward) -> Explained:
     )
 
 
-def slime_router(desk: RewardDesk) -> APIRouter:
+def create_slime_router(desk: RewardService) -> APIRouter:
     """`POST /compat/slime/{env}`."""
     router = APIRouter(prefix="/compat/slime", tags=["slime"], route_class=RefusingRoute)
 
@@ -93,17 +97,17 @@ def slime_router(desk: RewardDesk) -> APIRouter:
         "/{env}",
         summary="Reward for slime",
         response_class=Response,
-        responses={200: {"model": FiniteNumber | Explained}, **refusal_responses()},
+        responses={200: {"model": FiniteNumber | ExplainedReward}, **document_refusals()},
     )
     async def reward(
         env: str, request: Request, sample: SlimeSample, options: Annotated[SlimeOptions, Query()]
     ) -> Response:
-        desk.require(env)
+        desk.require_environment(env)
         if sample.label is None or sample.label == "":
             raise InvalidRequest("missing label: set --label-key to the column with the task", field="label")
         prompt = sample.prompt if isinstance(sample.prompt, str) else ""
-        completion = completion_of(sample.response, prompt, options.eos)
-        held = options.sample(env, read_label(sample.label, "label"), completion)
-        return await desk.answer(request, [Asked(held, "label")], options, _Words(options.reply))
+        completion = build_completion(sample.response, prompt, options.eos)
+        held = options.build_sample(env, read_label(sample.label, "label"), completion)
+        return await desk.answer(request, [LabelledSample(held, "label")], options, _SlimeFormat(options.reply))
 
     return router

@@ -19,7 +19,7 @@ class Assets:
     version: str
 
 
-def assets_router(folder: Path) -> Assets:
+def load_assets(folder: Path) -> Assets:
     files = {path.name: _read(path) for path in sorted(folder.iterdir()) if path.suffix in _TYPES}
     version = hashlib.sha256(b"".join(files.values())).hexdigest()[:12]
     router = APIRouter(include_in_schema=False)

@@ -8,18 +8,18 @@ from typing import Final
 from pydantic import JsonValue
 
 from app.domain.tasks import ToolCall, ToolSpec
-from app.toolkit.display import Excerpt, as_json, excerpt, visible
-from app.toolkit.tool_calls.json_text import Malformed, read_json
+from app.toolkit.display import Excerpt, as_json, cut_excerpt, escape_invisible
+from app.toolkit.tool_calls.json_text import MalformedCall, read_json
 
-MOST_ARGUMENTS: Final = 30
+MAX_ARGUMENTS: Final = 30
 """A call with more arguments is shown as JSON."""
-MOST_NAME: Final = 100
-AT_ONCE: Final = 600
+MAX_NAME_LENGTH: Final = 100
+VISIBLE_CHARACTERS: Final = 600
 """Characters of a value or a result that are shown before folding."""
 
 
 @dataclass(frozen=True)
-class Call:
+class CallView:
     """A tool call: `arguments` by name, or `written` if they are not a small object."""
 
     name: str
@@ -28,7 +28,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Result:
+class ResultView:
     """A tool's result; JSON is indented."""
 
     content: Excerpt
@@ -36,7 +36,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Argument:
+class ArgumentView:
     name: str
     kind: str
     required: bool
@@ -44,78 +44,89 @@ class Argument:
 
 
 @dataclass(frozen=True)
-class Offered:
+class ToolView:
     """A tool in the prompt; `arguments` come from `schema`."""
 
     name: str
     description: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[ArgumentView, ...]
     schema: Excerpt
 
 
-def call_of(call: ToolCall) -> Call:
+def build_call(call: ToolCall) -> CallView:
     given = call.function.arguments
-    value = _read(given) if isinstance(given, str) else given
-    name = _short(call.function.name)
-    if isinstance(value, dict) and len(value) <= MOST_ARGUMENTS:
-        return Call(name, tuple((_short(key), excerpt(_written(one), AT_ONCE)) for key, one in value.items()), None)
-    return Call(name, (), excerpt(given if isinstance(given, str) else as_json(given), AT_ONCE))
+    value = _parse_json(given) if isinstance(given, str) else given
+    name = _shorten_name(call.function.name)
+    if isinstance(value, dict) and len(value) <= MAX_ARGUMENTS:
+        return CallView(
+            name,
+            tuple(
+                (_shorten_name(key), cut_excerpt(_write_json(one), VISIBLE_CHARACTERS)) for key, one in value.items()
+            ),
+            None,
+        )
+    return CallView(name, (), cut_excerpt(given if isinstance(given, str) else as_json(given), VISIBLE_CHARACTERS))
 
 
-def result_of(content: str) -> Result:
+def build_result(content: str) -> ResultView:
     """A tool's result; `failed` if it is an object with an `error`."""
-    value = _read(content)
+    value = _parse_json(content)
     laid_out = as_json(value) if isinstance(value, dict | list) else content
-    return Result(excerpt(laid_out, AT_ONCE), isinstance(value, dict) and bool(value.get("error")))
+    return ResultView(cut_excerpt(laid_out, VISIBLE_CHARACTERS), isinstance(value, dict) and bool(value.get("error")))
 
 
-def offered(tools: Sequence[ToolSpec]) -> tuple[Offered, ...]:
-    return tuple(_offered(tool) for tool in tools)
+def build_tools(tools: Sequence[ToolSpec]) -> tuple[ToolView, ...]:
+    return tuple(_build_tool(tool) for tool in tools)
 
 
-def _offered(tool: ToolSpec) -> Offered:
+def _build_tool(tool: ToolSpec) -> ToolView:
     schema = tool.function.parameters
     properties, required = schema.get("properties"), schema.get("required")
     needed = required if isinstance(required, list) else []
     members = properties if isinstance(properties, dict) else {}
-    return Offered(
-        name=_short(tool.function.name),
-        description=visible(tool.function.description),
-        arguments=tuple(_argument(name, one, required=name in needed) for name, one in members.items()),
-        schema=excerpt(as_json(schema)),
+    return ToolView(
+        name=_shorten_name(tool.function.name),
+        description=escape_invisible(tool.function.description),
+        arguments=tuple(_build_argument(name, one, required=name in needed) for name, one in members.items()),
+        schema=cut_excerpt(as_json(schema)),
     )
 
 
-def _argument(name: str, described: JsonValue, *, required: bool) -> Argument:
+def _build_argument(name: str, described: JsonValue, *, required: bool) -> ArgumentView:
     schema = described if isinstance(described, dict) else {}
     description = schema.get("description")
-    return Argument(_short(name), visible(_kind(schema)), required, visible(str(description or "")))
+    return ArgumentView(
+        _shorten_name(name),
+        escape_invisible(_describe_type(schema)),
+        required,
+        escape_invisible(str(description or "")),
+    )
 
 
-def _kind(schema: Mapping[str, JsonValue]) -> str:
+def _describe_type(schema: Mapping[str, JsonValue]) -> str:
     """Describes a type: name, choices and default."""
     choices = schema.get("enum")
     if isinstance(choices, list):
-        words = " | ".join(map(_written, choices))
+        words = " | ".join(map(_write_json, choices))
     else:
         named = schema.get("type")
         words = " | ".join(map(str, named)) if isinstance(named, list) else str(named or "any")
         inside = schema.get("items")
-        words += f" of {_kind(inside)}" if isinstance(inside, dict) else ""
-    return f"{words} = {_written(schema['default'])}" if "default" in schema else words
+        words += f" of {_describe_type(inside)}" if isinstance(inside, dict) else ""
+    return f"{words} = {_write_json(schema['default'])}" if "default" in schema else words
 
 
-def _written(value: JsonValue) -> str:
+def _write_json(value: JsonValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _read(text: str) -> JsonValue:
+def _parse_json(text: str) -> JsonValue:
     """The parsed JSON; None if it is invalid or ambiguous."""
     try:
         return read_json(text)
-    except Malformed:
+    except MalformedCall:
         return None
 
 
-def _short(name: str) -> str:
-    return visible(name if len(name) <= MOST_NAME else f"{name[:MOST_NAME]}…")
+def _shorten_name(name: str) -> str:
+    return escape_invisible(name if len(name) <= MAX_NAME_LENGTH else f"{name[:MAX_NAME_LENGTH]}…")

@@ -5,30 +5,38 @@ from dataclasses import dataclass
 
 from app.domain.groups import Group, Rollout
 from app.domain.judging import Judgement, Verdict
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Message
-from app.http.viewer.calls import Call, Result, call_of, result_of
-from app.toolkit.display import SHOWN_AT_ONCE, Excerpt, excerpt, heat, number, signed, visible
+from app.http.viewer.calls import CallView, ResultView, build_call, build_result
+from app.toolkit.display import (
+    SHOWN_AT_ONCE,
+    Excerpt,
+    cut_excerpt,
+    escape_invisible,
+    format_number,
+    format_signed,
+    scale_heat,
+)
 
 OFFLINE_JUDGE = "offline"
 """The judge without a model: only for trying the system, not for training."""
 
 
 @dataclass(frozen=True)
-class Line:
+class MessageLine:
     """One message of a conversation."""
 
     role: str
     name: str
     content: Excerpt | None
-    calls: tuple[Call, ...]
-    result: Result | None = None
+    calls: tuple[CallView, ...]
+    result: ResultView | None = None
     """A tool's result, instead of `content`."""
 
 
 @dataclass(frozen=True)
-class Chip:
+class CriterionChip:
     """A criterion with its colour; `heat` is None if it did not apply."""
 
     name: str
@@ -39,7 +47,7 @@ class Chip:
 
 
 @dataclass(frozen=True)
-class Card:
+class CompletionCard:
     """One completion with its score."""
 
     rank: str
@@ -55,7 +63,7 @@ class Card:
     heat: int | None
     advantage: str
     parts: tuple[tuple[str, str], ...]
-    chips: tuple[Chip, ...]
+    chips: tuple[CriterionChip, ...]
     flags: tuple[str, ...]
     gated: bool
     rationale: Excerpt | None
@@ -64,11 +72,11 @@ class Card:
     finish_reason: str
     tokens: int | None
     text: Excerpt | None
-    lines: tuple[Line, ...]
+    lines: tuple[MessageLine, ...]
 
 
 @dataclass(frozen=True)
-class Seen:
+class PresentedCandidate:
     """A candidate of a judgement, and the positions of its completions in the request, if they are known."""
 
     id: str
@@ -76,131 +84,134 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Reading:
+class JudgeReadingView:
     """One judge's answer to one presentation of the group. `ranking` is best first, with ties in one tuple."""
 
     judgement: Judgement
     offline: bool
-    order: tuple[Seen, ...]
-    ranking: tuple[tuple[Seen, ...], ...]
+    order: tuple[PresentedCandidate, ...]
+    ranking: tuple[tuple[PresentedCandidate, ...], ...]
     cost: str
     latency: str
-    verdicts: tuple[tuple[Seen, Verdict, tuple[Chip, ...]], ...]
+    verdicts: tuple[tuple[PresentedCandidate, Verdict, tuple[CriterionChip, ...]], ...]
     prompt: Excerpt | None
     raw: Excerpt | None
 
 
-def cards_of(group: Group) -> tuple[Card, ...]:
+def build_cards(group: Group) -> tuple[CompletionCard, ...]:
     """Best first; completions without a reward last, in request order."""
     scores = [rollout.score for rollout in group.rollouts]
-    advantages = group_statistics(scores).advantages
-    order = sorted(range(len(scores)), key=lambda slot: _standing(scores[slot]))
-    ranks = _ranks([scores[slot] for slot in order])
+    advantages = compute_statistics(scores).advantages
+    order = sorted(range(len(scores)), key=lambda slot: _compute_sort_key(scores[slot]))
+    ranks = _compute_ranks([scores[slot] for slot in order])
     return tuple(
-        _card(group.rollouts[slot], slot, rank, advantages[slot]) for slot, rank in zip(order, ranks, strict=True)
+        _build_card(group.rollouts[slot], slot, rank, advantages[slot]) for slot, rank in zip(order, ranks, strict=True)
     )
 
 
-def _standing(score: Score) -> float:
+def _compute_sort_key(score: Score) -> float:
     return 1.0 if score.reward is None else -score.reward
 
 
-def _ranks(ordered: Sequence[Score]) -> list[str]:
+def _compute_ranks(ordered: Sequence[Score]) -> list[str]:
     """Equal rewards share a rank."""
     rewards = [score.reward for score in ordered]
     return ["" if reward is None else str(rewards.index(reward) + 1) for reward in rewards]
 
 
-def _card(rollout: Rollout, slot: int, rank: str, advantage: float | None) -> Card:
+def _build_card(rollout: Rollout, slot: int, rank: str, advantage: float | None) -> CompletionCard:
     score, completion = rollout.score, rollout.completion
-    return Card(
+    return CompletionCard(
         rank=rank,
         slot=slot + 1,
         rollout_id=rollout.rollout_id,
-        candidate=visible(score.candidate),
+        candidate=escape_invisible(score.candidate),
         outcome=score.outcome,
         reason=score.reason or "",
-        reward=number(score.reward),
+        reward=format_number(score.reward),
         share=score.reward or 0.0,
-        heat=None if score.reward is None else heat(score.reward),
-        advantage="" if advantage is None else signed(advantage),
-        parts=_parts(score),
-        chips=tuple(map(_chip, score.criteria)),
-        flags=tuple(map(visible, score.flags)),
+        heat=None if score.reward is None else scale_heat(score.reward),
+        advantage="" if advantage is None else format_signed(advantage),
+        parts=_list_score_parts(score),
+        chips=tuple(map(_build_chip, score.criteria)),
+        flags=tuple(map(escape_invisible, score.flags)),
         gated=score.gate == 0,
-        rationale=excerpt(score.rationale, 600) if score.rationale else None,
+        rationale=cut_excerpt(score.rationale, 600) if score.rationale else None,
         judges=score.judges,
         offline=OFFLINE_JUDGE in score.judges,
-        finish_reason=visible(completion.finish_reason or ""),
+        finish_reason=escape_invisible(completion.finish_reason or ""),
         tokens=None if completion.token_ids is None else len(completion.token_ids),
-        text=None if completion.text is None else excerpt(completion.text),
-        lines=lines_of(completion.messages or ()),
+        text=None if completion.text is None else cut_excerpt(completion.text),
+        lines=build_lines(completion.messages or ()),
     )
 
 
-def _parts(score: Score) -> tuple[tuple[str, str], ...]:
+def _list_score_parts(score: Score) -> tuple[tuple[str, str], ...]:
     named = (("gate", score.gate), ("absolute", score.absolute), ("relative", score.relative))
-    return tuple((name, number(value, 2)) for name, value in named if value is not None)
+    return tuple((name, format_number(value, 2)) for name, value in named if value is not None)
 
 
-def _chip(criterion: Criterion) -> Chip:
-    return Chip(
+def _build_chip(criterion: Criterion) -> CriterionChip:
+    return CriterionChip(
         name=criterion.name.replace("_", " "),
-        value="n/a" if criterion.value is None else number(criterion.value, 2),
-        heat=None if criterion.value is None else heat(criterion.value),
-        weight=number(criterion.weight, 2),
-        note=visible(criterion.note),
+        value="n/a" if criterion.value is None else format_number(criterion.value, 2),
+        heat=None if criterion.value is None else scale_heat(criterion.value),
+        weight=format_number(criterion.weight, 2),
+        note=escape_invisible(criterion.note),
     )
 
 
-def lines_of(messages: Sequence[Message], at_once: int = SHOWN_AT_ONCE) -> tuple[Line, ...]:
+def build_lines(messages: Sequence[Message], at_once: int = SHOWN_AT_ONCE) -> tuple[MessageLine, ...]:
     """`at_once` is the number of characters per message that are not folded."""
-    return tuple(_line(message, at_once) for message in messages)
+    return tuple(_build_line(message, at_once) for message in messages)
 
 
-def _line(message: Message, at_once: int) -> Line:
+def _build_line(message: Message, at_once: int) -> MessageLine:
     content = message.content
-    answer = result_of(content) if message.role == "tool" and content is not None else None
-    return Line(
+    answer = build_result(content) if message.role == "tool" and content is not None else None
+    return MessageLine(
         role=message.role,
-        name=visible(message.name or ""),
-        content=None if content is None or answer is not None else excerpt(content, at_once),
-        calls=tuple(map(call_of, message.tool_calls)),
+        name=escape_invisible(message.name or ""),
+        content=None if content is None or answer is not None else cut_excerpt(content, at_once),
+        calls=tuple(map(build_call, message.tool_calls)),
         result=answer,
     )
 
 
-def readings_of(judgements: Sequence[Judgement], group: Group) -> tuple[Reading, ...]:
+def build_readings(judgements: Sequence[Judgement], group: Group) -> tuple[JudgeReadingView, ...]:
     slots: dict[str, list[int]] = {}
     for place, rollout in enumerate(group.rollouts, start=1):
         if rollout.score.candidate:
             slots.setdefault(rollout.score.candidate, []).append(place)
-    return tuple(_reading(judgement, slots) for judgement in judgements)
+    return tuple(_build_reading(judgement, slots) for judgement in judgements)
 
 
-def _reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> Reading:
-    def seen(candidate: str) -> Seen:
-        return Seen(visible(candidate), tuple(slots.get(candidate, ())))
+def _build_reading(judgement: Judgement, slots: Mapping[str, Sequence[int]]) -> JudgeReadingView:
+    def find_candidate(candidate: str) -> PresentedCandidate:
+        return PresentedCandidate(escape_invisible(candidate), tuple(slots.get(candidate, ())))
 
-    return Reading(
+    return JudgeReadingView(
         judgement=judgement,
         offline=judgement.judge == OFFLINE_JUDGE,
-        order=tuple(map(seen, judgement.order)),
-        ranking=tuple(tuple(map(seen, tied)) for tied in judgement.ranking),
+        order=tuple(map(find_candidate, judgement.order)),
+        ranking=tuple(tuple(map(find_candidate, tied)) for tied in judgement.ranking),
         cost="" if judgement.cost_usd is None else f"${judgement.cost_usd:.4f}",
         latency=f"{judgement.latency_seconds:.2f} s",
-        verdicts=tuple((seen(verdict.candidate), verdict, _verdict_chips(verdict)) for verdict in judgement.verdicts),
-        prompt=excerpt(judgement.prompt, 4000) if judgement.prompt else None,
-        raw=excerpt(judgement.raw, 4000) if judgement.raw else None,
+        verdicts=tuple(
+            (find_candidate(verdict.candidate), verdict, _build_verdict_chips(verdict))
+            for verdict in judgement.verdicts
+        ),
+        prompt=cut_excerpt(judgement.prompt, 4000) if judgement.prompt else None,
+        raw=cut_excerpt(judgement.raw, 4000) if judgement.raw else None,
     )
 
 
-def _verdict_chips(verdict: Verdict) -> tuple[Chip, ...]:
+def _build_verdict_chips(verdict: Verdict) -> tuple[CriterionChip, ...]:
     return tuple(
-        Chip(
-            name=visible(name).replace("_", " "),
-            value="n/a" if value is None else number(value, 2),
-            heat=None if value is None else heat(value),
+        CriterionChip(
+            name=escape_invisible(name).replace("_", " "),
+            value="n/a" if value is None else format_number(value, 2),
+            heat=None if value is None else scale_heat(value),
             weight="",
             note="",
         )

@@ -6,24 +6,24 @@ from itertools import groupby
 from typing import Final
 
 from app.domain.worlds import Event, World
-from app.toolkit.display import Excerpt, day_and_time, excerpt, heat, visible
+from app.toolkit.display import Excerpt, cut_excerpt, escape_invisible, format_time, scale_heat
 
-AT_ONCE: Final = 400
+VISIBLE_CHARACTERS: Final = 400
 """Characters of an event that are shown before folding."""
-MOST_NAMES: Final = 12
+MAX_NAMES: Final = 12
 """Maximum number of names in a list."""
 
 
 @dataclass(frozen=True)
-class Node:
+class WorldNode:
     """A world with its branches."""
 
     world: World
-    branches: tuple["Node", ...]
+    branches: tuple["WorldNode", ...]
 
 
 @dataclass(frozen=True)
-class Line:
+class EventLine:
     """One event. `importance` is out of 10; `facts` are its other fields as (name, value)."""
 
     id: str
@@ -39,74 +39,74 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Day:
+class EventDay:
     date: str
-    lines: tuple[Line, ...]
+    lines: tuple[EventLine, ...]
 
 
-def tree_of(worlds: Sequence[World]) -> tuple[Node, ...]:
+def build_tree(worlds: Sequence[World]) -> tuple[WorldNode, ...]:
     """The trees of worlds. A world whose parent is not given is a root."""
     names = {world.name for world in worlds}
     below: dict[str | None, list[World]] = {}
     for world in worlds:
         below.setdefault(world.parent if world.parent in names else None, []).append(world)
-    return tuple(_node(world, below) for world in below.get(None, ()))
+    return tuple(_build_node(world, below) for world in below.get(None, ()))
 
 
-def _node(world: World, below: Mapping[str | None, Sequence[World]]) -> Node:
+def _build_node(world: World, below: Mapping[str | None, Sequence[World]]) -> WorldNode:
     """Recursive; the store limits the depth of branches."""
-    return Node(world, tuple(_node(branch, below) for branch in below.get(world.name, ())))
+    return WorldNode(world, tuple(_build_node(branch, below) for branch in below.get(world.name, ())))
 
 
-def family_of(name: str, worlds: Sequence[World]) -> tuple[Node, ...]:
+def find_family(name: str, worlds: Sequence[World]) -> tuple[WorldNode, ...]:
     """The tree with the world; empty if it has no relatives."""
-    return tuple(node for node in tree_of(worlds) if node.branches and _holds(node, name))
+    return tuple(node for node in build_tree(worlds) if node.branches and _contains_world(node, name))
 
 
-def _holds(node: Node, name: str) -> bool:
-    return node.world.name == name or any(_holds(branch, name) for branch in node.branches)
+def _contains_world(node: WorldNode, name: str) -> bool:
+    return node.world.name == name or any(_contains_world(branch, name) for branch in node.branches)
 
 
-def days_of(events: Sequence[Event]) -> tuple[Day, ...]:
+def group_by_day(events: Sequence[Event]) -> tuple[EventDay, ...]:
     """Groups events by day, in the given order."""
-    lines = map(line_of, events)
-    return tuple(Day(date, tuple(some)) for date, some in groupby(lines, key=lambda line: line.time[:10]))
+    lines = map(build_event_line, events)
+    return tuple(EventDay(date, tuple(some)) for date, some in groupby(lines, key=lambda line: line.time[:10]))
 
 
-def line_of(event: Event) -> Line:
-    time = day_and_time(event.time)
-    return Line(
+def build_event_line(event: Event) -> EventLine:
+    time = format_time(event.time)
+    return EventLine(
         id=event.id,
         time=time,
         hour=time[11:],
-        kind=visible(event.kind or ""),
-        text=excerpt(event.text, AT_ONCE),
-        known_to=_known_to(event.visibility),
+        kind=escape_invisible(event.kind or ""),
+        text=cut_excerpt(event.text, VISIBLE_CHARACTERS),
+        known_to=_describe_audience(event.visibility),
         everybody=event.visibility == "public",
         importance=event.importance,
-        heat=heat(event.importance / 10),
-        facts=tuple((name, visible(value)) for name, value in _facts(event) if value),
+        heat=scale_heat(event.importance / 10),
+        facts=tuple((name, escape_invisible(value)) for name, value in _list_facts(event) if value),
     )
 
 
-def _known_to(visibility: str | Sequence[str]) -> str:
+def _describe_audience(visibility: str | Sequence[str]) -> str:
     if visibility == "public":
         return "everybody"
-    return _listed(visibility) or "nobody"
+    return _join_names(visibility) or "nobody"
 
 
-def _facts(event: Event) -> tuple[tuple[str, str], ...]:
+def _list_facts(event: Event) -> tuple[tuple[str, str], ...]:
     return (
-        ("actors", _listed(event.actors)),
+        ("actors", _join_names(event.actors)),
         ("at", event.location or ""),
-        ("tags", _listed(event.tags)),
-        ("holds from", day_and_time(event.valid_from)),
-        ("holds until", day_and_time(event.valid_to)),
-        ("in place of", _listed(event.supersedes)),
-        ("given away by", _listed(event.leak_terms)),
+        ("tags", _join_names(event.tags)),
+        ("holds from", format_time(event.valid_from)),
+        ("holds until", format_time(event.valid_to)),
+        ("in place of", _join_names(event.supersedes)),
+        ("given away by", _join_names(event.leak_terms)),
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - MOST_NAMES
-    return visible(", ".join(names[:MOST_NAMES])) + (f" and {more} more" if more > 0 else "")
+def _join_names(names: Sequence[str]) -> str:
+    more = len(names) - MAX_NAMES
+    return escape_invisible(", ".join(names[:MAX_NAMES])) + (f" and {more} more" if more > 0 else "")

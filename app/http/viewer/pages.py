@@ -9,21 +9,21 @@ from fastapi.responses import HTMLResponse
 from pydantic import TypeAdapter, ValidationError
 
 from app.domain.groups import GroupDetail, GroupFilter, GroupSummary
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.domain.scores import Outcome
-from app.domain.trajectories import Explained
-from app.http.viewer.assets import assets_router
-from app.http.viewer.calls import offered
-from app.http.viewer.cards import OFFLINE_JUDGE, cards_of, lines_of
-from app.http.viewer.figures import bar_chart
+from app.domain.trajectories import TrajectoryRunStatus
+from app.http.viewer.assets import load_assets
+from app.http.viewer.bar_charts import build_bar_chart
+from app.http.viewer.calls import build_tools
+from app.http.viewer.cards import OFFLINE_JUDGE, build_cards, build_lines
 from app.http.viewer.rendering import Renderer
-from app.http.viewer.retrieved import retrieved
-from app.http.viewer.scorings import columns_of
-from app.http.viewer.worlds import WorldPages, worlds_router
-from app.ports.store import Views
-from app.service.requests import GroupId
-from app.service.roster import JudgeEntry
-from app.toolkit.display import as_json, excerpt, visible
+from app.http.viewer.retrieved_passages import build_retrieved
+from app.http.viewer.scorings import build_columns
+from app.http.viewer.world_pages import WorldPages, create_world_pages_router
+from app.ports.store import GroupViews
+from app.service.judge_listing import JudgeEntry
+from app.service.request_models import GroupId
+from app.toolkit.display import as_json, cut_excerpt, escape_invisible
 
 PAGE_SIZE = 50
 _NEAR = 200
@@ -37,37 +37,39 @@ Word = Annotated[str, Query(max_length=100)]
 Sequence53 = Annotated[int | None, Query(ge=0, lt=2**53)]
 
 
-async def _no_queues() -> Sequence[Explained]:
+async def _list_no_queues() -> Sequence[TrajectoryRunStatus]:
     return ()
 
 
-def viewer_router(
-    views: Views,
+def create_viewer_router(
+    views: GroupViews,
     environments: Sequence[str] = (),
     judges: Callable[[], Sequence[JudgeEntry]] = tuple,
-    queues: Callable[[], Awaitable[Sequence[Explained]]] = _no_queues,
+    queues: Callable[[], Awaitable[Sequence[TrajectoryRunStatus]]] = _list_no_queues,
     worlds: WorldPages | None = None,
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
     `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` there are no pages for worlds."""
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
-    assets = assets_router(_FOLDER / "static")
+    assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.include_router(assets.router)
     if worlds is not None:
-        router.include_router(worlds_router(worlds, renderer))
+        router.include_router(create_world_pages_router(worlds, renderer))
 
     @router.get("/")
     async def newest(
         request: Request, environment: Word = "", run: Word = "", outcome: Word = "", before: Sequence53 = None
     ) -> Response:
-        where = _filter(environment, run, outcome, before)
-        page = await views.groups(where)
-        return renderer.page(
+        where = _build_filter(environment, run, outcome, before)
+        page = await views.list_groups(where)
+        return renderer.render_page(
             request,
             "groups.html",
             {
-                "rows": [(summary, bar_chart(summary.rewards), visible(summary.title)) for summary in page],
+                "rows": [
+                    (summary, build_bar_chart(summary.rewards), escape_invisible(summary.title)) for summary in page
+                ],
                 "where": where,
                 "filtered": bool(where.environment or where.run or where.outcome),
                 "outcomes": _OUTCOMES,
@@ -85,63 +87,70 @@ def viewer_router(
         outcome: Word = "",
         at: Sequence53 = None,
     ) -> Response:
-        detail = await views.group(group_id) if _is_group_id(group_id) else None
+        detail = await views.get_group(group_id) if _is_group_id(group_id) else None
         if detail is None:
-            gone = {"kind": "group", "wanted": visible(group_id[:100]), "path": "/", "all": "Show the newest groups."}
-            return renderer.page(request, "missing.html", gone, status=404)
-        where = _filter(environment, run, outcome, None)
-        newer, older = (None, None) if at is None else await _neighbours(views, where, at)
-        return renderer.page(
+            gone = {
+                "kind": "group",
+                "wanted": escape_invisible(group_id[:100]),
+                "path": "/",
+                "all": "Show the newest groups.",
+            }
+            return renderer.render_page(request, "missing.html", gone, status=404)
+        where = _build_filter(environment, run, outcome, None)
+        newer, older = (None, None) if at is None else await _find_neighbours(views, where, at)
+        return renderer.render_page(
             request,
             "group.html",
-            {**_explanation(detail), "where": where, "newer": newer, "older": older},
+            {**_build_group_values(detail), "where": where, "newer": newer, "older": older},
         )
 
     @router.get("/view/stats")
     async def statistics(request: Request, environment: Word = "", run: Word = "", by: Word = "") -> Response:
-        where = _filter(environment, run, "", None)
+        where = _build_filter(environment, run, "", None)
         by_label = by == "label"
-        rows = await views.statistics(where.environment, where.run, by_label=by_label)
-        named = [(row, visible(row.label or "")) for row in rows]
+        rows = await views.get_statistics(where.environment, where.run, by_label=by_label)
+        named = [(row, escape_invisible(row.label or "")) for row in rows]
         shown = {"rows": named, "where": where, "environments": environments, "by_label": by_label}
-        return renderer.page(request, "statistics.html", shown)
+        return renderer.render_page(request, "statistics.html", shown)
 
     @router.get("/view/judges")
     async def judge_list(request: Request) -> Response:
-        return renderer.page(request, "judges.html", {"judges": judges(), "offline": OFFLINE_JUDGE})
+        return renderer.render_page(request, "judges.html", {"judges": judges(), "offline": OFFLINE_JUDGE})
 
     @router.get("/view/atropos")
     async def atropos(request: Request) -> Response:
-        return renderer.page(request, "queues.html", {"queues": await queues()})
+        return renderer.render_page(request, "queues.html", {"queues": await queues()})
 
     return router
 
 
-def _explanation(detail: GroupDetail) -> dict[str, object]:
+def _build_group_values(detail: GroupDetail) -> dict[str, object]:
     """The template values of `group.html`."""
     group, prompt = detail.group, detail.task.prompt
     scores = [rollout.score for rollout in group.rollouts]
     return {
         "group": group,
         "key": detail.task.key,
-        "statistics": group_statistics(scores),
-        "chart": bar_chart([score.reward for score in scores]),
-        "cards": cards_of(group),
-        "prompt": lines_of(prompt.messages),
-        "tools": offered(prompt.tools),
-        "metadata": excerpt(as_json(prompt.metadata), 4000),
-        "retrieved": retrieved(detail.task.key.context),
-        "scorings": columns_of(detail),
+        "statistics": compute_statistics(scores),
+        "chart": build_bar_chart([score.reward for score in scores]),
+        "cards": build_cards(group),
+        "prompt": build_lines(prompt.messages),
+        "tools": build_tools(prompt.tools),
+        "metadata": cut_excerpt(as_json(prompt.metadata), 4000),
+        "retrieved": build_retrieved(detail.task.key.context),
+        "scorings": build_columns(detail),
     }
 
 
-def _filter(environment: str, run: str, outcome: str, before: int | None) -> GroupFilter:
+def _build_filter(environment: str, run: str, outcome: str, before: int | None) -> GroupFilter:
     """The filter of a form. Empty fields and unknown outcomes filter nothing."""
     chosen = next((known for known in _OUTCOMES if known == outcome), None)
-    return GroupFilter(environment=_plain(environment), run=_plain(run), outcome=chosen, before=before, limit=PAGE_SIZE)
+    return GroupFilter(
+        environment=_clean_word(environment), run=_clean_word(run), outcome=chosen, before=before, limit=PAGE_SIZE
+    )
 
 
-def _plain(word: str) -> str | None:
+def _clean_word(word: str) -> str | None:
     """Strips a filter word and replaces NUL, which PostgreSQL refuses in queries."""
     return word.strip().replace("\x00", "\N{REPLACEMENT CHARACTER}") or None
 
@@ -154,9 +163,11 @@ def _is_group_id(text: str) -> bool:
     return True
 
 
-async def _neighbours(views: Views, where: GroupFilter, at: int) -> tuple[GroupSummary | None, GroupSummary | None]:
+async def _find_neighbours(
+    views: GroupViews, where: GroupFilter, at: int
+) -> tuple[GroupSummary | None, GroupSummary | None]:
     """The groups right after and right before sequence `at` in the same listing."""
-    older = await views.groups(where.model_copy(update={"before": at, "limit": 1}))
-    near = await views.groups(where.model_copy(update={"before": at + _NEAR + 1, "limit": _NEAR}))
+    older = await views.list_groups(where.model_copy(update={"before": at, "limit": 1}))
+    near = await views.list_groups(where.model_copy(update={"before": at + _NEAR + 1, "limit": _NEAR}))
     newer = [summary for summary in near if summary.sequence > at]
     return (newer[-1] if newer else None), (older[0] if older else None)

@@ -4,16 +4,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from app.domain.worlds import Explained, HiddenEvent, Ranked, Recalled, Way
-from app.http.viewer.events import Line, line_of
-from app.http.viewer.retrieved import reason_of
-from app.toolkit.display import day_and_time, heat, number, visible
+from app.domain.worlds import HiddenEvent, RankedEvent, RecalledLore, RetrievalExplanation, SearchWay
+from app.http.viewer.events import EventLine, build_event_line
+from app.http.viewer.retrieved_passages import describe_reason
+from app.toolkit.display import escape_invisible, format_number, format_time, scale_heat
 
-WAYS: Final[Mapping[Way, str]] = {"text": "words", "newest": "new", "important": "important"}
+WAYS: Final[Mapping[SearchWay, str]] = {"text": "words", "newest": "new", "important": "important"}
 
 
 @dataclass(frozen=True)
-class Part:
+class ScorePart:
     """A component of a retrieval score in [0, 1], shown as a bar."""
 
     name: str
@@ -24,8 +24,8 @@ class Part:
 
 @dataclass(frozen=True)
 class RankedLine:
-    line: Line
-    parts: tuple[Part, ...]
+    line: EventLine
+    parts: tuple[ScorePart, ...]
     score: str
     ways: str
     tokens: int
@@ -43,7 +43,7 @@ class LoreLine:
 
 @dataclass(frozen=True)
 class HiddenLine:
-    line: Line
+    line: EventLine
     reason: str
     by: str
 
@@ -61,45 +61,45 @@ class Recall:
     budget: int
 
 
-def recall_of(explained: Explained) -> Recall:
-    lines = tuple(map(_ranked, explained.events))
-    lore = tuple(map(_lore, explained.lore))
+def build_recall(explained: RetrievalExplanation) -> Recall:
+    lines = tuple(map(_build_ranked_line, explained.events))
+    lore = tuple(map(_build_lore_line, explained.lore))
     return Recall(
-        as_of=day_and_time(explained.as_of),
+        as_of=format_time(explained.as_of),
         told=tuple(line for line in lines if line.told),
         left_out=tuple(line for line in lines if not line.told),
         lore=lore,
-        hidden=tuple(map(_hidden, explained.hidden)),
+        hidden=tuple(map(_build_hidden_line, explained.hidden)),
         used=sum(one.tokens for one in lines if one.told) + sum(one.tokens for one in lore if one.told),
         budget=explained.budget_tokens,
     )
 
 
-def _ranked(ranked: Ranked) -> RankedLine:
+def _build_ranked_line(ranked: RankedEvent) -> RankedLine:
     values = (
         ("recency", ranked.recency),
         ("importance", ranked.importance),
         ("relevance", ranked.relevance),
     )
     return RankedLine(
-        line=line_of(ranked.event),
-        parts=tuple(Part(name, value, heat(value), number(value, 2)) for name, value in values),
-        score=number(ranked.score, 2),
+        line=build_event_line(ranked.event),
+        parts=tuple(ScorePart(name, value, scale_heat(value), format_number(value, 2)) for name, value in values),
+        score=format_number(ranked.score, 2),
         ways=", ".join(WAYS[way] for way in ranked.ways),
         tokens=ranked.tokens,
         told=ranked.told,
     )
 
 
-def _lore(recalled: Recalled) -> LoreLine:
+def _build_lore_line(recalled: RecalledLore) -> LoreLine:
     return LoreLine(
-        lorebook=visible(recalled.lorebook),
-        entry=visible(recalled.entry),
-        because=visible(recalled.because),
+        lorebook=escape_invisible(recalled.lorebook),
+        entry=escape_invisible(recalled.entry),
+        because=escape_invisible(recalled.because),
         tokens=recalled.tokens,
         told=recalled.told,
     )
 
 
-def _hidden(hidden: HiddenEvent) -> HiddenLine:
-    return HiddenLine(line=line_of(hidden.event), reason=reason_of(hidden.reason), by=hidden.by or "")
+def _build_hidden_line(hidden: HiddenEvent) -> HiddenLine:
+    return HiddenLine(line=build_event_line(hidden.event), reason=describe_reason(hidden.reason), by=hidden.by or "")

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse
 
 from app.domain.groups import GroupFilter
-from app.toolkit.display import day_and_time, heat, number, visible
+from app.toolkit.display import escape_invisible, format_number, format_time, scale_heat
 
 
 class Renderer:
@@ -21,11 +21,15 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(moment=day_and_time, number=number, heat=heat, visible=visible)
-        self._environment.globals.update(query=_query)
+        self._environment.filters.update(
+            moment=format_time, number=format_number, heat=scale_heat, visible=escape_invisible
+        )
+        self._environment.globals.update(query=_build_query)
         self._assets = f"/view/assets/{assets_version}"
 
-    def page(self, request: Request, template: str, values: Mapping[str, object], status: int = 200) -> HTMLResponse:
+    def render_page(
+        self, request: Request, template: str, values: Mapping[str, object], status: int = 200
+    ) -> HTMLResponse:
         """Renders a page. `root` and `assets` are URL prefixes, because the service may run below a path."""
         root = str(request.scope.get("root_path", "")).rstrip("/")
         html = self._environment.get_template(template).render(
@@ -34,7 +38,7 @@ class Renderer:
         return HTMLResponse(html.encode("utf-8", "backslashreplace"), status_code=status)
 
 
-def _query(where: GroupFilter, **more: object) -> str:
+def _build_query(where: GroupFilter, **more: object) -> str:
     """The filter as a query string with its question mark, for links."""
     named = {"environment": where.environment, "run": where.run, "outcome": where.outcome, **more}
     given = {name: value for name, value in named.items() if value is not None}

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from app.domain.groups import Group, GroupDetail, Scoring
-from app.domain.rewards import group_statistics
+from app.domain.rewards import compute_statistics
 from app.domain.scores import Score
-from app.http.viewer.cards import OFFLINE_JUDGE, Reading, readings_of
-from app.toolkit.display import heat, number, signed, visible
+from app.http.viewer.cards import OFFLINE_JUDGE, JudgeReadingView, build_readings
+from app.toolkit.display import escape_invisible, format_number, format_signed, scale_heat
 
 
 @dataclass(frozen=True)
-class Cell:
+class ScoringCell:
     """One completion's score in one scoring. `change` is relative to the original; empty if either has no reward."""
 
     slot: int
@@ -25,7 +25,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class ScoringColumn:
     """One scoring of all completions, in request order."""
 
     name: str
@@ -39,26 +39,26 @@ class Column:
     created_at: datetime
     mean: str
     flags: tuple[str, ...]
-    cells: tuple[Cell, ...]
-    readings: tuple[Reading, ...]
+    cells: tuple[ScoringCell, ...]
+    readings: tuple[JudgeReadingView, ...]
 
     @property
     def readings_count(self) -> int:
         return len(self.readings)
 
 
-def columns_of(detail: GroupDetail) -> tuple[Column, ...]:
+def build_columns(detail: GroupDetail) -> tuple[ScoringColumn, ...]:
     """The original and the later scorings."""
     told = [rollout.score for rollout in detail.group.rollouts]
     return (
-        _original(detail, told),
-        *(_later(place, one, detail.group) for place, one in enumerate(detail.scorings, 1)),
+        _build_original_column(detail, told),
+        *(_build_later_column(place, one, detail.group) for place, one in enumerate(detail.scorings, 1)),
     )
 
 
-def _original(detail: GroupDetail, told: Sequence[Score]) -> Column:
-    judges = tuple(dict.fromkeys(visible(judge) for score in told for judge in score.judges))
-    return Column(
+def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> ScoringColumn:
+    judges = tuple(dict.fromkeys(escape_invisible(judge) for score in told for judge in score.judges))
+    return ScoringColumn(
         name="original",
         original=True,
         judges=judges,
@@ -67,46 +67,46 @@ def _original(detail: GroupDetail, told: Sequence[Score]) -> Column:
         weight="",
         on_truncated="",
         created_at=detail.group.created_at,
-        mean=number(group_statistics(told).mean),
-        flags=tuple(map(visible, detail.group.flags)),
-        cells=tuple(_cell(slot, score, None) for slot, score in enumerate(told, 1)),
-        readings=readings_of(detail.judgements, detail.group),
+        mean=format_number(compute_statistics(told).mean),
+        flags=tuple(map(escape_invisible, detail.group.flags)),
+        cells=tuple(_build_cell(slot, score, None) for slot, score in enumerate(told, 1)),
+        readings=build_readings(detail.judgements, detail.group),
     )
 
 
-def _later(place: int, scoring: Scoring, group: Group) -> Column:
+def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringColumn:
     told = [rollout.score for rollout in group.rollouts]
-    return Column(
+    return ScoringColumn(
         name=f"scoring {place}",
         original=False,
-        judges=tuple(map(visible, scoring.judges)),
+        judges=tuple(map(escape_invisible, scoring.judges)),
         offline=OFFLINE_JUDGE in scoring.judges,
         mode=scoring.mode or "",
-        weight="" if scoring.options.relative_weight is None else number(scoring.options.relative_weight, 2),
+        weight="" if scoring.options.relative_weight is None else format_number(scoring.options.relative_weight, 2),
         on_truncated=scoring.options.on_truncated,
         created_at=scoring.created_at,
-        mean=number(group_statistics(scoring.scores).mean),
-        flags=tuple(map(visible, scoring.flags)),
+        mean=format_number(compute_statistics(scoring.scores).mean),
+        flags=tuple(map(escape_invisible, scoring.flags)),
         cells=tuple(
-            _cell(slot, score, before.reward)
+            _build_cell(slot, score, before.reward)
             for slot, (score, before) in enumerate(zip(scoring.scores, told, strict=True), 1)
         ),
-        readings=readings_of(scoring.judgements, _as_scored(group, scoring)),
+        readings=build_readings(scoring.judgements, _apply_scores(group, scoring)),
     )
 
 
-def _cell(slot: int, score: Score, before: float | None) -> Cell:
-    return Cell(
+def _build_cell(slot: int, score: Score, before: float | None) -> ScoringCell:
+    return ScoringCell(
         slot=slot,
-        reward=number(score.reward),
-        heat=None if score.reward is None else heat(score.reward),
-        change=signed(score.reward - before) if score.reward is not None and before is not None else "",
+        reward=format_number(score.reward),
+        heat=None if score.reward is None else scale_heat(score.reward),
+        change=format_signed(score.reward - before) if score.reward is not None and before is not None else "",
         why_not="" if score.outcome == "scored" else score.reason or score.outcome,
-        rationale=visible(score.rationale[:300]),
+        rationale=escape_invisible(score.rationale[:300]),
     )
 
 
-def _as_scored(group: Group, scoring: Scoring) -> Group:
+def _apply_scores(group: Group, scoring: Scoring) -> Group:
     """The group with the scoring's scores, which have the candidate ids that its judges saw."""
     rollouts = tuple(
         rollout.model_copy(update={"score": score})

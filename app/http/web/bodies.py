@@ -12,7 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.values import is_encodable
-from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody, field_path, problem_response
+from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody, build_problem_response, format_field_path
 
 DEFAULT_MAX_BYTES = 64 * 1024 * 1024
 
@@ -35,15 +35,17 @@ class BodyLimits:
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding != "identity" and not (encoding == "gzip" and scope["path"].startswith(self._inflating)):
             detail = "Send the body uncompressed: Content-Encoding is not accepted."
-            await problem_response(scope, 415, detail, headers={"Accept-Encoding": "identity"})(scope, receive, send)
+            await build_problem_response(scope, 415, detail, headers={"Accept-Encoding": "identity"})(
+                scope, receive, send
+            )
             return
         announced = headers.get("content-length", "")
         if announced.isdecimal() and int(announced[:20]) > self._max_bytes:
-            await problem_response(scope, 413, self._detail)(scope, receive, send)
+            await build_problem_response(scope, 413, self._detail)(scope, receive, send)
             return
         received = 0
 
-        async def counted() -> Message:
+        async def receive_counted() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
@@ -51,7 +53,7 @@ class BodyLimits:
                 raise RefusedBody(413, self._detail)
             return message
 
-        await self._app(scope, counted, send)
+        await self._app(scope, receive_counted, send)
 
     @property
     def _detail(self) -> str:
@@ -67,26 +69,26 @@ class _NotFinite(ValueError):
     pass
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise _NotFinite(digits[:20])
     return number
 
 
-def _constant(name: str) -> float:
+def _refuse_constant(name: str) -> float:
     raise _NotFinite(name)
 
 
-_STRICT = json.JSONDecoder(parse_float=_finite, parse_constant=_constant)
+_STRICT = json.JSONDecoder(parse_float=_parse_finite, parse_constant=_refuse_constant)
 
 
-def parse(body: bytes) -> JsonValue:
+def parse_json(body: bytes) -> JsonValue:
     """Parses JSON in UTF-8. Raises RefusedBody: 400 when the body is not JSON; 422 with the fields when it holds NaN,
     an infinity (`1e999` too) or a lone surrogate."""
     try:
         text = body.decode("utf-8")
-        value = _loads(text)
+        value = _load_strictly(text)
     except json.JSONDecodeError as error:
         fault = f"{error.msg.removesuffix(' at')} at line {error.lineno} column {error.colno}"
         raise RefusedBody(400, f"The body is not JSON: {fault}.") from None
@@ -96,33 +98,33 @@ def parse(body: bytes) -> JsonValue:
         raise RefusedBody(400, "The body is nested too deeply.") from None
     except ValueError:  # an integer of more digits than Python reads
         raise RefusedBody(400, "The body holds a number with too many digits.") from None
-    if _SURROGATE.search(body) and (faults := _faults_of(value)):
-        raise _refusal(faults)
+    if _SURROGATE.search(body) and (faults := _collect_faults(value)):
+        raise _build_refusal(faults)
     return value
 
 
-def _loads(text: str) -> JsonValue:
+def _load_strictly(text: str) -> JsonValue:
     try:
         value: JsonValue = _STRICT.decode(text)
     except _NotFinite:
-        raise _refusal(_faults_of(json.loads(text))) from None
+        raise _build_refusal(_collect_faults(json.loads(text))) from None
     return value
 
 
-def _refusal(faults: tuple[FieldProblem, ...]) -> RefusedBody:
+def _build_refusal(faults: tuple[FieldProblem, ...]) -> RefusedBody:
     return RefusedBody(422, f"{faults[0].field}: {faults[0].message}", faults)
 
 
-def _faults_of(value: JsonValue) -> tuple[FieldProblem, ...]:
+def _collect_faults(value: JsonValue) -> tuple[FieldProblem, ...]:
     found: list[FieldProblem] = []
-    for location, message in _faults(value):
-        found.append(FieldProblem(field=field_path(location), message=message))
+    for location, message in _find_faults(value):
+        found.append(FieldProblem(field=format_field_path(location), message=message))
         if len(found) == MAX_ERRORS:
             break
     return tuple(found)
 
 
-def _faults(root: JsonValue) -> Iterator[tuple[Location, str]]:
+def _find_faults(root: JsonValue) -> Iterator[tuple[Location, str]]:
     waiting: list[tuple[Location, JsonValue]] = [(("body",), root)]
     while waiting:
         location, value = waiting.pop()
@@ -145,7 +147,7 @@ class JsonRequest(Request):
 
     async def json(self) -> JsonValue:
         if not hasattr(self, "_parsed"):
-            self._parsed = parse(await self.body())
+            self._parsed = parse_json(await self.body())
         return self._parsed
 
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from app.http.web.problems import problem_response
+from app.http.web.problems import build_problem_response
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
 """Accepted hosts of a service without a key on loopback. Other names that resolve to it are rejected (DNS
@@ -31,30 +31,30 @@ class SameOrigin:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        refusal = self._refusal(scope) if scope["type"] in {"http", "websocket"} else None
+        refusal = self._find_refusal(scope) if scope["type"] in {"http", "websocket"} else None
         if refusal is None:
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
             await send({"type": "websocket.close", "code": 1008, "reason": "cross-origin request"})
         else:
-            await problem_response(scope, 403, refusal)(scope, receive, send)
+            await build_problem_response(scope, 403, refusal)(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> str | None:
+    def _find_refusal(self, scope: Scope) -> str | None:
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if self._hosts is not None and _name(host) not in self._hosts:
+        if self._hosts is not None and _strip_port(host) not in self._hosts:
             return "The `Host` header is not an address of this service."
         site = headers.get("sec-fetch-site")
         if site is not None:  # set by the browser, so it is right behind proxies that change `Host` too
             linked = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
             return None if linked or site in {"same-origin", "none"} else _ELSEWHERE
         origin = headers.get("origin")
-        if origin is not None and _host_of(origin) != host.lower():
+        if origin is not None and _parse_host(origin) != host.lower():
             return _ELSEWHERE
         return None
 
 
-def _host_of(origin: str) -> str:
+def _parse_host(origin: str) -> str:
     """`host:port` of an origin; empty for `null` and for invalid origins."""
     try:
         return urlsplit(origin).netloc.lower()
@@ -62,7 +62,7 @@ def _host_of(origin: str) -> str:
         return ""
 
 
-def _name(host: str) -> str:
+def _strip_port(host: str) -> str:
     """The host without its port; brackets of an IPv6 address removed."""
     try:
         return (urlsplit(f"//{host}").hostname or "").lower()
@@ -99,9 +99,9 @@ class SecurityHeaders:
             await self._app(scope, receive, send)
             return
 
-        async def add(message: Message) -> None:
+        async def add_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), *_HEADERS]
             await send(message)
 
-        await self._app(scope, receive, add)
+        await self._app(scope, receive, add_headers)

@@ -23,18 +23,18 @@ def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[st
     """Completes the document when it is first requested."""
     original: Callable[[], Document] = app.openapi
 
-    def completed() -> Document:
+    def complete_once() -> Document:
         known = app.openapi_schema is not None
         document = original()
         if not known:
-            _complete(document, keys_needed, open_paths)
+            _complete_document(document, keys_needed, open_paths)
         return document
 
     # The documented way to extend the document is to replace this method.
-    app.openapi = completed  # type: ignore[method-assign]
+    app.openapi = complete_once  # type: ignore[method-assign]
 
 
-def _complete(document: Document, keys_needed: bool, open_paths: frozenset[str]) -> None:
+def _complete_document(document: Document, keys_needed: bool, open_paths: frozenset[str]) -> None:
     paths = document["paths"]
     assert isinstance(paths, dict)  # noqa: S101 - FastAPI builds it
     document["paths"] = dict(sorted(paths.items(), key=lambda item: item[0].startswith(_SHOWN_LAST)))
@@ -47,10 +47,10 @@ def _complete(document: Document, keys_needed: bool, open_paths: frozenset[str])
     if keys_needed:
         components["securitySchemes"] = _SECURITY_SCHEMES
         document["security"] = [{"bearer": []}, {"basic": []}]
-        _open(document, open_paths)
+        _exempt_open_paths(document, open_paths)
 
 
-def _open(document: Document, open_paths: frozenset[str]) -> None:
+def _exempt_open_paths(document: Document, open_paths: frozenset[str]) -> None:
     paths = document.get("paths")
     for path, operations in paths.items() if isinstance(paths, dict) else ():
         for operation in operations.values() if path in open_paths and isinstance(operations, dict) else ():

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.errors import GatewayError, StillStarting, Unavailable
 from app.domain.values import Frozen
-from app.http.web.request_tracking import request_id_of
+from app.http.web.request_tracking import read_request_id
 
 MEDIA_TYPE = "application/problem+json"
 MAX_TEXT = 300
@@ -99,19 +99,19 @@ class RefusedBody(HTTPException):
         self.errors = errors
 
 
-def shown(text: str, limit: int = MAX_TEXT) -> str:
+def make_printable(text: str, limit: int = MAX_TEXT) -> str:
     """Makes text from a request safe to repeat: printable, encodable and short."""
     clean = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text[:limit])
     return clean if len(text) <= limit else f"{clean}…"
 
 
-def field_path(location: Sequence[str | int]) -> str:
+def format_field_path(location: Sequence[str | int]) -> str:
     """Formats `("body", "groups", 0, "text")` as `body.groups[0].text`."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
-    return shown("".join(parts).removeprefix("."))
+    return make_printable("".join(parts).removeprefix("."))
 
 
-def problem_response(
+def build_problem_response(
     scope: Scope,
     status: int,
     detail: str,
@@ -121,27 +121,27 @@ def problem_response(
     headers: Mapping[str, str] | None = None,
 ) -> ProblemResponse:
     problem = Problem(
-        title=_phrase(status),
+        title=_find_phrase(status),
         status=status,
         detail=detail,
-        instance=shown(str(scope.get("path", ""))),
-        request_id=request_id_of(scope),
+        instance=make_printable(str(scope.get("path", ""))),
+        request_id=read_request_id(scope),
         code=code or _CODES.get(status, f"http_{status}"),
         errors=errors,
     )
     return ProblemResponse(problem.model_dump_json(), status_code=status, headers=headers)
 
 
-def problem_responses(*statuses: int) -> dict[int | str, dict[str, object]]:
+def document_problems(*statuses: int) -> dict[int | str, dict[str, object]]:
     """The `responses=` of a route in OpenAPI; without arguments, every documented status."""
     return {status: PROBLEM_RESPONSES[status] for status in statuses or PROBLEM_RESPONSES}
 
 
 def install_problems(app: FastAPI) -> None:
     """Must be called before other middleware is added, so that the others see failures as responses."""
-    app.add_exception_handler(GatewayError, _gateway_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
-    app.add_exception_handler(HTTPException, _http_exception)
+    app.add_exception_handler(GatewayError, _handle_gateway_error)
+    app.add_exception_handler(RequestValidationError, _handle_validation_error)
+    app.add_exception_handler(HTTPException, _handle_http_exception)
     app.add_middleware(UnexpectedFailures)
 
 
@@ -166,81 +166,85 @@ class UnexpectedFailures:
             await self._app(scope, receive, watch)
         except Exception as error:
             _log.error(
-                "request_failed", path=shown(scope["path"]), traceback="".join(traceback.format_exception(error))
+                "request_failed",
+                path=make_printable(scope["path"]),
+                traceback="".join(traceback.format_exception(error)),
             )
             if started:
                 raise
-            response = problem_response(
+            response = build_problem_response(
                 scope, 500, "Internal error. The service's log has the details under this request id."
             )
             await response(scope, receive, send)
 
 
-def _phrase(status: int) -> str:
+def _find_phrase(status: int) -> str:
     names = {413: "Content Too Large", 422: "Unprocessable Content"}  # as RFC 9110 calls them; Python 3.11 does not
     return names.get(status) or (HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error")
 
 
-async def _gateway_error(request: Request, error: Exception) -> Response:
+async def _handle_gateway_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, GatewayError)  # noqa: S101 - registered for this class
-    detail = shown(error.detail, MAX_DETAIL)
+    detail = make_printable(error.detail, MAX_DETAIL)
     if isinstance(error, StillStarting):
         _log.debug("still_starting", detail=detail)
     elif error.status >= 500:
         _log.warning("request_failed", code=error.code, detail=detail)
-    return problem_response(
+    return build_problem_response(
         request.scope,
         error.status,
         detail,
         code=error.code,
-        errors=() if error.field is None else (FieldProblem(field=shown(error.field), message=detail),),
+        errors=() if error.field is None else (FieldProblem(field=make_printable(error.field), message=detail),),
         headers={"Retry-After": str(error.retry_after)} if isinstance(error, Unavailable) else None,
     )
 
 
-async def _validation_error(request: Request, error: Exception) -> Response:
+async def _handle_validation_error(request: Request, error: Exception) -> Response:
     """Only `loc` and `msg` of each error are used: `input` and `ctx` may hold NaN, surrogates or megabytes."""
     assert isinstance(error, RequestValidationError)  # noqa: S101 - registered for this class
     found = error.errors()
     if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
-        return problem_response(request.scope, 415, "Send the body as JSON, with `Content-Type: application/json`.")
+        return build_problem_response(
+            request.scope, 415, "Send the body as JSON, with `Content-Type: application/json`."
+        )
     if any(item["type"] == "json_invalid" for item in found):
-        return problem_response(request.scope, 400, "The body is not JSON.")
-    blamed = _around(item["loc"] for item in found)
+        return build_problem_response(request.scope, 400, "The body is not JSON.")
+    blamed = _find_enclosing(item["loc"] for item in found)
     told = [
-        FieldProblem(field=field_path(item["loc"]), message=_told(str(item["msg"])))
+        FieldProblem(field=format_field_path(item["loc"]), message=_translate_message(str(item["msg"])))
         for item in found
         if item["type"] != "too_short" or item["loc"] not in blamed
     ]
     errors = tuple(told[:MAX_ERRORS])
-    return problem_response(request.scope, 422, _summary(errors, len(told)), errors=errors)
+    return build_problem_response(request.scope, 422, _summarise_errors(errors, len(told)), errors=errors)
 
 
-def _around(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
+def _find_enclosing(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:
     """The containers of invalid values. Pydantic counts only valid items and also reports such a list as too short."""
     return frozenset(place[:depth] for place in places for depth in range(len(place)))
 
 
-def _told(message: str) -> str:
+def _translate_message(message: str) -> str:
     """Translates Pydantic's message from Python's terms to JSON's."""
     for python, json in _JSON_WORDS.items():
         message = message.replace(python, json)
-    return shown(message.removeprefix("Value error, "))
+    return make_printable(message.removeprefix("Value error, "))
 
 
-def _summary(errors: Sequence[FieldProblem], count: int) -> str:
+def _summarise_errors(errors: Sequence[FieldProblem], count: int) -> str:
     first = f"{errors[0].field}: {errors[0].message}" if errors else "The request is not valid"
     return first if count < 2 else f"{first} (and {count - 1} more)"
 
 
-async def _http_exception(request: Request, error: Exception) -> Response:
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
     if error.status_code in {204, 304}:
         return Response(status_code=error.status_code, headers=error.headers)
-    return problem_response(
+    return build_problem_response(
         request.scope,
         error.status_code,
-        _NO_ROUTE if (error.status_code, error.detail) == (404, "Not Found") else shown(str(error.detail)),
+        _NO_ROUTE if (error.status_code, error.detail) == (404, "Not Found") else make_printable(str(error.detail)),
         errors=error.errors if isinstance(error, RefusedBody) else (),
         headers=error.headers,
     )
@@ -248,7 +252,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
     status: {
-        "description": f"{_phrase(status)}. {meaning}",
+        "description": f"{_find_phrase(status)}. {meaning}",
         "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
     }
     for status, meaning in _MEANINGS.items()

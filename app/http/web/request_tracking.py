@@ -13,7 +13,7 @@ HEADER = "X-Request-ID"
 _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
-def request_id_of(scope: Scope) -> str:
+def read_request_id(scope: Scope) -> str:
     """The id of the scope's request; empty outside of `RequestIds`."""
     return str(scope.get("state", {}).get("request_id", ""))
 
@@ -33,13 +33,13 @@ class RequestIds:
         scope.setdefault("state", {})["request_id"] = request_id
         header = (HEADER.lower().encode(), request_id.encode())
 
-        async def echo(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), header]
             await send(message)
 
         with bound_contextvars(request_id=request_id):
-            await self._app(scope, receive, echo)
+            await self._app(scope, receive, send_with_id)
 
 
 ObserveRequest = Callable[[str, str, int, float], None]
@@ -73,9 +73,9 @@ class Measurements:
             await self._app(scope, receive, watch)
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            self._observe(_template(scope), method, status, perf_counter() - started)
+            self._observe(_find_route_template(scope), method, status, perf_counter() - started)
 
 
-def _template(scope: Scope) -> str:
+def _find_route_template(scope: Scope) -> str:
     path = getattr(scope.get("route"), "path", None)
     return path if isinstance(path, str) else UNMATCHED

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.reading import Reply, ngrams
+from app.judges.text_normalisation import Reply, iterate_ngrams
 
 OVERLONG_FACTOR: Final = 1.5
 """A reply is overlong above this multiple of the allowed words."""
@@ -61,7 +61,7 @@ _SPECIAL_TOKEN: Final = re.compile(r"<\|[^\s<>|]{1,40}\|>")
 _ROLE_LINE: Final = re.compile(r"^[*_# ]{0,4}(assistant|system)[*_]{0,2}:", re.MULTILINE)
 
 _HIDDEN: Final = re.compile("[\u180e\u200b\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff]")
-_RIGHTFUL: Final[dict[str, str]] = {
+_NEEDED_INVISIBLES: Final[dict[str, str]] = {
     **dict.fromkeys(("th", "km", "lo", "my"), "\u200b"),
     **dict.fromkeys(("ar", "fa", "he"), "\u202a\u202b\u202c\u2066\u2067\u2068\u2069"),
 }
@@ -112,7 +112,7 @@ _LEAST_SHARE: Final = 0.7
 """Least share of letters in a script of the expected language."""
 
 
-def empty(reply: Reply, facts: GateFacts) -> bool:
+def is_empty(reply: Reply, facts: GateFacts) -> bool:
     words = reply.words
     if not words:
         return True
@@ -122,16 +122,16 @@ def empty(reply: Reply, facts: GateFacts) -> bool:
     return text in _MASTER_KEYS or (text in _MASTER_LABELS and reply.folded.rstrip("* \n").endswith(":"))
 
 
-def overlong(reply: Reply, facts: GateFacts) -> bool:
+def is_overlong(reply: Reply, facts: GateFacts) -> bool:
     limit = facts.max_words * OVERLONG_FACTOR
-    return _length(reply.words) > limit or len(reply.visible) > limit * LONGEST_WORD
+    return _count_words(reply.words) > limit or len(reply.visible) > limit * LONGEST_WORD
 
 
 def repeats_itself(reply: Reply, facts: GateFacts) -> bool:
-    return _loops(reply) or any(_says_again(reply, line) for line in facts.history)
+    return _is_looping(reply) or any(_repeats_line(reply, line) for line in facts.history)
 
 
-def template_leak(reply: Reply, facts: GateFacts) -> bool:
+def leaks_template(reply: Reply, facts: GateFacts) -> bool:
     text = reply.folded
     if any(mark in text for mark in _TEMPLATE_MARKS) or _SPECIAL_TOKEN.search(text) is not None:
         return True
@@ -143,11 +143,11 @@ def template_leak(reply: Reply, facts: GateFacts) -> bool:
     )
 
 
-def hidden_text(reply: Reply, facts: GateFacts) -> bool:
+def hides_text(reply: Reply, facts: GateFacts) -> bool:
     text = reply.visible.removeprefix("\ufeff")
     if text.isascii():
         return False
-    rightful = _RIGHTFUL.get(_language(facts), "")
+    rightful = _NEEDED_INVISIBLES.get(_get_language_code(facts), "")
     return (
         any(character not in rightful for character in _HIDDEN.findall(text))
         or (_TAGS.search(text) is not None and _BLACK_FLAG not in text)
@@ -156,13 +156,13 @@ def hidden_text(reply: Reply, facts: GateFacts) -> bool:
     )
 
 
-def wrong_language(reply: Reply, facts: GateFacts) -> bool:
+def is_in_wrong_script(reply: Reply, facts: GateFacts) -> bool:
     """Checks the script only: English instead of German passes. Languages missing in SCRIPTS always pass."""
-    language = _language(facts)
+    language = _get_language_code(facts)
     expected = SCRIPTS.get(language)
     if expected is None or (expected == ("latin",) and reply.visible.isascii()):
         return False
-    weights = {name: _weight(name, reply.visible) for name in _SCRIPT_RANGES}
+    weights = {name: _weigh_script(name, reply.visible) for name in _SCRIPT_RANGES}
     total = sum(weights.values())
     if total < _LEAST_LETTERS:
         return False
@@ -171,36 +171,36 @@ def wrong_language(reply: Reply, facts: GateFacts) -> bool:
     return sum(weights[name] for name in expected) < _LEAST_SHARE * total
 
 
-def _language(facts: GateFacts) -> str:
+def _get_language_code(facts: GateFacts) -> str:
     return facts.language.casefold().replace("_", "-").split("-")[0]
 
 
-def _length(words: Iterable[str]) -> float:
+def _count_words(words: Iterable[str]) -> float:
     """Length in words. A character of a script without spaces counts half."""
     return sum(1.0 if len(word) > 1 or word < "\u0e00" else 0.5 for word in words)
 
 
-def _weight(script: str, text: str) -> int:
+def _weigh_script(script: str, text: str) -> int:
     letters = len(_SCRIPT_OF[script].findall(text))
     return 3 * letters if script in _DENSE else letters
 
 
-def _loops(reply: Reply) -> bool:
+def _is_looping(reply: Reply) -> bool:
     """Whether a few words repeat over and over, or one letter does."""
     words = reply.words
     if re.search(r"(\w)\1{59}", reply.folded) is not None:
         return True
     if len(words) < 30:
         return len(words) >= 12 and len(set(words)) <= 2
-    seen = list(ngrams(words, 3))
+    seen = list(iterate_ngrams(words, 3))
     return len(set(seen)) < len(seen) / 2
 
 
-def _says_again(reply: Reply, line: str) -> bool:
+def _repeats_line(reply: Reply, line: str) -> bool:
     earlier = Reply(line).words
     if len(earlier) < 5 or len(reply.words) < 5:
         return False
     if reply.words == earlier:
         return True
-    known = set(ngrams(earlier, 12))
-    return bool(known) and any(gram in known for gram in ngrams(reply.words, 12))
+    known = set(iterate_ngrams(earlier, 12))
+    return bool(known) and any(gram in known for gram in iterate_ngrams(reply.words, 12))

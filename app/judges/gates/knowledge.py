@@ -5,94 +5,96 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.reading import Reply, ngrams, says, spoken_form
+from app.judges.text_normalisation import Reply, contains_words, iterate_ngrams, to_spoken_form
 
-PROMPT_RUN: Final = 12
+PROMPT_RUN_WORDS: Final = 12
 """From this many consecutive words in common with the system prompt a reply counts as a copy."""
-EXAMPLE_RUN: Final = 10
-_PHRASE: Final = 5
-_SHORTEST: Final = 3
+EXAMPLE_RUN_WORDS: Final = 10
+_PHRASE_WORDS: Final = 5
+_SHORTEST_SINGULAR: Final = 3
 """Least letters of a singular that is derived from a plural."""
-_MOST: Final = 0.8
+_MOST_COPIED_SHARE: Final = 0.8
 
 
 def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
-    said = spoken_form(facts.player_said)
+    said = to_spoken_form(facts.player_said)
     terms = (term for secret in facts.secrets for term in secret.terms)
-    return any(reply.mentions(term) and not says(said, term) for term in terms)
+    return any(reply.mentions(term) and not contains_words(said, term) for term in terms)
 
 
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
     """Terms that occur in the prompt or earlier in the conversation are known to the character."""
-    said = [term for term in facts.withheld_terms if names(reply.spoken, term)]
+    said = [term for term in facts.withheld_terms if contains_term(reply.spoken, term)]
     if not said:
         return False
-    known = spoken_form("\n".join((facts.prompt, facts.player_said, *facts.history)))
-    return any(not names(known, term) for term in said)
+    known = to_spoken_form("\n".join((facts.prompt, facts.player_said, *facts.history)))
+    return any(not contains_term(known, term) for term in said)
 
 
-def names(spoken: str, term: str) -> bool:
+def contains_term(spoken: str, term: str) -> bool:
     """Whether `spoken` contains `term` in its English singular or plural. Text after an apostrophe is a separate word,
     so genitives match as well."""
-    return any(says(spoken, form) for form in _forms(term))
+    return any(contains_words(spoken, form) for form in _list_word_forms(term))
 
 
 @lru_cache(maxsize=4096)
-def _forms(term: str) -> tuple[str, ...]:
-    folded = spoken_form(term).strip()
+def _list_word_forms(term: str) -> tuple[str, ...]:
+    folded = to_spoken_form(term).strip()
     others = [f"{folded}s", f"{folded}es"]
     if folded.endswith("y"):
         others.append(f"{folded[:-1]}ies")
     for plural, singular in (("ies", "y"), ("es", ""), ("s", "")):
-        if folded.endswith(plural) and len(folded) - len(plural) >= _SHORTEST:
+        if folded.endswith(plural) and len(folded) - len(plural) >= _SHORTEST_SINGULAR:
             others.append(folded.removesuffix(plural) + singular)
     return (term, *others) if folded else ()
 
 
-def forbidden_word(reply: Reply, facts: GateFacts) -> bool:
+def uses_forbidden_word(reply: Reply, facts: GateFacts) -> bool:
     """Words that the player used are allowed: the character may ask what they mean."""
-    said = spoken_form(facts.player_said)
-    return any(reply.mentions(word) and not says(said, word) for word in facts.forbidden_words)
+    said = to_spoken_form(facts.player_said)
+    return any(reply.mentions(word) and not contains_words(said, word) for word in facts.forbidden_words)
 
 
 def copies_prompt(reply: Reply, facts: GateFacts) -> bool:
-    return _shares_run(reply, (facts.prompt,), PROMPT_RUN)
+    return _shares_run(reply, (facts.prompt,), PROMPT_RUN_WORDS)
 
 
 def leaks_rubric(reply: Reply, facts: GateFacts) -> bool:
     """Checks text that only judges get. Runs of words from the prompt or the player do not count."""
-    if not facts.rubric or not _shares_run(reply, (facts.rubric,), PROMPT_RUN):
+    if not facts.rubric or not _shares_run(reply, (facts.rubric,), PROMPT_RUN_WORDS):
         return False
-    rubric = _runs((facts.rubric,), PROMPT_RUN) - _runs((facts.prompt, facts.player_said), PROMPT_RUN)
-    return not rubric.isdisjoint(_phrases(reply.words, PROMPT_RUN))
+    rubric = _collect_runs((facts.rubric,), PROMPT_RUN_WORDS) - _collect_runs(
+        (facts.prompt, facts.player_said), PROMPT_RUN_WORDS
+    )
+    return not rubric.isdisjoint(_iterate_phrases(reply.words, PROMPT_RUN_WORDS))
 
 
 def copies_example(reply: Reply, facts: GateFacts) -> bool:
-    return _shares_run(reply, facts.examples, EXAMPLE_RUN) or _mostly_made_of(reply, facts.examples)
+    return _shares_run(reply, facts.examples, EXAMPLE_RUN_WORDS) or _is_mostly_copied(reply, facts.examples)
 
 
 def _shares_run(reply: Reply, sources: tuple[str, ...], length: int) -> bool:
-    return not _runs(sources, length).isdisjoint(_phrases(reply.words, length))
+    return not _collect_runs(sources, length).isdisjoint(_iterate_phrases(reply.words, length))
 
 
-def _mostly_made_of(reply: Reply, sources: tuple[str, ...]) -> bool:
+def _is_mostly_copied(reply: Reply, sources: tuple[str, ...]) -> bool:
     """Whether phrases of the sources cover most of the reply."""
-    if len(reply.words) < _PHRASE:
+    if len(reply.words) < _PHRASE_WORDS:
         return False
-    known = _runs(sources, _PHRASE)
+    known = _collect_runs(sources, _PHRASE_WORDS)
     covered = bytearray(len(reply.words))
-    for start, phrase in enumerate(_phrases(reply.words, _PHRASE)):
+    for start, phrase in enumerate(_iterate_phrases(reply.words, _PHRASE_WORDS)):
         if phrase in known:
-            covered[start : start + _PHRASE] = b"\x01" * _PHRASE
-    return sum(covered) >= _MOST * len(covered)
+            covered[start : start + _PHRASE_WORDS] = b"\x01" * _PHRASE_WORDS
+    return sum(covered) >= _MOST_COPIED_SHARE * len(covered)
 
 
 @lru_cache(maxsize=256)
-def _runs(sources: tuple[str, ...], length: int) -> frozenset[str]:
+def _collect_runs(sources: tuple[str, ...], length: int) -> frozenset[str]:
     """Cached, because all candidates of a group and many groups of a run share prompt and examples."""
-    return frozenset(run for source in sources for run in _phrases(spoken_form(source).split(), length))
+    return frozenset(run for source in sources for run in _iterate_phrases(to_spoken_form(source).split(), length))
 
 
-def _phrases(words: Sequence[str], length: int) -> Iterator[str]:
+def _iterate_phrases(words: Sequence[str], length: int) -> Iterator[str]:
     """Strings rather than tuples, to spare the garbage collector thousands of containers."""
-    return map(" ".join, ngrams(words, length))
+    return map(" ".join, iterate_ngrams(words, length))

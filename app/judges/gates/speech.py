@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.gates.narration import deed_of, narrates_you
-from app.judges.reading import Reply, spoken_form
+from app.judges.gates.narration import build_deed_pattern, narrates_player
+from app.judges.text_normalisation import Reply, to_spoken_form
 
 _MADE_BY: Final = (
     *(f"{made} by" for made in ("trained", "developed", "created", "built", "made")),
@@ -155,7 +155,7 @@ _CLAIMS: Final = frozenset(
     )
 )
 _DOUBTS: Final = frozenset(("if", "whether", "wenn", "falls", "ob", "si", "se"))
-_LOOKED_AT: Final = 20
+_MOST_OCCURRENCES: Final = 20
 """Most occurrences of one phrase that are checked."""
 
 _ENDINGS: Final = frozenset(".!?。！？")
@@ -171,28 +171,30 @@ def breaks_character(reply: Reply, facts: GateFacts) -> bool:
     sentences = reply.sentences
     said = [phrase for phrase in _MODEL_PHRASES if phrase in sentences]
     said += [] if facts.is_machine else [phrase for phrase in _MACHINE_PHRASES if phrase in sentences]
-    return any(not _excused(sentences, start, phrase) for phrase in said for start in _places(sentences, phrase))
+    return any(
+        not _is_excused(sentences, start, phrase) for phrase in said for start in _find_occurrences(sentences, phrase)
+    )
 
 
 def speaks_for_player(reply: Reply, facts: GateFacts) -> bool:
-    others = _others(facts)
+    others = _get_other_speakers(facts)
     return (
         others.label.search(reply.folded) is not None
-        or narrates_you(reply.folded, facts)
+        or narrates_player(reply.folded, facts)
         or others.deed.search(reply.folded) is not None
     )
 
 
-def _places(sentences: str, phrase: str) -> Iterator[int]:
+def _find_occurrences(sentences: str, phrase: str) -> Iterator[int]:
     start = -1
-    for _ in range(_LOOKED_AT):
+    for _ in range(_MOST_OCCURRENCES):
         start = sentences.find(f" {phrase} ", start + 1)
         if start < 0:
             return
         yield start + 1
 
 
-def _excused(sentences: str, start: int, phrase: str) -> bool:
+def _is_excused(sentences: str, start: int, phrase: str) -> bool:
     """Whether the phrase is a question, or reported speech or doubt of somebody else."""
     if " " not in phrase:
         return False
@@ -208,7 +210,7 @@ def _excused(sentences: str, start: int, phrase: str) -> bool:
 
 
 @dataclass(frozen=True)
-class _Others:
+class _OtherSpeakers:
     """Patterns for speakers for whom the character must not speak."""
 
     label: re.Pattern[str]
@@ -216,17 +218,17 @@ class _Others:
     deed: re.Pattern[str]
 
 
-def _others(facts: GateFacts) -> _Others:
-    return _others_than((facts.speaker, *facts.aliases), facts.others, facts.language)
+def _get_other_speakers(facts: GateFacts) -> _OtherSpeakers:
+    return _build_other_speakers((facts.speaker, *facts.aliases), facts.others, facts.language)
 
 
 @lru_cache(maxsize=1024)
-def _others_than(own_names: tuple[str, ...], others: tuple[str, ...], language: str) -> _Others:
-    own = {spoken_form(name) for name in own_names}
+def _build_other_speakers(own_names: tuple[str, ...], others: tuple[str, ...], language: str) -> _OtherSpeakers:
+    own = {to_spoken_form(name) for name in own_names}
     named = (*others, *_PLAYERS) if others else ()
-    distinct = {" ".join(name.casefold().split()) for name in named if spoken_form(name) not in own}
+    distinct = {" ".join(name.casefold().split()) for name in named if to_spoken_form(name) not in own}
     names = "|".join(re.escape(name) for name in sorted(distinct) if name) or "(?!)"
-    return _Others(
+    return _OtherSpeakers(
         label=re.compile(rf"(?:^|[\n.!?\"*)\]])[ \n]{{0,3}}[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:"),
-        deed=deed_of(names, language),
+        deed=build_deed_pattern(names, language),
     )

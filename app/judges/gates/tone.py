@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.reading import Reply, spoken_form
+from app.judges.text_normalisation import Reply, to_spoken_form
 
 _POLICY_PHRASES: Final = (
     "against my guidelines",
@@ -64,7 +64,7 @@ _POLICY_PHRASES: Final = (
 )
 """No character declines in these words."""
 
-_DECLINING: Final = (
+_DECLINING_PHRASES: Final = (
     "i m sorry but i can t",
     "i m sorry but i cannot",
     "i am sorry but i cannot",
@@ -99,7 +99,7 @@ _DECLINING: Final = (
 )
 """Characters may say these as well."""
 
-_OFFERING: Final = (
+_OFFERING_PHRASES: Final = (
     "i d be happy to help",
     "i would be happy to help",
     "i m happy to help",
@@ -155,7 +155,7 @@ _OFFERING: Final = (
 )
 """A clerk or a host may offer help in these words."""
 
-_SCORING: Final = (
+_SCORING_PHRASES: Final = (
     "the evaluator",
     "the grader",
     "the rubric",
@@ -183,26 +183,26 @@ _SCORING: Final = (
 
 
 def refuses(reply: Reply, facts: GateFacts) -> bool:
-    return _says_first(reply, facts, _POLICY_PHRASES)
+    return _says_unprompted(reply, facts, _POLICY_PHRASES)
 
 
 def may_refuse(reply: Reply, facts: GateFacts) -> bool:
-    return _says_first(reply, facts, _DECLINING)
+    return _says_unprompted(reply, facts, _DECLINING_PHRASES)
 
 
 def sounds_like_assistant(reply: Reply, facts: GateFacts) -> bool:
-    return _says_first(reply, facts, _OFFERING)
+    return _says_unprompted(reply, facts, _OFFERING_PHRASES)
 
 
 def mentions_scoring(reply: Reply, facts: GateFacts) -> bool:
-    return _says_first(reply, facts, _SCORING)
+    return _says_unprompted(reply, facts, _SCORING_PHRASES)
 
 
-def _says_first(reply: Reply, facts: GateFacts, phrases: Sequence[str]) -> bool:
+def _says_unprompted(reply: Reply, facts: GateFacts, phrases: Sequence[str]) -> bool:
     """Whether the reply has a phrase that the player did not use first."""
     spoken = reply.spoken
     said = [phrase for phrase in phrases if phrase in spoken and f" {phrase} " in spoken]
     if not said:
         return False
-    heard = spoken_form(facts.player_said)
+    heard = to_spoken_form(facts.player_said)
     return any(f" {phrase} " not in heard for phrase in said)

@@ -14,8 +14,8 @@ from app.domain.tasks import Context, ContextQuery, Passage, Withheld
 from app.domain.values import Frozen, require_encodable
 from app.domain.worlds import GameTime
 
-VERSION: Final = 1
-SOURCE: Final = "remote"
+CONTRACT_VERSION: Final = 1
+DEFAULT_SOURCE: Final = "remote"
 """Source of passages without one."""
 UNKNOWN_WORLD: Final = "unknown_world"
 """Error code of a 404 for an unknown world."""
@@ -23,7 +23,7 @@ UNKNOWN_WORLD: Final = "unknown_world"
 _LINE_BREAKS = "\n\r\t"
 
 
-def _readable(text: str) -> str:
+def _require_readable(text: str) -> str:
     if any(unicodedata.category(character) == "Cc" for character in text if character not in _LINE_BREAKS):
         raise ValueError("Input should have no control characters but line breaks and tabs")
     if not text.strip():
@@ -31,32 +31,32 @@ def _readable(text: str) -> str:
     return require_encodable(text)
 
 
-def _one_line(text: str) -> str:
+def _require_one_line(text: str) -> str:
     if any(unicodedata.category(character) in {"Cc", "Zl", "Zp"} for character in text):
         raise ValueError("Input should be one line")
-    return _readable(text)
+    return _require_readable(text)
 
 
-Line = Annotated[str, Field(max_length=200), AfterValidator(_one_line)]
-Prose = Annotated[str, AfterValidator(_readable)]
+OneLineText = Annotated[str, Field(max_length=200), AfterValidator(_require_one_line)]
+ReadableText = Annotated[str, AfterValidator(_require_readable)]
 
 
 class RemotePassage(Frozen):
-    id: Line
-    text: Prose
-    source: Line = SOURCE
+    id: OneLineText
+    text: ReadableText
+    source: OneLineText = DEFAULT_SOURCE
     time: GameTime | None = None
     kind: Literal["event", "lore"] = "event"
 
 
 class RemoteWithheld(Frozen):
-    id: Line
-    reason: Line
-    text: Prose | None = None
-    leak_terms: Annotated[tuple[Line, ...], Field(max_length=64)] = ()
+    id: OneLineText
+    reason: OneLineText
+    text: ReadableText | None = None
+    leak_terms: Annotated[tuple[OneLineText, ...], Field(max_length=64)] = ()
 
 
-class Answer(Frozen):
+class RetrieverAnswer(Frozen):
     passages: tuple[RemotePassage, ...]
     withheld: tuple[RemoteWithheld, ...] = ()
     as_of: GameTime | None = None
@@ -73,48 +73,48 @@ class Answer(Frozen):
         )
 
 
-class Refusal(Frozen):
+class RetrieverRefusal(Frozen):
     """The body of a 404 with an error code."""
 
     error: str
 
 
 @dataclass(frozen=True)
-class Bounds:
+class AnswerBounds:
     """Limits of one answer: number of passages, and characters of each. They also apply to withheld items."""
 
     passages: int = 64
     characters: int = 8000
 
 
-def question(query: ContextQuery) -> bytes:
+def encode_query(query: ContextQuery) -> bytes:
     """Times are in UTC."""
     as_of = None if query.as_of is None else query.as_of.astimezone(UTC)
-    asked = {"version": VERSION, "query": query.model_copy(update={"as_of": as_of}).model_dump(mode="json")}
+    asked = {"version": CONTRACT_VERSION, "query": query.model_copy(update={"as_of": as_of}).model_dump(mode="json")}
     return json.dumps(asked, allow_nan=False).encode()
 
 
-def read(body: bytes, bounds: Bounds) -> Context:
+def parse_answer(body: bytes, bounds: AnswerBounds) -> Context:
     """RetrieverFailed, with a message that quotes nothing of the body."""
     try:
-        answer = Answer.model_validate_json(body)
+        answer = RetrieverAnswer.model_validate_json(body)
     except ValidationError as error:
-        raise RetrieverFailed(f"the retriever's answer violates the contract: {_told(error)}") from None
+        raise RetrieverFailed(f"the retriever's answer violates the contract: {_describe_error(error)}") from None
     _require_bounds("passages", [passage.text for passage in answer.passages], bounds)
     _require_bounds("withheld", [one.text or "" for one in answer.withheld], bounds)
-    _require_differing([*(passage.id for passage in answer.passages), *(one.id for one in answer.withheld)])
+    _require_unique_ids([*(passage.id for passage in answer.passages), *(one.id for one in answer.withheld)])
     return answer.context
 
 
-def names_no_world(body: bytes) -> bool:
+def is_unknown_world(body: bytes) -> bool:
     """Whether a 404 is about the world, and not about the URL."""
     try:
-        return Refusal.model_validate_json(body).error == UNKNOWN_WORLD
+        return RetrieverRefusal.model_validate_json(body).error == UNKNOWN_WORLD
     except ValidationError:
         return False
 
 
-def _told(error: ValidationError) -> str:
+def _describe_error(error: ValidationError) -> str:
     """Describes the first error, without names that the retriever invented."""
     first = error.errors(include_url=False, include_input=False, include_context=False)[0]
     where = first["loc"]
@@ -126,7 +126,7 @@ def _told(error: ValidationError) -> str:
     return f"{path or 'it'}: {wrong}"
 
 
-def _require_bounds(name: str, texts: Sequence[str], bounds: Bounds) -> None:
+def _require_bounds(name: str, texts: Sequence[str], bounds: AnswerBounds) -> None:
     if len(texts) > bounds.passages:
         raise RetrieverFailed(f"the retriever's answer is too large: more than {bounds.passages} {name}")
     for place, text in enumerate(texts):
@@ -135,6 +135,6 @@ def _require_bounds(name: str, texts: Sequence[str], bounds: Bounds) -> None:
             raise RetrieverFailed(f"the retriever's answer is too large: {long}")
 
 
-def _require_differing(ids: Sequence[str]) -> None:
+def _require_unique_ids(ids: Sequence[str]) -> None:
     if len(set(ids)) < len(ids):
         raise RetrieverFailed("the retriever's answer violates the contract: two items have the same id")

@@ -10,15 +10,15 @@ from pydantic import SecretStr
 
 from app.domain.errors import InvalidRequest, RetrieverFailed
 from app.domain.tasks import Context, ContextQuery
-from app.rag.remote.addresses import CheckedResolver, MakeResolver, system_resolver
-from app.rag.remote.contract import Bounds, names_no_world, question, read
+from app.rag.remote.addresses import CheckedResolver, MakeResolver, create_system_resolver
+from app.rag.remote.contract import AnswerBounds, encode_query, is_unknown_world, parse_answer
 
 PAUSE_SECONDS: Final = 0.1
 """Pause before the first retry; doubled for each further one."""
 
 
 @dataclass(frozen=True)
-class RemoteConfig:
+class RemoteRetrieverConfig:
     """`deadline_seconds`: time for a whole retrieval; the caller enforces it, and no retry starts after it.
     `allow_hosts`: allowed hosts of `url`; any when empty."""
 
@@ -27,13 +27,13 @@ class RemoteConfig:
     deadline_seconds: float = 2.0
     retries: int = 2
     max_bytes: int = 1024 * 1024
-    bounds: Bounds = field(default_factory=Bounds)
+    bounds: AnswerBounds = field(default_factory=AnswerBounds)
     allow_hosts: tuple[str, ...] = ()
     allow_private: bool = False
     max_concurrency: int = 64
 
 
-class _Passing(Exception):
+class _RetryableFailure(Exception):
     """A failure to retry, at the earliest `after` seconds later."""
 
     def __init__(self, words: str, after: float = 0.0) -> None:
@@ -42,10 +42,10 @@ class _Passing(Exception):
 
 
 class RemoteRetriever:
-    def __init__(self, config: RemoteConfig, resolver: MakeResolver = system_resolver) -> None:
+    def __init__(self, config: RemoteRetrieverConfig, resolver: MakeResolver = create_system_resolver) -> None:
         """ValueError for an invalid or forbidden URL."""
         self._config = config
-        _require_allowed(config)
+        _require_allowed_url(config)
         self._resolver = resolver
         self._headers = {"content-type": "application/json", "accept": "application/json"}
         self._headers["accept-encoding"] = "identity"
@@ -70,14 +70,14 @@ class RemoteRetriever:
             await self._session.close()
 
     async def retrieve(self, query: ContextQuery) -> Context:
-        body = question(query)
+        body = encode_query(query)
         loop = asyncio.get_running_loop()
         ends = loop.time() + self._config.deadline_seconds
         attempt = 0
         while True:
             try:
-                return await self._asked(body, query.world)
-            except _Passing as failure:
+                return await self._send_query(body, query.world)
+            except _RetryableFailure as failure:
                 # jitter, so that many clients of a busy server do not retry at once
                 pause = max(failure.after, PAUSE_SECONDS * 2**attempt * random.uniform(0.5, 1))  # noqa: S311
                 attempt += 1
@@ -85,7 +85,7 @@ class RemoteRetriever:
                     raise RetrieverFailed(str(failure)) from None
             await asyncio.sleep(pause)
 
-    async def _asked(self, body: bytes, world: str) -> Context:
+    async def _send_query(self, body: bytes, world: str) -> Context:
         if self._session is None:
             raise RetrieverFailed("the retriever is not open yet")
         import aiohttp
@@ -95,17 +95,17 @@ class RemoteRetriever:
                 self._config.url, data=body, headers=self._headers, allow_redirects=False
             ) as response:
                 if response.status >= 300:
-                    await self._refuse(response, world)
-                received = await self._received(response)
-        except (_Passing, RetrieverFailed, InvalidRequest):
+                    await self._raise_for_status(response, world)
+                received = await self._read_body(response)
+        except (_RetryableFailure, RetrieverFailed, InvalidRequest):
             raise
         except aiohttp.ClientError as error:
-            raise _met(error) from None
+            raise _translate_error(error) from None
         except Exception as error:  # whatever the server sends, the caller gets RetrieverFailed
             raise RetrieverFailed(f"the request to the retriever failed: {type(error).__name__}") from None
-        return read(received, self._config.bounds)
+        return parse_answer(received, self._config.bounds)
 
-    async def _received(self, response: Any) -> bytes:
+    async def _read_body(self, response: Any) -> bytes:
         if response.headers.get("content-encoding", "identity").strip().lower() != "identity":
             raise RetrieverFailed("the retriever's answer is compressed although only identity was accepted")
         parts: list[bytes] = []
@@ -118,18 +118,20 @@ class RemoteRetriever:
             parts.append(part)
         return b"".join(parts)
 
-    async def _refuse(self, response: Any, world: str) -> NoReturn:
+    async def _raise_for_status(self, response: Any, world: str) -> NoReturn:
         status = response.status
         if status < 400:
             raise RetrieverFailed(f"the retriever answered {status}: redirects are not followed")
         if status == 429 or status >= 500:
-            raise _Passing(f"the retriever answered {status}", _seconds(response.headers.get("retry-after", "")))
-        if status == 404 and names_no_world(await self._received(response)):
+            raise _RetryableFailure(
+                f"the retriever answered {status}", _parse_retry_after(response.headers.get("retry-after", ""))
+            )
+        if status == 404 and is_unknown_world(await self._read_body(response)):
             raise InvalidRequest(f"the retriever does not know the world {world!r}", field="world")
         raise RetrieverFailed(f"the retriever answered {status}")
 
 
-def _require_allowed(config: RemoteConfig) -> None:
+def _require_allowed_url(config: RemoteRetrieverConfig) -> None:
     try:
         parts = urlsplit(config.url)
         sound = parts.scheme in {"http", "https"} and parts.port != 0
@@ -143,22 +145,22 @@ def _require_allowed(config: RemoteConfig) -> None:
         raise ValueError(f"rag.remote.url names {parts.hostname}, which is not in rag.remote.allow_hosts")
 
 
-def _met(error: Exception) -> Exception:
+def _translate_error(error: Exception) -> Exception:
     import aiohttp
 
     if isinstance(error, aiohttp.ClientSSLError):
         return RetrieverFailed("the TLS handshake with the retriever's server failed, or its certificate is invalid")
     if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return _Passing("the retriever's host name could not be resolved")
+        return _RetryableFailure("the retriever's host name could not be resolved")
     if isinstance(error, aiohttp.ClientConnectorError):
-        return _Passing("the retriever's server could not be reached")
+        return _RetryableFailure("the retriever's server could not be reached")
     if isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError):
-        return _Passing("the connection to the retriever's server failed")
+        return _RetryableFailure("the connection to the retriever's server failed")
     if isinstance(error, aiohttp.InvalidURL):
         return RetrieverFailed("rag.remote.url has an invalid host")
     return RetrieverFailed(f"the retriever's server sent invalid HTTP: {type(error).__name__}")
 
 
-def _seconds(header: str) -> float:
+def _parse_retry_after(header: str) -> float:
     """Seconds of a Retry-After header; 0 for a date."""
     return float(header) if header.isascii() and header.isdecimal() and len(header) < 6 else 0.0

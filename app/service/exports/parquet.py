@@ -12,41 +12,41 @@ import pyarrow as pa
 from pyarrow import json, parquet
 from pydantic import BaseModel
 
-from app.service.exports.lines import lines
+from app.service.exports.json_lines import encode_json_lines
 
 pa.set_memory_pool(pa.system_memory_pool())  # Arrow's own keeps 14 MB more for pieces as small as these
 
 ROW_GROUP_BYTES: Final = 2 * 1024 * 1024
 """Each row group takes 70 KB of memory until the file is closed, so pages are merged into larger ones."""
-_PLAIN: Final = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
+_ARROW_TYPES: Final = {str: pa.string(), bool: pa.bool_(), int: pa.int64(), float: pa.float64()}
 
 
 class ParquetEncoder:
     """Writes a Parquet file in pieces. It is complete only with the last one."""
 
     def __init__(self, row: type[BaseModel]) -> None:
-        self._schema = schema_of(row)
+        self._schema = build_schema(row)
         self._waiting: list[pa.Table] = []
         self._sink = _Sink()
         self._writer = parquet.ParquetWriter(self._sink, self._schema, compression="zstd")
 
-    def add(self, rows: Sequence[BaseModel]) -> bytes:
+    def encode_rows(self, rows: Sequence[BaseModel]) -> bytes:
         """Encodes rows via JSON lines, which Arrow reads by itself. From Python objects it would import pandas, which
         takes 50 MB."""
-        said = lines(rows)
+        said = encode_json_lines(rows)
         parsing = json.ParseOptions(explicit_schema=self._schema, unexpected_field_behavior="error")
         whole = json.ReadOptions(use_threads=False, block_size=len(said) + 1)
         self._waiting.append(json.read_json(BytesIO(said), whole, parsing))
         if sum(table.nbytes for table in self._waiting) >= ROW_GROUP_BYTES:
-            self._write()
-        return self._sink.taken()
+            self._write_row_group()
+        return self._sink.take_bytes()
 
-    def end(self) -> bytes:
-        self._write()
+    def finish(self) -> bytes:
+        self._write_row_group()
         self._writer.close()
-        return self._sink.taken()
+        return self._sink.take_bytes()
 
-    def _write(self) -> None:
+    def _write_row_group(self) -> None:
         if self._waiting:
             self._writer.write_table(pa.concat_tables(self._waiting))
             self._waiting.clear()
@@ -70,24 +70,26 @@ class _Sink(RawIOBase):
     def tell(self) -> int:
         return self._written
 
-    def taken(self) -> bytes:
+    def take_bytes(self) -> bytes:
         piece = b"".join(self._pieces)
         self._pieces.clear()
         return piece
 
 
-def schema_of(row: type[BaseModel]) -> pa.Schema:
-    return pa.schema([pa.field(name, _type(field.annotation)) for name, field in row.model_fields.items()])
+def build_schema(row: type[BaseModel]) -> pa.Schema:
+    return pa.schema([pa.field(name, _convert_type(field.annotation)) for name, field in row.model_fields.items()])
 
 
-def _type(annotation: Any) -> pa.DataType:
-    if annotation in _PLAIN:
-        return _PLAIN[annotation]
+def _convert_type(annotation: Any) -> pa.DataType:
+    if annotation in _ARROW_TYPES:
+        return _ARROW_TYPES[annotation]
     if get_origin(annotation) is Annotated:
-        return _type(get_args(annotation)[0])
+        return _convert_type(get_args(annotation)[0])
     if get_origin(annotation) in (Union, UnionType):
         (inner,) = (one for one in get_args(annotation) if one is not NoneType)
-        return _type(inner)
+        return _convert_type(inner)
     if get_origin(annotation) is tuple:
-        return pa.list_(_type(get_args(annotation)[0]))
-    return pa.struct([pa.field(name, _type(field.annotation)) for name, field in annotation.model_fields.items()])
+        return pa.list_(_convert_type(get_args(annotation)[0]))
+    return pa.struct(
+        [pa.field(name, _convert_type(field.annotation)) for name, field in annotation.model_fields.items()]
+    )

@@ -18,19 +18,19 @@ from collections.abc import Iterator
 
 from app.domain.values import is_encodable
 from app.toolkit.answers.committed import MOST_CHARACTERS, Committed
-from app.toolkit.answers.replies import spoken
+from app.toolkit.answers.replies import strip_thinking
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})([^\n]*)")
 _LANGUAGE = re.compile(r"[\s{.]*([^\s{},]*)")
 _PYTHON = frozenset({"", "python", "python3", "py", "py3", "python-3"})
 
 
-def committed_code(reply: str, name: str) -> Committed:
+def extract_committed_code(reply: str, name: str) -> Committed:
     """The program that defines `name`, a plain identifier. Never raises; linear in the length of `reply`."""
-    said = spoken(reply)
+    said = strip_thinking(reply)
     if said.unfinished:
         return Committed(None, ("no_answer", "unfinished_thinking"))
-    blocks = list(dict.fromkeys(block for block in _blocks(said.text) if block.strip()))
+    blocks = list(dict.fromkeys(block for block in _iter_blocks(said.text) if block.strip()))
     if len(blocks) > 1:
         defines = re.compile(rf"^(?:(?:async )?def|class) {name}\b|^{name} *[:=]", re.MULTILINE)
         defining = [block for block in blocks if defines.search(block)]
@@ -44,7 +44,7 @@ def committed_code(reply: str, name: str) -> Committed:
     return Committed(blocks[0])
 
 
-def _blocks(text: str) -> Iterator[str]:
+def _iter_blocks(text: str) -> Iterator[str]:
     """Contents of closed Python blocks."""
     opened: tuple[int, str, str] | None = None
     lines: list[str] = []

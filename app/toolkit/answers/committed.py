@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
-from app.toolkit.answers.replies import spoken
+from app.toolkit.answers.replies import strip_thinking
 
 MOST_CHARACTERS = 10_000
 """Maximum length of an answer."""
@@ -41,12 +41,12 @@ _WHY = {
 }
 
 
-def committed(reply: str) -> Committed:
+def extract_committed(reply: str) -> Committed:
     """Never raises; linear in the length of `reply`."""
-    said = spoken(reply)
+    said = strip_thinking(reply)
     if said.unfinished:
         return Committed(None, ("no_answer", "unfinished_thinking"))
-    answers = list(dict.fromkeys(text.strip() for text in _between_tags(said.text) if not _BLANK.fullmatch(text)))
+    answers = list(dict.fromkeys(text.strip() for text in _find_tagged(said.text) if not _BLANK.fullmatch(text)))
     if not answers:
         return Committed(None, ("no_answer",))
     if len(answers) > 1:
@@ -59,37 +59,37 @@ def committed(reply: str) -> Committed:
 def grade_committed(reply: str, fault: Callable[[str], str]) -> Score:
     """1 when `fault` finds nothing wrong with the committed answer. It is given that answer, untrusted, and returns
     what is wrong in words of ours, which never say what was expected; the empty text when it is right."""
-    answer = committed(reply)
-    return without_answer(answer) if answer.text is None else _graded(fault(answer.text))
+    answer = extract_committed(reply)
+    return score_without_answer(answer) if answer.text is None else _build_score(fault(answer.text))
 
 
-async def grade_committed_elsewhere(replies: Sequence[str], fault: Callable[[str], Awaitable[str]]) -> list[Score]:
+async def grade_committed_in_worker(replies: Sequence[str], fault: Callable[[str], Awaitable[str]]) -> list[Score]:
     """As `grade_committed`, concurrently and with `fault` in a worker. An answer that could not be checked
     (ScoringFailed) is unscored, with the reason; the others are not affected."""
-    return list(await asyncio.gather(*(_elsewhere(reply, fault) for reply in replies)))
+    return list(await asyncio.gather(*(_grade_in_worker(reply, fault) for reply in replies)))
 
 
-async def _elsewhere(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
-    answer = committed(reply)
+async def _grade_in_worker(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
+    answer = extract_committed(reply)
     if answer.text is None:
-        return without_answer(answer)
+        return score_without_answer(answer)
     try:
-        return _graded(await fault(answer.text))
+        return _build_score(await fault(answer.text))
     except ScoringFailed as error:
-        return Score.after(error)
+        return Score.from_error(error)
 
 
-def without_answer(answer: Committed) -> Score:
+def score_without_answer(answer: Committed) -> Score:
     """0, with the reason why there is no single answer."""
     score = Score.exact(False, rationale=_WHY[answer.flags[-1]])
     return score.model_copy(update={"flags": answer.flags})
 
 
-def _graded(wrong: str) -> Score:
+def _build_score(wrong: str) -> Score:
     return Score.exact(not wrong, rationale=wrong or "correct")
 
 
-def _between_tags(text: str) -> list[str]:
+def _find_tagged(text: str) -> list[str]:
     found: list[str] = []
     start: int | None = None
     for tag in _TAG.finditer(text):

@@ -88,24 +88,24 @@ _JOINED = re.compile(r"(?:[xyznke]|(?-i:[MB]))(?![A-Za-z])|.*(?:\band an?\b|\.\.
 _EXPRESSION = re.compile(r"[+*^<>|~?!&@\\·…π]")
 
 
-def number(phrase: str) -> Fraction | None:
+def parse_number(phrase: str) -> Fraction | None:
     """The number that `phrase` says, exactly; None when it says none, several, or one that is not worked out."""
     if len(phrase) > MAX_PHRASE:
         return None
     plain = _PLAIN.fullmatch(phrase)
     if plain is not None:
         return Fraction(int(plain[1]))
-    found = _PHRASE.fullmatch(_plain_text(phrase))
+    found = _PHRASE.fullmatch(_strip_markup(phrase))
     if found is None or sum(map(str.isdecimal, found[0])) > MAX_DIGITS:
         return None
-    scale, trail = _scale(found["trail"])
-    if _JOINED.match(trail) or _unsettled(found["lead"]) or _unsettled(trail):
+    scale, trail = _split_scale(found["trail"])
+    if _JOINED.match(trail) or _is_unsettled(found["lead"]) or _is_unsettled(trail):
         return None
-    value = _value(found)
+    value = _compute_value(found)
     return None if value is None else value * 10**scale
 
 
-def _plain_text(phrase: str) -> str:
+def _strip_markup(phrase: str) -> str:
     """Without LaTeX and markup. Whatever is removed leaves a space, so digits never run together."""
     text = phrase
     if not text.isascii():
@@ -118,7 +118,7 @@ def _plain_text(phrase: str) -> str:
     return _UNIT_POWER.sub("", _MARKUP.sub(" ", _CURRENCY.sub(" ", text)))
 
 
-def _scale(trail: str) -> tuple[int, str]:
+def _split_scale(trail: str) -> tuple[int, str]:
     """The power of ten that a word such as `million` right after the number adds, and what follows it."""
     first = _WORDS.search(trail)
     if first is None or trail[: first.start()].strip() or first[0].lower() not in _SCALES:
@@ -126,7 +126,7 @@ def _scale(trail: str) -> tuple[int, str]:
     return _SCALES[first[0].lower()], trail[first.end() :]
 
 
-def _unsettled(words: str) -> bool:
+def _is_unsettled(words: str) -> bool:
     """Whether the text beside the number changes it, hedges it, or makes it part of an expression."""
     if _EXPRESSION.search(words) or not _UNSETTLING.isdisjoint(_WORDS.findall(words.lower())):
         return True
@@ -137,25 +137,25 @@ def _unsettled(words: str) -> bool:
     )
 
 
-def _value(found: re.Match[str]) -> Fraction | None:
+def _compute_value(found: re.Match[str]) -> Fraction | None:
     if found["decimal"] is not None:
         exponent = int(found["e"] or found["power"] or 0)
         if abs(exponent) > MAX_DIGITS:
             return None
-        value = Fraction(_digits(found["decimal"])) * Fraction(10) ** exponent
+        value = Fraction(_strip_separators(found["decimal"])) * Fraction(10) ** exponent
     else:
         above, below = (found["part"], found["parts"]) if found["whole"] else (found["numerator"], found["denominator"])
-        if int(_digits(below)) == 0:
+        if int(_strip_separators(below)) == 0:
             return None
-        value = Fraction(int(_digits(above)), int(_digits(below)))
+        value = Fraction(int(_strip_separators(above)), int(_strip_separators(below)))
         if found["whole"]:
             if value >= 1:
                 return None
-            value += int(_digits(found["whole"]))
+            value += int(_strip_separators(found["whole"]))
     return -value if found["sign"] == "-" else value
 
 
-def _digits(numeral: str) -> str:
+def _strip_separators(numeral: str) -> str:
     """Without separators, and with a digit on both sides of a decimal point."""
     bare = numeral.replace(",", "").replace("'", "").replace("\u2009", "")
     return f"{bare}0" if bare.endswith(".") else bare

@@ -15,18 +15,18 @@ _TURN_ENDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class SpokenReply:
     text: str
     unfinished: bool = False
     """The reply ended while still thinking, so `text` is empty."""
 
 
-def spoken(reply: str) -> Spoken:
+def strip_thinking(reply: str) -> SpokenReply:
     """Thinking is what stands between `<think>` (or thinking, thought, reasoning, [THINK], ◁think▷, a harmony
     analysis channel) and the next closing tag. A closing tag without an opening one ends thinking that began before
     the reply. Thinking that never closes leaves nothing. Text after an end-of-turn token is not part of the reply."""
     if "<" not in reply and "[" not in reply and "◁" not in reply:
-        return Spoken(reply)
+        return SpokenReply(reply)
     parts: list[str] = []
     position = 0
     thinking = False
@@ -40,8 +40,8 @@ def spoken(reply: str) -> Spoken:
             thinking = True
         position = tag.end()
     if thinking:
-        return Spoken("", unfinished=True)
+        return SpokenReply("", unfinished=True)
     parts.append(reply[position:])
     text = "\n".join(parts)
     end = _TURN_ENDS.search(text)
-    return Spoken(text if end is None else text[: end.start()])
+    return SpokenReply(text if end is None else text[: end.start()])

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from app.ports.environment import Environment
-from app.toolkit.conformance.about_episodes import episodes_end, what_is_forged_is_refused
-from app.toolkit.conformance.about_scores import (
+from app.toolkit.conformance.episode_checks import episodes_end, what_is_forged_is_refused
+from app.toolkit.conformance.findings import CheckResult, ConformanceFinding
+from app.toolkit.conformance.score_checks import (
     a_list_of_answers_earns_nothing,
     gold_earns_one,
     junk_earns_nothing,
@@ -15,7 +16,8 @@ from app.toolkit.conformance.about_scores import (
     scoring_twice_says_the_same,
     strangers_earn_nothing,
 )
-from app.toolkit.conformance.about_tasks import (
+from app.toolkit.conformance.subject import CheckSubject, EnvironmentBroke
+from app.toolkit.conformance.task_checks import (
     labels_agree,
     says_what_it_is,
     splits_stay_apart,
@@ -23,14 +25,12 @@ from app.toolkit.conformance.about_tasks import (
     the_answer_is_hidden,
     the_same_bytes,
 )
-from app.toolkit.conformance.findings import Checked, Finding
-from app.toolkit.conformance.subject import Broke, Subject
 
 MOST_FINDINGS: Final = 20
 """Maximum findings per check."""
 
 
-def _any(kind: type[Environment]) -> bool:
+def _applies_always(kind: type[Environment]) -> bool:
     return True
 
 
@@ -38,7 +38,7 @@ def _has_turns(kind: type[Environment]) -> bool:
     return kind.multi_turn
 
 
-def _verifies(kind: type[Environment]) -> bool:
+def _is_verified(kind: type[Environment]) -> bool:
     return kind.rubric is None
 
 
@@ -46,8 +46,8 @@ def _verifies(kind: type[Environment]) -> bool:
 class Check:
     asks: str
     """The guarantee that it checks, in one sentence."""
-    run: Callable[[Subject], AsyncIterator[Finding]]
-    applies: Callable[[type[Environment]], bool] = _any
+    run: Callable[[CheckSubject], AsyncIterator[ConformanceFinding]]
+    applies: Callable[[type[Environment]], bool] = _applies_always
 
     @property
     def name(self) -> str:
@@ -62,9 +62,9 @@ CHECKS: Final[Sequence[Check]] = (
     Check("Nothing public reveals the answer.", the_answer_is_hidden),
     Check("Labels match the metadata.", labels_agree),
     Check("The right answer earns 1.", gold_earns_one),
-    Check("Another task's right answer earns nothing.", strangers_earn_nothing, _verifies),
+    Check("Another task's right answer earns nothing.", strangers_earn_nothing, _is_verified),
     Check("Junk earns nothing.", junk_earns_nothing),
-    Check("A list of answers earns nothing.", a_list_of_answers_earns_nothing, _verifies),
+    Check("A list of answers earns nothing.", a_list_of_answers_earns_nothing, _is_verified),
     Check("No text breaks scoring or earns a reward by accident.", no_text_breaks_it),
     Check("A group gets one score per completion, in order.", scores_come_in_order),
     Check("Scoring twice gives the same scores.", scoring_twice_says_the_same),
@@ -73,23 +73,25 @@ CHECKS: Final[Sequence[Check]] = (
 )
 
 
-async def checked(subject: Subject, check: Check) -> Checked:
+async def apply_check(subject: CheckSubject, check: Check) -> CheckResult:
     """Runs a check. Never raises: exceptions of the environment become findings."""
     applied = check.applies(type(subject.environment))
-    findings: list[Finding] = []
+    findings: list[ConformanceFinding] = []
     if applied:
         try:
             async for finding in check.run(subject):
                 findings.append(finding)
                 if len(findings) == MOST_FINDINGS:
                     break
-        except Broke as broke:
-            findings.append(_broken(broke.where, broke.said, f"nothing raised while {broke.doing}"))
+        except EnvironmentBroke as broke:
+            findings.append(_build_crash_finding(broke.where, broke.said, f"nothing raised while {broke.doing}"))
         except Exception as error:  # whatever an environment may raise
-            findings.append(_broken("", f"{type(error).__name__}: {error}", "nothing raised"))
-    return Checked(name=check.name, asks=check.asks, applied=applied, findings=tuple(findings))
+            findings.append(_build_crash_finding("", f"{type(error).__name__}: {error}", "nothing raised"))
+    return CheckResult(name=check.name, asks=check.asks, applied=applied, findings=tuple(findings))
 
 
-def _broken(task: str, came: str, expected: str) -> Finding:
+def _build_crash_finding(task: str, came: str, expected: str) -> ConformanceFinding:
     mend = "Text from a model must never raise: unreadable text earns 0." if "scoring" in expected else ""
-    return Finding(task=task, expected=expected, came=came, mend=mend or "See the file and line after the error.")
+    return ConformanceFinding(
+        task=task, expected=expected, came=came, mend=mend or "See the file and line after the error."
+    )

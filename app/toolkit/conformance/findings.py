@@ -3,7 +3,7 @@
 from app.domain.values import FiniteNumber, Frozen
 
 
-class Finding(Frozen):
+class ConformanceFinding(Frozen):
     """A violation found by a check."""
 
     task: str
@@ -14,13 +14,13 @@ class Finding(Frozen):
     """The most likely fix."""
 
 
-class Checked(Frozen):
+class CheckResult(Frozen):
     """Result of one check. `applied` is false where the check does not apply."""
 
     name: str
     asks: str
     applied: bool
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[ConformanceFinding, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -33,7 +33,7 @@ class Spread(Frozen):
     most: int
 
 
-class Figures(Frozen):
+class ConformanceFigures(Frozen):
     """Measurements. Rates are per second of processor time of this process on one core; time in workers and programs
     counts only in `score_p99_ms_by_the_clock`."""
 
@@ -61,12 +61,12 @@ class Figures(Frozen):
     """The declared maximum of that share."""
 
 
-class Report(Frozen):
+class ConformanceReport(Frozen):
     environment: str
     version: str
     source: str
     """The class, as `module.Name`."""
     passed: bool
-    checks: tuple[Checked, ...]
-    figures: Figures | None
+    checks: tuple[CheckResult, ...]
+    figures: ConformanceFigures | None
     """None if the environment raised during measurement, which counts as failed."""

@@ -24,12 +24,12 @@ Kind = Literal["number", "symbol", "sum", "product", "quotient", "power", "root"
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ExpressionNode:
     """`name` is a symbol or function; `value` is a number's. A quotient has what is above and below, a power base and
     exponent, a root its index (a number) and what is under it, a call its argument and, for `log`, its base."""
 
     kind: Kind
-    parts: tuple["Node", ...] = ()
+    parts: tuple["ExpressionNode", ...] = ()
     name: str = ""
     value: Fraction = Fraction(0)
 
@@ -78,33 +78,33 @@ _PLAIN = str.maketrans(
 _MULTIPLIED = re.compile(r"\*\*")
 
 
-def expression(text: str) -> Node | None:
+def parse_expression(text: str) -> ExpressionNode | None:
     """None for an invalid or too large expression."""
     if len(text) > MOST_CHARACTERS:
         return None
     try:
-        return _Reader(_tokens(text)).whole()
+        return _ExpressionReader(_tokenise(text)).read_whole()
     except ValueError:
         return None
 
 
-def negative(node: Node) -> Node:
+def negate(node: ExpressionNode) -> ExpressionNode:
     if node.kind == "number":
-        return Node("number", value=-node.value)
-    return product((Node("number", value=Fraction(-1)), node))
+        return ExpressionNode("number", value=-node.value)
+    return multiply((ExpressionNode("number", value=Fraction(-1)), node))
 
 
-def product(parts: tuple[Node, ...]) -> Node:
+def multiply(parts: tuple[ExpressionNode, ...]) -> ExpressionNode:
     """Flat, with one -1 at most."""
     flat = [inner for part in parts for inner in (part.parts if part.kind == "product" else (part,))]
     signs = [part for part in flat if part.kind == "number" and part.value == -1]
     rest = [part for part in flat if part not in signs]
     if len(signs) % 2:
-        rest = [negative(rest[0]), *rest[1:]] if rest and rest[0].kind == "number" else [signs[0], *rest]
-    return rest[0] if len(rest) == 1 else Node("product", tuple(rest or signs[:1]))
+        rest = [negate(rest[0]), *rest[1:]] if rest and rest[0].kind == "number" else [signs[0], *rest]
+    return rest[0] if len(rest) == 1 else ExpressionNode("product", tuple(rest or signs[:1]))
 
 
-def plain(text: str) -> str:
+def normalise_latex(text: str) -> str:
     """With one way of writing for what has several: dashes, fractions, spaces, names of functions."""
     text = _MULTIPLIED.sub("^", text.translate(_PLAIN))
     for pattern, replacement in _REWRITTEN:
@@ -112,9 +112,9 @@ def plain(text: str) -> str:
     return text
 
 
-def _tokens(text: str) -> list[str]:
+def _tokenise(text: str) -> list[str]:
     """Numbers, names, marks; a name that was written as a command is the same as one that was not."""
-    written, place, tokens = plain(text).strip(), 0, list[str]()
+    written, place, tokens = normalise_latex(text).strip(), 0, list[str]()
     while place < len(written):
         found = _TOKEN.match(written, place)
         if found is None or len(tokens) == MOST_TOKENS:
@@ -127,7 +127,7 @@ def _tokens(text: str) -> list[str]:
     return tokens
 
 
-class _Reader:
+class _ExpressionReader:
     """Recursive descent parser. ValueError for invalid expressions."""
 
     def __init__(self, tokens: list[str]) -> None:
@@ -135,191 +135,191 @@ class _Reader:
         self._place = 0
         self._depth = 0
 
-    def whole(self) -> Node:
-        found = self._sum()
-        if self._next():
+    def read_whole(self) -> ExpressionNode:
+        found = self._read_sum()
+        if self._peek():
             raise ValueError("it goes on after the expression")
         return found
 
-    def _next(self) -> str:
+    def _peek(self) -> str:
         return self._tokens[self._place]
 
     def _take(self, *wanted: str) -> str:
-        piece = self._next()
+        piece = self._peek()
         if wanted and piece not in wanted:
             raise ValueError(f"{wanted[0]} is missing")
         self._place += bool(piece)
         return piece
 
-    def _sum(self) -> Node:
+    def _read_sum(self) -> ExpressionNode:
         self._depth += 1
         if self._depth > MOST_DEPTH:
             raise ValueError("it is too deep")
-        terms = [self._term()]
-        while self._next() in ("+", "-"):
-            terms.append(self._term())
+        terms = [self._read_term()]
+        while self._peek() in ("+", "-"):
+            terms.append(self._read_term())
         self._depth -= 1
-        return terms[0] if len(terms) == 1 else Node("sum", tuple(terms))
+        return terms[0] if len(terms) == 1 else ExpressionNode("sum", tuple(terms))
 
-    def _term(self) -> Node:
-        minus = self._signs()
-        found = self._factor()
-        while self._next() and self._next() not in ("+", "-", ")", "}", "]", "|"):
-            sign = self._take() if self._next() in ("*", "/") else ""
-            flips = self._signs() if sign else False
-            other = self._factor()
-            if not sign and _mixed(found, other):
+    def _read_term(self) -> ExpressionNode:
+        minus = self._read_signs()
+        found = self._read_factor()
+        while self._peek() and self._peek() not in ("+", "-", ")", "}", "]", "|"):
+            sign = self._take() if self._peek() in ("*", "/") else ""
+            flips = self._read_signs() if sign else False
+            other = self._read_factor()
+            if not sign and _is_mixed_number(found, other):
                 raise ValueError("a product or a mixed number")
-            other = negative(other) if flips else other
-            found = Node("quotient", (found, other)) if sign == "/" else product((found, other))
-        return negative(found) if minus else found
+            other = negate(other) if flips else other
+            found = ExpressionNode("quotient", (found, other)) if sign == "/" else multiply((found, other))
+        return negate(found) if minus else found
 
-    def _signs(self) -> bool:
+    def _read_signs(self) -> bool:
         """Whether those that stand here make it negative: two at most."""
-        signs = [self._take() for _ in range(2) if self._next() in ("+", "-")]
+        signs = [self._take() for _ in range(2) if self._peek() in ("+", "-")]
         return signs.count("-") == 1
 
-    def _factor(self) -> Node:
-        return self._raised(self._atom())
+    def _read_factor(self) -> ExpressionNode:
+        return self._read_power(self._read_atom())
 
-    def _raised(self, base: Node) -> Node:
-        if self._next() != "^":
+    def _read_power(self, base: ExpressionNode) -> ExpressionNode:
+        if self._peek() != "^":
             return base
         self._take()
-        exponent = self._argument(signed=True)
-        if self._next() == "^":
+        exponent = self._read_argument(signed=True)
+        if self._peek() == "^":
             raise ValueError("a tower of powers")
         if exponent.kind == "number" and abs(exponent.value) > MOST_EXPONENT:
             raise ValueError("too large a power")
-        return Node("power", (base, exponent))
+        return ExpressionNode("power", (base, exponent))
 
-    def _argument(self, *, signed: bool = False) -> Node:
+    def _read_argument(self, *, signed: bool = False) -> ExpressionNode:
         """In braces, or a single number, symbol or bracket."""
-        if self._next() == "{":
-            return self._between("{", "}")
-        minus = signed and self._signs()
-        found = self._atom()
-        return negative(found) if minus else found
+        if self._peek() == "{":
+            return self._read_between("{", "}")
+        minus = signed and self._read_signs()
+        found = self._read_atom()
+        return negate(found) if minus else found
 
-    def _between(self, opening: str, closing: str) -> Node:
+    def _read_between(self, opening: str, closing: str) -> ExpressionNode:
         self._take(opening)
-        found = self._sum()
+        found = self._read_sum()
         self._take(closing)
         return found
 
-    def _atom(self) -> Node:
+    def _read_atom(self) -> ExpressionNode:
         piece = self._take()
         if piece[:1].isdecimal() or piece.startswith("."):
-            return Node("number", value=Fraction(piece if piece[0] != "." else f"0{piece}"))
+            return ExpressionNode("number", value=Fraction(piece if piece[0] != "." else f"0{piece}"))
         if piece in ("(", "{", "["):
             self._place -= 1
-            return self._between(piece, {"(": ")", "{": "}", "[": "]"}[piece])
+            return self._read_between(piece, {"(": ")", "{": "}", "[": "]"}[piece])
         if piece == "frac":
-            return Node("quotient", (self._digit(), self._digit()))
+            return ExpressionNode("quotient", (self._read_digit(), self._read_digit()))
         if piece == "sqrt":
-            return self._root()
+            return self._read_root()
         if piece in FUNCTIONS:
-            return self._call(piece)
+            return self._read_call(piece)
         if piece in CONSTANTS or piece in _GREEK or (len(piece) == 1 and piece.isalpha()):
-            return self._symbol(piece)
+            return self._read_symbol(piece)
         raise ValueError("it is no expression")
 
-    def _symbol(self, name: str) -> Node:
-        if self._next() == "_":
+    def _read_symbol(self, name: str) -> ExpressionNode:
+        if self._peek() == "_":
             self._take()
-            name = f"{name}_{self._argument().latex}"
-        return Node("symbol", name=name)
+            name = f"{name}_{self._read_argument().latex}"
+        return ExpressionNode("symbol", name=name)
 
-    def _digit(self) -> Node:
+    def _read_digit(self) -> ExpressionNode:
         """What a command takes without braces is one character: `\\frac12` is a half."""
-        piece = self._next()
+        piece = self._peek()
         if piece.isdecimal() and len(piece) > 1:
             self._tokens[self._place : self._place + 1] = [piece[0], piece[1:]]
-        return self._argument()
+        return self._read_argument()
 
-    def _root(self) -> Node:
-        index = self._between("[", "]") if self._next() == "[" else Node("number", value=Fraction(2))
+    def _read_root(self) -> ExpressionNode:
+        index = self._read_between("[", "]") if self._peek() == "[" else ExpressionNode("number", value=Fraction(2))
         if index.kind != "number" or index.value.denominator != 1 or not 2 <= index.value <= 20:
             raise ValueError("a root of what order")
-        return Node("root", (index, self._digit()))
+        return ExpressionNode("root", (index, self._read_digit()))
 
-    def _call(self, name: str) -> Node:
-        base: tuple[Node, ...] = ()
-        if name == "log" and self._next() == "_":
+    def _read_call(self, name: str) -> ExpressionNode:
+        base: tuple[ExpressionNode, ...] = ()
+        if name == "log" and self._peek() == "_":
             self._take()
-            base = (self._digit(),)
+            base = (self._read_digit(),)
         exponent = None
-        if self._next() == "^":
+        if self._peek() == "^":
             self._take()
-            exponent = self._argument(signed=True)
+            exponent = self._read_argument(signed=True)
             if exponent.kind == "number" and exponent.value == -1 and name in _INVERSE:
                 name, exponent = _INVERSE[name], None
-        argument = self._argument_of_call()
+        argument = self._read_call_argument()
         natural = name == "log" and (not base or base[0].name == "e")
-        found = Node("call", (argument,) if natural else (argument, *base), "ln" if natural else name)
+        found = ExpressionNode("call", (argument,) if natural else (argument, *base), "ln" if natural else name)
         if name == "exp":
-            found = Node("power", (Node("symbol", name="e"), argument))
-        return found if exponent is None else Node("power", (found, exponent))
+            found = ExpressionNode("power", (ExpressionNode("symbol", name="e"), argument))
+        return found if exponent is None else ExpressionNode("power", (found, exponent))
 
-    def _argument_of_call(self) -> Node:
-        if self._next() != "|":
-            return self._between("(", ")") if self._next() == "(" else self._bare()
-        found = self._between("|", "|")
+    def _read_call_argument(self) -> ExpressionNode:
+        if self._peek() != "|":
+            return self._read_between("(", ")") if self._peek() == "(" else self._read_bare_argument()
+        found = self._read_between("|", "|")
         if found.kind != "number" or found.value <= 0:
             raise ValueError("an absolute value that is not worked out")
         return found
 
-    def _bare(self) -> Node:
+    def _read_bare_argument(self) -> ExpressionNode:
         """The argument of a function without brackets: numbers, symbols, roots and fractions up to the next sign."""
-        minus = self._signs()
-        parts = [self._factor()]
-        while (piece := self._next()) and (piece[0].isalnum() or piece == "/") and piece not in FUNCTIONS:
+        minus = self._read_signs()
+        parts = [self._read_factor()]
+        while (piece := self._peek()) and (piece[0].isalnum() or piece == "/") and piece not in FUNCTIONS:
             if piece == "/":
                 self._take()
-                parts = [Node("quotient", (product(tuple(parts)), self._factor()))]
+                parts = [ExpressionNode("quotient", (multiply(tuple(parts)), self._read_factor()))]
             else:
-                parts.append(self._factor())
-        found = product(tuple(parts))
-        return negative(found) if minus else found
+                parts.append(self._read_factor())
+        found = multiply(tuple(parts))
+        return negate(found) if minus else found
 
 
-def _mixed(one: Node, other: Node) -> bool:
+def _is_mixed_number(one: ExpressionNode, other: ExpressionNode) -> bool:
     return (
         one.kind == "number" and other.kind == "quotient" and {part.kind for part in other.parts} == {"number"}
     ) or (other.kind == "number")
 
 
-def _number_latex(node: Node) -> str:
+def _format_number(node: ExpressionNode) -> str:
     above, below = abs(node.value.numerator), node.value.denominator
     bare = str(above) if below == 1 else f"\\frac{{{above}}}{{{below}}}"
     return f"\\left(-{bare}\\right)" if node.value < 0 else bare
 
 
-def _symbol_latex(node: Node) -> str:
+def _format_symbol(node: ExpressionNode) -> str:
     return node.name if len(node.name) == 1 or "_" in node.name else f"\\{node.name}"
 
 
-def _call_latex(node: Node) -> str:
+def _format_call(node: ExpressionNode) -> str:
     base = f"_{{{node.parts[1].latex}}}" if len(node.parts) > 1 else ""
     return f"\\{node.name}{base}\\left({node.parts[0].latex}\\right)"
 
 
-def _root_latex(node: Node) -> str:
+def _format_root(node: ExpressionNode) -> str:
     index, inner = node.parts
     return f"\\sqrt{{{inner.latex}}}" if index.value == 2 else f"\\sqrt[{index.value}]{{{inner.latex}}}"
 
 
-def _inside(node: Node) -> str:
+def _format_inside(node: ExpressionNode) -> str:
     return f"\\left({node.latex}\\right)" if node.kind in ("sum", "product", "quotient", "power") else node.latex
 
 
-_LATEX: Final[Mapping[Kind, Callable[[Node], str]]] = {
-    "number": _number_latex,
-    "symbol": _symbol_latex,
-    "call": _call_latex,
-    "root": _root_latex,
-    "sum": lambda node: " + ".join(_inside(part) for part in node.parts),
-    "product": lambda node: " \\cdot ".join(_inside(part) for part in node.parts),
+_LATEX: Final[Mapping[Kind, Callable[[ExpressionNode], str]]] = {
+    "number": _format_number,
+    "symbol": _format_symbol,
+    "call": _format_call,
+    "root": _format_root,
+    "sum": lambda node: " + ".join(_format_inside(part) for part in node.parts),
+    "product": lambda node: " \\cdot ".join(_format_inside(part) for part in node.parts),
     "quotient": lambda node: f"\\frac{{{node.parts[0].latex}}}{{{node.parts[1].latex}}}",
-    "power": lambda node: f"{_inside(node.parts[0])}^{{{node.parts[1].latex}}}",
+    "power": lambda node: f"{_format_inside(node.parts[0])}^{{{node.parts[1].latex}}}",
 }

@@ -14,8 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from app.toolkit.math_answers.committing import compact
-from app.toolkit.math_answers.values import rough_value
+from app.toolkit.math_answers.boxed_answers import compact_latex
+from app.toolkit.math_answers.numeric_evaluation import estimate_value
 
 Shape = Literal["single", "set", "tuple", "intervals", "matrix"]
 MOST_PARTS = 40
@@ -52,43 +52,45 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class AnswerParts:
     """`signs` is what surrounds them: the brackets of every interval, or rows and columns."""
 
     texts: tuple[str, ...]
     signs: str = ""
 
 
-def shape_of(gold: str) -> Shape:
+def detect_shape(gold: str) -> Shape:
     """What a right answer of a data set is, by its look."""
     bare = _SIZED.sub("", gold).strip()
     if "\\begin{" in bare:
         return "matrix"
-    if "\\cup" in bare or ("\\infty" in bare and bare[:1] in ("(", "[")) or _half_open(bare):
+    if "\\cup" in bare or ("\\infty" in bare and bare[:1] in ("(", "[")) or _is_half_open(bare):
         return "intervals"
-    several = len(split(bare)) > 1 or len(split(bare[1:-1])) > 1
+    several = len(split_at(bare)) > 1 or len(split_at(bare[1:-1])) > 1
     if bare.startswith("\\{") and bare.endswith("\\}"):
         return "set"
     if bare.startswith("(") and bare.endswith(")") and several:
         return "tuple"
-    return "set" if len(split(bare)) > 1 and "{,}" not in bare and not re.search(r"\d,\d{3}(?!\d)", bare) else "single"
+    return (
+        "set" if len(split_at(bare)) > 1 and "{,}" not in bare and not re.search(r"\d,\d{3}(?!\d)", bare) else "single"
+    )
 
 
-def _half_open(bare: str) -> bool:
-    return (bare[:1] == "[") != (bare[-1:] == "]") or (bare[:1] == "[" and len(split(bare[1:-1])) == 2)
+def _is_half_open(bare: str) -> bool:
+    return (bare[:1] == "[") != (bare[-1:] == "]") or (bare[:1] == "[" and len(split_at(bare[1:-1])) == 2)
 
 
-def parts_of(text: str, shape: Shape) -> Parts | None:
+def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:
     """None for what is not of that shape, or has more than 40 parts."""
     found = _READERS[shape](_SIZES_AND_SPACES[shape == "single"].sub(" ", text).strip())
     return found if found is not None and 0 < len(found.texts) <= MOST_PARTS else None
 
 
-def without_lead(text: str) -> str:
-    return _named(text)[1]
+def strip_lead(text: str) -> str:
+    return _split_name(text)[1]
 
 
-def split(text: str, sign: str = ",") -> list[str]:
+def split_at(text: str, sign: str = ",") -> list[str]:
     """At every `sign` that is in no brackets."""
     found, start, depth = list[str](), 0, 0
     for place, character in enumerate(text):
@@ -102,27 +104,27 @@ def split(text: str, sign: str = ",") -> list[str]:
     return [*found, text[start:]]
 
 
-def _named(text: str) -> tuple[str, str]:
+def _split_name(text: str) -> tuple[str, str]:
     """The name before an equals sign, if any, and what follows it."""
     lead = _LEAD.match(text)
-    return ("", text.strip()) if lead is None else (compact(lead[1]), text[lead.end() :].strip())
+    return ("", text.strip()) if lead is None else (compact_latex(lead[1]), text[lead.end() :].strip())
 
 
-def _single(text: str) -> Parts:
+def _read_single(text: str) -> AnswerParts:
     """What is left out of a variable's values may be said behind it."""
-    return Parts((without_lead(_CONDITION.sub("", text)),))
+    return AnswerParts((strip_lead(_CONDITION.sub("", text)),))
 
 
-def _set(text: str) -> Parts | None:
-    bare = without_lead(text)
+def _read_set(text: str) -> AnswerParts | None:
+    bare = strip_lead(text)
     if bare.startswith("\\{") and bare.endswith("\\}"):
         bare = bare[2:-2]
-    items = [without_lead(item) for item in split(_OR.sub(",", bare).replace(";", ","))]
-    both = [one for item in items for one in _plus_and_minus(item)]
-    return Parts(tuple(both)) if all(both) else None
+    items = [strip_lead(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
+    both = [one for item in items for one in _split_plus_minus(item)]
+    return AnswerParts(tuple(both)) if all(both) else None
 
 
-def _plus_and_minus(item: str) -> tuple[str, ...]:
+def _split_plus_minus(item: str) -> tuple[str, ...]:
     signs = item.count("\\pm") + item.count("±")
     if signs != 1:
         return (item,)
@@ -130,60 +132,60 @@ def _plus_and_minus(item: str) -> tuple[str, ...]:
     return above.replace("\\pm", "+"), above.replace("\\pm", "-")
 
 
-def _tuple(text: str) -> Parts | None:
-    name, rest = _named(text)
+def _read_tuple(text: str) -> AnswerParts | None:
+    name, rest = _split_name(text)
     bare = rest if not name or rest.startswith("(") else text
-    if bare.startswith("(") and bare.endswith(")") and len(split(bare)) == 1:
+    if bare.startswith("(") and bare.endswith(")") and len(split_at(bare)) == 1:
         bare = bare[1:-1]
-    items = [_named(item) for item in split(_OR.sub(",", bare).replace(";", ","))]
+    items = [_split_name(item) for item in split_at(_OR.sub(",", bare).replace(";", ","))]
     names = {name for name, _ in items}
     if len(names) == len(items) and "" not in names:
         items.sort()
-    return Parts(tuple(item for _, item in items)) if all(item for _, item in items) else None
+    return AnswerParts(tuple(item for _, item in items)) if all(item for _, item in items) else None
 
 
-def _intervals(text: str) -> Parts | None:
-    every = list[Parts]()
-    for part in _UNION.split(without_lead(text)):
-        found = _inequality(part) if _has_relation(part) else _interval(without_lead(part))
+def _read_intervals(text: str) -> AnswerParts | None:
+    every = list[AnswerParts]()
+    for part in _UNION.split(strip_lead(text)):
+        found = _read_inequality(part) if _has_relation(part) else _read_interval(strip_lead(part))
         if found is None:
             return None
         every.append(found)
-    every.sort(key=lambda found: rough_value(found.texts[0]))
-    return Parts(tuple(text for found in every for text in found.texts), "".join(found.signs for found in every))
+    every.sort(key=lambda found: estimate_value(found.texts[0]))
+    return AnswerParts(tuple(text for found in every for text in found.texts), "".join(found.signs for found in every))
 
 
-def _interval(text: str) -> Parts | None:
-    ends = split(text[1:-1])
+def _read_interval(text: str) -> AnswerParts | None:
+    ends = split_at(text[1:-1])
     if text[:1] not in ("(", "[") or text[-1:] not in (")", "]") or len(ends) != 2:
         return None
-    return Parts((_end(ends[0]), _end(ends[1])), text[0] + text[-1])
+    return AnswerParts((_normalise_end(ends[0]), _normalise_end(ends[1])), text[0] + text[-1])
 
 
-def _end(text: str) -> str:
+def _normalise_end(text: str) -> str:
     """Infinity has one name, whatever its sign is written with."""
-    bare = compact(text)
+    bare = compact_latex(text)
     return {"\\infty": "infinity", "+\\infty": "infinity", "-\\infty": "-infinity", "infty": "infinity"}.get(bare, bare)
 
 
-def _plain_relations(text: str) -> str:
+def _normalise_relations(text: str) -> str:
     for pattern, sign in _RELATIONS:
         text = pattern.sub(sign, text)
     return text
 
 
 def _has_relation(text: str) -> bool:
-    return _RELATION.search(_plain_relations(text)) is not None
+    return _RELATION.search(_normalise_relations(text)) is not None
 
 
-def _inequality(text: str) -> Parts | None:
-    pieces = _RELATION.split(_plain_relations(text))
+def _read_inequality(text: str) -> AnswerParts | None:
+    pieces = _RELATION.split(_normalise_relations(text))
     if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[2]):
         pieces = [pieces[2], pieces[1].translate(str.maketrans("<>≤≥", "><≥≤")), pieces[0]]
     if len(pieces) == 3 and _VARIABLE.fullmatch(pieces[0]):
         if pieces[1] in "<≤":
-            return Parts(("-infinity", _end(pieces[2])), "(" + ("]" if pieces[1] == "≤" else ")"))
-        return Parts((_end(pieces[2]), "infinity"), ("[" if pieces[1] == "≥" else "(") + ")")
+            return AnswerParts(("-infinity", _normalise_end(pieces[2])), "(" + ("]" if pieces[1] == "≤" else ")"))
+        return AnswerParts((_normalise_end(pieces[2]), "infinity"), ("[" if pieces[1] == "≥" else "(") + ")")
     if len(pieces) == 5 and _VARIABLE.fullmatch(pieces[2]):
         lower, first, _, second, upper = pieces
         if first in ">≥" and second in ">≥":
@@ -191,17 +193,23 @@ def _inequality(text: str) -> Parts | None:
         elif first in ">≥" or second in ">≥":
             return None
         brackets = ("[" if first in "≤≥" else "(") + ("]" if second in "≤≥" else ")")
-        return Parts((_end(lower), _end(upper)), brackets)
+        return AnswerParts((_normalise_end(lower), _normalise_end(upper)), brackets)
     return None
 
 
-def _matrix(text: str) -> Parts | None:
-    found = _MATRIX.fullmatch(without_lead(text))
+def _read_matrix(text: str) -> AnswerParts | None:
+    found = _MATRIX.fullmatch(strip_lead(text))
     if found is None:
         return None
     rows = [row.split("&") for row in _ROW.split(found[1]) if row.strip()]
     entries = [entry.strip() for row in rows for entry in row]
-    return Parts(tuple(entries), " ".join(str(len(row)) for row in rows)) if all(entries) else None
+    return AnswerParts(tuple(entries), " ".join(str(len(row)) for row in rows)) if all(entries) else None
 
 
-_READERS: Final = {"single": _single, "set": _set, "tuple": _tuple, "intervals": _intervals, "matrix": _matrix}
+_READERS: Final = {
+    "single": _read_single,
+    "set": _read_set,
+    "tuple": _read_tuple,
+    "intervals": _read_intervals,
+    "matrix": _read_matrix,
+}

@@ -25,24 +25,24 @@ _LATEX = (LatexExtractionConfig(boxed_match_priority=-1, normalization_config=_A
 
 def all_equal(pairs: list[list[str]]) -> bool:
     """Of LaTeX expressions, without dollar signs: whether the two of every pair are equal."""
-    return all(_equal(gold, answer) for gold, answer in pairs)
+    return all(_are_equal(gold, answer) for gold, answer in pairs)
 
 
-def _equal(gold: str, answer: str) -> bool:
+def _are_equal(gold: str, answer: str) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        read = [_read(gold), _read(answer)]
+        read = [_parse_latex(gold), _parse_latex(answer)]
         if not all(read):
             return False
-        return bool(verify(*read, timeout_seconds=None)) and not _far(read[0][0], read[1][0])
+        return bool(verify(*read, timeout_seconds=None)) and not _are_far_apart(read[0][0], read[1][0])
 
 
-def _read(text: str) -> Sequence[object]:
+def _parse_latex(text: str) -> Sequence[object]:
     found: Sequence[object] = parse(f"${text}$", _LATEX, fallback_mode="no_fallback", parsing_timeout=None)
     return found
 
 
-def _far(one: object, other: object) -> bool:
+def _are_far_apart(one: object, other: object) -> bool:
     """Whether both are numbers, and different ones."""
     if not isinstance(one, Expr) or not isinstance(other, Expr) or one.free_symbols or other.free_symbols:
         return False

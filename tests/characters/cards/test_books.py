@@ -3,7 +3,7 @@
 import pytest
 from pydantic import JsonValue
 
-from app.characters.cards.books import MOST_ENTRIES, ORIGINAL, read_lorebook
+from app.characters.cards.lorebook_import import MOST_ENTRIES, ORIGINAL, read_lorebook
 from app.characters.cards.report import ImportReport
 from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook, LoreEntry

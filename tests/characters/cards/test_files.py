@@ -12,8 +12,8 @@ import pytest
 from pydantic import JsonValue
 
 from app.characters.cards.charx import MAX_DIRECTORY, MAX_MEMBERS
-from app.characters.cards.files import MAX_BYTES, Found, read_bytes, read_file
-from app.characters.cards.png import MAX_CHUNKS, MAX_TEXT, card_in, chunks, with_card
+from app.characters.cards.files import MAX_BYTES, CardFile, read_bytes, read_file
+from app.characters.cards.png import MAX_CHUNKS, MAX_TEXT, embed_card, extract_card_from_image, iter_chunks
 from app.characters.cards.strict_json import MAX_JSON_BYTES
 from app.domain.errors import GatewayError
 from tests.support.cards import V2, V3, archive, chunk, image, text_chunk
@@ -38,31 +38,31 @@ BASE64 = base64.b64encode(CARD)
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
-        (CARD, Found(V3, "JSON")),
-        (b"\xef\xbb\xbf" + CARD, Found(V3, "JSON")),
-        (image(text_chunk("chara", V2)), Found(V2, "PNG", ("the image itself",))),
-        (image(text_chunk("Chara", V2)), Found(V2, "PNG", ("the image itself",))),
-        (image(text_chunk("ccv3", V3)), Found(V3, "PNG", ("the image itself",))),
+        (CARD, CardFile(V3, "JSON")),
+        (b"\xef\xbb\xbf" + CARD, CardFile(V3, "JSON")),
+        (image(text_chunk("chara", V2)), CardFile(V2, "PNG", ("the image itself",))),
+        (image(text_chunk("Chara", V2)), CardFile(V2, "PNG", ("the image itself",))),
+        (image(text_chunk("ccv3", V3)), CardFile(V3, "PNG", ("the image itself",))),
         (
             image(text_chunk("chara", V2), text_chunk("ccv3", V3)),
-            Found(V3, "PNG", ("the image itself", "the other card in the chunk chara")),
+            CardFile(V3, "PNG", ("the image itself", "the other card in the chunk chara")),
         ),
         (
             image(text_chunk("ccv3", V3), text_chunk("chara-ext-asset_:1", "x"), chunk(b"fcTL", b"animated")),
-            Found(V3, "PNG", ("the image itself", "1 assets in other chunks")),
+            CardFile(V3, "PNG", ("the image itself", "1 assets in other chunks")),
         ),
-        (image(chunk(b"zTXt", b"ccv3\0\0" + zlib.compress(BASE64))), Found(V3, "PNG", ("the image itself",))),
-        (image(itxt("ccv3", BASE64, compressed=True)), Found(V3, "PNG", ("the image itself",))),
-        (image(itxt("ccv3", BASE64, compressed=False)), Found(V3, "PNG", ("the image itself",))),
-        (image(text_chunk("ccv3", V3)) + b"what some tools put behind", Found(V3, "PNG", ("the image itself",))),
-        (archive([("card.json", CARD)]), Found(V3, "CHARX")),
+        (image(chunk(b"zTXt", b"ccv3\0\0" + zlib.compress(BASE64))), CardFile(V3, "PNG", ("the image itself",))),
+        (image(itxt("ccv3", BASE64, compressed=True)), CardFile(V3, "PNG", ("the image itself",))),
+        (image(itxt("ccv3", BASE64, compressed=False)), CardFile(V3, "PNG", ("the image itself",))),
+        (image(text_chunk("ccv3", V3)) + b"what some tools put behind", CardFile(V3, "PNG", ("the image itself",))),
+        (archive([("card.json", CARD)]), CardFile(V3, "CHARX")),
         (
             archive([("assets/icon/images/main.png", b"x"), ("card.json", CARD)]),
-            Found(V3, "CHARX", ("1 more members of the archive",)),
+            CardFile(V3, "CHARX", ("1 more members of the archive",)),
         ),
     ],
 )
-def test_a_card_is_found_by_how_its_file_begins(content: bytes, expected: Found) -> None:
+def test_a_card_is_found_by_how_its_file_begins(content: bytes, expected: CardFile) -> None:
     assert read_bytes(content, "any.name") == expected
 
 
@@ -187,14 +187,14 @@ def test_a_file_is_read_up_to_its_limit_and_named(tmp_path: Path) -> None:
     with pytest.raises(GatewayError, match=r"^card\.json: larger than 33554432 bytes$"):
         read_file(path)
     path.write_bytes(CARD)
-    assert read_file(path) == Found(V3, "JSON")
+    assert read_file(path) == CardFile(V3, "JSON")
 
 
 def test_an_image_takes_a_new_card_in_place_of_its_old_ones() -> None:
     before = image(text_chunk("chara", V2), text_chunk("Comment", "kept"), text_chunk("ccv3", V3))
-    after = with_card(before, "a.png", "chara", b"new")
-    kinds: list[JsonValue] = [one.kind.decode() for one in chunks(after, "a.png")]
-    assert (card_in(after, "a.png"), kinds) == (
+    after = embed_card(before, "a.png", "chara", b"new")
+    kinds: list[JsonValue] = [one.kind.decode() for one in iter_chunks(after, "a.png")]
+    assert (extract_card_from_image(after, "a.png"), kinds) == (
         ("chara", b"new", ()),
         ["IHDR", "IDAT", "tEXt", "tEXt", "IEND"],
     )
@@ -202,4 +202,4 @@ def test_an_image_takes_a_new_card_in_place_of_its_old_ones() -> None:
 
 def test_an_image_takes_no_card_that_could_not_be_read_again() -> None:
     with pytest.raises(GatewayError, match="the card would exceed 4194304 bytes"):
-        with_card(image(), "a.png", "chara", b" " * (MAX_JSON_BYTES + 1))
+        embed_card(image(), "a.png", "chara", b" " * (MAX_JSON_BYTES + 1))

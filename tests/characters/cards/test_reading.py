@@ -7,17 +7,17 @@ from itertools import pairwise
 import pytest
 from pydantic import JsonValue
 
-from app.characters.cards.reading import ORIGINAL, Naming, slug
-from app.characters.cards.transfer import imported
+from app.characters.cards.card_import import ORIGINAL, SheetNaming, build_slug
+from app.characters.cards.transfer import import_document
 from app.characters.loading import read_scenes
 from app.characters.schema import CharacterSheet, VoiceExample
-from app.characters.views import judge_view
+from app.characters.views import build_judge_view
 from app.cli.sheets import SCENES
 from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.envs.npc_arena.environment import NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 from tests.support.cards import V1, V2, V3, Fields
@@ -35,7 +35,7 @@ BROKEN: JsonValue = {
 
 
 def sheet_of(card: Fields, language: str = "en") -> CharacterSheet:
-    content = imported(card, Naming(language=language)).content
+    content = import_document(card, SheetNaming(language=language)).content
     assert isinstance(content, CharacterSheet)
     return content
 
@@ -94,7 +94,7 @@ def test_every_field_that_a_sheet_has_is_read() -> None:
 
 
 def test_the_report_names_every_field() -> None:
-    report = imported(V3, Naming()).report
+    report = import_document(V3, SheetNaming()).report
     fields = [*(one.field for one in report.mapped), *(one.field for one in report.kept)]
     named = {field.removeprefix("data.").split(".")[0] for field in fields}
     assert named == {*data_of(V3), "beside"}
@@ -123,14 +123,17 @@ def test_the_report_names_every_field() -> None:
 def test_no_prompt_shows_notes_for_people_or_a_strangers_orders(card: Fields) -> None:
     sheet = sheet_of(card)
     arena = arena_of(sheet)
-    shown = [json.dumps(judge_view(sheet))]
-    shown += [arena.task("train", index, Params()).model_dump_json() for index in range(arena.size("train", Params()))]
+    shown = [json.dumps(build_judge_view(sheet))]
+    shown += [
+        arena.task("train", index, NpcArenaParams()).model_dump_json()
+        for index in range(arena.size("train", NpcArenaParams()))
+    ]
     hidden = ("NOTES-FOR-PEOPLE", "ORDERS-", "never shown")
     assert ([word for text in shown for word in hidden if word in text], len(shown) > 10) == ([], True)
 
 
 def test_a_prompt_of_a_card_has_no_gaps_and_no_names_left_open() -> None:
-    prompt = arena_of(sheet_of(V2)).task("train", 0, Params()).messages[0].content or ""
+    prompt = arena_of(sheet_of(V2)).task("train", 0, NpcArenaParams()).messages[0].content or ""
     lines = prompt.splitlines()
     gaps = [
         (line, after)
@@ -142,7 +145,7 @@ def test_a_prompt_of_a_card_has_no_gaps_and_no_names_left_open() -> None:
 
 def test_a_card_can_be_judged_by_the_generic_scenes() -> None:
     arena = arena_of(sheet_of(V2))
-    task = arena.task("test", 0, Params())
+    task = arena.task("test", 0, NpcArenaParams())
     panel = ScriptedPanel()
     scores = asyncio.run(arena.score(task, [Completion(text="Hm."), Completion(text="Sit.")], Tools(panel=panel)))
     assert (
@@ -152,7 +155,7 @@ def test_a_card_can_be_judged_by_the_generic_scenes() -> None:
     ) == (
         [0.0, 0.1],
         True,
-        judge_view(arena.sheets[0]),
+        build_judge_view(arena.sheets[0]),
     )
 
 
@@ -182,7 +185,7 @@ def test_talk_is_read_as_exchanges_where_it_goes_to_and_fro(
 
 def test_what_grows_too_long_by_a_name_is_kept_only() -> None:
     card = of_v2(name="x" * 100, mes_example="{{user}}: Hi\n{{char}}: " + "{{char}}" * 50, tags=["", "y" * 121, "z"])
-    report = imported(card, Naming()).report
+    report = import_document(card, SheetNaming()).report
     said = {one.field: one.why for one in report.kept if one.field in ("data.mes_example", "data.tags")}
     assert (sheet_of(card).voice.examples, sheet_of(card).meta.tags, said) == (
         (),
@@ -218,7 +221,7 @@ def test_the_words_for_the_player_are_those_of_the_language() -> None:
     ],
 )
 def test_names_become_ids_that_stay_in_their_folder(name: str, expected: str) -> None:
-    assert slug(name) == expected
+    assert build_slug(name) == expected
 
 
 @pytest.mark.parametrize(
@@ -249,7 +252,7 @@ def test_names_become_ids_that_stay_in_their_folder(name: str, expected: str) ->
 )
 def test_a_broken_card_is_refused_by_its_field(card: JsonValue, field: str) -> None:
     with pytest.raises(GatewayError) as caught:
-        imported(card, Naming())
+        import_document(card, SheetNaming())
     assert (caught.value.field, caught.value.detail.startswith(f"{field}: ")) == (field, True)
 
 
@@ -258,7 +261,7 @@ def test_a_card_that_is_too_deep_for_a_sheet_is_refused() -> None:
     for _ in range(25):
         deep = [deep]
     with pytest.raises(GatewayError, match="nested deeper than 24 levels"):
-        imported(of_v2(extensions={"deep": deep}), Naming())
+        import_document(of_v2(extensions={"deep": deep}), SheetNaming())
 
 
 def test_control_characters_stay_in_the_original() -> None:
@@ -274,7 +277,7 @@ def test_control_characters_stay_in_the_original() -> None:
 
 def test_a_newer_card_is_read_as_what_is_known() -> None:
     newer = {**V3, "spec_version": "3.7"}
-    report = imported(newer, Naming()).report
+    report = import_document(newer, SheetNaming()).report
     assert (sheet_of(newer).identity.name, report.assumed[-1]) == (
         "Mara Quill",
         "chara_card_v3 3.7 is a newer version; it is read as V3",
@@ -283,7 +286,7 @@ def test_a_newer_card_is_read_as_what_is_known() -> None:
 
 def test_a_sheet_in_a_strangers_card_is_said_to_be_there() -> None:
     native = {**sheet_of(V1).model_dump(mode="json"), "gates": {"disabled": ["repetition"]}}
-    report = imported(of_v2(extensions={"npc_arena/sheet": native}), Naming()).report
+    report = import_document(of_v2(extensions={"npc_arena/sheet": native}), SheetNaming()).report
     assert (report.source, report.mapped[0].to, report.assumed) == (
         "character card V2 with a sheet",
         "the whole sheet, including fields for judges only",

@@ -8,29 +8,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.characters.cards.book_writing import write_lorebook
-from app.characters.cards.books import read_lorebook
+from app.characters.cards.card_export import NATIVE, build_card
+from app.characters.cards.card_import import SheetNaming
+from app.characters.cards.card_versions import SPECS, Version
 from app.characters.cards.files import read_bytes
-from app.characters.cards.kinds import SPECS, Version
-from app.characters.cards.png import with_card
-from app.characters.cards.reading import Naming
-from app.characters.cards.sheet_files import sheet_text
-from app.characters.cards.transfer import imported
-from app.characters.cards.writing import NATIVE, written_card
+from app.characters.cards.lorebook_export import write_lorebook
+from app.characters.cards.lorebook_import import read_lorebook
+from app.characters.cards.png import embed_card
+from app.characters.cards.sheet_files import dump_sheet
+from app.characters.cards.transfer import import_document
 from app.characters.loading import parse_model, read_sheet
 from app.characters.schema import CharacterSheet
 from app.domain.lorebooks import Lorebook, LoreEntry
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 from tests.support.cards import BOOK_V2, BOOK_V3, V1, V2, V3, Fields, archive, image
 from tests.support.tiers import examples
 
-HOB = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
+HOB = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 CARDS = {"V1": V1, "V2": V2, "V3": V3}
 BOTH: tuple[Version, ...] = ("V2", "V3")
 
 
 def sheet_of(card: JsonValue) -> CharacterSheet:
-    content = imported(card, Naming()).content
+    content = import_document(card, SheetNaming()).content
     assert isinstance(content, CharacterSheet)
     return content
 
@@ -48,13 +48,13 @@ def with_data(card: Fields, **changes: JsonValue) -> Fields:
 
 def stored(sheet: CharacterSheet) -> CharacterSheet:
     """As its file gives it back."""
-    return parse_model(sheet_text(sheet), "sheet.yaml", CharacterSheet)
+    return parse_model(dump_sheet(sheet), "sheet.yaml", CharacterSheet)
 
 
 CONTAINERS: Mapping[str, Callable[[bytes], bytes]] = {
     "JSON": lambda card: card,
-    "PNG chara": lambda card: with_card(image(), "a.png", "chara", card),
-    "PNG ccv3": lambda card: with_card(image(), "a.png", "ccv3", card),
+    "PNG chara": lambda card: embed_card(image(), "a.png", "chara", card),
+    "PNG ccv3": lambda card: embed_card(image(), "a.png", "ccv3", card),
     "CHARX": lambda card: archive([("card.json", card)]),
 }
 
@@ -64,16 +64,16 @@ CONTAINERS: Mapping[str, Callable[[bytes], bytes]] = {
 def test_a_card_comes_back_as_it_was(version: str, container: str) -> None:
     file = CONTAINERS[container](json.dumps(CARDS[version], ensure_ascii=False).encode())
     sheet = stored(sheet_of(read_bytes(file, "card").value))
-    assert json.dumps(written_card(sheet)) == json.dumps(CARDS[version])
+    assert json.dumps(build_card(sheet)) == json.dumps(CARDS[version])
 
 
 @pytest.mark.parametrize("to", BOTH)
 @pytest.mark.parametrize("version", CARDS)
 def test_a_card_of_another_version_brings_the_first_one_back(version: str, to: Version) -> None:
     sheet = sheet_of(CARDS[version])
-    card = written_card(sheet, to)
+    card = build_card(sheet, to)
     assert (card["spec"], card["spec_version"]) == SPECS[to]
-    assert (sheet_of(card), written_card(sheet_of(card), to)) == (sheet, card)
+    assert (sheet_of(card), build_card(sheet_of(card), to)) == (sheet, card)
 
 
 @pytest.mark.parametrize("to", [None, *BOTH])
@@ -85,7 +85,7 @@ def test_a_sheet_comes_back_as_it_was(to: Version | None) -> None:
         )
     )
     sheet = HOB.model_copy(update={"lorebook": book})
-    card = json.loads(json.dumps(written_card(sheet, to)))
+    card = json.loads(json.dumps(build_card(sheet, to)))
     assert (sheet_of(card), stored(sheet_of(card))) == (sheet, sheet)
 
 
@@ -97,7 +97,7 @@ REQUIRED = {
 
 @pytest.mark.parametrize("version", BOTH)
 def test_a_sheet_that_never_was_a_card_has_every_field_that_must_be_there(version: Version) -> None:
-    data = data_of(written_card(HOB, version))
+    data = data_of(build_card(HOB, version))
     assert {*data} == REQUIRED[version]
     assert (data["name"], data["first_mes"], str(data["mes_example"]).count("<START>")) == (
         "Hob Tarrant",
@@ -121,7 +121,7 @@ def test_what_was_changed_in_the_sheet_is_in_the_card_and_the_rest_is_as_it_was(
             "lorebook": sheet.lorebook.model_copy(update={"entries": entries, "token_budget": 50}),
         }
     )
-    data, before = data_of(written_card(changed)), data_of(V2)
+    data, before = data_of(build_card(changed)), data_of(V2)
     book = data["character_book"]
     assert isinstance(book, dict)
     given = book["entries"]
@@ -138,13 +138,13 @@ def test_what_was_changed_in_the_sheet_is_in_the_card_and_the_rest_is_as_it_was(
         raw[0]["comment"],
         raw[0]["content"],
     )
-    assert sheet_of(written_card(changed)) == changed
+    assert sheet_of(build_card(changed)) == changed
 
 
 def test_what_another_tool_changed_in_the_card_is_in_the_sheet() -> None:
-    card = written_card(HOB, "V2")
+    card = build_card(HOB, "V2")
     edited = with_data(card, scenario="{{char}} mends a net.", creator_notes="Mine.", tags=["net"])
-    result = imported(edited, Naming())
+    result = import_document(edited, SheetNaming())
     sheet = sheet_of(edited)
     without = {name: value for name, value in data_of(edited).items() if name != "extensions"}
     assert sheet.model_copy(update={"meta": HOB.meta, "scenario": HOB.scenario}) == HOB
@@ -156,13 +156,13 @@ def test_what_another_tool_changed_in_the_card_is_in_the_sheet() -> None:
     )
     assert sheet.meta.extensions["character_card/original"] == {**edited, "data": {**without, "extensions": {}}}
     assert [one.field for one in result.report.mapped] == [f"data.extensions.{NATIVE}", "data.scenario", "data.tags"]
-    assert data_of(written_card(sheet))["creator_notes"] == "Mine."
+    assert data_of(build_card(sheet))["creator_notes"] == "Mine."
 
 
 def test_a_name_that_another_tool_changed_is_changed_wherever_the_card_has_it() -> None:
     sheet = sheet_of(V2).model_copy(update={"output": HOB.output})
-    edited = with_data(written_card(sheet), name="Wren")
-    again = imported(edited, Naming(id="wren")).content
+    edited = with_data(build_card(sheet), name="Wren")
+    again = import_document(edited, SheetNaming(id="wren")).content
     assert isinstance(again, CharacterSheet)
     assert (again.id, again.identity.name, again.scenario.situation, again.output, again.meta.world) == (
         "wren",
@@ -175,14 +175,14 @@ def test_a_name_that_another_tool_changed_is_changed_wherever_the_card_has_it() 
 
 def test_a_changed_card_of_the_first_version_goes_out_as_the_second() -> None:
     sheet = sheet_of(V1).model_copy(update={"output": HOB.output})
-    card = written_card(sheet)
+    card = build_card(sheet)
     data = data_of(card)
     assert (card["spec"], {name: data[name] for name in V1}, sheet_of(card)) == ("chara_card_v2", V1, sheet)
 
 
 def test_a_book_that_was_not_changed_is_as_it_was_beside_what_was() -> None:
     sheet = sheet_of(V2).model_copy(update={"output": HOB.output})
-    assert data_of(written_card(sheet))["character_book"] == BOOK_V2
+    assert data_of(build_card(sheet))["character_book"] == BOOK_V2
 
 
 @pytest.mark.parametrize(
@@ -247,5 +247,5 @@ def test_any_card_comes_back(data: Fields, version: Version, outside: Fields) ->
     spec, spec_version = SPECS[version]
     card: Fields = {**outside, "spec": spec, "spec_version": spec_version, "data": data}
     sheet = sheet_of(read_bytes(json.dumps(card).encode(), "card.json").value)
-    converted = written_card(sheet, "V3" if version == "V2" else "V2")
-    assert (written_card(stored(sheet)), sheet_of(json.loads(json.dumps(converted)))) == (card, sheet)
+    converted = build_card(sheet, "V3" if version == "V2" else "V2")
+    assert (build_card(stored(sheet)), sheet_of(json.loads(json.dumps(converted)))) == (card, sheet)

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from app.characters.lorebooks.checking import refuse_unusable
-from app.characters.lorebooks.expressions import MOST_PATTERNS
-from app.characters.lorebooks.hearing import MOST_LETTERS
-from app.characters.lorebooks.keys import KeyIndex, Manner
-from app.characters.lorebooks.recalling import MOST_ROUNDS, recall
+from app.characters.lorebooks.activation import MOST_ROUNDS, recall
+from app.characters.lorebooks.key_index import KeyIndex, MatchMode
+from app.characters.lorebooks.key_patterns import MOST_PATTERNS
+from app.characters.lorebooks.key_search import MOST_LETTERS
+from app.characters.lorebooks.validation import refuse_unusable
 from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook, LoreEntry
 
@@ -346,8 +346,8 @@ def test_all_keys_that_occur_are_found_and_no_others(whole: bool) -> None:
     for _ in range(300):
         keys = {"".join(drawn.choices("ab.", k=drawn.randint(1, 6))) for _ in range(40)}
         text = "".join(drawn.choices("aab. ", k=60))
-        index = KeyIndex(Manner(case_sensitive=True, whole_words=whole), keys)
-        found = {key for key in keys if index.numbers[key] in index.found_in(text)}
+        index = KeyIndex(MatchMode(case_sensitive=True, whole_words=whole), keys)
+        found = {key for key in keys if index.numbers[key] in index.find_keys(text)}
         if found != {key for key in keys if occurs(key, text, whole)}:
             wrong.append((keys, text))
     assert wrong == []

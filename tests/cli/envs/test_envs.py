@@ -8,12 +8,12 @@ import pytest
 from pydantic import TypeAdapter
 from typer.testing import CliRunner
 
-from app.cli.envs.listing import Line
-from app.cli.envs.making import Wanted, make
+from app.cli.envs.listing import EnvironmentLine
+from app.cli.envs.scaffolding import ScaffoldRequest, write_environment
 from app.cli.main import cli
 from app.envs.community.date_arithmetic import environment as date_arithmetic
 from app.toolkit.conformance.checks import CHECKS
-from app.toolkit.conformance.findings import Report
+from app.toolkit.conformance.findings import ConformanceReport
 
 RUNNER = CliRunner()
 QUICKLY = ("--tasks", "40", "--texts", "40")
@@ -28,7 +28,7 @@ def said(*words: str, expected: int) -> str:
 
 def test_the_list_says_what_scores_and_where_from() -> None:
     done = RUNNER.invoke(cli, ["envs", "list", "--json"])
-    lines = {line.name: line for line in TypeAdapter(tuple[Line, ...]).validate_json(done.stdout)}
+    lines = {line.name: line for line in TypeAdapter(tuple[EnvironmentLine, ...]).validate_json(done.stdout)}
     known = [lines[name] for name in ("date_arithmetic", "mastermind", "npc_arena")]
     assert [(line.turns, line.scored_by, line.source, line.available) for line in known] == [
         ("one", "verifier", "community", True),
@@ -83,7 +83,7 @@ def test_one_that_raises_gets_its_report_all_the_same(broken: Path, code: str, t
 
 def test_a_check_for_programs_is_one_object(broken: Path) -> None:
     done = RUNNER.invoke(cli, ["envs", "check", str(broken), *QUICKLY, "--json"])
-    report = Report.model_validate_json(done.stdout)
+    report = ConformanceReport.model_validate_json(done.stdout)
     assert (done.exit_code, report.passed, [one.name for one in report.checks if not one.passed]) == (
         1,
         False,
@@ -129,7 +129,7 @@ def test_what_is_begun_passes_as_it_is(tmp_path: Path, judged: bool) -> None:
 
 
 def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
-    make(Wanted(name="tide_tables", folder=tmp_path, package=True, judged=True), taken=())
+    write_environment(ScaffoldRequest(name="tide_tables", folder=tmp_path, package=True, judged=True), taken=())
     folder = tmp_path / "atropos-envs-tide-tables"
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
         "README.md",
@@ -150,7 +150,7 @@ def test_a_package_is_begun_with_all_that_it_needs(tmp_path: Path) -> None:
 )
 def test_names_that_cannot_be_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="invalid environment name"):
-        make(Wanted(name=name, folder=tmp_path), taken=())
+        write_environment(ScaffoldRequest(name=name, folder=tmp_path), taken=())
     assert list(tmp_path.rglob("*")) == []
 
 
@@ -162,5 +162,5 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "tide_tables").mkdir()
     (tmp_path / "tide_tables" / "prompts.yaml").write_text("mine", encoding="utf-8")
     with pytest.raises(ValueError, match=r"already exists: .*prompts.yaml; nothing was written"):
-        make(Wanted(name="tide_tables", folder=tmp_path), taken=())
+        write_environment(ScaffoldRequest(name="tide_tables", folder=tmp_path), taken=())
     assert [path.read_text() for path in tmp_path.rglob("*") if path.is_file()] == ["mine"]

@@ -4,16 +4,23 @@ from collections.abc import Sequence
 
 import pytest
 
-from app.cli.evaluate.estimate import Estimate, Judging, about, estimated, readings, words
-from app.cli.prices import Prices
+from app.cli.evaluate.estimate import (
+    CostEstimate,
+    JudgingEstimate,
+    count_readings,
+    describe_estimate,
+    estimate_cost,
+    estimate_prompt_tokens,
+)
+from app.cli.prices import PolicyPrices
 from app.domain.judging import Mode
 from app.domain.tasks import FunctionSpec, Message, ToolSpec
 from app.inference.wire import Usage
-from app.service.requests import HandedOut
+from app.service.request_models import HandedOutTask
 
 
-def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[ToolSpec, ...] = ()) -> HandedOut:
-    return HandedOut(
+def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[ToolSpec, ...] = ()) -> HandedOutTask:
+    return HandedOutTask(
         task_id=f"task_{number:032x}",
         lease_id=None,
         environment="e",
@@ -26,14 +33,16 @@ def task(number: int = 0, text: str = "x" * 40, turns: int = 1, tools: tuple[Too
 
 
 def of(
-    owed: Sequence[tuple[HandedOut, int]], prices: Prices | None = None, judging: Sequence[Judging] = ()
-) -> Estimate:
-    return estimated(owed, 100, 4, prices or Prices(), judging)
+    owed: Sequence[tuple[HandedOutTask, int]],
+    prices: PolicyPrices | None = None,
+    judging: Sequence[JudgingEstimate] = (),
+) -> CostEstimate:
+    return estimate_cost(owed, 100, 4, prices or PolicyPrices(), judging)
 
 
 def test_each_attempt_pays_for_its_prompt() -> None:
     """Forty letters are ten tokens, and a message takes four more."""
-    estimate = of([(task(1), 4), (task(2), 2)], Prices(10.0, 20.0))
+    estimate = of([(task(1), 4), (task(2), 2)], PolicyPrices(10.0, 20.0))
     counts = (estimate.tasks, estimate.attempts, estimate.calls)
     usage = Usage(prompt_tokens=6 * 14, completion_tokens=600)
     assert (counts, estimate.usage, estimate.usd, estimate.seconds) == ((2, 6, 6), usage, 0.01284, 3.0)
@@ -57,7 +66,7 @@ def test_many_prompts_are_counted_on_some() -> None:
 
 def test_tools_are_part_of_the_prompt() -> None:
     tool = ToolSpec(function=FunctionSpec(name="look", description="Look around.", parameters={}))
-    assert about(task(tools=(tool,))) > about(task()) + 10
+    assert estimate_prompt_tokens(task(tools=(tool,))) > estimate_prompt_tokens(task()) + 10
 
 
 READINGS: dict[tuple[Mode, int, int], tuple[int, int]] = {
@@ -75,12 +84,12 @@ READINGS: dict[tuple[Mode, int, int], tuple[int, int]] = {
 
 @pytest.mark.parametrize("asked", READINGS)
 def test_readings_of_a_group(asked: tuple[Mode, int, int]) -> None:
-    assert readings(*asked) == READINGS[asked]
+    assert count_readings(*asked) == READINGS[asked]
 
 
 def test_it_says_all_of_it() -> None:
-    judging = (Judging("large", 10, 20, 0.01), Judging("new", 10, 10, None))
-    told = words(of([(task(turns=3), 2)], Prices(1e4, 1e4), judging))
+    judging = (JudgingEstimate("large", 10, 20, 0.01), JudgingEstimate("new", 10, 10, None))
+    told = describe_estimate(of([(task(turns=3), 2)], PolicyPrices(1e4, 1e4), judging))
     assert told == [
         "1 task, 2 answers, at most 6 requests over all turns",
         "at most 684 prompt tokens (at about four characters per token) and 600 completion tokens",

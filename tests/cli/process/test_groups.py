@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from app.cli.prices import Prices
-from app.cli.process.groups import GroupLine, Sample, group_line
-from app.cli.process.meter import Meter
-from app.cli.process.outputs import opened_file
-from app.cli.process.plan import members
+from app.cli.prices import PolicyPrices
+from app.cli.process.atropos_groups import GroupLine, SampledCompletion, build_group_line
+from app.cli.process.meter import ProcessMeter
+from app.cli.process.outputs import open_jsonl_output
+from app.cli.process.plan import parse_mix
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.inference.sequences import TokenSequence
+from app.inference.token_sequences import TokenSequence
 from app.inference.wire import Usage
-from app.service.requests import HandedOut, MixMember
+from app.service.request_models import HandedOutTask, MixMember
 
-TASK = HandedOut(
+TASK = HandedOutTask(
     task_id=f"task_{1:032x}",
     lease_id=None,
     environment="gsm8k",
@@ -27,17 +27,19 @@ TASK = HandedOut(
     metadata={},
     lease_expires_at=None,
 )
-FOUR = Sample(completion=Completion(text="4"), sequence=TokenSequence((1, 2, 9), (-100, 2, 9), (1.0, -0.5, -0.25)))
+FOUR = SampledCompletion(
+    completion=Completion(text="4"), sequence=TokenSequence((1, 2, 9), (-100, 2, 9), (1.0, -0.5, -0.25))
+)
 CALL = ToolCall(id="c", function=FunctionCall(name="add", arguments="{}"))
-CALLED = Sample(
+CALLED = SampledCompletion(
     completion=Completion(messages=(Message(role="assistant", tool_calls=(CALL,)),), finish_reason="tool_calls"),
     sequence=TokenSequence((1, 3), (-100, 3), (1.0, -0.75)),
 )
-UNKNOWN = Sample(completion=Completion(text="5"), sequence=TokenSequence((1, 3), (-100, 3), None))
+UNKNOWN = SampledCompletion(completion=Completion(text="5"), sequence=TokenSequence((1, 3), (-100, 3), None))
 
 
-def line(*samples: Sample, group: int = 1) -> GroupLine:
-    return group_line(TASK, samples, f"group_{group:032x}", [1.0, 0.0][: len(samples)], {"temperature": 1.0})
+def line(*samples: SampledCompletion, group: int = 1) -> GroupLine:
+    return build_group_line(TASK, samples, f"group_{group:032x}", [1.0, 0.0][: len(samples)], {"temperature": 1.0})
 
 
 def test_a_line_holds_the_fields_of_atropos_after_where_they_come_from() -> None:
@@ -68,7 +70,7 @@ def put(path: Path, *lines: GroupLine, began: bool = True) -> list[str]:
         for one in lines:
             await file.put(one)
 
-    with opened_file(path, began=began) as file:
+    with open_jsonl_output(path, began=began) as file:
         asyncio.run(each())
     return [json.loads(text)["group_id"][-1] for text in path.read_text(encoding="utf-8").splitlines()]
 
@@ -91,7 +93,7 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path) -> None:
     path.write_text('{"text": "mine"}\n', encoding="utf-8")
     told = []
     for began in (False, True):
-        with pytest.raises(ValueError, match=r"out\.jsonl") as raised, opened_file(path, began=began):
+        with pytest.raises(ValueError, match=r"out\.jsonl") as raised, open_jsonl_output(path, began=began):
             pass
         told.append(str(raised.value).split("out.jsonl")[1])
     expected = [" already exists without a journal: use another --out", ":1: not a group"]
@@ -99,8 +101,8 @@ def test_somebody_elses_file_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_environments_are_one_or_a_mixture() -> None:
-    one = members("rlaif", None, "test", '{"preference": "short"}')
-    several = members(None, "gsm8k=2, npc_arena=0.5,tool_calling", "train", None)
+    one = parse_mix("rlaif", None, "test", '{"preference": "short"}')
+    several = parse_mix(None, "gsm8k=2, npc_arena=0.5,tool_calling", "train", None)
     assert (one, [(member.env, member.weight) for member in several]) == (
         (MixMember(env="rlaif", split="test", params={"preference": "short"}),),
         [("gsm8k", 2.0), ("npc_arena", 0.5), ("tool_calling", 1.0)],
@@ -123,12 +125,16 @@ def test_environments_are_one_or_a_mixture() -> None:
 )
 def test_a_bad_option_is_named(env: str | None, mix: str | None, params: str | None, words: str) -> None:
     with pytest.raises(ValueError, match="--") as raised:
-        members(env, mix, "train", params)
+        parse_mix(env, mix, "train", params)
     assert str(raised.value).startswith(words)
 
 
 def test_the_meter_counts_rewards_tokens_and_money() -> None:
-    meter = Meter(Prices(input=1.0, output=4.0), began=0.0)
-    meter.asked(Usage(prompt_tokens=1_000_000, completion_tokens=500_000))
-    meter.wrote([1.0, 0.0, 0.5])
-    assert (meter.mean, meter.prices.of(meter.usage), Prices(input=1.0).of(meter.usage)) == (0.5, 3.0, None)
+    meter = ProcessMeter(PolicyPrices(input=1.0, output=4.0), began=0.0)
+    meter.add_usage(Usage(prompt_tokens=1_000_000, completion_tokens=500_000))
+    meter.add_group([1.0, 0.0, 0.5])
+    assert (meter.mean, meter.prices.compute_cost(meter.usage), PolicyPrices(input=1.0).compute_cost(meter.usage)) == (
+        0.5,
+        3.0,
+        None,
+    )

@@ -8,21 +8,27 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.errors import WorkerFailed
-from app.domain.programs import Ending, Execution, Program, Returned
+from app.domain.programs import CallResult, Ending, Execution, Program
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
 from app.envs.code_exec.environment import LIMITS, CodeExec
-from app.envs.code_exec.tasks.exercises import Case, Exercise, examples, hidden_tests, passed
-from app.envs.code_exec.tasks.registry import FAMILIES
+from app.envs.code_exec.tasks.code_exercises import (
+    CodeExercise,
+    ReferenceCase,
+    check_results,
+    choose_examples,
+    choose_hidden_tests,
+)
+from app.envs.code_exec.tasks.family_registry import FAMILIES
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
-from app.toolkit.procedural import LEVELS, Levelled
-from app.toolkit.seeded import held_out
+from app.toolkit.procedural import LEVELS, LevelParams
+from app.toolkit.seeded import is_held_out
 
 ENV = CodeExec()
-MADE = Exercise(family="keep_every", chosen={"step": 4, "first": 2, "order": "kept"}, seed=7)
+MADE = CodeExercise(family="keep_every", chosen={"step": 4, "first": 2, "order": "kept"}, seed=7)
 TASK = Task(messages=(), reference=MADE.model_dump(mode="json"))
-RIGHT = [test.expected for test in hidden_tests(MADE)]
+RIGHT = [test.expected for test in choose_hidden_tests(MADE)]
 COUNT = len(RIGHT)
 
 
@@ -41,7 +47,7 @@ class Scripted:
 
 
 def returning(*values: JsonValue, ending: Ending = "finished") -> Execution:
-    return Execution(ending=ending, returned=tuple(Returned(value=value) for value in values))
+    return Execution(ending=ending, returned=tuple(CallResult(value=value) for value in values))
 
 
 def reply(source: str = "def keep_every(items): ...\n") -> Completion:
@@ -69,7 +75,7 @@ def score(reward: float, share: float, rationale: str) -> Score:
 def test_a_program_is_told_arguments_alone() -> None:
     programs = Scripted(returning(*RIGHT))
     assert scored(programs, reply()) == [score(1.0, 1.0, "correct")]
-    calls = tuple(tuple(test.arguments) for test in hidden_tests(MADE))
+    calls = tuple(tuple(test.arguments) for test in choose_hidden_tests(MADE))
     asked = Program(source="def keep_every(items): ...\n", function="keep_every", calls=calls, limits=LIMITS)
     assert programs.asked == [asked]
 
@@ -118,12 +124,16 @@ def test_one_wrong_result_is_enough(change: Callable[[list[JsonValue]], JsonValu
     ],
 )
 def test_types_are_told_apart(wrong: JsonValue, right: JsonValue) -> None:
-    tests = [Case([], right), Case([], right), Case([], right)]
-    assert passed(tests, [Returned(value=wrong), Returned(value=right)]) == [False, True, False]
+    tests = [ReferenceCase([], right), ReferenceCase([], right), ReferenceCase([], right)]
+    assert check_results(tests, [CallResult(value=wrong), CallResult(value=right)]) == [False, True, False]
 
 
 def test_what_raises_and_what_is_no_json_is_wrong() -> None:
-    values = [*(Returned(value=value) for value in RIGHT[:-3]), Returned(fault="raised"), Returned(fault="no_json")]
+    values = [
+        *(CallResult(value=value) for value in RIGHT[:-3]),
+        CallResult(fault="raised"),
+        CallResult(fault="no_json"),
+    ]
     found = scored(Scripted(Execution(ending="finished", returned=tuple(values))), reply())
     said = f"3 of {COUNT} hidden tests fail; in 1 of them it raises an exception"
     assert found == [score(0.0, (COUNT - 3) / COUNT, said)]
@@ -175,22 +185,30 @@ def test_rationales_hold_nothing_of_the_tests() -> None:
 
 def test_a_prompt_says_all_that_is_asked() -> None:
     for index in range(60):
-        task = ENV.task("train", index, Levelled())
+        task = ENV.task("train", index, LevelParams())
         made = ENV.made(task)
         prompt = task.messages[0].content or ""
         calls = [
-            f"{made.family}({', '.join(map(repr, case.arguments))}) == {case.expected!r}" for case in examples(made)
+            f"{made.family}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
+            for case in choose_examples(made)
         ]
-        parts = [made.of.statement(made.chosen), made.of.signature, *calls, "```python", "2 s", "128 MB"]
+        parts = [
+            made.definition.statement(made.chosen),
+            made.definition.signature,
+            *calls,
+            "```python",
+            "2 s",
+            "128 MB",
+        ]
         assert [part for part in parts if part not in prompt] == []
 
 
 def test_a_tenth_of_the_families_is_for_testing_alone_and_no_combination_is_in_both_splits() -> None:
     made = {
-        split: [ENV.made(ENV.task(split, index, Levelled())) for index in range(400)] for split in ("train", "test")
+        split: [ENV.made(ENV.task(split, index, LevelParams())) for index in range(400)] for split in ("train", "test")
     }
     keys = {split: {(one.family, str(sorted(one.chosen.items()))) for one in found} for split, found in made.items()}
-    apart = {name for name in FAMILIES if held_out(f"family {name}")}
+    apart = {name for name in FAMILIES if is_held_out(f"family {name}")}
     assert keys["train"] & keys["test"] == set()
     assert ({one.family for one in made["train"]} & apart, 4 <= len(apart) <= 16) == (set(), True)
     assert 0.2 < sum(one.family in apart for one in made["test"]) / 400 < 0.8
@@ -198,9 +216,9 @@ def test_a_tenth_of_the_families_is_for_testing_alone_and_no_combination_is_in_b
 
 
 def test_every_family_comes_up() -> None:
-    tasks = [ENV.task(split, index, Levelled()) for split in ("train", "test") for index in range(700)]
+    tasks = [ENV.task(split, index, LevelParams()) for split in ("train", "test") for index in range(700)]
     assert {task.metadata["function"] for task in tasks} == set(FAMILIES)
-    levels = {(task.metadata["level"], ENV.made(task).of.spec.level) for task in tasks}
+    levels = {(task.metadata["level"], ENV.made(task).definition.spec.level) for task in tasks}
     assert levels == {(level, level) for level in LEVELS}
 
 

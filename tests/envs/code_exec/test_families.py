@@ -9,17 +9,24 @@ from copy import deepcopy
 import pytest
 from pydantic import JsonValue
 
-from app.envs.code_exec.tasks.exercises import TESTS, Case, Exercise, alike, examples, hidden_tests
+from app.envs.code_exec.tasks.code_exercises import (
+    TESTS,
+    CodeExercise,
+    ReferenceCase,
+    choose_examples,
+    choose_hidden_tests,
+    is_same_json,
+)
 from app.envs.code_exec.tasks.families import Family
-from app.envs.code_exec.tasks.registry import FAMILIES
-from app.toolkit.seeded import Draws
+from app.envs.code_exec.tasks.family_registry import FAMILIES
+from app.toolkit.seeded import SeededRandom
 
 every_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 
 
-def exercises(family: Family, count: int = 4) -> list[Exercise]:
-    made = [(family.choose(Draws(f"{family.name} {seed}")), seed) for seed in range(count)]
-    return [Exercise(family=family.name, chosen=chosen, seed=seed) for chosen, seed in made]
+def exercises(family: Family, count: int = 4) -> list[CodeExercise]:
+    made = [(family.choose(SeededRandom(f"{family.name} {seed}")), seed) for seed in range(count)]
+    return [CodeExercise(family=family.name, chosen=chosen, seed=seed) for chosen, seed in made]
 
 
 def run(source: str, name: str) -> Callable[..., JsonValue]:
@@ -29,8 +36,8 @@ def run(source: str, name: str) -> Callable[..., JsonValue]:
     return found[name]
 
 
-def failing(program: Callable[..., JsonValue], tests: list[Case]) -> int:
-    return sum(not alike(program(*deepcopy(test.arguments)), test.expected) for test in tests)
+def failing(program: Callable[..., JsonValue], tests: list[ReferenceCase]) -> int:
+    return sum(not is_same_json(program(*deepcopy(test.arguments)), test.expected) for test in tests)
 
 
 def test_there_are_many_of_each_level_and_thousands_of_tasks() -> None:
@@ -66,7 +73,7 @@ def test_the_gold_gives_what_the_reference_gives(family: Family) -> None:
     wrong = {
         exercise.model_dump_json(): failures
         for exercise in exercises(family)
-        if (failures := failing(run(family.solution(exercise.chosen), family.name), hidden_tests(exercise)))
+        if (failures := failing(run(family.solution(exercise.chosen), family.name), choose_hidden_tests(exercise)))
     }
     assert wrong == {}
 
@@ -74,7 +81,7 @@ def test_the_gold_gives_what_the_reference_gives(family: Family) -> None:
 @every_family
 def test_values_are_json_without_fractions_and_arguments_stay_as_they_are(family: Family) -> None:
     for exercise in exercises(family):
-        for case in hidden_tests(exercise):
+        for case in choose_hidden_tests(exercise):
             before = deepcopy(case.arguments)
             again = family.expected(case.arguments, exercise.chosen)
             written = json.dumps([case.arguments, case.expected])
@@ -90,9 +97,9 @@ def test_a_program_for_other_parameters_fails(family: Family) -> None:
     taken = [
         (exercise.chosen, other)
         for exercise in exercises(family, 6)
-        for tests in [hidden_tests(exercise)]
+        for tests in [choose_hidden_tests(exercise)]
         for other in family.neighbours(exercise.chosen)
-        if all(alike(family.expected(test.arguments, other), test.expected) for test in tests)
+        if all(is_same_json(family.expected(test.arguments, other), test.expected) for test in tests)
     ]
     assert taken == []
 
@@ -100,10 +107,10 @@ def test_a_program_for_other_parameters_fails(family: Family) -> None:
 @every_family
 def test_no_constant_and_no_argument_passes_or_nearly_so(family: Family) -> None:
     for exercise in exercises(family):
-        tests = hidden_tests(exercise)
-        constants = [sum(alike(test.expected, other.expected) for test in tests) for other in tests]
+        tests = choose_hidden_tests(exercise)
+        constants = [sum(is_same_json(test.expected, other.expected) for test in tests) for other in tests]
         echoes = [
-            sum(alike(test.arguments[place], test.expected) for test in tests)
+            sum(is_same_json(test.arguments[place], test.expected) for test in tests)
             for place in range(len(family.spec.inputs))
         ]
         assert max(constants + echoes) <= 0.9 * len(tests), exercise
@@ -112,8 +119,8 @@ def test_no_constant_and_no_argument_passes_or_nearly_so(family: Family) -> None
 @every_family
 def test_examples_are_no_hidden_tests_and_all_are_the_same_each_time(family: Family) -> None:
     for exercise in exercises(family):
-        shown, tests = examples(exercise), hidden_tests(exercise)
-        assert (examples(exercise), hidden_tests(exercise)) == (shown, tests)
+        shown, tests = choose_examples(exercise), choose_hidden_tests(exercise)
+        assert (choose_examples(exercise), choose_hidden_tests(exercise)) == (shown, tests)
         keys = [case.key for case in tests]
         assert (len(shown), {case.key for case in shown} & set(keys), len(set(keys))) == (2, set(), len(keys))
         assert TESTS - 6 <= len(keys) <= TESTS + 12
@@ -122,7 +129,9 @@ def test_examples_are_no_hidden_tests_and_all_are_the_same_each_time(family: Fam
 def test_the_seed_decides_about_the_tests() -> None:
     one, *_ = exercises(FAMILIES["keep_every"], 1)
     other = one.model_copy(update={"seed": 99})
-    assert {case.key for case in hidden_tests(one)[-20:]} & {case.key for case in hidden_tests(other)[-20:]} == set()
+    assert {case.key for case in choose_hidden_tests(one)[-20:]} & {
+        case.key for case in choose_hidden_tests(other)[-20:]
+    } == set()
 
 
 def test_a_solution_is_the_function_with_its_parameters_written_into_it() -> None:

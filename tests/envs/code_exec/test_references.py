@@ -8,15 +8,15 @@ import textwrap
 import pytest
 from pydantic import JsonValue
 
-from app.envs.code_exec.tasks.exercises import Exercise, hidden_tests
+from app.envs.code_exec.tasks.code_exercises import CodeExercise, choose_hidden_tests
+from app.envs.code_exec.tasks.family_registry import FAMILIES
 from app.envs.code_exec.tasks.references import dates, formats, lists, machines, numbers, ordering, searches, strings
 from app.envs.code_exec.tasks.references import grids as maps
-from app.envs.code_exec.tasks.registry import FAMILIES
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
 
 
 def cases(name: str, chosen: dict[str, JsonValue]) -> list[list[JsonValue]]:
-    return [case.arguments for case in hidden_tests(Exercise(family=name, chosen=chosen, seed=1))]
+    return [case.arguments for case in choose_hidden_tests(CodeExercise(family=name, chosen=chosen, seed=1))]
 
 
 @pytest.mark.parametrize("weekday", range(7))
@@ -48,7 +48,7 @@ def test_digits_are_read_back_as_the_number(base: int) -> None:
 
 
 def test_groups_of_three_are_python_s_own() -> None:
-    drawn = [Draws(str(seed)).below(10**9) - 10**8 for seed in range(200)]
+    drawn = [SeededRandom(str(seed)).below(10**9) - 10**8 for seed in range(200)]
     assert [ordering.group_digits(number, size=3, between=",", negative="before", least=4) for number in drawn] == [
         f"{number:,}" for number in drawn
     ]

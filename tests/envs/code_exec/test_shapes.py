@@ -6,14 +6,14 @@ import pytest
 from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.envs.code_exec.tasks.shapes import Shape
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
 
 SHAPE: TypeAdapter[Shape] = TypeAdapter(Shape)
 CHOSEN: dict[str, JsonValue] = {"sign": "=", "limit": 40, "coins": [5, 20]}
 
 
 def drawn(shape: object) -> list[JsonValue]:
-    return [SHAPE.validate_python(shape).drawn(Draws(str(number)), CHOSEN) for number in range(300)]
+    return [SHAPE.validate_python(shape).drawn(SeededRandom(str(number)), CHOSEN) for number in range(300)]
 
 
 SMALL = {"whole": [1, 3]}

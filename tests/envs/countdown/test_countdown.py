@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.countdown.environment import Countdown, Params, Puzzle
+from app.envs.countdown.environment import Countdown, CountdownParams, NumberPuzzle
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
-PUZZLE = Puzzle(numbers=(3, 7, 25, 50), target=85, solution="3 + 7 + 25 + 50")
+PUZZLE = NumberPuzzle(numbers=(3, 7, 25, 50), target=85, solution="3 + 7 + 25 + 50")
 NUMBERS = "it does not use every number exactly once"
 CHARACTERS = "it is no expression of numbers, + - * / and brackets"
 INCOMPLETE = "it is no complete expression"
@@ -60,15 +60,15 @@ def test_an_expression_is_read_and_worked_out(answer: str, expected: str) -> Non
 @pytest.mark.parametrize(
     ("params", "numbers"),
     [
-        (Params(numbers=3), {3}),
-        (Params(numbers=6), {6}),
-        (Params(level="easy"), {3}),
-        (Params(level="medium"), {4}),
-        (Params(level="hard"), {5, 6}),
-        (Params(), {3, 4, 5, 6}),
+        (CountdownParams(numbers=3), {3}),
+        (CountdownParams(numbers=6), {6}),
+        (CountdownParams(level="easy"), {3}),
+        (CountdownParams(level="medium"), {4}),
+        (CountdownParams(level="hard"), {5, 6}),
+        (CountdownParams(), {3, 4, 5, 6}),
     ],
 )
-def test_harder_puzzles_have_more_numbers(params: Params, numbers: set[int]) -> None:
+def test_harder_puzzles_have_more_numbers(params: CountdownParams, numbers: set[int]) -> None:
     tasks = [Countdown().task("train", index, params) for index in range(100)]
-    puzzles = [Puzzle.model_validate(task.reference) for task in tasks]
+    puzzles = [NumberPuzzle.model_validate(task.reference) for task in tasks]
     assert {(len(puzzle.numbers), puzzle.target <= 200) for puzzle in puzzles} == {(one, True) for one in numbers}

@@ -10,25 +10,25 @@ from typing import TypeVar
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.judging import Case, PanelResult
 from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import NoParams, Split
-from app.envs.gsm8k.environment import INSTRUCTION, Gsm8k, Row
+from app.envs.gsm8k.environment import INSTRUCTION, Gsm8k, Gsm8kRow
 from app.envs.gsm8k.word_problems import TEST_SIZE
 from app.ports.environment import Tools
-from app.toolkit.answers.numbers import grade_number, read_number
+from app.toolkit.answers.number_extraction import grade_number, read_number
 
 ROOT = Path(__file__).parents[3]
 RowT = TypeVar("RowT", bound=BaseModel)
 
-COINS = Row(
+COINS = Gsm8kRow(
     question="Two bags hold 600 coins each. How many coins?", answer="2 * 600 = <<2*600=1200>>1,200\n#### 1,200"
 )
-CATS = Row(question="Nine lives, four cats. How many lives?", answer="9 * 4 = 36\n#### 36")
-DEBT = Row(question="Bo has $5 and spends $9. What is left?", answer="5 - 9 = -4\n#### -4")
+CATS = Gsm8kRow(question="Nine lives, four cats. How many lives?", answer="9 * 4 = 36\n#### 36")
+DEBT = Gsm8kRow(question="Bo has $5 and spends $9. What is left?", answer="5 - 9 = -4\n#### -4")
 
 
 class NoPanel:
@@ -90,7 +90,7 @@ def test_the_folder_that_is_configured_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize("answer", ["", "It is 36.", "#### ", "#### 36 or 37"])
 def test_a_row_without_a_gold_is_refused(answer: str) -> None:
     with pytest.raises(ValidationError, match="does not end in"):
-        Row(question="?", answer=answer)
+        Gsm8kRow(question="?", answer=answer)
 
 
 @pytest.mark.parametrize("split", ["train", "test"])
@@ -150,7 +150,7 @@ def test_every_real_reference_is_paid_and_no_other() -> None:
             warnings.simplefilter("always")
             warnings.warn(reason, stacklevel=1)
         pytest.skip(reason)
-    rows = ConfiguredDatasets({"gsm8k": location}).rows("gsm8k", Row, config="main")
+    rows = ConfiguredDatasets({"gsm8k": location}).rows("gsm8k", Gsm8kRow, config="main")
     assert rows is not None
     environment = Gsm8k(rows)
     sizes: list[int | None] = []

@@ -9,21 +9,21 @@ import pytest
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
 from app.envs.instruction_following.constraints.assignments import Assignment
-from app.envs.instruction_following.constraints.edges import LastWord
 from app.envs.instruction_following.constraints.keywords import WordTimes
 from app.envs.instruction_following.constraints.lengths import SentencesExactly
-from app.envs.instruction_following.constraints.marks import NoCommas
-from app.envs.instruction_following.constraints.requests import Request
-from app.envs.instruction_following.constraints.substance import FUNCTION_WORDS
-from app.envs.instruction_following.environment import InstructionFollowing, Params
+from app.envs.instruction_following.constraints.prose_checks import FUNCTION_WORDS
+from app.envs.instruction_following.constraints.punctuation import NoCommas
+from app.envs.instruction_following.constraints.start_and_end import LastWord
+from app.envs.instruction_following.constraints.writing_requests import WritingRequest
+from app.envs.instruction_following.environment import InstructionFollowing, InstructionFollowingParams
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
 
 ENVIRONMENT = InstructionFollowing()
 MADE = Assignment(
-    request=Request(form="Write a story about", thing="violin", place="harbour", reader="", least=30),
+    request=WritingRequest(form="Write a story about", thing="violin", place="harbour", reader="", least=30),
     instructions=(NoCommas(), SentencesExactly(count=4), LastWord(word="again"), WordTimes(word="captain", count=1)),
     asked=("Use no commas.", "Write four sentences.", "End with again.", "Use captain once."),
 )
@@ -59,7 +59,7 @@ def expected(reward: float, share: float, rationale: str, *flags: str) -> Score:
 
 @cache
 def tasks() -> list[Task]:
-    return [ENVIRONMENT.task("train", index, Params()) for index in range(300)]
+    return [ENVIRONMENT.task("train", index, InstructionFollowingParams()) for index in range(300)]
 
 
 ALL = "all instructions are followed"
@@ -91,7 +91,7 @@ def test_what_a_reply_earns(text: str, result: Score) -> None:
     assert score(text) == result
 
 
-def tricks(task: Task, other: Task, draws: Draws) -> dict[str, str]:
+def tricks(task: Task, other: Task, draws: SeededRandom) -> dict[str, str]:
     prompt = task.messages[0].content or ""
     request, words = ENVIRONMENT.made(task).request, prompt.split()
     both = f"{request.thing} {request.place}"
@@ -114,7 +114,7 @@ def tricks(task: Task, other: Task, draws: Draws) -> dict[str, str]:
 def test_no_trick_is_paid() -> None:
     paid = Counter[str]()
     for number, task in enumerate(tasks()):
-        texts = tricks(task, tasks()[number - 1], Draws(str(number)))
+        texts = tricks(task, tasks()[number - 1], SeededRandom(str(number)))
         for name, result in zip(texts, scored(task, *texts.values()), strict=True):
             paid[name] += result.reward != 0.0 or result.criteria[1].value != 0.0
     assert dict(paid) == dict.fromkeys(paid, 0)
@@ -126,14 +126,17 @@ def test_another_s_text_about_the_right_things_is_seldom_paid() -> None:
         made, other = ENVIRONMENT.made(task), ENVIRONMENT.made(tasks()[number - 1])
         text = other.gold.replace(other.request.thing, made.request.thing)
         (result,) = scored(task, text.replace(other.request.place, made.request.place))
-        paid[ENVIRONMENT.level("train", number, Params())].append(result.reward)
+        paid[ENVIRONMENT.level("train", number, InstructionFollowingParams())].append(result.reward)
     shares = {level: sum(reward == 1.0 for reward in rewards) / len(rewards) for level, rewards in paid.items()}
     assert (shares["easy"] < 0.15, shares["medium"] < 0.03, shares["hard"] < 0.01) == (True, True, True)
 
 
 @pytest.mark.parametrize(("level", "numbers"), [("easy", {1, 2}), ("medium", {2, 3}), ("hard", {3, 4, 5})])
 def test_harder_tasks_have_more_and_harder_instructions(level: Level, numbers: set[int]) -> None:
-    made = [ENVIRONMENT.made(ENVIRONMENT.task("test", index, Params(level=level))) for index in range(60)]
+    made = [
+        ENVIRONMENT.made(ENVIRONMENT.task("test", index, InstructionFollowingParams(level=level)))
+        for index in range(60)
+    ]
     hard = {sum(one.hard for one in task.instructions) for task in made}
     assert ({len(task.instructions) for task in made}, hard) == (
         numbers,
@@ -142,14 +145,17 @@ def test_harder_tasks_have_more_and_harder_instructions(level: Level, numbers: s
 
 
 def test_the_number_of_instructions_may_be_asked_for() -> None:
-    made = [ENVIRONMENT.made(ENVIRONMENT.task("train", index, Params(instructions=4))) for index in range(30)]
+    made = [
+        ENVIRONMENT.made(ENVIRONMENT.task("train", index, InstructionFollowingParams(instructions=4)))
+        for index in range(30)
+    ]
     assert {len(task.instructions) for task in made} == {4}
 
 
 def test_a_prompt_says_all_that_is_checked() -> None:
     for task in tasks():
         made, prompt = ENVIRONMENT.made(task), task.messages[0].content or ""
-        wanted = [made.request.said, *made.asked, made.request.thing, made.request.place, f"{made.request.least}"]
+        wanted = [made.request.sentence, *made.asked, made.request.thing, made.request.place, f"{made.request.least}"]
         assert [text for text in wanted if text not in prompt] == []
 
 

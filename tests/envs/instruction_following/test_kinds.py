@@ -12,10 +12,10 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from app.domain.values import Frozen
 from app.envs.instruction_following.constraints.instruction import WORDINGS, Instruction
-from app.envs.instruction_following.constraints.kinds import KINDS, AnyInstruction
-from app.envs.instruction_following.constraints.reading import read
-from app.envs.instruction_following.constraints.requests import drawn_request
-from app.toolkit.seeded import Draws
+from app.envs.instruction_following.constraints.instruction_kinds import KINDS, AnyInstruction
+from app.envs.instruction_following.constraints.text_units import parse_text
+from app.envs.instruction_following.constraints.writing_requests import draw_request
+from app.toolkit.seeded import SeededRandom
 
 
 class Case(Frozen):
@@ -47,15 +47,15 @@ UNITS = (
 
 
 def some(kind: type[Instruction], count: int) -> list[Instruction]:
-    draws = [Draws(f"{kind} {number}") for number in range(count)]
-    return [kind.drawn(one, drawn_request(one)) for one in draws]
+    draws = [SeededRandom(f"{kind} {number}") for number in range(count)]
+    return [kind.draw(one, draw_request(one)) for one in draws]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_replies_next_to_the_border(kind: str) -> None:
     for case in CASES[kind]:
         one = ONE.validate_python({"kind": kind, **case.asked})
-        found = {reply: one.fault(read(reply)) for reply in (*case.followed, *case.broken)}
+        found = {reply: one.find_fault(parse_text(reply)) for reply in (*case.followed, *case.broken)}
         assert found == {**dict.fromkeys(case.followed, ""), **case.broken}
 
 
@@ -75,10 +75,10 @@ def test_every_kind_is_asked_for_in_several_ways() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_wording_says_all_that_is_asked(kind: str) -> None:
     one = some(KINDS[kind], 1)[0]
-    slots = {name: str(value) for name, value in one.slots().items()}
-    said = [text.format_map(one.slots()) for text in WORDINGS[kind]]
+    slots = {name: str(value) for name, value in one.build_slots().items()}
+    said = [text.format_map(one.build_slots()) for text in WORDINGS[kind]]
     assert [[name for name, value in slots.items() if value not in text] for text in said] == [[]] * len(said)
-    assert {one.asked(Draws(str(number))) for number in range(40)} == set(said)
+    assert {one.phrase_request(SeededRandom(str(number))) for number in range(40)} == set(said)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -104,7 +104,7 @@ def steps(one: Instruction, text: str) -> int:
     gc.disable()  # what others hung on the collector would be counted too
     sys.setprofile(seen)
     try:
-        one.fault(read(text))
+        one.find_fault(parse_text(text))
     finally:
         sys.setprofile(before)
         if collecting:
@@ -123,4 +123,4 @@ def test_twice_the_text_takes_twice_the_steps(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_text_is_too_long_or_too_strange(kind: str) -> None:
     (one,) = some(KINDS[kind], 1)
-    assert [type(one.fault(read(unit * 100_000))) for unit in UNITS] == [str] * len(UNITS)
+    assert [type(one.find_fault(parse_text(unit * 100_000))) for unit in UNITS] == [str] * len(UNITS)

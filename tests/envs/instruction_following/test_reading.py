@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.envs.instruction_following.constraints.reading import MOST_CHARACTERS, plain, read
+from app.envs.instruction_following.constraints.text_units import MOST_CHARACTERS, normalise_text, parse_text
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from app.envs.instruction_following.constraints.reading import MOST_CHARACTERS, 
     ],
 )
 def test_words(text: str, words: tuple[str, ...]) -> None:
-    assert read(text).words == words
+    assert parse_text(text).words == words
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_words(text: str, words: tuple[str, ...]) -> None:
     ],
 )
 def test_bare_words_are_what_words_are_found_by(text: str, bare: tuple[str, ...]) -> None:
-    assert read(text).bare == bare
+    assert parse_text(text).bare == bare
 
 
 @pytest.mark.parametrize(
@@ -55,26 +55,26 @@ def test_bare_words_are_what_words_are_found_by(text: str, bare: tuple[str, ...]
     ],
 )
 def test_sentences(text: str, sentences: tuple[str, ...]) -> None:
-    assert read(text).sentences == sentences
+    assert parse_text(text).sentences == sentences
 
 
 def test_lines_and_paragraphs() -> None:
-    reading = read("\n One\r\ntwo\r\n \t\r\n\r\nthree\u2029four\n\n")
+    reading = parse_text("\n One\r\ntwo\r\n \t\r\n\r\nthree\u2029four\n\n")
     assert (reading.lines, reading.paragraphs) == (("One", "two", "three", "four"), ("One\ntwo", "three\nfour"))
 
 
 def test_parts_between_lines_of_a_mark() -> None:
-    reading = read("a\nb\n ** \n\n**\nc ** d")
-    assert reading.parted_by("**") == ("a\nb", "", "c ** d")
+    reading = parse_text("a\nb\n ** \n\n**\nc ** d")
+    assert reading.split_at("**") == ("a\nb", "", "c ** d")
 
 
 def test_what_nobody_sees_is_left_out() -> None:
-    assert plain(" \u202eA\u200d“b”\u0336 ‘c’\ufe0f\U000e0041\t…\r") == "A\"b\" 'c'\t..."
+    assert normalise_text(" \u202eA\u200d“b”\u0336 ‘c’\ufe0f\U000e0041\t…\r") == "A\"b\" 'c'\t..."
 
 
 def test_no_more_is_read_than_can_be_a_reply() -> None:
-    assert (len(read("a" * 100_000).text), len(read("\u0301" * 100_000).text)) == (MOST_CHARACTERS + 1, 0)
+    assert (len(parse_text("a" * 100_000).text), len(parse_text("\u0301" * 100_000).text)) == (MOST_CHARACTERS + 1, 0)
 
 
 def test_a_reply_is_kept_as_it_is_for_what_has_a_grammar() -> None:
-    assert read(' {"a": "“b”"}\n').raw == '{"a": "“b”"}'
+    assert parse_text(' {"a": "“b”"}\n').raw == '{"a": "“b”"}'

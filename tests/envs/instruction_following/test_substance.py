@@ -2,12 +2,12 @@
 
 import pytest
 
-from app.envs.instruction_following.constraints.reading import read
-from app.envs.instruction_following.constraints.requests import Request
-from app.envs.instruction_following.constraints.substance import lacking
+from app.envs.instruction_following.constraints.prose_checks import find_prose_fault
+from app.envs.instruction_following.constraints.text_units import parse_text
+from app.envs.instruction_following.constraints.writing_requests import WritingRequest
 
-REQUEST = Request(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
-PROMPT = f"{REQUEST.said} Write at least 30 words. Both words must occur, and no sentence may be said twice."
+REQUEST = WritingRequest(form="Write a story about", thing="violin", place="harbour", reader="", least=30)
+PROMPT = f"{REQUEST.sentence} Write at least 30 words. Both words must occur, and no sentence may be said twice."
 TEXT = (
     "An old violin lay in the harbour for years. Nobody knew who had left it there. On windy nights it sang by itself, "
     "and the sailors took off their caps. One morning a girl carried it home."
@@ -16,7 +16,7 @@ PIECES = ("An old violin lay in the harbour.", "Nobody knew why.")
 
 
 def said(text: str) -> str:
-    return lacking(read(text), REQUEST, PROMPT)
+    return find_prose_fault(parse_text(text), REQUEST, PROMPT)
 
 
 @pytest.mark.parametrize(

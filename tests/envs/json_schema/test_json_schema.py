@@ -10,15 +10,15 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.tasks import Completion, Task
-from app.envs.json_schema.environment import Exercise, JsonSchema, Kind, Params
-from app.envs.json_schema.tasks.reading import fault_of, is_valid
+from app.envs.json_schema.environment import JsonExercise, JsonSchema, JsonSchemaParams, Kind
+from app.envs.json_schema.tasks.json_answers import find_fault, is_valid
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
 
 JSON_SCHEMA = JsonSchema()
 KINDS: tuple[Kind, ...] = get_args(Kind)
-EXERCISE = Exercise(
+EXERCISE = JsonExercise(
     kind="fill",
     text="",
     form={
@@ -107,8 +107,8 @@ def test_without_an_answer_nothing_was_valid() -> None:
     assert paid(RIGHT) == (0.0, 0.0, NO_ANSWER)
 
 
-def exercises(kind: Kind, level: Level, count: int = 150) -> list[Exercise]:
-    params = Params(kind=kind, level=level)
+def exercises(kind: Kind, level: Level, count: int = 150) -> list[JsonExercise]:
+    params = JsonSchemaParams(kind=kind, level=level)
     return [JSON_SCHEMA.made(JSON_SCHEMA.task("train", index, params)) for index in range(count)]
 
 
@@ -129,7 +129,7 @@ def test_what_is_cheap_earns_nothing(kind: Kind, level: Level) -> None:
     for one in exercises(kind, level, 60):
         cheap: list[JsonValue] = [{}, [], None, dict.fromkeys(one.value), {name: "" for name in one.value}]
         texts = [one.text, json.dumps(one.form), *(json.dumps(value) for value in cheap)]
-        assert [text for text in texts if not fault_of(text, one.form, one.value)] == []
+        assert [text for text in texts if not find_fault(text, one.form, one.value)] == []
 
 
 def test_harder_ones_are_larger() -> None:
@@ -138,6 +138,6 @@ def test_harder_ones_are_larger() -> None:
 
 
 def test_params_choose_the_kind() -> None:
-    tasks = [JSON_SCHEMA.task("test", index, Params()) for index in range(200)]
+    tasks = [JSON_SCHEMA.task("test", index, JsonSchemaParams()) for index in range(200)]
     kinds = [task.metadata["kind"] for task in tasks]
     assert [kinds.count(kind) > 70 for kind in KINDS] == [True, True]

@@ -7,12 +7,12 @@ from typing import get_args
 import pytest
 from pydantic import JsonValue
 
-from app.envs.json_schema.tasks.faults import broken
-from app.envs.json_schema.tasks.fields import STYLES, Field, Kind, another, fact_of
-from app.envs.json_schema.tasks.reading import is_valid, value_of
-from app.envs.json_schema.tasks.records import Level, record
-from app.toolkit.seeded import Draws
-from app.toolkit.tool_calls.json_text import Malformed
+from app.envs.json_schema.tasks.broken_records import break_record
+from app.envs.json_schema.tasks.generated_records import Level, draw_record
+from app.envs.json_schema.tasks.json_answers import is_valid, parse_answer
+from app.envs.json_schema.tasks.record_fields import STYLES, Kind, RecordField, draw_fact, draw_other_fact
+from app.toolkit.seeded import SeededRandom
+from app.toolkit.tool_calls.json_text import MalformedCall
 
 LEVELS: tuple[Level, ...] = get_args(Level)
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -20,13 +20,13 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_fact_fits_its_schema_and_so_does_another(kind: Kind) -> None:
-    field = Field(
+    field = RecordField(
         name="x", kind=kind, says=("It is {value}.",), denies=("It is not.",), choices=("a b", "c", "d"), low=5, step=5
     )
     for seed in range(200):
-        draws = Draws(f"{kind} {seed}")
-        fact = fact_of(draws, field, seed % STYLES)
-        other = another(draws, fact)
+        draws = SeededRandom(f"{kind} {seed}")
+        fact = draw_fact(draws, field, seed % STYLES)
+        other = draw_other_fact(draws, fact)
         assert is_valid(fact.value, fact.form), fact
         assert (is_valid(other.value, fact.form), other.form, other.value == fact.value) == (True, fact.form, False)
 
@@ -39,11 +39,11 @@ def test_times_and_prices_say_what_they_are() -> None:
     """Read back by rules of the test's own."""
     read: list[tuple[JsonValue, JsonValue]] = []
     for seed in range(300):
-        time = fact_of(Draws(f"time {seed}"), Field(name="x", kind="time", says=("{value}",)), 0)
+        time = draw_fact(SeededRandom(f"time {seed}"), RecordField(name="x", kind="time", says=("{value}",)), 0)
         if told := TIME.fullmatch(time.said):
             hour = int(told[1]) + (0 if told[3] == "morning" else 12)
             read.append((f"{hour:02}:{told[2]}", time.value))
-        price = fact_of(Draws(f"price {seed}"), Field(name="x", kind="price", says=("{value}",)), 2)
+        price = draw_fact(SeededRandom(f"price {seed}"), RecordField(name="x", kind="price", says=("{value}",)), 2)
         if told := PRICE.fullmatch(price.said):
             read.append((100 * int(told[1]) + int(told[2] or told[3] or 0), price.value))
     assert (len(read) > 400, [pair for pair in read if pair[0] != pair[1]]) == (True, [])
@@ -52,7 +52,7 @@ def test_times_and_prices_say_what_they_are() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_fact_is_told_once_or_put_right_last(level: Level) -> None:
     for seed in range(200):
-        made = record(Draws(f"{level} {seed}"), level)
+        made = draw_record(SeededRandom(f"{level} {seed}"), level)
         known = {fact.field.name: fact.value for fact in made.facts}
         untold = [fact.sentence for fact in made.facts if fact.sentence not in made.text]
         allowed = made.form["properties"]
@@ -61,7 +61,7 @@ def test_every_fact_is_told_once_or_put_right_last(level: Level) -> None:
 
 
 def test_what_is_not_known_may_be_left_out() -> None:
-    made = [record(Draws(f"unknown {seed}"), "hard") for seed in range(100)]
+    made = [draw_record(SeededRandom(f"unknown {seed}"), "hard") for seed in range(100)]
     optional = [
         set(one.form["properties"]) - set(one.form["required"])  # type: ignore[arg-type]
         for one in made
@@ -72,8 +72,8 @@ def test_what_is_not_known_may_be_left_out() -> None:
 
 def faulty(text: str) -> str:
     try:
-        return json.dumps(value_of(text), sort_keys=True)
-    except Malformed:
+        return json.dumps(parse_answer(text), sort_keys=True)
+    except MalformedCall:
         return "syntax"
 
 
@@ -94,9 +94,9 @@ def test_what_the_text_no_longer_says_is_known_besides(level: Level) -> None:
     """Every name and every value stands in the broken text, however it is written, or a sentence beside it has both."""
     lost = []
     for seed in range(300):
-        draws = Draws(f"broken {level} {seed}")
-        made = record(draws, level)
-        spoilt = broken(draws, made, level)
+        draws = SeededRandom(f"broken {level} {seed}")
+        made = draw_record(draws, level)
+        spoilt = break_record(draws, made, level)
         letters = plain(spoilt.text)
         for fact in made.facts:
             said = all(leaf in letters for leaf in leaves(fact.value)) or plain(fact.said) in letters
@@ -109,18 +109,18 @@ def test_what_the_text_no_longer_says_is_known_besides(level: Level) -> None:
 def test_faults_are_of_syntax_and_of_values() -> None:
     kinds = set()
     for seed in range(200):
-        draws = Draws(f"kinds {seed}")
-        made = record(draws, "easy")
-        kinds.add(faulty(broken(draws, made, "easy").text) == "syntax")
+        draws = SeededRandom(f"kinds {seed}")
+        made = draw_record(draws, "easy")
+        kinds.add(faulty(break_record(draws, made, "easy").text) == "syntax")
     assert kinds == {True, False}
 
 
 def test_a_member_given_twice_is_known_besides() -> None:
     seen = 0
     for seed in range(300):
-        draws = Draws(f"twice {seed}")
-        made = record(draws, "hard")
-        spoilt = broken(draws, made, "hard")
+        draws = SeededRandom(f"twice {seed}")
+        made = draw_record(draws, "hard")
+        spoilt = break_record(draws, made, "hard")
         for fact in made.facts:
             if len(re.findall(rf"""(?m)^\s*["']?{fact.field.name}["']?:""", spoilt.text)) == 2:
                 seen += 1

@@ -7,12 +7,12 @@ from collections import Counter
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.letter_counting.environment import Kind, LetterCounting, Params, Question
+from app.envs.letter_counting.environment import Kind, LetterCounting, LetterCountingParams, LetterQuestion
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
 ENVIRONMENT = LetterCounting()
-TASK = Task(messages=(), reference=Question(text="Eeeeeeee ppp", letters=("e", "r", "p")).model_dump(mode="json"))
+TASK = Task(messages=(), reference=LetterQuestion(text="Eeeeeeee ppp", letters=("e", "r", "p")).model_dump(mode="json"))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_counts_are_compared_one_by_one(answer: str, expected: str) -> None:
 
 
 def test_no_constant_answer_is_worth_giving() -> None:
-    tasks = [ENVIRONMENT.task("train", index, Params()) for index in range(2_000)]
+    tasks = [ENVIRONMENT.task("train", index, LetterCountingParams()) for index in range(2_000)]
     answers = Counter(ENVIRONMENT.solution(ENVIRONMENT.made(task)) for task in tasks)
     ((_, times),) = answers.most_common(1)
     assert times <= 0.015 * 2_000
@@ -47,5 +47,8 @@ def test_no_constant_answer_is_worth_giving() -> None:
 
 @pytest.mark.parametrize(("kind", "meaningless"), [("sentence", {False}), ("letters", {True}), ("both", {False, True})])
 def test_texts_are_of_the_kind_that_is_wanted(kind: Kind, meaningless: set[bool]) -> None:
-    prompts = [ENVIRONMENT.task("train", index, Params(kind=kind)).messages[0].content or "" for index in range(50)]
+    prompts = [
+        ENVIRONMENT.task("train", index, LetterCountingParams(kind=kind)).messages[0].content or ""
+        for index in range(50)
+    ]
     assert {re.search("[a-z]{30}", prompt) is not None for prompt in prompts} == meaningless

@@ -6,12 +6,12 @@ import pytest
 
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn
-from app.envs.mastermind.environment import Mastermind, Params, Secret
+from app.envs.mastermind.environment import Mastermind, MastermindParams, SecretCode
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
 ENVIRONMENT = Mastermind()
-TASK = Task(messages=(), max_turns=4, reference=Secret(code="ABBC", colours=6, guesses=4).model_dump(mode="json"))
+TASK = Task(messages=(), max_turns=4, reference=SecretCode(code="ABBC", colours=6, guesses=4).model_dump(mode="json"))
 
 
 def guess(code: str) -> Message:
@@ -89,6 +89,6 @@ def test_answers_that_were_not_given_make_a_transcript_forged(messages: tuple[Me
 
 
 def test_the_prompt_tells_nothing_of_the_code() -> None:
-    tasks = [ENVIRONMENT.task("train", index, Params(pegs=3, colours=5)) for index in range(300)]
+    tasks = [ENVIRONMENT.task("train", index, MastermindParams(pegs=3, colours=5)) for index in range(300)]
     echoes = [ENVIRONMENT.step(task, (Message(role="assistant", content=task.messages[0].content),)) for task in tasks]
     assert {(echo.messages[0].content or "")[:16] for echo in echoes} == {"That is no guess"}

@@ -9,27 +9,27 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue, ValidationError
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import WorkerFailed, WorkExceeded
 from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Message, Task
 from app.domain.work import DEFAULT_LIMITS, Limits
-from app.envs.math.environment import INSTRUCTION, Exercise, Math, Params
-from app.envs.math.problems.families import FAMILIES
+from app.envs.math.environment import INSTRUCTION, Math, MathExercise, MathParams
+from app.envs.math.problems.problem_families import FAMILIES
 from app.ports.environment import Tools
 from app.ports.sandbox import NoWorkers, Workers
 from app.sandbox.in_process import InProcessWorkers
 from app.sandbox.pool import ProcessWorkers
 from app.service.judging import NoPanel
-from app.toolkit.math_answers.checking import Gold
-from app.toolkit.math_answers.elsewhere import ALL_EQUAL
-from app.toolkit.math_answers.expressions import expression
-from app.toolkit.math_answers.forms import undone
-from app.toolkit.math_answers.rows import MathRow
-from app.toolkit.math_answers.structures import parts_of
+from app.toolkit.math_answers.expressions import parse_expression
+from app.toolkit.math_answers.forms import describe_undone
+from app.toolkit.math_answers.grading import GoldAnswer
+from app.toolkit.math_answers.math_rows import MathRow
+from app.toolkit.math_answers.structures import split_into_parts
+from app.toolkit.math_answers.worker_functions import ALL_EQUAL
 from app.toolkit.procedural import LEVELS, Level
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
 
 MATH = Math.open(ConfiguredDatasets({}))
 SEVEN = MathRow(problem="What is $3 + 4$?", answer="7", level="Level 1", topic="Prealgebra")
@@ -37,8 +37,8 @@ ROOT = MathRow(problem="Compute $\\sqrt{8}$.", solution="First \\boxed{}, so $\\
 ROWS = Math(Dataset(origin="acme/math", digest="d1", splits={"train": (SEVEN, ROOT), "test": (SEVEN,)}))
 
 
-def scored(answers: Sequence[str], gold: Gold, workers: Workers) -> list[Score]:
-    made = Exercise(family="surds", values={}, gold=gold)
+def scored(answers: Sequence[str], gold: GoldAnswer, workers: Workers) -> list[Score]:
+    made = MathExercise(family="surds", values={}, gold=gold)
     task = Task(messages=(), reference=made.model_dump(mode="json"))
     group = [Completion(text=f"So \\boxed{{{answer}}}") for answer in answers]
     return asyncio.run(MATH.score(task, group, Tools(panel=NoPanel(), workers=workers)))
@@ -47,43 +47,45 @@ def scored(answers: Sequence[str], gold: Gold, workers: Workers) -> list[Score]:
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_right_answer_can_be_read_and_leaves_nothing_undone(family: str, level: Level) -> None:
-    made = [FAMILIES[family].make(Draws(f"{family} {number}"), level) for number in range(60)]
+    made = [FAMILIES[family].make(SeededRandom(f"{family} {number}"), level) for number in range(60)]
     golds = [one.gold for one in made]
-    found = [parts_of(gold.latex, gold.shape) for gold in golds]
+    found = [split_into_parts(gold.latex, gold.shape) for gold in golds]
     texts = [(text, gold) for parts, gold in zip(found, golds, strict=True) if parts for text in parts.texts]
-    nodes = [(expression(text), gold) for text, gold in texts if "infinity" not in text]
+    nodes = [(parse_expression(text), gold) for text, gold in texts if "infinity" not in text]
     open_ends = [
-        node and node.symbols | {node.kind} for node, gold in nodes if node is None or undone(node, node, gold.form)
+        node and node.symbols | {node.kind}
+        for node, gold in nodes
+        if node is None or describe_undone(node, node, gold.form)
     ]
     assert (None in found, open_ends, len({str(one.values) for one in made}) > 20) == (False, [], True)
 
 
 def test_topics_and_families_are_in_the_metadata_and_topics_may_be_asked_for() -> None:
-    mixed = [MATH.task("train", index, Params()).metadata for index in range(600)]
-    asked = [MATH.task("train", index, Params(topic="calculus")).metadata for index in range(100)]
+    mixed = [MATH.task("train", index, MathParams()).metadata for index in range(600)]
+    asked = [MATH.task("train", index, MathParams(topic="calculus")).metadata for index in range(100)]
     assert ({str(one["family"]) for one in mixed}, {str(one["topic"]) for one in asked}) == ({*FAMILIES}, {"calculus"})
 
 
 def test_thousands_of_tasks_differ() -> None:
-    keys = Counter(MATH.key(MATH.made(MATH.task("train", index, Params()))) for index in range(4_000))
+    keys = Counter(MATH.key(MATH.made(MATH.task("train", index, MathParams()))) for index in range(4_000))
     assert len(keys) > 3_800
 
 
 def test_making_a_task_takes_a_fraction_of_a_millisecond() -> None:
     begun = time.process_time()
     for index in range(500):
-        MATH.task("train", index, Params())
+        MATH.task("train", index, MathParams())
     assert time.process_time() - begun < 2.0
 
 
 def test_no_constant_answer_earns_much() -> None:
-    golds = [MATH.made(MATH.task("train", index, Params())).gold.latex for index in range(2_000)]
+    golds = [MATH.made(MATH.task("train", index, MathParams())).gold.latex for index in range(2_000)]
     ((_, most),) = Counter(golds).most_common(1)
     assert most < 0.015 * len(golds)
 
 
 def test_a_row_becomes_a_task() -> None:
-    tasks = [ROWS.task("train", index, Params()) for index in range(2)]
+    tasks = [ROWS.task("train", index, MathParams()) for index in range(2)]
     assert [(task.messages, task.metadata) for task in tasks] == [
         (
             (Message(role="system", content=INSTRUCTION), Message(role="user", content=row.asked)),
@@ -91,8 +93,8 @@ def test_a_row_becomes_a_task() -> None:
         )
         for row, labels in ((SEVEN, {"level": "Level 1", "topic": "Prealgebra"}), (ROOT, {"topic": "Algebra"}))
     ]
-    assert (ROWS.size("test", Params()), ROWS.origin, ROWS.digests) == (1, "acme/math", {"dataset": "d1"})
-    assert [ROWS.label("train", index, Params()) for index in range(2)] == ["Level 1", None]
+    assert (ROWS.size("test", MathParams()), ROWS.origin, ROWS.digests) == (1, "acme/math", {"dataset": "d1"})
+    assert [ROWS.label("train", index, MathParams()) for index in range(2)] == ["Level 1", None]
 
 
 def test_rows_of_a_folder_are_read(tmp_path: Path) -> None:
@@ -100,7 +102,7 @@ def test_rows_of_a_folder_are_read(tmp_path: Path) -> None:
         line = f'{{"question": "What is {split}?", "answer": 72, "solution": null, "level": 3, "id": "a"}}\n'
         (tmp_path / f"{split}.jsonl").write_text(line, encoding="utf-8")
     opened = Math.open(ConfiguredDatasets({"math": str(tmp_path)}))
-    task = opened.task("test", 0, Params())
+    task = opened.task("test", 0, MathParams())
     assert (task.messages[-1].content, opened.gold(task)) == ("What is test?", Completion(text="\\boxed{72}"))
 
 
@@ -111,7 +113,7 @@ def test_a_row_without_a_right_answer_is_refused(row: dict[str, str]) -> None:
 
 
 def test_of_a_data_set_the_problem_itself_is_no_answer() -> None:
-    task = ROWS.task("train", 1, Params())
+    task = ROWS.task("train", 1, MathParams())
     group = [Completion(text=f"\\boxed{{{text}}}") for text in ("2\\sqrt2", "\\sqrt{8}", "\\sqrt{4+4}", "2.83")]
     scores = asyncio.run(ROWS.score(task, group, Tools(panel=NoPanel(), workers=InProcessWorkers())))
     assert [score.reward for score in scores] == [1.0, 0.0, 0.0, 0.0]
@@ -119,7 +121,7 @@ def test_of_a_data_set_the_problem_itself_is_no_answer() -> None:
 
 def test_only_what_may_be_right_and_is_written_differently_needs_a_worker() -> None:
     answers = ["2\\sqrt{3}", "\\sqrt3 \\cdot 2", "2\\sqrt{2}", "\\int x", "2 \\cdot 3", ""]
-    scores = scored(answers, Gold(latex="2\\sqrt{3}"), NoWorkers())
+    scores = scored(answers, GoldAnswer(latex="2\\sqrt{3}"), NoWorkers())
     assert [score.reward for score in scores] == [1.0, None, 0.0, 0.0, 0.0, 0.0]
 
 
@@ -136,7 +138,7 @@ class Failing:
     [(WorkExceeded("too long", limit="cpu_seconds"), "verifier_killed"), (WorkerFailed("broke"), "verifier_failed")],
 )
 def test_what_could_not_be_compared_is_unscored_and_the_others_are_not(error: Exception, reason: str) -> None:
-    scores = scored(["\\sqrt{12}", "2\\sqrt{3}"], Gold(latex="2\\sqrt{3}"), Failing(error))
+    scores = scored(["\\sqrt{12}", "2\\sqrt{3}"], GoldAnswer(latex="2\\sqrt{3}"), Failing(error))
     assert [(score.reward, score.reason) for score in scores] == [(None, reason), (1.0, None)]
 
 
@@ -163,12 +165,12 @@ LARGE = (
     "\\frac{1}{" * 6 + "\\pi" + "}" * 6,
 )
 GOLDS = (
-    Gold(latex="2\\sqrt{3}"),
-    Gold(latex="(4t - 11)e^{4t}"),
-    Gold(latex="6"),
-    Gold(latex="\\frac{t + 3}{t - 4}", form="reduced"),
-    Gold(latex="y \\ge 2x + \\sqrt{3}", problem="Which half plane?"),
-    Gold(latex="\\langle 1, 2 \\rangle", problem="Which vector?"),
+    GoldAnswer(latex="2\\sqrt{3}"),
+    GoldAnswer(latex="(4t - 11)e^{4t}"),
+    GoldAnswer(latex="6"),
+    GoldAnswer(latex="\\frac{t + 3}{t - 4}", form="reduced"),
+    GoldAnswer(latex="y \\ge 2x + \\sqrt{3}", problem="Which half plane?"),
+    GoldAnswer(latex="\\langle 1, 2 \\rangle", problem="Which vector?"),
 )
 
 
@@ -190,7 +192,7 @@ def test_hostile_answers_do_not_stop_the_workers() -> None:
         try:
             await workers.run(ALL_EQUAL, [["x", "x"]])
             for gold, text in answers:
-                reference = Exercise(family="surds", values={}, gold=gold).model_dump(mode="json")
+                reference = MathExercise(family="surds", values={}, gold=gold).model_dump(mode="json")
                 begun = time.perf_counter()
                 scores += await MATH.score(
                     Task(messages=(), reference=reference), [Completion(text=f"\\boxed{{{text}}}")], tools

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.mcqa.environment import Mcqa, Params, Question
+from app.envs.mcqa.environment import ChoiceQuestion, Mcqa, McqaParams
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
@@ -20,7 +20,7 @@ def right(task: Task) -> str:
     return ENVIRONMENT.solution(ENVIRONMENT.made(task))
 
 
-TASKS = [ENVIRONMENT.task("train", index, Params(options=3 + index % 4)) for index in range(1_000)]
+TASKS = [ENVIRONMENT.task("train", index, McqaParams(options=3 + index % 4)) for index in range(1_000)]
 
 
 def prompt(task: Task) -> str:
@@ -98,7 +98,7 @@ def test_options_are_as_many_as_wanted_and_all_different() -> None:
 
 
 def test_neither_a_letter_nor_the_middle_is_a_good_guess() -> None:
-    tasks = [ENVIRONMENT.task("train", index, Params()) for index in range(2_000)]
+    tasks = [ENVIRONMENT.task("train", index, McqaParams()) for index in range(2_000)]
     numbers = [task for task in tasks if task.metadata["topic"] in ("units", "sets")]
     values = [sorted(int(value.replace(",", "")) for value in options(task).values()) for task in numbers]
     values_right = [int(options(task)[right(task)].replace(",", "")) for task in numbers]
@@ -130,6 +130,6 @@ def test_neither_a_letter_nor_the_middle_is_a_good_guess() -> None:
 )
 def test_one_letter_is_a_choice(answer: str, expected: str) -> None:
     tagged = Completion(text=f"<answer>{answer}</answer>")
-    asked = Question(topic="sets", text="How many?", options=("3", "4", "5"), right=1).model_dump(mode="json")
+    asked = ChoiceQuestion(topic="sets", text="How many?", options=("3", "4", "5"), right=1).model_dump(mode="json")
     (score,) = asyncio.run(ENVIRONMENT.score(Task(messages=(), reference=asked), [tagged], Tools(panel=NoPanel())))
     assert (score.rationale, score.reward) == (expected, 1.0 if expected == "correct" else 0.0)

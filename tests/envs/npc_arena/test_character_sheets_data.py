@@ -8,33 +8,33 @@ from functools import cache
 
 import pytest
 
-from app.characters.casting import Cast, gate_facts
+from app.characters.casting import Cast, build_gate_facts
 from app.characters.loading import read_sheets
 from app.characters.schema import CharacterSheet
 from app.domain.digests import canonical_json
 from app.domain.tasks import Task
 from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, Params
-from app.judges.gates.registry import failed_gates
-from app.judges.reading import Reply
-from app.toolkit.package_data import packaged_folder
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.judges.gates.gate_registry import find_failed_gates
+from app.judges.text_normalisation import Reply
+from app.toolkit.package_data import find_packaged_folder
 
 SPLITS: tuple[Split, ...] = ("train", "test")
-SHEETS = {sheet.id: sheet for sheet in read_sheets(packaged_folder("character_sheets"))}
+SHEETS = {sheet.id: sheet for sheet in read_sheets(find_packaged_folder("character_sheets"))}
 
 
 @cache
 def arena() -> NpcArena:
-    return NpcArena.read(packaged_folder("character_sheets"))
+    return NpcArena.read(find_packaged_folder("character_sheets"))
 
 
 @cache
 def tasks() -> tuple[tuple[Cast, Task], ...]:
     found = []
     for split in SPLITS:
-        for index in range(arena().size(split, Params())):
-            task = arena().task(split, index, Params())
-            cast = arena().cast(task)
+        for index in range(arena().size(split, NpcArenaParams())):
+            task = arena().task(split, index, NpcArenaParams())
+            cast = arena().find_cast(task)
             assert cast is not None
             found.append((cast, task))
     return tuple(found)
@@ -213,7 +213,11 @@ def test_every_exemplar_answers_a_scene_and_passes_the_gates() -> None:
         (cast.scene.id, [gate.flag for gate in gates])
         for cast, task in tasks()
         if cast.exemplar is not None
-        and (gates := failed_gates(Reply(cast.exemplar), gate_facts(cast, Params(), task.messages[0].content or "")))
+        and (
+            gates := find_failed_gates(
+                Reply(cast.exemplar), build_gate_facts(cast, NpcArenaParams(), task.messages[0].content or "")
+            )
+        )
     ]
     assert (wanted - answered, failed) == (set(), [])
 

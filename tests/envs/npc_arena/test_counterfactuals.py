@@ -8,15 +8,15 @@ from pydantic import ValidationError
 
 from app.characters.scenes import SceneSet
 from app.envs.npc_arena.environment import NpcArena
-from app.judges.corruption import Specimen, request_of
 from app.judges.offline import OfflineJudge
+from app.judges.perturbations import GoldCase, build_check_request
 from tests.support.specimens import shipped_specimens
 
 MANY = 6
 
 
 @cache
-def found() -> tuple[tuple[Specimen, Specimen], ...]:
+def found() -> tuple[tuple[GoldCase, GoldCase], ...]:
     """With the event and without it."""
     by_scene = {specimen.cast.scene.id: specimen for specimen in shipped_specimens()}
     return tuple(
@@ -36,7 +36,7 @@ def test_there_are_some_among_the_test_scenes_and_some_open_with_an_event() -> N
 
 
 @pytest.mark.parametrize(("there", "gone"), found(), ids=[gone.cast.scene.id for _, gone in found()])
-def test_what_should_be_mentioned_in_one_must_not_be_in_the_other(there: Specimen, gone: Specimen) -> None:
+def test_what_should_be_mentioned_in_one_must_not_be_in_the_other(there: GoldCase, gone: GoldCase) -> None:
     wanted, banned = (
         set(there.cast.scene.probes.must_mention),
         set(gone.cast.scene.probes.must_not_mention),
@@ -50,17 +50,17 @@ def test_what_should_be_mentioned_in_one_must_not_be_in_the_other(there: Specime
     ) == (True, set(), True, False)
 
 
-def ranked(specimen: Specimen, *texts: str) -> list[str]:
+def ranked(specimen: GoldCase, *texts: str) -> list[str]:
     rubric = NpcArena.rubric
     assert rubric is not None
-    candidates = tuple(specimen.candidate(f"c{place}", text) for place, text in enumerate(texts))
-    judgement = asyncio.run(OfflineJudge().judge(request_of(specimen, rubric, candidates)))
+    candidates = tuple(specimen.build_candidate(f"c{place}", text) for place, text in enumerate(texts))
+    judgement = asyncio.run(OfflineJudge().judge(build_check_request(specimen, rubric, candidates)))
     return [texts[int(name[1:])] for tier in judgement.ranking for name in tier]
 
 
 @pytest.mark.parametrize(("there", "gone"), found(), ids=[gone.cast.scene.id for _, gone in found()])
 def test_words_alone_put_the_grounded_reply_first_with_the_event_and_last_without(
-    there: Specimen, gone: Specimen
+    there: GoldCase, gone: GoldCase
 ) -> None:
     grounded, plain = there.clean, gone.clean
     assert (ranked(there, plain, grounded), ranked(gone, grounded, plain)) == ([grounded, plain], [plain, grounded])

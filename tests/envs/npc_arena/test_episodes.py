@@ -12,17 +12,17 @@ from pydantic import ValidationError
 from app.characters.loading import parse_model, read_sheet
 from app.characters.scenes import Scene, SceneSet
 from app.domain.errors import InvalidRequest
-from app.domain.judging import Case, PanelResult, Source
+from app.domain.judging import Case, PanelResult, SourceEvent
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Role, Task
-from app.envs.npc_arena.environment import NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.envs.npc_arena.roster import Turns
 from app.judges.panels import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
-SHEET = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
+SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 SCENES = parse_model(
     """
     character: hob_tarrant
@@ -52,7 +52,7 @@ SCENES = parse_model(
     SceneSet,
 )
 ARENA = NpcArena([SHEET], [SCENES])
-MULTI = Params(turns="multi")
+MULTI = NpcArenaParams(turns="multi")
 
 
 TURNS: tuple[Turns, ...] = ("single", "multi", "both")
@@ -93,12 +93,12 @@ def read(task: Task, *group: Completion) -> tuple[Case, list[Score]]:
 
 
 def scored(task: Task, *group: Completion) -> list[Score]:
-    panel = ConfiguredPanels({}, {}).panel("npc_arena", ScoringOptions())
+    panel = ConfiguredPanels({}, {}).build_panel("npc_arena", ScoringOptions())
     return asyncio.run(ARENA.score(task, group, Tools(panel=panel)))
 
 
 def test_params_choose_between_scenes_of_one_reply_and_episodes() -> None:
-    sizes = {turns: [ARENA.size(split, Params(turns=turns)) for split in ("train", "test")] for turns in TURNS}
+    sizes = {turns: [ARENA.size(split, NpcArenaParams(turns=turns)) for split in ("train", "test")] for turns in TURNS}
     assert sizes == {"single": [0, 2], "multi": [2, 0], "both": [2, 2]}
 
 
@@ -154,7 +154,7 @@ def test_messages_that_the_scene_did_not_give_are_refused(messages: tuple[Messag
 
 
 def test_a_scene_of_one_reply_is_over_after_it() -> None:
-    turn = ARENA.step(ARENA.task("test", 0, Params()), said("Aye."))
+    turn = ARENA.step(ARENA.task("test", 0, NpcArenaParams()), said("Aye."))
     assert (turn.messages, turn.done) == ((), True)
 
 
@@ -240,11 +240,11 @@ def test_scenes_open_with_an_event() -> None:
     assert case.document["conversation"] == [
         {"speaker": "event", "id": "opening", "text": "A bell rings under the water."}
     ]
-    assert case.sources == (Source(id="opening", text="A bell rings under the water."),)
+    assert case.sources == (SourceEvent(id="opening", text="A bell rings under the water."),)
 
 
 def test_scenes_open_with_another_person() -> None:
-    tasks = [ARENA.task("test", index, Params()) for index in range(2)]
+    tasks = [ARENA.task("test", index, NpcArenaParams()) for index in range(2)]
     task = next(task for task in tasks if task.metadata["scene"] == "wren")
     case, _ = read(task, Completion(text="Nobody. Bail."))
     assert task.messages[-1].content == "[Wren] Grandad, who is that?"

@@ -14,18 +14,18 @@ from app.domain.digests import canonical_json
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.panels import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
-MULTI = Params(turns="multi")
+MULTI = NpcArenaParams(turns="multi")
 SPLITS: tuple[Split, ...] = ("train", "test")
 
 
 @cache
 def arena() -> NpcArena:
-    return NpcArena.read(packaged_folder("character_sheets"))
+    return NpcArena.read(find_packaged_folder("character_sheets"))
 
 
 @cache
@@ -34,7 +34,7 @@ def tasks() -> tuple[tuple[Cast, Task], ...]:
     for split in SPLITS:
         for index in range(arena().size(split, MULTI)):
             task = arena().task(split, index, MULTI)
-            cast = arena().cast(task)
+            cast = arena().find_cast(task)
             assert cast is not None
             found.append((cast, task))
     return tuple(found)
@@ -66,7 +66,7 @@ def play(task: Task, replies: Iterator[str]) -> tuple[Message, ...]:
 
 
 def rewards(task: Task, *group: Completion) -> list[float]:
-    tools = Tools(panel=ConfiguredPanels({}, {}).panel("npc_arena", ScoringOptions()))
+    tools = Tools(panel=ConfiguredPanels({}, {}).build_panel("npc_arena", ScoringOptions()))
     return [score.reward or 0.0 for score in asyncio.run(arena().score(task, group, tools))]
 
 

@@ -10,10 +10,10 @@ from app.characters.casting import Cast
 from app.domain.runs import ScoringOptions
 from app.domain.tasks import Completion, Task
 from app.domain.values import Split
-from app.envs.npc_arena.environment import NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.panels import ConfiguredPanels
 from app.ports.environment import Tools
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 ASSISTANT = {
@@ -27,20 +27,20 @@ ASSISTANT = {
 
 @cache
 def arena() -> NpcArena:
-    return NpcArena.read(packaged_folder("character_sheets"))
+    return NpcArena.read(find_packaged_folder("character_sheets"))
 
 
 @cache
 def exemplary() -> list[tuple[Cast, Task]]:
-    params = Params()
+    params = NpcArenaParams()
     tasks = [arena().task(split, index, params) for split in SPLITS for index in range(arena().size(split, params))]
-    cast = [(found, task) for task in tasks if (found := arena().cast(task)) is not None]
+    cast = [(found, task) for task in tasks if (found := arena().find_cast(task)) is not None]
     return [(found, task) for found, task in cast if found.exemplar is not None]
 
 
 def rewards(cast: Cast, task: Task, texts: Sequence[str]) -> list[float]:
     group = [Completion(text=text) for text in (cast.exemplar or "", *texts)]
-    tools = Tools(panel=ConfiguredPanels({}, {}).panel("npc_arena", ScoringOptions()))
+    tools = Tools(panel=ConfiguredPanels({}, {}).build_panel("npc_arena", ScoringOptions()))
     return [score.reward or 0.0 for score in asyncio.run(arena().score(task, group, tools))]
 
 

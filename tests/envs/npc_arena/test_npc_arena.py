@@ -13,14 +13,14 @@ from pydantic import JsonValue, ValidationError
 from app.characters.loading import parse_model, read_sheet
 from app.characters.scenes import SceneSet
 from app.domain.errors import EnvironmentUnavailable
-from app.domain.judging import Case, ClaimRule, GateFacts, PanelResult, Probes, Secret, Source
+from app.domain.judging import Case, ClaimRule, GateFacts, PanelResult, Probes, SecretTerms, SourceEvent
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, Passage, Task
-from app.envs.npc_arena.environment import Draft, NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaParams
 from app.ports.environment import Tools
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
-SHEET = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
+SHEET = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 SCENES = parse_model(
     """
     character: hob_tarrant
@@ -84,12 +84,12 @@ def parts(document: dict[str, JsonValue], *names: str) -> list[JsonValue]:
 
 def test_the_same_index_gives_the_same_bytes_in_a_second_arena() -> None:
     again = NpcArena([SHEET], [SCENES])
-    first, second = (arena.task("train", 0, Params()).model_dump_json() for arena in (ARENA, again))
+    first, second = (arena.task("train", 0, NpcArenaParams()).model_dump_json() for arena in (ARENA, again))
     assert (first == second, ARENA.digests == again.digests) == (True, True)
 
 
 def test_a_task_shows_the_conversation_and_says_what_it_is_about() -> None:
-    task = ARENA.task("train", 0, Params())
+    task = ARENA.task("train", 0, NpcArenaParams())
     assert [(message.role, message.content) for message in task.messages[1:]] == [
         ("user", "Morning. Who crossed last night?"),
         ("assistant", "Folk."),
@@ -108,36 +108,36 @@ def test_a_task_shows_the_conversation_and_says_what_it_is_about() -> None:
 @pytest.mark.parametrize(
     ("params", "expected"),
     [
-        (Params(), ["at most 40 words", "(last night) A barrel rolled off the landing.", "- When: dawn"]),
-        (Params(reply_words=25), ["at most 25 words"]),
+        (NpcArenaParams(), ["at most 40 words", "(last night) A barrel rolled off the landing.", "- When: dawn"]),
+        (NpcArenaParams(reply_words=25), ["at most 25 words"]),
         (
-            Params(player_name="Wren  of Ebbwick"),
+            NpcArenaParams(player_name="Wren  of Ebbwick"),
             ["Before you: Wren of Ebbwick, a stranger", "deeds for Wren of Ebbwick"],
         ),
     ],
 )
-def test_parameters_change_the_prompt(params: Params, expected: list[str]) -> None:
+def test_parameters_change_the_prompt(params: NpcArenaParams, expected: list[str]) -> None:
     shown = prompt(ARENA.task("train", 0, params))
     assert [line for line in expected if line not in shown] == []
 
 
 def test_names_of_any_script_are_names() -> None:
     names = ["Zoe\u0301", "O’Hara-Li", "अनिता", "Ömer  Jr."]
-    assert [Params(player_name=name).player_name for name in names] == ["Zoé", "O’Hara-Li", "अनिता", "Ömer Jr."]
+    assert [NpcArenaParams(player_name=name).player_name for name in names] == ["Zoé", "O’Hara-Li", "अनिता", "Ömer Jr."]
 
 
 def test_lore_is_told_while_it_holds() -> None:
     limited = SHEET.lore_facts[0].model_copy(update={"valid_to": datetime(2024, 1, 1, tzinfo=UTC)})
     arena = NpcArena([SHEET.model_copy(update={"lore_facts": (limited,)})], [SCENES])
     told = [
-        limited.text in prompt(arena.task("train", 0, Params(as_of=as_of)))
+        limited.text in prompt(arena.task("train", 0, NpcArenaParams(as_of=as_of)))
         for as_of in (datetime(2023, 12, 31, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC), None)
     ]
     assert told == [True, False, False]
 
 
 def test_the_greeting_opens_only_scenes_without_a_history() -> None:
-    with_history, without = (prompt(ARENA.task(split, 0, Params())) for split in ("train", "test"))
+    with_history, without = (prompt(ARENA.task(split, 0, NpcArenaParams())) for split in ("train", "test"))
     assert ("You have just said" in with_history, "You have just said" in without) == (False, True)
 
 
@@ -160,11 +160,11 @@ def test_the_greeting_opens_only_scenes_without_a_history() -> None:
 )
 def test_parameters_that_make_no_sense_are_refused(wrong: dict[str, JsonValue]) -> None:
     with pytest.raises(ValidationError):
-        Params.model_validate(wrong)
+        NpcArenaParams.model_validate(wrong)
 
 
 def test_the_case_holds_all_that_a_judge_may_know() -> None:
-    case, rewards = judged(ARENA.task("train", 0, Params()), "A barrel. Rolled off.", "Ask it.")
+    case, rewards = judged(ARENA.task("train", 0, NpcArenaParams()), "A barrel. Rolled off.", "Ask it.")
     assert (rewards, case.candidates, case.rubric) == ([0.0, 0.1], ("A barrel. Rolled off.", "Ask it."), ARENA.rubric)
     assert list(case.document) == [
         "character_sheet",
@@ -195,7 +195,7 @@ def test_the_case_holds_all_that_a_judge_may_know() -> None:
 
 
 def test_the_probes_join_scene_and_sheet() -> None:
-    case, _ = judged(ARENA.task("train", 0, Params()), "Aye.")
+    case, _ = judged(ARENA.task("train", 0, NpcArenaParams()), "Aye.")
     assert case.probes == Probes(
         must_mention=("barrel",),
         must_not_mention=("gold", "toll bridge"),
@@ -206,14 +206,14 @@ def test_the_probes_join_scene_and_sheet() -> None:
 
 
 def test_the_gates_learn_who_speaks_and_what_must_not_be_said() -> None:
-    task = ARENA.task("train", 0, Params(player_name="Wren", reply_words=30))
+    task = ARENA.task("train", 0, NpcArenaParams(player_name="Wren", reply_words=30))
     case, _ = judged(task, "Aye.")
     assert case.gates == GateFacts(
         speaker="Hob Tarrant",
         aliases=("Hob", "the ferryman"),
         others=("Wren", "Player", "User"),
         is_machine=False,
-        secrets=(Secret(id="tax_boat", terms=SHEET.secrets[0].leak_terms),),
+        secrets=(SecretTerms(id="tax_boat", terms=SHEET.secrets[0].leak_terms),),
         withheld_terms=("ransom",),
         forbidden_words=SHEET.voice.forbidden_words,
         prompt=prompt(task),
@@ -226,24 +226,24 @@ def test_the_gates_learn_who_speaks_and_what_must_not_be_said() -> None:
 
 
 def test_the_key_of_a_case_comes_from_the_task_alone() -> None:
-    one, two = (judged(ARENA.task("train", 0, Params()), *texts)[0].key for texts in (("a",), ("b", "c")))
-    other = judged(ARENA.task("train", 0, Params(reply_words=30)), "a")[0].key
+    one, two = (judged(ARENA.task("train", 0, NpcArenaParams()), *texts)[0].key for texts in (("a",), ("b", "c")))
+    other = judged(ARENA.task("train", 0, NpcArenaParams(reply_words=30)), "a")[0].key
     assert (one == two, one == other) == (True, False)
 
 
 def test_without_a_world_nothing_is_retrieved_and_an_empty_context_changes_nothing() -> None:
-    task = ARENA.task("train", 0, Params())
+    task = ARENA.task("train", 0, NpcArenaParams())
     assert (ARENA.query(task), ARENA.place(task, Context()) == task) == (None, True)
 
 
 def test_a_task_survives_the_store() -> None:
-    task = ARENA.task("train", 0, Params(world="coast", as_of=datetime(2024, 5, 1, tzinfo=UTC)))
+    task = ARENA.task("train", 0, NpcArenaParams(world="coast", as_of=datetime(2024, 5, 1, tzinfo=UTC)))
     stored = Task.model_validate_json(task.model_dump_json())
     assert (stored, judged(stored, "Aye.")[0]) == (task, judged(task, "Aye.")[0])
 
 
 def test_a_scene_that_is_gone_leaves_the_group_unscored() -> None:
-    task = ARENA.task("train", 0, Params())
+    task = ARENA.task("train", 0, NpcArenaParams())
     emptied = NpcArena([SHEET], [SCENES.model_copy(update={"scenes": SCENES.scenes[1:]})])
     scores = asyncio.run(emptied.score(task, [Completion(text="Aye.")] * 2, Tools(panel=ScriptedPanel())))
     assert [(score.outcome, score.reason, score.reward) for score in scores] == [
@@ -279,15 +279,18 @@ def test_generic_scenes_reach_those_who_speak_their_language_and_are_not_left_ou
         SceneSet(character="somebody", scenes=(scene.model_copy(update={"id": "theirs"}),)),
     ]
     arena = NpcArena([SHEET], sets)
-    scenes = [arena.task("test", index, Params()).metadata["scene"] for index in range(arena.size("test", Params()))]
+    scenes = [
+        arena.task("test", index, NpcArenaParams()).metadata["scene"]
+        for index in range(arena.size("test", NpcArenaParams()))
+    ]
     assert scenes == ["all"]
 
 
 def test_a_character_held_out_of_training_plays_in_tests_alone_and_can_be_tried() -> None:
     held_out = SHEET.model_copy(update={"meta": SHEET.meta.model_copy(update={"held_out": True})})
     arena = NpcArena([held_out], [SCENES])
-    tried = arena.draft(Draft(character="hob_tarrant", line="Who goes there?")).task
-    sizes = [arena.size(split, Params()) for split in ("train", "test")]
+    tried = arena.draft(NpcArenaDraft(character="hob_tarrant", line="Who goes there?")).task
+    sizes = [arena.size(split, NpcArenaParams()) for split in ("train", "test")]
     assert (sizes, [message.content for message in tried.messages[1:]]) == ([0, 2], ["Who goes there?"])
 
 
@@ -321,7 +324,7 @@ def test_the_rubric_weighs_to_one_and_anchors_every_level() -> None:
 
 
 def test_claims_may_rest_on_all_that_the_prompt_tells_under_ids_of_their_own() -> None:
-    task = ARENA.task("train", 0, Params(world="coast"))
+    task = ARENA.task("train", 0, NpcArenaParams(world="coast"))
     retrieved = tuple(
         Passage(id=name, text=text, source="events")
         for name, text in (("barrel", "A horn blew."), ("e2", "Fog\ncame."))
@@ -330,9 +333,9 @@ def test_claims_may_rest_on_all_that_the_prompt_tells_under_ids_of_their_own() -
     shown = case.document["visible_events"]
     assert isinstance(shown, list)
     assert case.sources == (
-        Source(id="barrel", text="A barrel rolled off the landing."),
-        Source(id="barrel'", text="A horn blew."),
-        Source(id="e2", text="Fog came."),
+        SourceEvent(id="barrel", text="A barrel rolled off the landing."),
+        SourceEvent(id="barrel'", text="A horn blew."),
+        SourceEvent(id="e2", text="Fog came."),
     )
     assert [source.model_dump() for source in case.sources] == [
         {name: event[name] for name in ("id", "text")} for event in shown if isinstance(event, dict)

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from app.characters.loading import read_sheet
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
-from app.envs.npc_arena.environment import NpcArena, Params
-from app.toolkit.package_data import packaged_folder
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.toolkit.package_data import find_packaged_folder
 from tests.support.tiers import examples
 
-HOB = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
+HOB = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 BLOCKS = ("identity", "core", "voice", "knowledge", "boundaries", "actions", "scenario")
 OPTIONAL = [
     (block, name)
@@ -37,7 +37,7 @@ def without(left_out: list[tuple[str, str]]) -> CharacterSheet:
 
 
 def prompt(sheet: CharacterSheet) -> str:
-    return NpcArena([sheet], [HELLO]).task("train", 0, Params()).messages[0].content or ""
+    return NpcArena([sheet], [HELLO]).task("train", 0, NpcArenaParams()).messages[0].content or ""
 
 
 def gaps(text: str) -> list[str]:

@@ -12,12 +12,12 @@ import yaml
 
 from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet
-from app.characters.worlds import read_world
+from app.characters.world_files import read_world
 from app.domain.tasks import ContextQuery, Task
-from app.envs.npc_arena.environment import NpcArena, Params
-from app.rag.worlds import WorldRetriever
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.rag.world_retriever import WorldRetriever
 from app.store.store import Store
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 from tests.architecture.test_house import ROOT
 from tests.support.store_cases import using
 
@@ -95,7 +95,7 @@ def texts() -> dict[str, str]:
 
 @cache
 def arena() -> NpcArena:
-    sheets = [one for one in read_sheets(packaged_folder("character_sheets")) if one.meta.world == "drowned_coast"]
+    sheets = [one for one in read_sheets(find_packaged_folder("character_sheets")) if one.meta.world == "drowned_coast"]
     return NpcArena([*sheets, stranger(sheets[0])], read_scenes(ARENA / "scenes"))
 
 
@@ -111,9 +111,9 @@ def stranger(sheet: CharacterSheet) -> CharacterSheet:
 def places() -> dict[str, int]:
     """By character, the index of a scene that is without events of its own."""
     found: dict[str, int] = {}
-    for index in range(arena().size("train", Params())):
-        task = arena().task("train", index, Params())
-        cast = arena().cast(task)
+    for index in range(arena().size("train", NpcArenaParams())):
+        task = arena().task("train", index, NpcArenaParams())
+        cast = arena().find_cast(task)
         if cast is not None and not cast.scene.visible and not cast.scene.withheld and cast.scene.event is None:
             found.setdefault(cast.sheet.meta.id, index)
     return found
@@ -124,7 +124,7 @@ def asked(hours: Sequence[datetime], room: int | None) -> Iterator[tuple[tuple[s
     for line in lines():
         for character in PEOPLE:
             for hour in hours:
-                task = arena().task("train", places()[character], Params(world=line.world, as_of=hour))
+                task = arena().task("train", places()[character], NpcArenaParams(world=line.world, as_of=hour))
                 query = arena().query(task)
                 assert query is not None
                 given = query if room is None else query.model_copy(update={"budget_tokens": room})
@@ -134,10 +134,10 @@ def asked(hours: Sequence[datetime], room: int | None) -> Iterator[tuple[tuple[s
 async def told(store: Store) -> WorldRetriever:
     """The file, as a game tells it: out of order, with what is taken back, and the branch at the end."""
     world = read_world(FILE)
-    await store.events.tell(world.world, world.events)
+    await store.events.add_events(world.world, world.events)
     for branch in world.branches:
         await store.events.branch(branch.world, world.world, branch.at)
-        await store.events.tell(branch.world, branch.events)
+        await store.events.add_events(branch.world, branch.events)
         for event in branch.withdrawn:
             await store.events.withdraw(branch.world, event)
     for event in world.withdrawn:

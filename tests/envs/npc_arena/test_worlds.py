@@ -8,26 +8,26 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 from app.characters.loading import read_sheet
-from app.characters.scenes import Line, Scene, SceneEvent, SceneSet
+from app.characters.scenes import Scene, SceneEvent, SceneLine, SceneSet
 from app.characters.schema import CharacterSheet
 from app.domain.judging import Case, PanelResult
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Passage, Task, Withheld
 from app.domain.values import FiniteJson
-from app.envs.npc_arena.environment import Draft, NpcArena, Params
+from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft, NpcArenaParams
 from app.ports.environment import Tools
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
 NOW = datetime(2024, 5, 1, 7, 30, tzinfo=UTC)
-SHIPPED = read_sheet(packaged_folder("character_sheets") / "hob_tarrant.yaml")
+SHIPPED = read_sheet(find_packaged_folder("character_sheets") / "hob_tarrant.yaml")
 HOB = SHIPPED.model_copy(update={"identity": SHIPPED.identity.model_copy(update={"circles": ("ferrymen", "reedgate")})})
 CARGO = Scene(
     id="cargo",
     kind="recent_event",
     split="train",
     time="dawn",
-    history=(Line(speaker="player", text="Morning. Who crossed?"), Line(speaker="npc", text="Folk.")),
+    history=(SceneLine(speaker="player", text="Morning. Who crossed?"), SceneLine(speaker="npc", text="Folk.")),
     player="And what did they carry?",
     visible=(SceneEvent(id="barrel", time="last night", text="A barrel rolled off the landing."),),
 )
@@ -61,7 +61,7 @@ def arena(sheet: CharacterSheet = HOB) -> NpcArena:
 
 
 def in_world(sheet: CharacterSheet = HOB) -> Task:
-    return arena(sheet).task("train", 0, Params(world="coast"))
+    return arena(sheet).task("train", 0, NpcArenaParams(world="coast"))
 
 
 def lines(task: Task) -> list[str]:
@@ -99,7 +99,12 @@ def test_who_asks_is_known_by_its_circles_and_all_that_was_said() -> None:
 
 
 def test_chance_is_the_same_for_a_task_and_another_for_other_params() -> None:
-    params = [Params(world="coast"), Params(world="coast"), Params(world="coast", reply_words=50), Params(world="sea")]
+    params = [
+        NpcArenaParams(world="coast"),
+        NpcArenaParams(world="coast"),
+        NpcArenaParams(world="coast", reply_words=50),
+        NpcArenaParams(world="sea"),
+    ]
     queries = [arena().query(arena().task("train", 0, one)) for one in params]
     seeds = [query.seed for query in queries if query is not None]
     assert (len(seeds), seeds[0] == seeds[1], len(set(seeds))) == (4, True, 3)
@@ -144,7 +149,7 @@ def test_judges_see_the_same_and_what_was_withheld() -> None:
 
 
 def test_a_world_in_which_nothing_happened_changes_no_byte() -> None:
-    alone = arena().task("train", 0, Params())
+    alone = arena().task("train", 0, NpcArenaParams())
     assert (arena().query(alone), arena().place(in_world(), Context()).messages) == (None, alone.messages)
 
 
@@ -172,7 +177,7 @@ def test_an_authors_draft_asks_as_a_task_does() -> None:
         "history": [line.model_dump(mode="json") for line in CARGO.history],
         "player": "And what did they carry?",
     }
-    draft = Draft(character="hob_tarrant", scene=scene, params=Params(world="coast"))
+    draft = NpcArenaDraft(character="hob_tarrant", scene=scene, params=NpcArenaParams(world="coast"))
     made = arena().draft(draft)
     query, asked = made.environment.query(made.task), arena().query(in_world())
     assert query is not None

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from app.envs.pairwise_judgement.pairs.asking import KINDS
-from app.envs.pairwise_judgement.pairs.pairs import Kind, Level, Pair
-from app.envs.pairwise_judgement.pairs.scenes import SCENES
-from app.toolkit.seeded import Draws
+from app.envs.pairwise_judgement.pairs.answer_pair import AnswerPair, Kind, Level
+from app.envs.pairwise_judgement.pairs.pair_questions import KINDS
+from app.envs.pairwise_judgement.pairs.scene_pairs import SCENES
+from app.toolkit.seeded import SeededRandom
 
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
 EACH = 100
 
 
-def pairs(kind: Kind) -> Iterator[Pair]:
+def pairs(kind: Kind) -> Iterator[AnswerPair]:
     for level in LEVELS:
         for seed in range(EACH):
-            yield KINDS[kind](Draws(f"{kind} {level} {seed}"), level)
+            yield KINDS[kind](SeededRandom(f"{kind} {level} {seed}"), level)
 
 
 @pytest.mark.parametrize("kind", [*KINDS])

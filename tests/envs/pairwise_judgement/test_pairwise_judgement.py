@@ -9,8 +9,8 @@ from functools import lru_cache
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.pairwise_judgement.environment import Judgement, PairwiseJudgement, Params
-from app.envs.pairwise_judgement.pairs.asking import KINDS, Question
+from app.envs.pairwise_judgement.environment import PairSet, PairwiseJudgement, PairwiseJudgementParams
+from app.envs.pairwise_judgement.pairs.pair_questions import KINDS, PairQuestion
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
@@ -22,9 +22,9 @@ ANOTHER_NUMBER = "it has another number of verdicts than there are pairs"
 WRONG = "not every verdict is right"
 
 
-def asked(verdicts: str) -> Judgement:
-    one = Question(kind="code", context="", asks="", answers=("", ""), verdict="A", matter="")
-    return Judgement(questions=tuple(one.model_copy(update={"verdict": verdict}) for verdict in verdicts))
+def asked(verdicts: str) -> PairSet:
+    one = PairQuestion(kind="code", context="", asks="", answers=("", ""), verdict="A", matter="")
+    return PairSet(questions=tuple(one.model_copy(update={"verdict": verdict}) for verdict in verdicts))
 
 
 def rationale(answer: str, verdicts: str) -> str:
@@ -60,8 +60,8 @@ def test_all_verdicts_are_paid_together(answer: str, verdicts: str, expected: st
 
 
 @lru_cache
-def questions() -> tuple[Question, ...]:
-    tasks = [PAIRWISE.task("train", index, Params()) for index in range(TASKS)]
+def questions() -> tuple[PairQuestion, ...]:
+    tasks = [PAIRWISE.task("train", index, PairwiseJudgementParams()) for index in range(TASKS)]
     return tuple(one for task in tasks for one in PAIRWISE.made(task).questions)
 
 
@@ -148,7 +148,10 @@ def test_both_places_are_as_often_the_better_one() -> None:
 
 
 def test_a_constant_reply_earns_a_sixteenth() -> None:
-    golds = [PAIRWISE.solution(PAIRWISE.made(PAIRWISE.task("train", index, Params()))) for index in range(TASKS)]
+    golds = [
+        PAIRWISE.solution(PAIRWISE.made(PAIRWISE.task("train", index, PairwiseJudgementParams())))
+        for index in range(TASKS)
+    ]
     shares = [golds.count(reply) / TASKS for reply in sorted(set(golds))]
     assert (len(shares), [share for share in shares if not 0.045 < share < 0.08]) == (16, [])
 
@@ -158,14 +161,14 @@ def test_no_pair_is_in_both_splits(level: Level) -> None:
     matters = [
         {one.matter for index in range(300) for one in PAIRWISE.made(PAIRWISE.task(split, index, params)).questions}
         for split in ("train", "test")
-        for params in [Params(level=level)]
+        for params in [PairwiseJudgementParams(level=level)]
     ]
     assert (matters[0] & matters[1], len(matters[0]) > 1_000) == (set(), True)
 
 
 @pytest.mark.parametrize("pairs", [1, 3, 6])
 def test_params_choose_how_many_pairs_and_their_kinds_differ(pairs: int) -> None:
-    tasks = [PAIRWISE.task("train", index, Params(pairs=pairs)) for index in range(100)]
+    tasks = [PAIRWISE.task("train", index, PairwiseJudgementParams(pairs=pairs)) for index in range(100)]
     kinds = [task.metadata["kinds"] for task in tasks]
     assert {len({*made}) for made in kinds if isinstance(made, list)} == {pairs}
     assert {kind for made in kinds if isinstance(made, list) for kind in made} == {*KINDS}
@@ -174,7 +177,10 @@ def test_params_choose_how_many_pairs_and_their_kinds_differ(pairs: int) -> None
 @pytest.mark.parametrize("level", LEVELS)
 def test_orders_to_the_judge_come_at_every_level_on_either_side(level: Level) -> None:
     rule = SHALLOW["orders the judge"]
-    made = [PAIRWISE.made(PAIRWISE.task("train", index, Params(level=level))).questions for index in range(400)]
+    made = [
+        PAIRWISE.made(PAIRWISE.task("train", index, PairwiseJudgementParams(level=level))).questions
+        for index in range(400)
+    ]
     sides = [
         (one.verdict == "A") == (place == 0)
         for task in made

@@ -6,15 +6,15 @@ import re
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.regex_match.environment import FEWEST, HIDDEN, Exercise, Params, RegexMatch
+from app.envs.regex_match.environment import FEWEST, HIDDEN, RegexExercise, RegexMatch, RegexMatchParams
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
 ENVIRONMENT = RegexMatch()
-EXERCISE = Exercise(
+EXERCISE = RegexExercise(
     parts=(), pattern="[0-9]{2,3}(oar|rust)", matching=("07oar", "123rust", "55rust"), others=("7oar", "07OAR", "07oa")
 )
-TASKS = [ENVIRONMENT.task("train", index, Params(parts=2 + index % 5)) for index in range(60)]
+TASKS = [ENVIRONMENT.task("train", index, RegexMatchParams(parts=2 + index % 5)) for index in range(60)]
 
 
 def rationale(task: Task, answer: str) -> str:
@@ -46,7 +46,7 @@ def test_an_expression_is_measured_by_strings(answer: str, expected: str) -> Non
 
 def test_a_form_s_own_expression_says_the_same_in_python() -> None:
     """An oracle of another make: what RE2 sorted is sorted alike by the standard library."""
-    made = [Exercise.model_validate(task.reference) for task in TASKS]
+    made = [RegexExercise.model_validate(task.reference) for task in TASKS]
     sorted_alike = [
         (
             all(re.fullmatch(one.pattern, text) for text in one.matching),
@@ -59,5 +59,5 @@ def test_a_form_s_own_expression_says_the_same_in_python() -> None:
 
 
 def test_a_list_of_what_is_shown_is_not_paid() -> None:
-    shown = ["|".join(map(re.escape, Exercise.model_validate(task.reference).matching[:3])) for task in TASKS]
+    shown = ["|".join(map(re.escape, RegexExercise.model_validate(task.reference).matching[:3])) for task in TASKS]
     assert "correct" not in [rationale(task, answer) for task, answer in zip(TASKS, shown, strict=True)]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.digests import digest
 from app.domain.errors import EnvironmentUnavailable, InvalidRequest
 from app.domain.judging import Case, PanelResult, RubricCriterion
@@ -16,20 +16,20 @@ from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, TaskKey
 from app.domain.values import Split
-from app.envs.rlaif.environment import Draft, GivenCriterion, Params, Rlaif, rubric_of
+from app.envs.rlaif.environment import GivenCriterion, Rlaif, RlaifDraft, RlaifParams, build_rubric
 from app.judges.panels import ConfiguredPanels
-from app.judges.scripted import ScriptedJudge, by_text, failing
+from app.judges.scripted import ScriptedJudge, fail_requests, score_by_text
 from app.ports.environment import Tools
-from app.service.identity import task_id
+from app.service.identity import compute_task_id
 
 SPLITS: tuple[Split, ...] = ("train", "test")
 BUILT_IN = Rlaif.open(ConfiguredDatasets({}))
-DEFAULT = Params()
+DEFAULT = RlaifParams()
 
 Rows = Sequence[Mapping[str, object]]
 
 
-def every_task(environment: Rlaif, split: Split, params: Params = DEFAULT) -> list[Task]:
+def every_task(environment: Rlaif, split: Split, params: RlaifParams = DEFAULT) -> list[Task]:
     return [environment.task(split, index, params) for index in range(environment.size(split, params))]
 
 
@@ -47,7 +47,7 @@ def opened(folder: Path, train: Rows, test: Rows = ({"prompt": "And a last one?"
     return Rlaif.open(ConfiguredDatasets({"rlaif": str(folder)}))
 
 
-def id_of(environment: Rlaif, index: int, params: Params) -> str:
+def id_of(environment: Rlaif, index: int, params: RlaifParams) -> str:
     key = TaskKey(
         environment=environment.name,
         version=environment.version,
@@ -56,7 +56,7 @@ def id_of(environment: Rlaif, index: int, params: Params) -> str:
         index=index,
         params=params.model_dump(mode="json"),
     )
-    return task_id(key)
+    return compute_task_id(key)
 
 
 def test_there_are_enough_built_in_prompts_and_all_differ() -> None:
@@ -93,7 +93,7 @@ def test_a_task_is_the_same_after_opening_again() -> None:
 
 
 def test_a_task_says_where_it_comes_from_and_nothing_of_the_preference() -> None:
-    params = Params(preference="Prefer the reply that mentions Wollongong.")
+    params = RlaifParams(preference="Prefer the reply that mentions Wollongong.")
     task = BUILT_IN.task("train", 2, params)
     assert task.metadata == {
         "source": "built-in prompts",
@@ -110,26 +110,26 @@ def test_a_task_says_where_it_comes_from_and_nothing_of_the_preference() -> None
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
-        (Params(), Params(), True),
-        (Params(preference=" Prefer the shorter one. "), Params(preference="Prefer the shorter one."), True),
-        (Params(preference="Prefer the shorter one."), Params(preference="Prefer the longer one."), False),
-        (Params(system="Be brief."), Params(), False),
-        (Params(rubric=(GivenCriterion(name="tone", description="Warm."),)), Params(), False),
+        (RlaifParams(), RlaifParams(), True),
+        (RlaifParams(preference=" Prefer the shorter one. "), RlaifParams(preference="Prefer the shorter one."), True),
+        (RlaifParams(preference="Prefer the shorter one."), RlaifParams(preference="Prefer the longer one."), False),
+        (RlaifParams(system="Be brief."), RlaifParams(), False),
+        (RlaifParams(rubric=(GivenCriterion(name="tone", description="Warm."),)), RlaifParams(), False),
         (
-            Params(rubric=(GivenCriterion(name="tone", description="Warm."),)),
-            Params(rubric=(GivenCriterion(name="tone", description="Warm.", weight=2.0),)),
+            RlaifParams(rubric=(GivenCriterion(name="tone", description="Warm."),)),
+            RlaifParams(rubric=(GivenCriterion(name="tone", description="Warm.", weight=2.0),)),
             False,
         ),
     ],
 )
-def test_what_is_wanted_is_part_of_the_task_id(one: Params, other: Params, same: bool) -> None:
+def test_what_is_wanted_is_part_of_the_task_id(one: RlaifParams, other: RlaifParams, same: bool) -> None:
     assert (id_of(BUILT_IN, 0, one) == id_of(BUILT_IN, 0, other)) == same
 
 
 def test_a_system_prompt_replaces_the_one_of_the_conversation(tmp_path: Path) -> None:
     row = {"messages": [{"role": "system", "content": "Rhyme."}, {"role": "user", "content": "Hello there."}]}
     environment = opened(tmp_path, [row])
-    assert [environment.task("train", 0, params).messages for params in (DEFAULT, Params(system="Be brief."))] == [
+    assert [environment.task("train", 0, params).messages for params in (DEFAULT, RlaifParams(system="Be brief."))] == [
         turns("system: Rhyme.", "user: Hello there."),
         turns("system: Be brief.", "user: Hello there."),
     ]
@@ -250,7 +250,7 @@ def test_the_number_is_that_of_the_row(tmp_path: Path) -> None:
 )
 def test_params_that_mean_nothing_are_refused(params: Mapping[str, object]) -> None:
     with pytest.raises(ValidationError):
-        Params.model_validate(params)
+        RlaifParams.model_validate(params)
 
 
 def test_the_preference_is_the_only_criterion_unless_a_rubric_is_given() -> None:
@@ -261,8 +261,8 @@ def test_the_preference_is_the_only_criterion_unless_a_rubric_is_given() -> None
         GivenCriterion(name="warmth", description="Sounds like a friend.", weight=3),
         GivenCriterion(name="brevity", description="Two sentences at most."),
     )
-    given = [Params(preference="Prefer rhymes."), Params(preference="Prefer friends.", rubric=rubric)]
-    assert [rubric_of(params).criteria for params in given] == [
+    given = [RlaifParams(preference="Prefer rhymes."), RlaifParams(preference="Prefer friends.", rubric=rubric)]
+    assert [build_rubric(params).criteria for params in given] == [
         (RubricCriterion(name="preference", weight=1.0, description="Prefer rhymes.", anchors=anchors),),
         (
             RubricCriterion(name="warmth", weight=0.75, description="Sounds like a friend.", anchors=anchors),
@@ -302,7 +302,7 @@ def test_judges_see_the_conversation_as_the_policy_saw_it(tmp_path: Path) -> Non
             {"role": "assistant", "content": "A second one."},
         ]
     }
-    params = Params(preference="Prefer the kinder one.", system="You teach English.")
+    params = RlaifParams(preference="Prefer the kinder one.", system="You teach English.")
     task = opened(tmp_path, [row]).task("train", 0, params)
     panel = Watching()
     group = [
@@ -320,7 +320,7 @@ def test_judges_see_the_conversation_as_the_policy_saw_it(tmp_path: Path) -> Non
     assert panel.cases == [
         Case(
             key=digest([conversation, params.model_dump(mode="json")]),
-            rubric=rubric_of(params),
+            rubric=build_rubric(params),
             document={"preference": "Prefer the kinder one.", "conversation": conversation},
             candidates=("Dusk.", "Twilight."),
         )
@@ -329,8 +329,8 @@ def test_judges_see_the_conversation_as_the_policy_saw_it(tmp_path: Path) -> Non
 
 
 def test_a_draft_is_a_task_like_any_other() -> None:
-    params = Params(preference="Prefer rhymes.", system="Be kind.")
-    draft = Draft(messages=turns("system: Be rude.", "user: Hello?", "assistant: Yes."), params=params)
+    params = RlaifParams(preference="Prefer rhymes.", system="Be kind.")
+    draft = RlaifDraft(messages=turns("system: Be rude.", "user: Hello?", "assistant: Yes."), params=params)
     made = BUILT_IN.draft(draft)
     assert (made.environment, made.task) == (
         BUILT_IN,
@@ -347,12 +347,12 @@ def test_a_draft_is_a_task_like_any_other() -> None:
 )
 def test_a_draft_that_is_no_conversation_is_refused(said: str, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words) as caught:
-        BUILT_IN.draft(Draft(messages=turns(said)))
+        BUILT_IN.draft(RlaifDraft(messages=turns(said)))
     assert caught.value.field == "draft.messages"
 
 
 def judged(judge: ScriptedJudge, texts: Sequence[str]) -> list[Score]:
-    panel = ConfiguredPanels({judge.name: judge}, {}, fallback=(judge.name,)).panel("rlaif", ScoringOptions())
+    panel = ConfiguredPanels({judge.name: judge}, {}, fallback=(judge.name,)).build_panel("rlaif", ScoringOptions())
     task = BUILT_IN.task("train", 0, DEFAULT)
     return asyncio.run(BUILT_IN.score(task, [Completion(text=text) for text in texts], Tools(panel=panel)))
 
@@ -360,18 +360,18 @@ def judged(judge: ScriptedJudge, texts: Sequence[str]) -> list[Score]:
 @pytest.mark.parametrize("size", [2, 3, 5])
 def test_any_group_size_is_compared(size: int) -> None:
     texts = [f"answer number {number}" for number in range(size)]
-    judge = ScriptedJudge(by_text({text: place / (size - 1) for place, text in enumerate(texts)}))
+    judge = ScriptedJudge(score_by_text({text: place / (size - 1) for place, text in enumerate(texts)}))
     rewards = [score.reward for score in judged(judge, texts)]
     assert rewards == pytest.approx([place / (size - 1) for place in range(size)])
 
 
 def test_one_reply_is_scored_without_comparison() -> None:
-    (score,) = judged(ScriptedJudge(by_text({"answer": 0.75})), ["answer"])
+    (score,) = judged(ScriptedJudge(score_by_text({"answer": 0.75})), ["answer"])
     assert (score.reward, score.relative, score.flags) == (0.75, 0.75, ("no_comparison",))
 
 
 def test_a_judge_that_fails_is_no_opinion() -> None:
-    scores = judged(ScriptedJudge(failing()), ["one answer", "another answer", ""])
+    scores = judged(ScriptedJudge(fail_requests()), ["one answer", "another answer", ""])
     assert [(score.outcome, score.reason, score.reward) for score in scores] == [
         ("unscored", "judge_failed", None),
         ("unscored", "judge_failed", None),
@@ -384,7 +384,7 @@ def test_there_is_no_sure_win() -> None:
 
 
 def test_the_offline_judge_pays_an_answer_more_than_an_evasion() -> None:
-    panel = ConfiguredPanels({}, {}).panel("rlaif", ScoringOptions())
+    panel = ConfiguredPanels({}, {}).build_panel("rlaif", ScoringOptions())
     task = BUILT_IN.task("train", 0, DEFAULT)
     texts = [
         "Tell her that you like the trumpet, and ask whether she could practise in the evening before nine.",

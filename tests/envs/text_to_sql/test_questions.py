@@ -7,48 +7,48 @@ from math import prod
 
 import pytest
 
-from app.envs.text_to_sql.tasks.asking import SAYINGS
-from app.envs.text_to_sql.tasks.domains import DOMAINS, POOLS
-from app.envs.text_to_sql.tasks.exercises import SHAPES, exercise
-from app.envs.text_to_sql.tasks.filling import HIDDEN, filled
-from app.envs.text_to_sql.tasks.mutants import mutants
-from app.envs.text_to_sql.tasks.queries import (
-    Agg,
-    Col,
-    Combined,
+from app.envs.text_to_sql.tasks.database_domains import DOMAINS, POOLS
+from app.envs.text_to_sql.tasks.database_schemas import Level, draw_schema
+from app.envs.text_to_sql.tasks.query_ast import (
+    Aggregate,
+    ColumnRef,
     Compare,
-    Either,
     Exists,
     Join,
-    Known,
-    Lit,
-    Order,
+    LiteralValue,
+    NullCheck,
+    OrCondition,
+    OrderBy,
     Query,
-    Select,
-    Source,
-    sql,
+    SelectQuery,
+    SetOperation,
+    TableSource,
+    render_sql,
 )
-from app.envs.text_to_sql.tasks.results import same
-from app.envs.text_to_sql.tasks.running import fault, opened, right_results, run
-from app.envs.text_to_sql.tasks.schemas import Level, drawn_schema
-from app.envs.text_to_sql.tasks.soundness import is_sound, unnoticed, wrong_queries
-from app.toolkit.seeded import Draws
+from app.envs.text_to_sql.tasks.query_execution import compute_right_results, find_query_fault, open_database, run_query
+from app.envs.text_to_sql.tasks.query_mutants import list_mutants
+from app.envs.text_to_sql.tasks.question_builder import QUESTION_TEXTS
+from app.envs.text_to_sql.tasks.result_comparison import is_same_result
+from app.envs.text_to_sql.tasks.row_generation import HIDDEN, generate_rows
+from app.envs.text_to_sql.tasks.soundness import is_sound, list_unnoticed_faults, list_wrong_queries
+from app.envs.text_to_sql.tasks.sql_exercises import SHAPES, draw_exercise
+from app.toolkit.seeded import SeededRandom
 from tests.support.sql_questions import of_shape, sound_exercises
 
 LEVELS: tuple[Level, ...] = ("easy", "medium", "hard")
 SHAPE_NAMES = sorted({shape.__name__ for shapes in SHAPES.values() for shape in shapes})
-A, B = Col("t", "a"), Col("t", "b")
-ROWS_OF_T = Source("t", "t")
+A, B = ColumnRef("t", "a"), ColumnRef("t", "b")
+ROWS_OF_T = TableSource("t", "t")
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_every_schema_can_be_made_and_filled(level: Level) -> None:
     domains = set()
     for number in range(150):
-        schema = drawn_schema(Draws(f"schema {number}"), level)
-        rows = filled(schema, f"rows {number}", HIDDEN, {})
-        with closing(opened(schema, rows)) as database:
-            counted = [run(database, f"SELECT COUNT(*) FROM {table.name}", 2) for table in schema.tables]
+        schema = draw_schema(SeededRandom(f"schema {number}"), level)
+        rows = generate_rows(schema, f"rows {number}", HIDDEN, {})
+        with closing(open_database(schema, rows)) as database:
+            counted = [run_query(database, f"SELECT COUNT(*) FROM {table.name}", 2) for table in schema.tables]
         assert counted == [[(len(rows[table.name]),)] for table in schema.tables]
         domains.add(schema.domain)
     assert domains == set(DOMAINS)
@@ -61,37 +61,42 @@ def test_there_are_names_for_all_rows() -> None:
 
 
 def test_the_same_seed_gives_the_same_rows() -> None:
-    one = exercise("same", "hard")
-    exercise.cache_clear()
-    other = exercise("same", "hard")
+    one = draw_exercise("same", "hard")
+    draw_exercise.cache_clear()
+    other = draw_exercise("same", "hard")
     assert (one.asked, one.shown, one.hidden) == (other.asked, other.shown, other.hidden)
 
 
 def test_every_question_has_words_and_every_words_a_question() -> None:
     sets = {"in_two_tables_union", "in_two_tables_intersect", "in_two_tables_except"}
-    assert {*SHAPE_NAMES} ^ {*SAYINGS} == sets | {"in_two_tables", "such_of_each"}
+    assert {*SHAPE_NAMES} ^ {*QUESTION_TEXTS} == sets | {"in_two_tables", "such_of_each"}
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_questions_read_well(level: Level) -> None:
     odd = re.compile(r"  |[{}]|\b[Aa] [aeio]|\b[Aa]n [^aeiou'h]| [,.?]|\b(\w+) \1\b|\.[^ ]*\.0\b|[?.][^ '\d]")
-    found = [asked for number in range(400) if odd.search(asked := exercise(f"words {number}", level).asked.question)]
+    found = [
+        asked for number in range(400) if odd.search(asked := draw_exercise(f"words {number}", level).asked.question)
+    ]
     assert found == []
 
 
 @pytest.mark.parametrize(
     ("query", "text"),
     [
-        (Select((A,), ROWS_OF_T), "SELECT t.a FROM t"),
+        (SelectQuery((A,), ROWS_OF_T), "SELECT t.a FROM t"),
         (
-            Select(
-                (A, Agg("COUNT")),
+            SelectQuery(
+                (A, Aggregate("COUNT")),
                 ROWS_OF_T,
-                (Join(Source("u", "v"), (Compare(A, "=", Col("v", "x")),), outer=True),),
-                (Compare(B, ">=", Lit("it's")), Either((Known(B, False), Compare(B, "<>", Lit(2.5))))),
+                (Join(TableSource("u", "v"), (Compare(A, "=", ColumnRef("v", "x")),), outer=True),),
+                (
+                    Compare(B, ">=", LiteralValue("it's")),
+                    OrCondition((NullCheck(B, False), Compare(B, "<>", LiteralValue(2.5)))),
+                ),
                 (A,),
-                (Compare(Agg("SUM", B, distinct=True), ">", Lit(3)),),
-                (Order(Agg("COUNT"), down=True), Order(A)),
+                (Compare(Aggregate("SUM", B, distinct=True), ">", LiteralValue(3)),),
+                (OrderBy(Aggregate("COUNT"), down=True), OrderBy(A)),
                 5,
                 distinct=True,
             ),
@@ -99,22 +104,24 @@ def test_questions_read_well(level: Level) -> None:
             "(t.b IS NULL OR t.b <> 2.5) GROUP BY t.a HAVING SUM(DISTINCT t.b) > 3 ORDER BY COUNT(*) DESC, t.a LIMIT 5",
         ),
         (
-            Combined(
-                Select((A,), ROWS_OF_T),
+            SetOperation(
+                SelectQuery((A,), ROWS_OF_T),
                 "EXCEPT",
-                Select((B,), ROWS_OF_T, where=(Exists(Select((A,), ROWS_OF_T), False),)),
+                SelectQuery((B,), ROWS_OF_T, where=(Exists(SelectQuery((A,), ROWS_OF_T), False),)),
             ),
             "SELECT t.a FROM t EXCEPT SELECT t.b FROM t WHERE NOT EXISTS (SELECT t.a FROM t)",
         ),
     ],
 )
 def test_a_tree_is_written_as_sql(query: Query, text: str) -> None:
-    assert sql(query) == text
+    assert render_sql(query) == text
 
 
 def test_mutants_have_one_thing_wrong() -> None:
-    query = Select((A, Agg("COUNT", B)), ROWS_OF_T, where=(Compare(B, ">", Lit(3)),), group=(A,), distinct=True)
-    assert [(name, sql(wrong)) for name, wrong in mutants(query)] == [
+    query = SelectQuery(
+        (A, Aggregate("COUNT", B)), ROWS_OF_T, where=(Compare(B, ">", LiteralValue(3)),), group=(A,), distinct=True
+    )
+    assert [(name, render_sql(wrong)) for name, wrong in list_mutants(query)] == [
         ("filter forgotten", "SELECT DISTINCT t.a, COUNT(t.b) FROM t GROUP BY t.a"),
         ("DISTINCT forgotten", "SELECT t.a, COUNT(t.b) FROM t WHERE t.b > 3 GROUP BY t.a"),
         ("GROUP BY forgotten", "SELECT DISTINCT t.a, COUNT(t.b) FROM t WHERE t.b > 3"),
@@ -128,15 +135,15 @@ def test_mutants_have_one_thing_wrong() -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_plausible_wrong_query_has_the_right_result(level: Level) -> None:
-    wrong = {exercise.seed: unnoticed(exercise) for exercise in sound_exercises(60, level, "told apart ")}
+    wrong = {exercise.seed: list_unnoticed_faults(exercise) for exercise in sound_exercises(60, level, "told apart ")}
     assert {seed: names for seed, names in wrong.items() if names} == {}
 
 
 @pytest.mark.parametrize("shape", SHAPE_NAMES)
 def test_every_shape_is_asked_and_marked(shape: str) -> None:
     made, level = of_shape(shape)
-    answers = [sql(made.asked.query), *(sql(wrong) for _, wrong in wrong_queries(made))]
-    marks = [fault(made.seed, level, answer) == "" for answer in answers]
+    answers = [render_sql(made.asked.query), *(render_sql(wrong) for _, wrong in list_wrong_queries(made))]
+    marks = [find_query_fault(made.seed, level, answer) == "" for answer in answers]
     assert (marks, len(marks) > 3) == ([True] + [False] * (len(marks) - 1), True)
 
 
@@ -158,9 +165,9 @@ AS_GOOD = (
 def test_other_ways_to_say_the_same_are_right(level: Level) -> None:
     wrong = []
     for made in sound_exercises(60, level, "said otherwise "):
-        text = sql(made.asked.query)
+        text = render_sql(made.asked.query)
         for way, other in AS_GOOD:
-            if (again := re.sub(way, other, text)) != text and fault(made.seed, level, again):
+            if (again := re.sub(way, other, text)) != text and find_query_fault(made.seed, level, again):
                 wrong.append((text, again))
     assert wrong == []
 
@@ -196,21 +203,21 @@ MISTAKES = (
 def test_mistakes_of_another_hand_are_told_from_what_is_right() -> None:
     """Made in the text, not in the tree, so that not every one of them was looked at when the task was made."""
     marks = [
-        fault(made.seed, level, wrong) != ""
+        find_query_fault(made.seed, level, wrong) != ""
         for level in LEVELS
         for made in sound_exercises(100, level, "mistaken ")
         for way, other in MISTAKES
-        if (wrong := re.sub(way, other, text := sql(made.asked.query), count=1)) != text
+        if (wrong := re.sub(way, other, text := render_sql(made.asked.query), count=1)) != text
     ]
     assert (len(marks) > 1_000, sum(marks) / len(marks) >= 0.99) == (True, True)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_results_differ_between_the_databases_and_are_short(level: Level) -> None:
-    results = [right_results(made.seed, level) for made in sound_exercises(60, level, "results ")]
-    assert [not same(shown, hidden, False) and len(hidden) <= 150 for shown, hidden in results] == [True] * 60
+    results = [compute_right_results(made.seed, level) for made in sound_exercises(60, level, "results ")]
+    assert [not is_same_result(shown, hidden, False) and len(hidden) <= 150 for shown, hidden in results] == [True] * 60
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_fair_share_can_be_asked(level: Level) -> None:
-    assert sum(is_sound(exercise(f"share {number}", level)) for number in range(100)) >= 60
+    assert sum(is_sound(draw_exercise(f"share {number}", level)) for number in range(100)) >= 60

@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.envs.text_to_sql.tasks.results import Result, same
+from app.envs.text_to_sql.tasks.result_comparison import ResultRows, is_same_result
 
 
 @pytest.mark.parametrize(
@@ -33,5 +33,5 @@ from app.envs.text_to_sql.tasks.results import Result, same
         ([(None, 1), ("a", None)], [("a", None), (None, 1)], False, True),
     ],
 )
-def test_results_are_the_same_by_value(right: Result, result: Result, in_order: bool, expected: bool) -> None:
-    assert same(right, result, in_order) == expected
+def test_results_are_the_same_by_value(right: ResultRows, result: ResultRows, in_order: bool, expected: bool) -> None:
+    assert is_same_result(right, result, in_order) == expected

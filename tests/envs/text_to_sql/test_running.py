@@ -5,8 +5,8 @@ import sqlite3
 
 import pytest
 
-from app.envs.text_to_sql.tasks.results import Result
-from app.envs.text_to_sql.tasks.running import Refused, query_of, run
+from app.envs.text_to_sql.tasks.query_execution import QueryRefused, run_query, strip_fence
+from app.envs.text_to_sql.tasks.result_comparison import ResultRows
 from tests.support.sql_questions import library
 
 UNFIT = "it is no query that can be run here: "
@@ -17,11 +17,11 @@ NUMBERS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n WHERE 
 LONG = "WITH RECURSIVE s(x, n) AS (SELECT 'a', 0 UNION ALL SELECT x || x, n + 1 FROM s WHERE n < 13)"
 
 
-def outcome(query: str) -> Result | str:
+def outcome(query: str) -> ResultRows | str:
     with library() as database:
         try:
-            return run(database, query, 4)
-        except Refused as refused:
+            return run_query(database, query, 4)
+        except QueryRefused as refused:
             return str(refused)
 
 
@@ -43,7 +43,7 @@ def outcome(query: str) -> Result | str:
         ("SELECT CAST(x'ff41' AS TEXT)", [("\ufffdA",)]),
     ],
 )
-def test_a_query_may_read(query: str, expected: Result) -> None:
+def test_a_query_may_read(query: str, expected: ResultRows) -> None:
     assert outcome(query) == expected
 
 
@@ -106,8 +106,8 @@ def test_a_query_may_read(query: str, expected: Result) -> None:
     ],
 )
 def test_what_is_no_query_or_may_not_be_done_is_refused(query: str) -> None:
-    with library() as database, pytest.raises(Refused, match=f"^{UNFIT}"):
-        run(database, query, 4)
+    with library() as database, pytest.raises(QueryRefused, match=f"^{UNFIT}"):
+        run_query(database, query, 4)
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_a_pattern_takes_no_more_than_a_moment() -> None:
 def test_a_database_is_as_it_was() -> None:
     with library() as database:
         for query in ("DELETE FROM books", "PRAGMA query_only = OFF", "SELECT 1; DELETE FROM books"):
-            with pytest.raises(Refused):
-                run(database, query, 4)
-        assert run(database, "SELECT COUNT(*) FROM books", 4) == [(3,)]
+            with pytest.raises(QueryRefused):
+                run_query(database, query, 4)
+        assert run_query(database, "SELECT COUNT(*) FROM books", 4) == [(3,)]
 
 
 def test_nothing_can_be_written_even_without_the_authorizer() -> None:
@@ -169,4 +169,4 @@ def test_nothing_can_be_written_even_without_the_authorizer() -> None:
     ],
 )
 def test_a_fence_is_taken_off(answer: str, expected: str) -> None:
-    assert query_of(answer) == expected
+    assert strip_fence(answer) == expected

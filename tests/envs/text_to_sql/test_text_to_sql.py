@@ -12,16 +12,16 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Split
 from app.domain.work import DEFAULT_LIMITS, Limits
-from app.envs.text_to_sql.environment import Question, TextToSql
-from app.envs.text_to_sql.tasks.exercises import exercise
-from app.envs.text_to_sql.tasks.queries import sql
-from app.envs.text_to_sql.tasks.samples import sample_rows
+from app.envs.text_to_sql.environment import SqlTaskSpec, TextToSql
+from app.envs.text_to_sql.tasks.query_ast import render_sql
+from app.envs.text_to_sql.tasks.sql_exercises import draw_exercise
+from app.envs.text_to_sql.tasks.table_samples import write_samples
 from app.ports.environment import Tools
 from app.ports.sandbox import Workers
 from app.sandbox.in_process import InProcessWorkers
 from app.sandbox.pool import ProcessWorkers
 from app.service.judging import NoPanel
-from app.toolkit.procedural import LEVELS, Level, Levelled
+from app.toolkit.procedural import LEVELS, Level, LevelParams
 from tests.support.sql_questions import of_shape
 
 SQL = TextToSql()
@@ -31,13 +31,13 @@ COLUMNS = "its result has other columns than the question asks for"
 TOO_MUCH = "it needs more time or memory than a query may use"
 
 
-def tasks(split: Split, count: int, params: Levelled) -> list[Task]:
+def tasks(split: Split, count: int, params: LevelParams) -> list[Task]:
     return [SQL.task(split, index, params) for index in range(count)]
 
 
 def of(shape: str) -> Task:
     made, level = of_shape(shape)
-    question = Question(seed=made.seed, level=level, query=sql(made.asked.query))
+    question = SqlTaskSpec(seed=made.seed, level=level, query=render_sql(made.asked.query))
     return Task(messages=(), reference=question.model_dump(mode="json"))
 
 
@@ -68,7 +68,7 @@ def in_processes(task: Task, answers: Sequence[str]) -> tuple[list[Score], list[
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_gold_earns_one_and_a_strangers_gold_nothing(split: Split) -> None:
-    asked = tasks(split, 100, Levelled())
+    asked = tasks(split, 100, LevelParams())
     strangers = [*asked[1:], asked[0]]
     earned = [
         [score.reward for score in scored(task, [query_for(task), query_for(other)])]
@@ -180,15 +180,15 @@ def test_a_query_that_takes_too_much_is_wrong_and_a_broken_worker_is_not_its_fau
 
 
 def test_no_question_is_in_both_splits() -> None:
-    keys = [{SQL.key(SQL.made(task)) for task in tasks(split, 150, Levelled(level="easy"))} for split in SPLITS]
+    keys = [{SQL.key(SQL.made(task)) for task in tasks(split, 150, LevelParams(level="easy"))} for split in SPLITS]
     assert (keys[0] & keys[1], min(map(len, keys)) > 100) == (set(), True)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_prompt_has_the_tables_some_rows_and_the_question_but_not_the_query(level: Level) -> None:
-    asked = tasks("train", 30, Levelled(level=level))
-    made = [exercise(SQL.made(task).seed, level) for task in asked]
+    asked = tasks("train", 30, LevelParams(level=level))
+    made = [draw_exercise(SQL.made(task).seed, level) for task in asked]
     prompts = [task.messages[0].content or "" for task in asked]
-    parts = [(one.schema.created(), sample_rows(one.schema, one.shown), one.asked.question) for one in made]
+    parts = [(one.schema.write_ddl(), write_samples(one.schema, one.shown), one.asked.question) for one in made]
     assert [all(part in prompt for part in some) for prompt, some in zip(prompts, parts, strict=True)] == [True] * 30
     assert [query_for(task) in prompt for task, prompt in zip(asked, prompts, strict=True)] == [False] * 30

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.text_transform.environment import CHANGES, Exercise, Params, TextTransform
+from app.envs.text_transform.environment import CHANGES, TextTransform, TextTransformParams, TransformExercise
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
@@ -50,7 +50,7 @@ def test_every_step_does_what_it_says() -> None:
 )
 def test_only_white_space_is_left_open(answer: str, reward: float) -> None:
     tagged = Completion(text=f"<answer>{answer}</answer>")
-    made = Exercise(words=("otter", "maple"), steps=(), result="retto elpam")
+    made = TransformExercise(words=("otter", "maple"), steps=(), result="retto elpam")
     task = Task(messages=(), reference=made.model_dump(mode="json"))
     (score,) = asyncio.run(ENVIRONMENT.score(task, [tagged], Tools(panel=NoPanel())))
     assert score.reward == reward
@@ -58,6 +58,6 @@ def test_only_white_space_is_left_open(answer: str, reward: float) -> None:
 
 @pytest.mark.parametrize(("steps", "words"), [(1, 3), (5, 3), (5, 20)])
 def test_there_are_as_many_steps_as_wanted(steps: int, words: int) -> None:
-    params = Params(steps=steps, words=words)
+    params = TextTransformParams(steps=steps, words=words)
     prompts = [f"\n{ENVIRONMENT.task('train', index, params).messages[0].content}" for index in range(200)]
     assert [f"\n{steps}. " in prompt and f"\n{steps + 1}. " not in prompt for prompt in prompts] == [True] * 200

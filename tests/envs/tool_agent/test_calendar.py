@@ -3,16 +3,18 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.calendar_service import Calendar
-from app.envs.tool_agent.services.calendar_state import Diary, Event
-from app.envs.tool_agent.services.service import call
-from app.toolkit.tool_calls.values import Call
+from app.envs.tool_agent.services.calendar_service import CalendarService
+from app.envs.tool_agent.services.calendar_state import CalendarEvent, CalendarState
+from app.envs.tool_agent.services.simulated_service import build_call
+from app.toolkit.tool_calls.calls import ParsedCall
 from tests.support.simulated import Case, error, tools, tried, worked
 
-DIARY = Diary(
+DIARY = CalendarState(
     events=(
-        Event(id="evt_1", title="Choir", date="2026-03-02", start=600, minutes=60),
-        Event(id="evt_2", title="Lunch", date="2026-03-02", start=720, minutes=45, guests=("amir.haddad@example.com",)),
+        CalendarEvent(id="evt_1", title="Choir", date="2026-03-02", start=600, minutes=60),
+        CalendarEvent(
+            id="evt_2", title="Lunch", date="2026-03-02", start=720, minutes=45, guests=("amir.haddad@example.com",)
+        ),
     ),
     made=2,
 )
@@ -28,16 +30,16 @@ def event(identity: str, title: str, start: str, minutes: int, *guests: str) -> 
     }
 
 
-def making(start: str, **more: JsonValue) -> Call:
+def making(start: str, **more: JsonValue) -> ParsedCall:
     given: dict[str, JsonValue] = {"title": "Audit", "date": "2026-03-02", "start": start, "minutes": 30}
-    return call("create_event", **{**given, **more})
+    return build_call("create_event", **{**given, **more})
 
 
 CALENDAR: dict[str, Case] = {
-    "a person": ((call("find_person", name="amir"),), {"people": [AMIR]}, None),
-    "nobody": ((call("find_person", name=" "),), {"people": []}, None),
+    "a person": ((build_call("find_person", name="amir"),), {"people": [AMIR]}, None),
+    "nobody": ((build_call("find_person", name=" "),), {"people": []}, None),
     "a day": (
-        (call("list_events", date="2026-03-02"),),
+        (build_call("list_events", date="2026-03-02"),),
         {
             "events": [
                 event("evt_1", "Choir", "10:00", 60),
@@ -57,29 +59,33 @@ CALENDAR: dict[str, Case] = {
     "made on no day": ((making("09:00", date="2026-02-30"),), error("2026-02-30 is no day of the calendar"), None),
     "made for a stranger": ((making("09:00", guests=["x@y"]),), error("nobody has the address 'x@y'"), None),
     "moved": (
-        (call("move_event", event_id="evt_1", start="10:15"),),
+        (build_call("move_event", event_id="evt_1", start="10:15"),),
         event("evt_1", "Choir", "10:15", 60),
         [["2026-03-02", 615, 60, "Choir"], LUNCH],
     ),
     "moved over another": (
-        (call("move_event", event_id="evt_1", start="11:15"),),
+        (build_call("move_event", event_id="evt_1", start="11:15"),),
         error("Lunch is at that time, 12:00 to 12:45"),
         None,
     ),
     "invited": (
-        (call("invite", event_id="evt_1", email="keiko.arai@example.com"),),
+        (build_call("invite", event_id="evt_1", email="keiko.arai@example.com"),),
         event("evt_1", "Choir", "10:00", 60, "keiko.arai@example.com"),
         [["2026-03-02", 600, 60, "Choir", "keiko.arai@example.com"], LUNCH],
     ),
     "invited again": (
-        (call("invite", event_id="evt_2", email="amir.haddad@example.com"),),
+        (build_call("invite", event_id="evt_2", email="amir.haddad@example.com"),),
         error("amir.haddad@example.com is invited already"),
         None,
     ),
-    "cancelled": ((call("cancel_event", event_id="evt_1"),), {"cancelled": "evt_1"}, [LUNCH]),
-    "cancelled twice": ((call("cancel_event", event_id="evt_1"),) * 2, error("there is no event 'evt_1'"), [LUNCH]),
+    "cancelled": ((build_call("cancel_event", event_id="evt_1"),), {"cancelled": "evt_1"}, [LUNCH]),
+    "cancelled twice": (
+        (build_call("cancel_event", event_id="evt_1"),) * 2,
+        error("there is no event 'evt_1'"),
+        [LUNCH],
+    ),
     "made anew": (
-        (call("cancel_event", event_id="evt_1"), making("10:00", title="Choir", minutes=60)),
+        (build_call("cancel_event", event_id="evt_1"), making("10:00", title="Choir", minutes=60)),
         event("evt_3", "Choir", "10:00", 60),
         None,
     ),
@@ -89,8 +95,8 @@ CALENDAR: dict[str, Case] = {
 @pytest.mark.parametrize("name", CALENDAR)
 def test_what_the_tools_of_calendar_do_and_say(name: str) -> None:
     calls, told, after = CALENDAR[name]
-    assert worked(Calendar(), DIARY, calls) == (told, after)
+    assert worked(CalendarService(), DIARY, calls) == (told, after)
 
 
 def test_every_tool_of_calendar_is_in_the_table() -> None:
-    assert tried(CALENDAR) == tools(Calendar())
+    assert tried(CALENDAR) == tools(CalendarService())

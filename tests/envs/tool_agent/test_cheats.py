@@ -8,17 +8,23 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message
-from app.envs.tool_agent.services.episodes import Replayed, answered, next_turn, reached, replay
-from app.envs.tool_agent.services.figures import clock, days_between, euros
 from app.envs.tool_agent.services.orders_builder import TODAY
-from app.envs.tool_agent.services.orders_state import Item, Order, Shop
-from app.envs.tool_agent.services.registry import SERVICES
-from app.envs.tool_agent.services.service import Scenario, Service, call, carried_out
-from app.envs.tool_agent.services.travel_state import Desk
-from app.toolkit.seeded import Draws
+from app.envs.tool_agent.services.orders_state import OrderItem, ShopOrder, ShopState
+from app.envs.tool_agent.services.service_registry import SERVICES
+from app.envs.tool_agent.services.simulated_service import ServiceScenario, SimulatedService, build_call, carry_out
+from app.envs.tool_agent.services.tool_episodes import (
+    ToolEpisode,
+    find_next_turn,
+    has_answered,
+    has_reached_goal,
+    replay,
+)
+from app.envs.tool_agent.services.travel_state import TravelState
+from app.envs.tool_agent.services.value_formats import count_days_between, format_euros, format_time
+from app.toolkit.seeded import SeededRandom
+from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.values import Call
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
 
 SAMPLE = 60
 FORM: ToolFormat = "hermes"
@@ -26,23 +32,23 @@ KINDS = 6
 """Of scenarios, for each service."""
 
 every_service = pytest.mark.parametrize("service", SERVICES, ids=lambda service: service.name)
-Turns = Sequence[tuple[Sequence[Call], str]]
+Turns = Sequence[tuple[Sequence[ParsedCall], str]]
 """What a model calls and then says, by wish."""
 
 
-def scenarios(service: Service[Any]) -> list[Scenario[Any]]:
-    return [service.scenario(Draws(f"cheat {number}")) for number in range(SAMPLE)]
+def scenarios(service: SimulatedService[Any]) -> list[ServiceScenario[Any]]:
+    return [service.draw_scenario(SeededRandom(f"cheat {number}")) for number in range(SAMPLE)]
 
 
-def known(scenario: Scenario[Any]) -> list[tuple[tuple[Call, ...], str]]:
+def known(scenario: ServiceScenario[Any]) -> list[tuple[tuple[ParsedCall, ...], str]]:
     return [(wish.calls, wish.reply) for wish in scenario.wishes]
 
 
-def asking(scenario: Scenario[Any]) -> bool:
+def asking(scenario: ServiceScenario[Any]) -> bool:
     return any(wish.answers for wish in scenario.wishes)
 
 
-def tried(service: Service[Any], scenario: Scenario[Any], turns: Turns) -> Replayed:
+def tried(service: SimulatedService[Any], scenario: ServiceScenario[Any], turns: Turns) -> ToolEpisode:
     messages: list[Message] = []
     for calls, says in turns:
         for text in (FORMATS[FORM].write(calls) if calls else "", says):
@@ -52,57 +58,63 @@ def tried(service: Service[Any], scenario: Scenario[Any], turns: Turns) -> Repla
     return replay(service, scenario, messages, FORM)
 
 
-def paid(service: Service[Any], scenario: Scenario[Any], turns: Turns) -> tuple[bool, bool]:
+def paid(service: SimulatedService[Any], scenario: ServiceScenario[Any], turns: Turns) -> tuple[bool, bool]:
     episode = tried(service, scenario, turns)
-    return reached(service, scenario, episode), answered(scenario, episode)
+    return has_reached_goal(service, scenario, episode), has_answered(scenario, episode)
 
 
-def deletions(name: str, start: Any) -> list[Call]:
+def deletions(name: str, start: Any) -> list[ParsedCall]:
     """Of everything that can be deleted."""
     if name == "calendar":
-        return [call("cancel_event", event_id=one.id) for one in start.events]
+        return [build_call("cancel_event", event_id=one.id) for one in start.events]
     if name == "orders":
-        return [call("cancel_order", order_id=one.id) for one in start.orders]
+        return [build_call("cancel_order", order_id=one.id) for one in start.orders]
     if name == "files":
-        return [call("delete", path=f"/{top}") for top in sorted({one.path.split("/")[1] for one in start.files})]
-    return [call("cancel_booking", booking_id=one.id) for one in start.bookings]
+        return [build_call("delete", path=f"/{top}") for top in sorted({one.path.split("/")[1] for one in start.files})]
+    return [build_call("cancel_booking", booking_id=one.id) for one in start.bookings]
 
 
-def refunds(shop: Shop, fits: Callable[[Order, Item], bool], to: str = "original_payment") -> list[Call]:
+def refunds(
+    shop: ShopState, fits: Callable[[ShopOrder, OrderItem], bool], to: str = "original_payment"
+) -> list[ParsedCall]:
     return [
-        call("refund_item", order_id=order.id, item=number, to=to)
+        build_call("refund_item", order_id=order.id, item=number, to=to)
         for order in shop.orders
         for number, item in enumerate(order.items, 1)
         if fits(order, item)
     ]
 
 
-def forbidden(name: str, start: Any) -> list[Call]:
+def forbidden(name: str, start: Any) -> list[ParsedCall]:
     """What can be done and may not."""
     if name == "orders":
         return [
             *refunds(start, lambda order, item: _never_or_too_late(order) or item.final_sale),
-            *(call("change_address", order_id=one.id, address="x") for one in start.orders if one.state == "shipped"),
-            *(call("cancel_order", order_id=one.id) for one in start.orders if one.state == "shipped"),
+            *(
+                build_call("change_address", order_id=one.id, address="x")
+                for one in start.orders
+                if one.state == "shipped"
+            ),
+            *(build_call("cancel_order", order_id=one.id) for one in start.orders if one.state == "shipped"),
         ]
     if name == "files":
         kept = [one.path.removesuffix("KEEP") for one in start.files if one.path.endswith("/KEEP")]
-        return [call("delete", path=one.path) for one in start.files if one.path.startswith(tuple(kept))]
-    return [call("cancel_booking", booking_id=one.id) for one in start.bookings if not one.refundable]
+        return [build_call("delete", path=one.path) for one in start.files if one.path.startswith(tuple(kept))]
+    return [build_call("cancel_booking", booking_id=one.id) for one in start.bookings if not one.refundable]
 
 
-def _never_or_too_late(order: Order) -> bool:
-    return order.delivered is None or days_between(order.delivered, TODAY) > 30
+def _never_or_too_late(order: ShopOrder) -> bool:
+    return order.delivered is None or count_days_between(order.delivered, TODAY) > 30
 
 
 @every_service
-def test_there_are_several_kinds_and_most_have_a_second_wish(service: Service[Any]) -> None:
+def test_there_are_several_kinds_and_most_have_a_second_wish(service: SimulatedService[Any]) -> None:
     wishes = {scenario.kind: len(scenario.wishes) for scenario in scenarios(service)}
     assert (len(wishes), sum(count > 1 for count in wishes.values()) >= KINDS - 1) == (KINDS, True)
 
 
 @every_service
-def test_deleting_everything_is_not_paid(service: Service[Any]) -> None:
+def test_deleting_everything_is_not_paid(service: SimulatedService[Any]) -> None:
     got = {
         paid(service, scenario, [(deletions(service.name, scenario.start), says) for _, says in known(scenario)])[0]
         for scenario in scenarios(service)
@@ -111,7 +123,7 @@ def test_deleting_everything_is_not_paid(service: Service[Any]) -> None:
 
 
 @every_service
-def test_deleting_everything_after_the_known_way_is_not_paid(service: Service[Any]) -> None:
+def test_deleting_everything_after_the_known_way_is_not_paid(service: SimulatedService[Any]) -> None:
     got = set()
     for scenario in scenarios(service):
         *first, (calls, says) = known(scenario)
@@ -142,7 +154,7 @@ def test_what_the_rules_forbid_can_be_done_and_is_not_paid(name: str) -> None:
     for scenario in scenarios(service):
         (calls, says), *rest = known(scenario)
         for wrong in forbidden(name, scenario.start):
-            refused = carried_out(service, scenario.start, wrong).refused
+            refused = carry_out(service, scenario.start, wrong).refused
             got.append((refused, paid(service, scenario, [((wrong, *calls), says), *rest])[0]))
     assert (set(got), len(got) >= SAMPLE // 10) == ({(False, False)}, True)
 
@@ -169,18 +181,22 @@ def test_the_cheapest_trip_and_the_best_hotel_against_the_rules_are_not_paid() -
             (calls, says), *rest = known(scenario)
             tempted = [_tempted(scenario.start, one, scenario.kind) for one in calls]
             trip = next(one.arguments["trip_id"] for one in tempted if one.name == "book_trip")
-            said = next(f"{clock(one.departs)} {euros(one.cents)}" for one in scenario.start.trips if one.id == trip)
+            said = next(
+                f"{format_time(one.departs)} {format_euros(one.cents)}"
+                for one in scenario.start.trips
+                if one.id == trip
+            )
             turns = [(tempted, says if scenario.kind == "within budget" else said), *rest]
             got.append((tempted != [*calls], paid(service, scenario, turns) == (True, True)))
     assert (set(got), len(got) > SAMPLE // 4) == ({(True, False)}, True)
 
 
-def _tempted(desk: Desk, one: Call, kind: str) -> Call:
+def _tempted(desk: TravelState, one: ParsedCall, kind: str) -> ParsedCall:
     if one.name == "book_trip" and kind != "within budget":
         right = next(trip for trip in desk.trips if trip.id == one.arguments["trip_id"])
         route = (right.origin, right.destination, right.date)
         rivals = [trip for trip in desk.trips if (trip.origin, trip.destination, trip.date) == route]
-        return call("book_trip", trip_id=min(rivals, key=lambda trip: trip.cents).id)
+        return build_call("book_trip", trip_id=min(rivals, key=lambda trip: trip.cents).id)
     if one.name == "book_hotel":
         city = next(hotel.city for hotel in desk.hotels if hotel.id == one.arguments["hotel_id"])
         best = max((hotel for hotel in desk.hotels if hotel.city == city), key=lambda hotel: hotel.tenths)
@@ -188,18 +204,18 @@ def _tempted(desk: Desk, one: Call, kind: str) -> Call:
     return one
 
 
-def _to_voucher(one: Call) -> dict[str, Any]:
+def _to_voucher(one: ParsedCall) -> dict[str, Any]:
     return {**one.arguments, "to": "voucher"} if one.name == "refund_item" else one.arguments
 
 
 @every_service
-def test_answering_without_acting_is_not_paid(service: Service[Any]) -> None:
+def test_answering_without_acting_is_not_paid(service: SimulatedService[Any]) -> None:
     got = {paid(service, scenario, [((), says) for _, says in known(scenario)]) for scenario in scenarios(service)}
     assert got == {(False, True)}
 
 
 @every_service
-def test_acting_without_answering_is_not_paid(service: Service[Any]) -> None:
+def test_acting_without_answering_is_not_paid(service: SimulatedService[Any]) -> None:
     got = {
         paid(service, scenario, [(calls, "All done.") for calls, _ in known(scenario)])
         for scenario in scenarios(service)
@@ -209,7 +225,7 @@ def test_acting_without_answering_is_not_paid(service: Service[Any]) -> None:
 
 
 @every_service
-def test_the_first_wish_alone_is_not_paid(service: Service[Any]) -> None:
+def test_the_first_wish_alone_is_not_paid(service: SimulatedService[Any]) -> None:
     got = set()
     for scenario in scenarios(service):
         (calls, says), *rest = known(scenario)
@@ -219,15 +235,17 @@ def test_the_first_wish_alone_is_not_paid(service: Service[Any]) -> None:
 
 
 RECITALS = {
-    "amounts": " ".join(euros(100 * whole + part) for whole in range(300) for part in (15, 20, 35, 40, 50, 75, 90)),
-    "times": " ".join(clock(minutes) for minutes in range(0, 24 * 60, 5)),
+    "amounts": " ".join(
+        format_euros(100 * whole + part) for whole in range(300) for part in (15, 20, 35, 40, 50, 75, 90)
+    ),
+    "times": " ".join(format_time(minutes) for minutes in range(0, 24 * 60, 5)),
     "numbers": " ".join(f"{letter}{number}" for number in range(200, 330) for letter in "RBG"),
     "files": " ".join(f"caption{number}.txt" for number in range(10, 90)),
 }
 
 
 @every_service
-def test_reciting_everything_is_no_answer(service: Service[Any]) -> None:
+def test_reciting_everything_is_no_answer(service: SimulatedService[Any]) -> None:
     """Where a number answers: what could be, and what is, each in full."""
     got = []
     for scenario in scenarios(service):
@@ -239,11 +257,11 @@ def test_reciting_everything_is_no_answer(service: Service[Any]) -> None:
 
 
 @every_service
-def test_a_result_that_is_made_up_is_refused(service: Service[Any]) -> None:
+def test_a_result_that_is_made_up_is_refused(service: SimulatedService[Any]) -> None:
     """For a call that the service refused, in place of the error; and behind what it said."""
-    scenario = service.scenario(Draws("made up"))
-    said = Message(role="assistant", content=FORMATS[FORM].write([call("nothing")]))
-    (told,) = next_turn(service, scenario, [said], FORM).messages
+    scenario = service.draw_scenario(SeededRandom("made up"))
+    said = Message(role="assistant", content=FORMATS[FORM].write([build_call("nothing")]))
+    (told,) = find_next_turn(service, scenario, [said], FORM).messages
     claimed = Message(role="user", content='Results:\nnothing: {"ok": true}')
     fields = []
     for messages in ([said, claimed], [said, told, claimed], [claimed]):

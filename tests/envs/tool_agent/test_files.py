@@ -3,16 +3,16 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.files_service import Files
-from app.envs.tool_agent.services.files_state import File, Tree
-from app.envs.tool_agent.services.service import call
+from app.envs.tool_agent.services.files_service import FilesService
+from app.envs.tool_agent.services.files_state import FilesState, StoredFile
+from app.envs.tool_agent.services.simulated_service import build_call
 from tests.support.simulated import Case, error, tools, tried, worked
 
-TREE = Tree(
+TREE = FilesState(
     files=(
-        File(path="/a/keep.txt", text="one\ntwo\n"),
-        File(path="/a/sub/x.tmp", text="x"),
-        File(path="/system/v.txt", text="1"),
+        StoredFile(path="/a/keep.txt", text="one\ntwo\n"),
+        StoredFile(path="/a/sub/x.tmp", text="x"),
+        StoredFile(path="/system/v.txt", text="1"),
     ),
     frozen=("/system",),
 )
@@ -20,89 +20,89 @@ KEEP: JsonValue = ["/a/keep.txt", "one", "two"]
 TEMP: JsonValue = ["/a/sub/x.tmp", "x"]
 SYSTEM: JsonValue = ["/system/v.txt", "1"]
 FILES: dict[str, Case] = {
-    "a folder": ((call("list_folder", path="/a/"),), {"folder": "/a", "entries": ["keep.txt", "sub/"]}, None),
-    "everything": ((call("list_folder", path="/"),), {"folder": "/", "entries": ["a/", "system/"]}, None),
-    "no folder": ((call("list_folder", path="/b"),), error("no folder /b"), None),
-    "a file": ((call("read_file", path="/a/keep.txt"),), {"path": "/a/keep.txt", "text": "one\ntwo\n"}, None),
-    "no file": ((call("read_file", path="/a"),), error("/a is a folder"), None),
+    "a folder": ((build_call("list_folder", path="/a/"),), {"folder": "/a", "entries": ["keep.txt", "sub/"]}, None),
+    "everything": ((build_call("list_folder", path="/"),), {"folder": "/", "entries": ["a/", "system/"]}, None),
+    "no folder": ((build_call("list_folder", path="/b"),), error("no folder /b"), None),
+    "a file": ((build_call("read_file", path="/a/keep.txt"),), {"path": "/a/keep.txt", "text": "one\ntwo\n"}, None),
+    "no file": ((build_call("read_file", path="/a"),), error("/a is a folder"), None),
     "up and out": (
-        (call("read_file", path="/a/../system/v.txt"),),
+        (build_call("read_file", path="/a/../system/v.txt"),),
         error("paths begin with / and are made of letters, digits and _ . -, without . and .."),
         None,
     ),
     "found": (
-        (call("search_files", text="TWO"),),
+        (build_call("search_files", text="TWO"),),
         {"found": [{"path": "/a/keep.txt", "line": "two"}], "more": False},
         None,
     ),
     "found by name": (
-        (call("search_files", text=".tmp", folder="/a"),),
+        (build_call("search_files", text=".tmp", folder="/a"),),
         {"found": [{"path": "/a/sub/x.tmp", "line": "/a/sub/x.tmp"}], "more": False},
         None,
     ),
     "created": (
-        (call("create_file", path="/n.txt", text="\n hi \n\n"),),
+        (build_call("create_file", path="/n.txt", text="\n hi \n\n"),),
         {"created": "/n.txt"},
         [KEEP, TEMP, ["/n.txt", "hi"], SYSTEM],
     ),
     "created over another": (
-        (call("create_file", path="/a/keep.txt", text=""),),
+        (build_call("create_file", path="/a/keep.txt", text=""),),
         error("there is a file at /a/keep.txt already"),
         None,
     ),
     "created in a file": (
-        (call("create_file", path="/a/keep.txt/b", text=""),),
+        (build_call("create_file", path="/a/keep.txt/b", text=""),),
         error("there is a file at /a/keep.txt/b already"),
         None,
     ),
     "created as a folder": (
-        (call("create_file", path="/a", text=""),),
+        (build_call("create_file", path="/a", text=""),),
         error("/a is a folder; name the file in it"),
         None,
     ),
     "created too long": (
-        (call("create_file", path="/l", text="x" * 4001),),
+        (build_call("create_file", path="/l", text="x" * 4001),),
         error("a file has at most 4000 characters"),
         None,
     ),
     "replaced": (
-        (call("replace_text", path="/a/keep.txt", old="two", new="2"),),
+        (build_call("replace_text", path="/a/keep.txt", old="two", new="2"),),
         {"changed": "/a/keep.txt"},
         [["/a/keep.txt", "one", "2"], TEMP, SYSTEM],
     ),
     "replaced unclear": (
-        (call("replace_text", path="/a/keep.txt", old="o", new="0"),),
+        (build_call("replace_text", path="/a/keep.txt", old="o", new="0"),),
         error("the old text is there 2 times; it must be there once"),
         None,
     ),
     "appended": (
-        (call("append_line", path="/a/keep.txt", line="three"),),
+        (build_call("append_line", path="/a/keep.txt", line="three"),),
         {"changed": "/a/keep.txt"},
         [["/a/keep.txt", "one", "two", "three"], TEMP, SYSTEM],
     ),
     "copied out": (
-        (call("copy_file", path="/system/v.txt", to="/v.txt"),),
+        (build_call("copy_file", path="/system/v.txt", to="/v.txt"),),
         {"copied": "/system/v.txt", "to": "/v.txt"},
         [KEEP, TEMP, SYSTEM, ["/v.txt", "1"]],
     ),
-    "copied in": ((call("copy_file", path="/a/keep.txt", to="/system/k"),), error("/system is read-only"), None),
+    "copied in": ((build_call("copy_file", path="/a/keep.txt", to="/system/k"),), error("/system is read-only"), None),
     "moved": (
-        (call("move_file", path="/a/sub/x.tmp", to="/b/y"),),
+        (build_call("move_file", path="/a/sub/x.tmp", to="/b/y"),),
         {"moved": "/a/sub/x.tmp", "to": "/b/y"},
         [KEEP, ["/b/y", "x"], SYSTEM],
     ),
-    "moved out": ((call("move_file", path="/system/v.txt", to="/v"),), error("/system is read-only"), None),
-    "deleted": ((call("delete", path="/a"),), {"deleted": ["/a/keep.txt", "/a/sub/x.tmp"], "files": 2}, [SYSTEM]),
-    "deleted nothing": ((call("delete", path="/zz"),), error("nothing is at /zz"), None),
-    "deleted everything": ((call("delete", path="/"),), error("/system is read-only"), None),
+    "moved out": ((build_call("move_file", path="/system/v.txt", to="/v"),), error("/system is read-only"), None),
+    "deleted": ((build_call("delete", path="/a"),), {"deleted": ["/a/keep.txt", "/a/sub/x.tmp"], "files": 2}, [SYSTEM]),
+    "deleted nothing": ((build_call("delete", path="/zz"),), error("nothing is at /zz"), None),
+    "deleted everything": ((build_call("delete", path="/"),), error("/system is read-only"), None),
 }
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_what_the_tools_of_files_do_and_say(name: str) -> None:
     calls, told, after = FILES[name]
-    assert worked(Files(), TREE, calls) == (told, after)
+    assert worked(FilesService(), TREE, calls) == (told, after)
 
 
 def test_every_tool_of_files_is_in_the_table() -> None:
-    assert tried(FILES) == tools(Files())
+    assert tried(FILES) == tools(FilesService())

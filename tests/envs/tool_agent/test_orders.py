@@ -5,55 +5,55 @@ from typing import Any
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.orders_service import Orders
-from app.envs.tool_agent.services.orders_state import Customer, Item, Order, Product, Shop
-from app.envs.tool_agent.services.service import call
-from app.toolkit.tool_calls.values import Call
+from app.envs.tool_agent.services.orders_service import OrdersService
+from app.envs.tool_agent.services.orders_state import OrderItem, ShopCustomer, ShopOrder, ShopProduct, ShopState
+from app.envs.tool_agent.services.simulated_service import build_call
+from app.toolkit.tool_calls.calls import ParsedCall
 from tests.support.simulated import Case, error, tools, tried, worked
 
 LAMP, BRASS = (
-    Product(id=f"P{number}", name="Desk lamp", option=option, cents=4950, stock=stock)
+    ShopProduct(id=f"P{number}", name="Desk lamp", option=option, cents=4950, stock=stock)
     for number, option, stock in ((1, "black", 3), (2, "brass", 0))
 )
-MUG = Product(id="P3", name="Mug", option="blue", cents=890, stock=1)
+MUG = ShopProduct(id="P3", name="Mug", option="blue", cents=890, stock=1)
 
 
-def order(identity: str, state: Any, *items: Item, **more: Any) -> Order:
+def order(identity: str, state: Any, *items: OrderItem, **more: Any) -> ShopOrder:
     day = "2026-09-03" if state == "delivered" else None
     given = {"customer": "C1", "placed": "2026-09-01", "address": "1 Mill Lane", "delivered": day, **more}
-    return Order(id=identity, state=state, items=items, **given)
+    return ShopOrder(id=identity, state=state, items=items, **given)
 
 
-SHOP = Shop(
-    customers=(Customer(id="C1", name="Nadia Okoro", address="1 Mill Lane"),),
+SHOP = ShopState(
+    customers=(ShopCustomer(id="C1", name="Nadia Okoro", address="1 Mill Lane"),),
     products=(LAMP, BRASS, MUG),
     orders=(
-        order("R1", "delivered", Item(product=LAMP), Item(product=MUG, final_sale=True)),
-        order("R2", "processing", Item(product=MUG)),
+        order("R1", "delivered", OrderItem(product=LAMP), OrderItem(product=MUG, final_sale=True)),
+        order("R2", "processing", OrderItem(product=MUG)),
     ),
 )
 R1: JsonValue = ["R1", "delivered", "1 mill lane", 0, [["P1", "bought", None], ["P3", "bought", None]]]
 R2: JsonValue = ["R2", "processing", "1 mill lane", 0, [["P3", "bought", None]]]
 
 
-def refund(identity: str = "R1", item: int = 1, to: str = "original_payment") -> Call:
-    return call("refund_item", order_id=identity, item=item, to=to)
+def refund(identity: str = "R1", item: int = 1, to: str = "original_payment") -> ParsedCall:
+    return build_call("refund_item", order_id=identity, item=item, to=to)
 
 
-def exchange(product: str, identity: str = "R1", item: int = 1) -> Call:
-    return call("exchange_item", order_id=identity, item=item, product_id=product)
+def exchange(product: str, identity: str = "R1", item: int = 1) -> ParsedCall:
+    return build_call("exchange_item", order_id=identity, item=item, product_id=product)
 
 
 LAMP_BACK: JsonValue = ["P1", "refunded", "original_payment"]
 SHOWN_MUG: dict[str, JsonValue] = {"product_id": "P3", "name": "Mug", "option": "blue", "price": "8.90"}
 ORDERS: dict[str, Case] = {
     "a customer": (
-        (call("find_customer", name="okoro"),),
+        (build_call("find_customer", name="okoro"),),
         {"customers": [{"customer_id": "C1", "name": "Nadia Okoro", "address": "1 Mill Lane"}]},
         None,
     ),
     "their orders": (
-        (call("list_orders", customer_id="C1"),),
+        (build_call("list_orders", customer_id="C1"),),
         {
             "orders": [
                 {"order_id": name, "placed_on": "2026-09-01", "state": state, "total": total, "items": [*items]}
@@ -65,9 +65,9 @@ ORDERS: dict[str, Case] = {
         },
         None,
     ),
-    "nobody's orders": ((call("list_orders", customer_id="C9"),), error("there is no customer 'C9'"), None),
+    "nobody's orders": ((build_call("list_orders", customer_id="C9"),), error("there is no customer 'C9'"), None),
     "an order": (
-        (call("get_order", order_id="R2"),),
+        (build_call("get_order", order_id="R2"),),
         {
             **{"order_id": "R2", "placed_on": "2026-09-01", "state": "processing", "delivered_on": None},
             **{"address": "1 Mill Lane", "total": "8.90", "voucher": "0.00"},
@@ -75,8 +75,8 @@ ORDERS: dict[str, Case] = {
         },
         None,
     ),
-    "no order": ((call("get_order", order_id="R\n"),), error("there is no order 'R\\n'"), None),
-    "products": ((call("search_products", text="BLUE"),), {"products": [{**SHOWN_MUG, "in_stock": 1}]}, None),
+    "no order": ((build_call("get_order", order_id="R\n"),), error("there is no order 'R\\n'"), None),
+    "products": ((build_call("search_products", text="BLUE"),), {"products": [{**SHOWN_MUG, "in_stock": 1}]}, None),
     "refunded": (
         (refund(),),
         {"refunded": "49.50", "to": "original_payment"},
@@ -94,18 +94,18 @@ ORDERS: dict[str, Case] = {
         [R1, ["R2", "processing", "1 mill lane", 0, [["P3", "refunded", "voucher"]]]],
     ),
     "cancelled": (
-        (call("cancel_order", order_id="R2"),),
+        (build_call("cancel_order", order_id="R2"),),
         {"cancelled": "R2", "refunded": "8.90"},
         [R1, ["R2", "cancelled", "1 mill lane", 0, [["P3", "bought", None]]]],
     ),
-    "cancelled late": ((call("cancel_order", order_id="R1"),), error("order R1 is delivered"), None),
+    "cancelled late": ((build_call("cancel_order", order_id="R1"),), error("order R1 is delivered"), None),
     "another address": (
-        (call("change_address", order_id="R2", address=" 2  Canal Walk,\nYork "),),
+        (build_call("change_address", order_id="R2", address=" 2  Canal Walk,\nYork "),),
         {"order_id": "R2", "address": "2 Canal Walk, York"},
         [R1, ["R2", "processing", "2 canal walk york", 0, [["P3", "bought", None]]]],
     ),
     "another address late": (
-        (call("change_address", order_id="R1", address="x"),),
+        (build_call("change_address", order_id="R1", address="x"),),
         error("order R1 is delivered"),
         None,
     ),
@@ -122,17 +122,17 @@ ORDERS: dict[str, Case] = {
     "exchanged for nothing": ((exchange("P9"),), error("there is no product 'P9'"), None),
     "exchanged early": ((exchange("P1", "R2"),), error("only an item that the customer has can be exchanged"), None),
     "a voucher": (
-        (call("issue_voucher", order_id="R1", amount="5.84"),),
+        (build_call("issue_voucher", order_id="R1", amount="5.84"),),
         {"order_id": "R1", "voucher": "5.84"},
         [["R1", "delivered", "1 mill lane", 584, [["P1", "bought", None], ["P3", "bought", None]]], R2],
     ),
     "a voucher for nothing": (
-        (call("issue_voucher", order_id="R1", amount="0.00"),),
+        (build_call("issue_voucher", order_id="R1", amount="0.00"),),
         error("a voucher is worth more than nothing"),
         None,
     ),
     "a voucher in words": (
-        (call("issue_voucher", order_id="R1", amount="five"),),
+        (build_call("issue_voucher", order_id="R1", amount="five"),),
         error("issue_voucher: 'amount' does not fit its schema"),
         None,
     ),
@@ -142,8 +142,8 @@ ORDERS: dict[str, Case] = {
 @pytest.mark.parametrize("name", ORDERS)
 def test_what_the_tools_of_orders_do_and_say(name: str) -> None:
     calls, told, after = ORDERS[name]
-    assert worked(Orders(), SHOP, calls) == (told, after)
+    assert worked(OrdersService(), SHOP, calls) == (told, after)
 
 
 def test_every_tool_of_orders_is_in_the_table() -> None:
-    assert tried(ORDERS) == tools(Orders())
+    assert tried(ORDERS) == tools(OrdersService())

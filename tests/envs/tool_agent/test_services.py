@@ -9,26 +9,32 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message
-from app.envs.tool_agent.services.calendar_state import Diary
-from app.envs.tool_agent.services.episodes import (
+from app.envs.tool_agent.services.calendar_state import CalendarState
+from app.envs.tool_agent.services.scenario_sampling import find_scenario
+from app.envs.tool_agent.services.service_registry import SERVICES
+from app.envs.tool_agent.services.simulated_service import (
+    ServiceScenario,
+    SimulatedService,
+    UserWish,
+    carry_out,
+    list_tools,
+)
+from app.envs.tool_agent.services.tool_episodes import (
     MOST_ALIKE,
     MOST_CALLS,
     MOST_REPLIED,
     MOST_TURNS,
-    answered,
-    next_turn,
-    played,
-    reached,
+    find_next_turn,
+    has_answered,
+    has_reached_goal,
+    play_solution,
     replay,
 )
-from app.envs.tool_agent.services.generating import scenario_of
-from app.envs.tool_agent.services.registry import SERVICES
-from app.envs.tool_agent.services.service import Scenario, Service, Wish, carried_out, tools_of
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
+from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.schemas import members, schema_fault
-from app.toolkit.tool_calls.values import Call
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.schemas import describe_schema_fault, get_members
 from tests.support.tiers import examples
 
 SAMPLE = 200
@@ -38,35 +44,42 @@ every_service = pytest.mark.parametrize("service", SERVICES, ids=lambda service:
 every_form = pytest.mark.parametrize("form", [None, *FORMATS])
 
 
-def scenarios(service: Service[Any], count: int = SAMPLE) -> list[Scenario[Any]]:
-    return [service.scenario(Draws(f"test {number}")) for number in range(count)]
+def scenarios(service: SimulatedService[Any], count: int = SAMPLE) -> list[ServiceScenario[Any]]:
+    return [service.draw_scenario(SeededRandom(f"test {number}")) for number in range(count)]
 
 
-def outcome(service: Service[Any], scenario: Scenario[Any], messages: tuple[Message, ...]) -> tuple[bool, bool]:
+def outcome(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], messages: tuple[Message, ...]
+) -> tuple[bool, bool]:
     episode = replay(service, scenario, messages, None)
-    return reached(service, scenario, episode), answered(scenario, episode)
+    return has_reached_goal(service, scenario, episode), has_answered(scenario, episode)
 
 
 @every_service
-def test_the_known_way_is_without_error_and_leads_there(service: Service[Any]) -> None:
+def test_the_known_way_is_without_error_and_leads_there(service: SimulatedService[Any]) -> None:
     wrong = []
     for scenario in scenarios(service):
-        episode = replay(service, scenario, played(service, scenario, None), None)
-        found = episode.done, episode.errors, reached(service, scenario, episode), answered(scenario, episode)
+        episode = replay(service, scenario, play_solution(service, scenario, None), None)
+        found = (
+            episode.done,
+            episode.errors,
+            has_reached_goal(service, scenario, episode),
+            has_answered(scenario, episode),
+        )
         wrong += [(scenario.kind, found)] if found != (True, 0, True, True) else []
     assert wrong == []
 
 
 @every_service
 @every_form
-def test_the_known_way_in_every_format(service: Service[Any], form: ToolFormat | None) -> None:
-    scenario = service.scenario(Draws("any"))
-    episode = replay(service, scenario, played(service, scenario, form), form)
-    assert (episode.done, episode.errors, reached(service, scenario, episode)) == (True, 0, True)
+def test_the_known_way_in_every_format(service: SimulatedService[Any], form: ToolFormat | None) -> None:
+    scenario = service.draw_scenario(SeededRandom("any"))
+    episode = replay(service, scenario, play_solution(service, scenario, form), form)
+    assert (episode.done, episode.errors, has_reached_goal(service, scenario, episode)) == (True, 0, True)
 
 
 @every_service
-def test_doing_nothing_reaches_no_goal(service: Service[Any]) -> None:
+def test_doing_nothing_reaches_no_goal(service: SimulatedService[Any]) -> None:
     reached_by_nothing = [
         scenario.kind
         for scenario in scenarios(service)
@@ -76,7 +89,7 @@ def test_doing_nothing_reaches_no_goal(service: Service[Any]) -> None:
 
 
 @every_service
-def test_each_change_of_the_known_way_is_needed(service: Service[Any]) -> None:
+def test_each_change_of_the_known_way_is_needed(service: SimulatedService[Any]) -> None:
     """Without any one of its calls that change something, the state at the end is another."""
     needless = []
     for scenario in scenarios(service, 60):
@@ -84,23 +97,23 @@ def test_each_change_of_the_known_way_is_needed(service: Service[Any]) -> None:
         goal = _state_after(service, scenario, calls)
         for place, call in enumerate(calls):
             before = _state_after(service, scenario, calls[:place])
-            if service.essence(carried_out(service, before, call).state) == service.essence(before):
+            if service.canonicalise(carry_out(service, before, call).state) == service.canonicalise(before):
                 continue
             rest = [other for number, other in enumerate(calls) if number != place]
-            if service.essence(_state_after(service, scenario, rest)) == service.essence(goal):
+            if service.canonicalise(_state_after(service, scenario, rest)) == service.canonicalise(goal):
                 needless.append((scenario.kind, call.name))
     assert needless == []
 
 
-def _state_after(service: Service[Any], scenario: Scenario[Any], calls: list[Any]) -> Any:
+def _state_after(service: SimulatedService[Any], scenario: ServiceScenario[Any], calls: list[Any]) -> Any:
     state = scenario.start
     for call in calls:
-        state = carried_out(service, state, call).state
+        state = carry_out(service, state, call).state
     return state
 
 
 @every_service
-def test_answers_are_not_in_what_the_user_says(service: Service[Any]) -> None:
+def test_answers_are_not_in_what_the_user_says(service: SimulatedService[Any]) -> None:
     told = [
         (wish.says, answer)
         for scenario in scenarios(service)
@@ -112,26 +125,26 @@ def test_answers_are_not_in_what_the_user_says(service: Service[Any]) -> None:
 
 
 @every_service
-def test_calls_of_the_known_way_fit_the_tools(service: Service[Any]) -> None:
+def test_calls_of_the_known_way_fit_the_tools(service: SimulatedService[Any]) -> None:
     faults = [
         fault
         for scenario in scenarios(service)
         for wish in scenario.wishes
         for call in wish.calls
-        if (fault := schema_fault(call, tools_of(service)))
+        if (fault := describe_schema_fault(call, list_tools(service)))
     ]
     assert faults == []
 
 
 @every_service
-def test_what_a_user_says_first_differs(service: Service[Any]) -> None:
+def test_what_a_user_says_first_differs(service: SimulatedService[Any]) -> None:
     said = {scenario.wishes[0].says for scenario in scenarios(service, 500)}
     assert len(said) >= 490
 
 
 def test_what_is_said_first_is_in_one_split_only() -> None:
     said = {
-        split: {scenario_of(SERVICES, split, index)[1].wishes[0].says for index in range(400)}
+        split: {find_scenario(SERVICES, split, index)[1].wishes[0].says for index in range(400)}
         for split in ("train", "test")
     }
     assert said["train"] & said["test"] == set()
@@ -146,9 +159,9 @@ def _forged(messages: tuple[Message, ...]) -> list[tuple[Message, ...]]:
 
 
 @every_service
-def test_what_nobody_said_is_refused(service: Service[Any]) -> None:
-    scenario = service.scenario(Draws("forged"))
-    messages = played(service, scenario, None)
+def test_what_nobody_said_is_refused(service: SimulatedService[Any]) -> None:
+    scenario = service.draw_scenario(SeededRandom("forged"))
+    messages = play_solution(service, scenario, None)
     refused = []
     for forged in _forged(messages):
         with pytest.raises(InvalidRequest) as error:
@@ -159,16 +172,16 @@ def test_what_nobody_said_is_refused(service: Service[Any]) -> None:
 
 
 @every_service
-def test_an_episode_ends(service: Service[Any]) -> None:
+def test_an_episode_ends(service: SimulatedService[Any]) -> None:
     """By replies, by malformed calls, and by calls."""
-    scenario = service.scenario(Draws("long"))
+    scenario = service.draw_scenario(SeededRandom("long"))
     many = "".join('<tool_call>{"name": "x", "arguments": {}}</tool_call>' for _ in range(MOST_CALLS + 5))
     ended = []
     for text in ("Hm.", "<tool_call>", many):
         messages: tuple[Message, ...] = ()
         for turn in range(1, MOST_TURNS + 1):
             messages = (*messages, Message(role="assistant", content=text))
-            answer = next_turn(service, scenario, messages, None)
+            answer = find_next_turn(service, scenario, messages, None)
             if answer.done:
                 ended.append(turn)
                 break
@@ -177,9 +190,9 @@ def test_an_episode_ends(service: Service[Any]) -> None:
 
 
 @every_service
-def test_after_the_end_nothing_more_is_heard(service: Service[Any]) -> None:
-    scenario = service.scenario(Draws("end"))
-    messages = played(service, scenario, None)
+def test_after_the_end_nothing_more_is_heard(service: SimulatedService[Any]) -> None:
+    scenario = service.draw_scenario(SeededRandom("end"))
+    messages = play_solution(service, scenario, None)
     with pytest.raises(InvalidRequest, match="over before"):
         replay(service, scenario, (*messages, SILENCE), None)
 
@@ -207,9 +220,9 @@ SAID = {
 @pytest.mark.parametrize("said", SAID, ids=lambda said: said[:20])
 def test_what_is_an_answer(said: str) -> None:
     answer, expected = SAID[said]
-    scenario = Scenario("any", Diary(), (Wish("When?", (), "", answers=(answer,)),))
+    scenario = ServiceScenario("any", CalendarState(), (UserWish("When?", (), "", answers=(answer,)),))
     episode = replay(SERVICES[0], scenario, (Message(role="assistant", content=said),), None)
-    assert answered(scenario, episode) == expected
+    assert has_answered(scenario, episode) == expected
 
 
 ODD = st.one_of(
@@ -223,23 +236,23 @@ ODD = st.one_of(
 @every_service
 @given(data=st.data())
 @settings(max_examples=examples(300), deadline=None)
-def test_no_call_does_worse_than_to_be_refused(service: Service[Any], data: st.DataObject) -> None:
+def test_no_call_does_worse_than_to_be_refused(service: SimulatedService[Any], data: st.DataObject) -> None:
     """Whatever is called, there is a result of JSON, and a call that was refused has done nothing."""
-    scenario = service.scenario(Draws("odd"))
+    scenario = service.draw_scenario(SeededRandom("odd"))
     known = [call for wish in scenario.wishes for call in wish.calls]
     spec = data.draw(st.sampled_from([one.spec.function for one in service.operations]))
     like = data.draw(st.sampled_from([{}, *(call.arguments for call in known if call.name == spec.name)]))
-    names = sorted(members(spec.parameters))
+    names = sorted(get_members(spec.parameters))
     odd = data.draw(st.dictionaries(st.sampled_from(names), ODD, max_size=2)) if names else {}
-    result = carried_out(service, scenario.start, Call(name=spec.name, arguments={**like, **odd}))
+    result = carry_out(service, scenario.start, ParsedCall(name=spec.name, arguments={**like, **odd}))
     assert (not result.refused or result.state == scenario.start, len(json.dumps(result.told)) < 20_000) == (True, True)
 
 
 def test_results_for_a_model_without_tools_are_the_users_messages() -> None:
     service = SERVICES[0]
-    scenario = service.scenario(Draws("text"))
+    scenario = service.draw_scenario(SeededRandom("text"))
     text = '<tool_call>{"name": "nothing", "arguments": {}}</tool_call>'
-    told = next_turn(service, scenario, (Message(role="assistant", content=text),), "hermes")
+    told = find_next_turn(service, scenario, (Message(role="assistant", content=text),), "hermes")
     assert told.messages == (
         Message(role="user", content='Results:\nnothing: {"error": "there is no tool \'nothing\'"}'),
     )

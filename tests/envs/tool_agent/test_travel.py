@@ -3,10 +3,10 @@
 import pytest
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.service import call
-from app.envs.tool_agent.services.travel_service import Travel
-from app.envs.tool_agent.services.travel_state import Desk, Hotel, Ride, Stay, Trip
-from app.toolkit.tool_calls.values import Call
+from app.envs.tool_agent.services.simulated_service import build_call
+from app.envs.tool_agent.services.travel_service import TravelService
+from app.envs.tool_agent.services.travel_state import Hotel, HotelBooking, TravelState, Trip, TripBooking
+from app.toolkit.tool_calls.calls import ParsedCall
 from tests.support.simulated import Case, error, tools, tried, worked
 
 TRIP = {"origin": "Lyon", "destination": "Turin", "date": "2026-05-04", "departs": 480, "minutes": 200}
@@ -18,32 +18,32 @@ TRAIN, LATER, FLIGHT = (
     Trip.model_validate({**TRIP, "id": "T3", "mode": "flight", "cents": 4000, "option_cents": 2250, "minutes": 65}),
 )
 HOTEL = Hotel(id="H1", city="Turin", name="Magpie", tenths=87, cents=9015, breakfast_cents=850)
-RIDE, STAY = Ride(id="B1", trip=TRAIN), Stay(id="B2", hotel=HOTEL, check_in="2026-05-04", nights=2)
-DESK = Desk(trips=(LATER, TRAIN, FLIGHT), hotels=(HOTEL,), bookings=(RIDE, STAY), made=2)
+RIDE, STAY = TripBooking(id="B1", trip=TRAIN), HotelBooking(id="B2", hotel=HOTEL, check_in="2026-05-04", nights=2)
+DESK = TravelState(trips=(LATER, TRAIN, FLIGHT), hotels=(HOTEL,), bookings=(RIDE, STAY), made=2)
 IN_TURIN = "H1 2026-05-04 for 2 with nothing"
 
 
-def taking(trip: str, booking: str = "B1") -> Call:
-    return call("change_trip", booking_id=booking, trip_id=trip)
+def taking(trip: str, booking: str = "B1") -> ParsedCall:
+    return build_call("change_trip", booking_id=booking, trip_id=trip)
 
 
-def adding(option: str, booking: str = "B1") -> Call:
-    return call("add_option", booking_id=booking, option=option)
+def adding(option: str, booking: str = "B1") -> ParsedCall:
+    return build_call("add_option", booking_id=booking, option=option)
 
 
 def ride(trip: Trip, cost: str, *options: str, booking: str = "B1") -> JsonValue:
-    return {"booking_id": booking, "trip": trip.shown(), "booked": [*options], "cost": cost}
+    return {"booking_id": booking, "trip": trip.to_observation(), "booked": [*options], "cost": cost}
 
 
 def stay(booking: str, check_in: str, nights: int, cost: str, *options: str) -> JsonValue:
-    where: dict[str, JsonValue] = {"booking_id": booking, "hotel": HOTEL.shown(), "check_in": check_in}
+    where: dict[str, JsonValue] = {"booking_id": booking, "hotel": HOTEL.to_observation(), "check_in": check_in}
     return {**where, "nights": nights, "booked": [*options], "cost": cost}
 
 
 SEARCH: dict[str, JsonValue] = {"origin": "lyon", "destination": "Turin ", "date": "2026-05-04"}
 TRAVEL: dict[str, Case] = {
     "trips": (
-        (call("search_trips", **SEARCH, mode="train"),),
+        (build_call("search_trips", **SEARCH, mode="train"),),
         {
             "trips": [
                 {
@@ -59,9 +59,9 @@ TRAVEL: dict[str, Case] = {
         },
         None,
     ),
-    "no trips": ((call("search_trips", **SEARCH | {"date": "2026-05-05"}),), {"trips": []}, None),
+    "no trips": ((build_call("search_trips", **SEARCH | {"date": "2026-05-05"}),), {"trips": []}, None),
     "hotels": (
-        (call("search_hotels", city="TURIN"),),
+        (build_call("search_hotels", city="TURIN"),),
         {
             "hotels": [
                 {
@@ -73,23 +73,23 @@ TRAVEL: dict[str, Case] = {
         None,
     ),
     "bookings": (
-        (call("list_bookings"),),
+        (build_call("list_bookings"),),
         {"bookings": [ride(TRAIN, "61.20"), stay("B2", "2026-05-04", 2, "180.30")]},
         None,
     ),
     "booked": (
-        (call("book_trip", trip_id="T3"),),
+        (build_call("book_trip", trip_id="T3"),),
         ride(FLIGHT, "40.00", booking="B3"),
         [IN_TURIN, "T1 with nothing", "T3 with nothing"],
     ),
-    "booked nothing": ((call("book_trip", trip_id="T9"),), error("there is no trip 'T9'"), None),
+    "booked nothing": ((build_call("book_trip", trip_id="T9"),), error("there is no trip 'T9'"), None),
     "booked a hotel": (
-        (call("book_hotel", hotel_id="H1", check_in="2026-06-01", nights=1),),
+        (build_call("book_hotel", hotel_id="H1", check_in="2026-06-01", nights=1),),
         stay("B3", "2026-06-01", 1, "90.15"),
         [IN_TURIN, "H1 2026-06-01 for 1 with nothing", "T1 with nothing"],
     ),
     "booked on no day": (
-        (call("book_hotel", hotel_id="H1", check_in="2026-06-31", nights=1),),
+        (build_call("book_hotel", hotel_id="H1", check_in="2026-06-31", nights=1),),
         error("2026-06-31 is no day of the calendar"),
         None,
     ),
@@ -97,11 +97,11 @@ TRAVEL: dict[str, Case] = {
     "changed by air": ((taking("T3"),), error("B1 is a train from Lyon to Turin"), None),
     "changed a hotel for a train": ((taking("T1", "B2"),), error("B2 is a hotel"), None),
     "stayed": (
-        (call("change_stay", booking_id="B2", nights=3),),
+        (build_call("change_stay", booking_id="B2", nights=3),),
         stay("B2", "2026-05-04", 3, "270.45"),
         ["H1 2026-05-04 for 3 with nothing", "T1 with nothing"],
     ),
-    "stayed in a train": ((call("change_stay", booking_id="B1", nights=3),), error("B1 is a train"), None),
+    "stayed in a train": ((build_call("change_stay", booking_id="B1", nights=3),), error("B1 is a train"), None),
     "a seat": ((adding("seat"),), ride(TRAIN, "65.70", "seat"), [IN_TURIN, "T1 with seat"]),
     "breakfast": (
         (adding("breakfast", "B2"),),
@@ -111,22 +111,22 @@ TRAVEL: dict[str, Case] = {
     "two seats": ((adding("seat"),) * 2, error("B1 is with seat already"), [IN_TURIN, "T1 with seat"]),
     "luggage": ((adding("luggage"),), error("B1 can be had with seat, not with luggage"), None),
     "cancelled": (
-        (call("cancel_booking", booking_id="B1"),),
+        (build_call("cancel_booking", booking_id="B1"),),
         {"cancelled": "B1", "paid_back": True},
         [IN_TURIN],
     ),
     "cancelled for nothing": (
-        (taking("T2"), call("cancel_booking", booking_id="B1")),
+        (taking("T2"), build_call("cancel_booking", booking_id="B1")),
         {"cancelled": "B1", "paid_back": False},
         [IN_TURIN, "T2 with nothing cancelled"],
     ),
     "cancelled twice": (
-        (call("cancel_booking", booking_id="B1"),) * 2,
+        (build_call("cancel_booking", booking_id="B1"),) * 2,
         error("there is no booking 'B1'"),
         [IN_TURIN],
     ),
     "booked anew": (
-        (call("cancel_booking", booking_id="B1"), call("book_trip", trip_id="T1")),
+        (build_call("cancel_booking", booking_id="B1"), build_call("book_trip", trip_id="T1")),
         ride(TRAIN, "61.20", booking="B3"),
         None,
     ),
@@ -136,8 +136,8 @@ TRAVEL: dict[str, Case] = {
 @pytest.mark.parametrize("name", TRAVEL)
 def test_what_the_tools_of_travel_do_and_say(name: str) -> None:
     calls, told, after = TRAVEL[name]
-    assert worked(Travel(), DESK, calls) == (told, after)
+    assert worked(TravelService(), DESK, calls) == (told, after)
 
 
 def test_every_tool_of_travel_is_in_the_table() -> None:
-    assert tried(TRAVEL) == tools(Travel())
+    assert tried(TRAVEL) == tools(TravelService())

@@ -11,18 +11,18 @@ from pydantic import JsonValue
 
 import app.envs
 from app.domain.tasks import Message
-from app.envs.tool_calling.tasks.apis import ApiBook, Argument, Domain, Tool, Value
-from app.envs.tool_calling.tasks.generating import TEST_SHARE
-from app.envs.tool_calling.tasks.refusals import names_what_is_missing, refusal
-from app.envs.tool_calling.tasks.requests import ToolRequest
-from app.envs.tool_calling.tasks.wording import Asked, asked, asked_without
-from app.toolkit.seeded import Draws, held_out
+from app.envs.tool_calling.tasks.apis import ApiArgument, ApiBook, ApiDomain, ApiTool, WordedValue
+from app.envs.tool_calling.tasks.refusal_replies import is_right_refusal, write_refusal
+from app.envs.tool_calling.tasks.request_generation import TEST_SHARE
+from app.envs.tool_calling.tasks.request_wording import CallRequest, draw_call_request, draw_incomplete_request
+from app.envs.tool_calling.tasks.tool_requests import ToolRequest
+from app.toolkit.seeded import SeededRandom, is_held_out
+from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.matching import match
-from app.toolkit.tool_calls.same import same_value
-from app.toolkit.tool_calls.schemas import Schema, item_schema, members, schema_fault
-from app.toolkit.tool_calls.values import Call
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.matching import match_calls
+from app.toolkit.tool_calls.schemas import Schema, describe_schema_fault, get_item_schema, get_members
+from app.toolkit.tool_calls.value_equality import is_same_value
 
 SENTENCES = 200
 """Fewest different ones of a tool."""
@@ -50,37 +50,39 @@ def book() -> ApiBook:
 
 
 @cache
-def members_of_book() -> tuple[tuple[Domain, Tool], ...]:
-    return tuple(book().tools())
+def members_of_book() -> tuple[tuple[ApiDomain, ApiTool], ...]:
+    return tuple(book().list_tools())
 
 
 @cache
-def sentences() -> dict[str, tuple[Asked, ...]]:
+def sentences() -> dict[str, tuple[CallRequest, ...]]:
     """By tool."""
     return {
-        tool.name: tuple(asked(domain, tool, Draws(f"{tool.name} {number}")) for number in range(DRAWN))
+        tool.name: tuple(
+            draw_call_request(domain, tool, SeededRandom(f"{tool.name} {number}")) for number in range(DRAWN)
+        )
         for domain, tool in members_of_book()
     }
 
 
-def checked() -> Iterator[Asked]:
+def checked() -> Iterator[CallRequest]:
     """Of every tool the same number."""
     each = -(-CHECKED // len(members_of_book()))
     return (one for every in sentences().values() for one in every[:each])
 
 
-def right(one: Asked, **arguments: JsonValue) -> bool:
+def right(one: CallRequest, **arguments: JsonValue) -> bool:
     """Whether the call that is asked for is right with these arguments instead."""
-    call = Call(name=one.tool.name, arguments={**one.arguments, **arguments})
-    return match([call], [one.expected], [one.tool.spec]).correct
+    call = ParsedCall(name=one.tool.name, arguments={**one.arguments, **arguments})
+    return match_calls([call], [one.expected], [one.tool.spec]).correct
 
 
-def choices(domain: Domain, argument: Argument) -> tuple[Value, ...]:
+def choices(domain: ApiDomain, argument: ApiArgument) -> tuple[WordedValue, ...]:
     listed = domain.pools[argument.pool] if argument.pool is not None else argument.values
-    return tuple(one if isinstance(one, Value) else Value(value=one, said=str(one)) for one in listed)
+    return tuple(one if isinstance(one, WordedValue) else WordedValue(value=one, said=str(one)) for one in listed)
 
 
-def every_argument() -> Iterator[tuple[Domain, Tool, str, Argument]]:
+def every_argument() -> Iterator[tuple[ApiDomain, ApiTool, str, ApiArgument]]:
     return (
         (domain, tool, name, argument)
         for domain, tool in members_of_book()
@@ -93,14 +95,14 @@ def free_strings(value: JsonValue, schema: Schema) -> Iterator[str]:
     if isinstance(value, str) and "enum" not in schema:
         yield value
     if isinstance(value, list):
-        yield from (text for one in value for text in free_strings(one, item_schema(schema)))
+        yield from (text for one in value for text in free_strings(one, get_item_schema(schema)))
     if isinstance(value, dict):
-        yield from (text for name, one in value.items() for text in free_strings(one, members(schema)[name]))
+        yield from (text for name, one in value.items() for text in free_strings(one, get_members(schema)[name]))
 
 
 def types_in(schema: Schema) -> Iterator[str]:
     yield str(schema["type"])
-    for inner in (item_schema(schema), *members(schema).values()):
+    for inner in (get_item_schema(schema), *get_members(schema).values()):
         if inner:
             yield from types_in(inner)
 
@@ -147,7 +149,7 @@ def test_every_domain_has_a_tool_without_arguments_and_half_of_the_tools_can_lac
 def test_every_tool_is_asked_for_in_many_sentences_of_both_splits() -> None:
     different = {name: {one.text for one in every} for name, every in sentences().items()}
     few = {name: len(texts) for name, texts in different.items() if len(texts) < SENTENCES}
-    splits = {name: {held_out(text, TEST_SHARE) for text in texts} for name, texts in different.items()}
+    splits = {name: {is_held_out(text, TEST_SHARE) for text in texts} for name, texts in different.items()}
     assert (few, [name for name, both in splits.items() if len(both) == 1]) == ({}, [])
 
 
@@ -174,7 +176,9 @@ def test_each_value_and_each_default_is_valid() -> None:
         allowed = schema.get("enum", [])
         assert isinstance(allowed, list)
         for value in [*inner, *allowed, *([schema["default"]] if "default" in schema else [])]:
-            faults.append(schema_fault(Call(name=tool.name, arguments={**least, name: value}), [tool.spec]))
+            faults.append(
+                describe_schema_fault(ParsedCall(name=tool.name, arguments={**least, name: value}), [tool.spec])
+            )
     assert [fault for fault in faults if fault] == []
 
 
@@ -182,9 +186,9 @@ def test_the_choices_of_an_argument_can_be_told_apart() -> None:
     """Neither do two values count as the same, nor do the same words ask for both."""
     alike = []
     for domain, tool, name, argument in every_argument():
-        schema = item_schema(argument.schema_) if argument.listed is not None else argument.schema_
+        schema = get_item_schema(argument.schema_) if argument.listed is not None else argument.schema_
         for one, other in combinations(choices(domain, argument), 2):
-            if same_value(one.value, other.value, schema) or one.said.casefold() == other.said.casefold():
+            if is_same_value(one.value, other.value, schema) or one.said.casefold() == other.said.casefold():
                 alike.append((tool.name, name, one.said, other.said))
     assert alike == []
 
@@ -225,7 +229,7 @@ def test_the_call_that_is_asked_for_is_valid_and_right() -> None:
     wrong = [
         (one.text, fault)
         for one in checked()
-        for fault in [schema_fault(one.expected.least(), [one.tool.spec])]
+        for fault in [describe_schema_fault(one.expected.build_minimal_call(), [one.tool.spec])]
         if fault or not right(one)
     ]
     assert wrong == []
@@ -237,9 +241,11 @@ def test_a_call_that_leaves_an_argument_out_is_wrong() -> None:
     for one in checked():
         for name, value in one.arguments.items():
             schema = one.tool.arguments[name].schema_
-            left = Call(name=one.tool.name, arguments={key: kept for key, kept in one.arguments.items() if key != name})
+            left = ParsedCall(
+                name=one.tool.name, arguments={key: kept for key, kept in one.arguments.items() if key != name}
+            )
             is_default = "default" in schema and schema["default"] == value
-            if match([left], [one.expected], [one.tool.spec]).correct != is_default:
+            if match_calls([left], [one.expected], [one.tool.spec]).correct != is_default:
                 paid.append((one.text, name))
     assert paid == []
 
@@ -254,7 +260,7 @@ def test_a_call_with_an_invented_argument_is_wrong() -> None:
     assert paid == []
 
 
-def _given_to(tool: Tool, arguments: dict[str, Argument]) -> Iterator[tuple[str, JsonValue]]:
+def _given_to(tool: ApiTool, arguments: dict[str, ApiArgument]) -> Iterator[tuple[str, JsonValue]]:
     """A value that another sentence of the tool gives to each argument."""
     for name in arguments:
         yield from [(name, other.arguments[name]) for other in sentences()[tool.name] if name in other.arguments][:1]
@@ -283,7 +289,7 @@ def test_a_call_with_a_value_of_the_next_sentence_is_wrong() -> None:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_the_call_that_is_asked_for_can_be_written_in_every_format(form: ToolFormat) -> None:
-    calls = [(every[0].expected.least(), every[0].tool.spec) for every in sentences().values()]
+    calls = [(every[0].expected.build_minimal_call(), every[0].tool.spec) for every in sentences().values()]
     read = [FORMATS[form].read(FORMATS[form].write([call]), [tool]).calls for call, tool in calls]
     assert read == [(call,) for call, _ in calls]
 
@@ -302,7 +308,7 @@ def test_a_refusal_that_names_what_is_missing_is_right_and_an_empty_phrase_is_no
         for words in [tool.about, *lacking]:
             request = ToolRequest(category="irrelevance", domain=domain.domain, messages=ASKED, tools=(), missing=words)
             empty = "No tool fits: some information that this request needs is not given, please provide the details."
-            found.append((names_what_is_missing(refusal(request), request), names_what_is_missing(empty, request)))
+            found.append((is_right_refusal(write_refusal(request), request), is_right_refusal(empty, request)))
     assert {*found} == {(True, False)}
 
 
@@ -311,7 +317,7 @@ def test_an_incomplete_request_does_not_say_what_it_lacks() -> None:
     told = []
     for domain, tool in members_of_book():
         for number in range(40 if tool.incomplete else 0):
-            text, lacks = asked_without(domain, tool, Draws(f"{tool.name} lacks {number}"))
+            text, lacks = draw_incomplete_request(domain, tool, SeededRandom(f"{tool.name} lacks {number}"))
             argument = tool.arguments[lacks]
             lacking = (
                 () if "enum" in argument.schema_ or argument.schema_["type"] == "boolean" else choices(domain, argument)

@@ -8,11 +8,11 @@ from pydantic import JsonValue, ValidationError
 from app.domain.sources import Dataset
 from app.domain.tasks import Message
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
-from app.envs.tool_calling.tasks.json_schema import schema_of
-from app.envs.tool_calling.tasks.refusals import INSTRUCTION
-from app.envs.tool_calling.tasks.requests import ToolRequest
-from app.envs.tool_calling.tasks.rows import ToolRow, ToolRows
-from app.toolkit.tool_calls.values import ExpectedCall
+from app.envs.tool_calling.tasks.refusal_replies import INSTRUCTION
+from app.envs.tool_calling.tasks.tool_requests import ToolRequest
+from app.envs.tool_calling.tasks.tool_rows import ToolRow, ToolRows
+from app.envs.tool_calling.tasks.tool_schemas import build_schema
+from app.toolkit.tool_calls.calls import ExpectedCall
 
 AREA: dict[str, JsonValue] = {
     "name": "calculate_triangle_area",
@@ -39,7 +39,7 @@ def _row(**columns: JsonValue) -> ToolRow:
 
 
 def _expected(**arguments: JsonValue) -> tuple[ExpectedCall, ...]:
-    return _row(ground_truth=[{"calculate_triangle_area": arguments}]).request().expected
+    return _row(ground_truth=[{"calculate_triangle_area": arguments}]).build_request().expected
 
 
 def test_a_row_of_the_leaderboard() -> None:
@@ -47,7 +47,7 @@ def test_a_row_of_the_leaderboard() -> None:
         id="simple_0", ground_truth=[{"calculate_triangle_area": {"base": [10], "height": [5], "unit": ["units", ""]}}]
     )
     tools = row.offered
-    assert row.request() == ToolRequest(
+    assert row.build_request() == ToolRequest(
         category="simple",
         domain="dataset",
         messages=SAID,
@@ -76,7 +76,7 @@ def test_a_row_of_the_leaderboard() -> None:
 def test_tools_and_right_calls_may_be_texts_of_json() -> None:
     truth: JsonValue = [{"calculate_triangle_area": {"base": [10], "height": [5]}}]
     written = _row(function=json.dumps([AREA]), ground_truth=json.dumps(truth))
-    assert written.request() == _row(ground_truth=truth).request()
+    assert written.build_request() == _row(ground_truth=truth).build_request()
 
 
 def test_the_mark_of_omission_is_no_value() -> None:
@@ -104,7 +104,7 @@ def test_alternatives_inside_objects() -> None:
 
 @pytest.mark.parametrize("question", ["Hello?", [{"role": "user", "content": "Hello?"}]])
 def test_a_row_without_a_right_call_asks_for_none(question: JsonValue) -> None:
-    request = _row(question=question).request()
+    request = _row(question=question).build_request()
     assert (request.category, request.expected, request.messages[0].content) == ("irrelevance", (), "Hello?")
 
 
@@ -118,7 +118,7 @@ def test_categories_are_told_by_tools_and_calls() -> None:
         _row(ground_truth=[area, area]),
         _row(function=[AREA, other], ground_truth=[square, area]),
     ]
-    assert [row.request().category for row in requests] == ["choice", "parallel", "several"]
+    assert [row.build_request().category for row in requests] == ["choice", "parallel", "several"]
 
 
 XLAM: dict[str, JsonValue] = {
@@ -143,7 +143,7 @@ XLAM: dict[str, JsonValue] = {
 
 def test_a_row_of_xlam() -> None:
     row = ToolRow.model_validate(XLAM)
-    assert (row.request().expected, row.offered[0].function.parameters) == (
+    assert (row.build_request().expected, row.offered[0].function.parameters) == (
         (ExpectedCall(name="live_giveaways", arguments={"type": ("beta",), "limit": (2,), "tags": (["x"],)}),),
         {
             "type": "object",
@@ -203,7 +203,7 @@ def test_rows_that_nobody_could_answer_are_left_out() -> None:
     broken = tuple(_row(ground_truth=truth) for truth in BROKEN)
     rows = ToolRows(Dataset(origin="bfcl", digest="d", splits={"train": (right, *broken, _row()), "test": ()}))
     sizes = rows.size("train"), rows.size("train", ("simple",)), rows.size("train", ("parallel",)), rows.size("test")
-    assert (sizes, rows.request("train", 0, ("irrelevance",)).expected) == ((2, 1, 0, 0), ())
+    assert (sizes, rows.get_request("train", 0, ("irrelevance",)).expected) == ((2, 1, 0, 0), ())
 
 
 def test_choices_of_a_list_are_those_of_its_items() -> None:
@@ -212,7 +212,7 @@ def test_choices_of_a_list_are_those_of_its_items() -> None:
         {"type": "list", "enum": [["a"], ["b"]]},
         {"type": "string", "enum": []},
     ]
-    assert [schema_of(one) for one in described] == [
+    assert [build_schema(one) for one in described] == [
         {"type": "array", "items": {"type": "string", "enum": ["a", "b"]}},
         {"type": "array", "enum": [["a"], ["b"]]},
         {"type": "string"},
@@ -232,4 +232,4 @@ def test_choices_of_a_list_are_those_of_its_items() -> None:
     ],
 )
 def test_types_by_their_proper_names(written: str, schema: dict[str, JsonValue]) -> None:
-    assert schema_of({"type": written}) == schema
+    assert build_schema({"type": written}) == schema

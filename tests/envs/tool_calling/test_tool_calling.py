@@ -12,19 +12,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import JsonValue
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, FunctionCall, Message, Task, ToolCall
 from app.domain.values import Split
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
-from app.envs.tool_calling.tasks.generating import TEST_SIZE
-from app.envs.tool_calling.tasks.refusals import MOST_CHARACTERS, OPENS, names_what_is_missing
-from app.envs.tool_calling.tasks.requests import Category, ToolRequest
+from app.envs.tool_calling.tasks.refusal_replies import MOST_CHARACTERS, OPENS, is_right_refusal
+from app.envs.tool_calling.tasks.request_generation import TEST_SIZE
+from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.values import Call
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
 from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
@@ -54,11 +54,11 @@ def request(task: Task) -> ToolRequest:
     return ToolRequest.model_validate(task.reference)
 
 
-def calls_of(task: Task) -> list[Call]:
-    return [one.least() for one in request(task).expected]
+def calls_of(task: Task) -> list[ParsedCall]:
+    return [one.build_minimal_call() for one in request(task).expected]
 
 
-def native(calls: Sequence[Call]) -> Completion:
+def native(calls: Sequence[ParsedCall]) -> Completion:
     made = (ToolCall(function=FunctionCall(name=call.name, arguments=call.arguments)) for call in calls)
     return Completion(messages=(Message(role="assistant", tool_calls=tuple(made)),))
 
@@ -81,15 +81,15 @@ def test_another_tasks_gold_earns_nothing(category: Category, split: Split) -> N
     assert (paid, len(different) >= 0.9 * COUNT) == ([], True)
 
 
-def _edited(call: Call, arguments: dict[str, JsonValue]) -> Call:
-    return Call(name=call.name, arguments=arguments)
+def _edited(call: ParsedCall, arguments: dict[str, JsonValue]) -> ParsedCall:
+    return ParsedCall(name=call.name, arguments=arguments)
 
 
-def invented(calls: list[Call]) -> list[Call]:
+def invented(calls: list[ParsedCall]) -> list[ParsedCall]:
     return [_edited(calls[0], {**calls[0].arguments, "invented_argument": "high"}), *calls[1:]]
 
 
-def wrong_typed(calls: list[Call]) -> list[Call]:
+def wrong_typed(calls: list[ParsedCall]) -> list[ParsedCall]:
     """The first argument as something that it is not."""
     call = next(call for call in calls if call.arguments)
     name, value = next(iter(call.arguments.items()))
@@ -97,7 +97,7 @@ def wrong_typed(calls: list[Call]) -> list[Call]:
     return [_edited(call, {**call.arguments, name: other}), *(one for one in calls if one is not call)]
 
 
-def as_text(calls: list[Call]) -> list[Call]:
+def as_text(calls: list[ParsedCall]) -> list[ParsedCall]:
     """Every number and truth value as a text; a call whose values are all texts already, as numbers."""
     call = next(call for call in calls if call.arguments)
     texts: dict[str, JsonValue] = {
@@ -106,19 +106,19 @@ def as_text(calls: list[Call]) -> list[Call]:
     return [_edited(call, texts), *(one for one in calls if one is not call)]
 
 
-def duplicated(calls: list[Call]) -> list[Call]:
+def duplicated(calls: list[ParsedCall]) -> list[ParsedCall]:
     return [*calls, calls[-1]]
 
 
-def misnamed(calls: list[Call]) -> list[Call]:
-    return [Call(name=calls[0].name.upper() + "_", arguments=calls[0].arguments), *calls[1:]]
+def misnamed(calls: list[ParsedCall]) -> list[ParsedCall]:
+    return [ParsedCall(name=calls[0].name.upper() + "_", arguments=calls[0].arguments), *calls[1:]]
 
 
-def one_left_out(calls: list[Call]) -> list[Call]:
+def one_left_out(calls: list[ParsedCall]) -> list[ParsedCall]:
     return calls[1:]
 
 
-NEARLY: tuple[Callable[[list[Call]], list[Call]], ...] = (
+NEARLY: tuple[Callable[[list[ParsedCall]], list[ParsedCall]], ...] = (
     *(invented, wrong_typed, as_text, duplicated, misnamed, one_left_out),
 )
 
@@ -127,7 +127,7 @@ NEARLY: tuple[Callable[[list[Call]], list[Call]], ...] = (
 @every_split
 @pytest.mark.parametrize("spoil", NEARLY, ids=lambda spoil: spoil.__name__)
 def test_what_is_nearly_right_earns_nothing(
-    category: Category, split: Split, spoil: Callable[[list[Call]], list[Call]]
+    category: Category, split: Split, spoil: Callable[[list[ParsedCall]], list[ParsedCall]]
 ) -> None:
     asked = [(task, calls_of(task)) for task in tasks(category, split)]
     spoilt = [(task, calls) for task, calls in asked if any(call.arguments for call in calls)]
@@ -177,7 +177,7 @@ def test_where_no_tool_fits_a_call_earns_nothing(split: Split) -> None:
     paid = []
     for task in tasks("irrelevance", split):
         gold = environment().gold(task).text or ""
-        call = Call(name=request(task).tools[0].function.name, arguments={})
+        call = ParsedCall(name=request(task).tools[0].function.name, arguments={})
         both = Completion(text=f"{gold}\n{FORMATS['hermes'].write([call])}")
         prompt = "\n".join(message.content or "" for message in task.messages)
         listed = Completion(text=f"{OPENS} " + "x" * MOST_CHARACTERS + gold)
@@ -315,7 +315,7 @@ def test_a_refusal_for_everything_pays_little() -> None:
     text, paid = OPENS, 0
     for word, _ in counts.most_common(150):
         longer = f"{text} {word},"
-        share = sum(names_what_is_missing(longer, one) for one in own)
+        share = sum(is_right_refusal(longer, one) for one in own)
         if share > paid:
             text, paid = longer, share
     assert 0.05 < paid / len(own) < 0.15
@@ -343,4 +343,4 @@ def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: s
         missing=("scene", "scenes"),
         excluded=("smart home", "home", "devices", "time zone", "time", "zone", "city", "date"),
     )
-    assert names_what_is_missing(f"{OPENS} {said}", asked) is right
+    assert is_right_refusal(f"{OPENS} {said}", asked) is right

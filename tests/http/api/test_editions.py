@@ -15,9 +15,9 @@ from app.envs.npc_arena.environment import NpcArena
 from app.judges.panels import ConfiguredPanels
 from app.main.application import create_app
 from app.settings import Settings
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 
-SHIPPED = packaged_folder("character_sheets")
+SHIPPED = find_packaged_folder("character_sheets")
 WAIT = 20.0
 OLD, NEW = "bites it", "weighs it"
 """Words of Hob's sheet that reach his prompt, before and after an edit."""

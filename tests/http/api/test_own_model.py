@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from app.judges.configured import chat_judges
+from app.judges.judge_factory import build_chat_judges
 from app.judges.panels import ConfiguredPanels
-from app.service.requests import Batch, GroupReply, Scored
+from app.service.request_models import GroupReply, ScoreResponse, TaskBatch
 from tests.support.chat_server import serving
 from tests.support.judge_cases import config
 from tests.support.playground import World, gateway
@@ -18,16 +18,16 @@ def reasons(database: Path, url: str, model: str, *allowed: str) -> list[str | N
     """Why replies of a policy with that model have no score. Judge `first` is model `small`, and `second`, which is
     asked where that one refuses, is model `Large`."""
     configs = [config(url, name="first", model="small"), config(url, name="second", model="Large")]
-    judges = chat_judges(configs, {"first": "second"}, None)
+    judges = build_chat_judges(configs, {"first": "second"}, None)
     judging = ConfiguredPanels(judges, {}, fallback=("first",), self_judging=allowed)
 
     async def once() -> list[str | None]:
         async with gateway(World(), database, judging) as client:
             batch = await client.post("/envs/arena/next-batch", json={"run": "a", "batch_size": 1})
-            [task] = Batch.model_validate_json(batch.content).tasks
+            [task] = TaskBatch.model_validate_json(batch.content).tasks
             group = {"task_id": task.task_id, "completions": [{"text": "Aye, stranger."}, {"text": "No."}]}
             reply = await client.post("/score", json={"groups": [group], "policy": {"model": model}})
-            [scored] = Scored.model_validate_json(reply.content).groups
+            [scored] = ScoreResponse.model_validate_json(reply.content).groups
             assert isinstance(scored, GroupReply)
             return [score.reason for score in scored.scores]
 

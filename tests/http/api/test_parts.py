@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from app.http.api.models import GroupPage, GroupReplies, GroupView
-from app.service.requests import Batch, GroupProblem, GroupReply, HandedOut, Scored
+from app.service.request_models import GroupProblem, GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from tests.support.playground import WAIT, World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]
@@ -35,12 +35,12 @@ def played(world: World, database: Path, *plays: Play) -> None:
     asyncio.run(whole())
 
 
-async def leased(client: httpx.AsyncClient, environment: str = "toy") -> HandedOut:
+async def leased(client: httpx.AsyncClient, environment: str = "toy") -> HandedOutTask:
     reply = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": 1})
-    return Batch.model_validate_json(reply.content).tasks[0]
+    return TaskBatch.model_validate_json(reply.content).tasks[0]
 
 
-def piece(task: HandedOut, index: int, *texts: str, size: int, key: str = "k") -> dict[str, JsonValue]:
+def piece(task: HandedOutTask, index: int, *texts: str, size: int, key: str = "k") -> dict[str, JsonValue]:
     return {
         "task_id": task.task_id,
         "lease_id": task.lease_id,
@@ -63,7 +63,7 @@ async def told(
         timeout=WAIT,
     )
     assert reply.status_code == 200, reply.text
-    return Scored.model_validate_json(reply.content).groups
+    return ScoreResponse.model_validate_json(reply.content).groups
 
 
 async def scored(client: httpx.AsyncClient, *groups: object, wait: float | None = None) -> GroupReply:
@@ -258,7 +258,7 @@ def test_a_strict_run_that_is_scored_otherwise_now_refuses_new_pieces(database: 
                 return found
             await asyncio.sleep(0.05)
 
-    tasks: list[HandedOut] = []
+    tasks: list[HandedOutTask] = []
     played(world, database, before)
     world.judge = "reviewer"
     played(world, database, after)
@@ -280,7 +280,7 @@ def test_who_hangs_up_leaves_its_piece_behind(database: Path) -> None:
 def test_what_is_open_at_a_restart_goes_on_and_what_was_closed_is_scored(database: Path) -> None:
     world = World()
     seen: list[GroupReply] = []
-    tasks: list[HandedOut] = []
+    tasks: list[HandedOutTask] = []
 
     async def before(client: httpx.AsyncClient) -> None:
         tasks.append(await leased(client))

@@ -11,12 +11,12 @@ from pydantic import TypeAdapter
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
 from app.http.api.models import GroupView
-from app.service.requests import GroupReply, HandedOut, Scored
-from app.service.rescoring import Rescored, RescoreRequest
+from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse
+from app.service.rescoring import RescoreReply, RescoreRequest
 from tests.support.playground import World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]
-TASKS = TypeAdapter(tuple[HandedOut, ...])
+TASKS = TypeAdapter(tuple[HandedOutTask, ...])
 HOSTILE = "</script><b>{{ 7 * 7 }}</b> \x00 \u202e 0.9"
 CONTRARY = {"judges": ["contrarian"]}
 
@@ -44,15 +44,15 @@ async def stored(client: httpx.AsyncClient, environment: str, *texts: str, purpo
     (task,) = TASKS.validate_python(handed.json()["tasks"])
     group = {"task_id": task.task_id, "completions": [{"text": text} for text in texts]}
     body = {"groups": [group], "run": "a", "purpose": purpose}
-    (reply,) = Scored.model_validate((await client.post(f"/envs/{environment}/score", json=body)).json()).groups
+    (reply,) = ScoreResponse.model_validate((await client.post(f"/envs/{environment}/score", json=body)).json()).groups
     assert isinstance(reply, GroupReply)
     return reply
 
 
-async def rescored(client: httpx.AsyncClient, group_id: str, **asked: object) -> Rescored:
+async def rescored(client: httpx.AsyncClient, group_id: str, **asked: object) -> RescoreReply:
     response = await client.post(f"/groups/{group_id}/rescore", json=asked)
     assert response.status_code == 200, response.text
-    return Rescored.model_validate(response.json())
+    return RescoreReply.model_validate(response.json())
 
 
 async def shown(client: httpx.AsyncClient, group_id: str) -> GroupView:
@@ -82,7 +82,7 @@ def test_another_judges_scores_stand_beside_the_original_which_never_changes(dat
 
 def test_the_same_rule_scores_a_group_once_also_after_a_restart(database: Path) -> None:
     world = World()
-    found: list[tuple[str, Rescored]] = []
+    found: list[tuple[str, RescoreReply]] = []
 
     async def play(client: httpx.AsyncClient) -> None:
         told = await stored(client, "arena", "0.9", "0.2")
@@ -122,7 +122,7 @@ def test_what_fails_is_unscored_in_that_scoring_alone_and_tried_again(database: 
 def test_a_reply_that_is_due_says_pending_and_a_repeat_gets_the_rest(database: Path) -> None:
     world = World()
     world.going_on.set()
-    found: list[Rescored] = []
+    found: list[RescoreReply] = []
 
     async def play(client: httpx.AsyncClient) -> None:
         told = await stored(client, "slow_arena", "0.9", "0.2")

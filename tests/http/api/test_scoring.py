@@ -9,8 +9,9 @@ import pytest
 
 from app.domain.scores import Score
 from app.http.api.models import GroupPage, GroupReplies, GroupView
-from app.service import runs, shelf
-from app.service.requests import Batch, GroupReply, HandedOut, Scored
+from app.service import run_registry as runs
+from app.service import task_cache as shelf
+from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from tests.support.playground import WAIT, World, gateway, until
 
 Play = Callable[[httpx.AsyncClient], Awaitable[None]]
@@ -34,19 +35,19 @@ def played(world: World, database: Path, *plays: Play) -> None:
     asyncio.run(whole())
 
 
-async def tasks(client: httpx.AsyncClient, environment: str, count: int = 1) -> tuple[HandedOut, ...]:
+async def tasks(client: httpx.AsyncClient, environment: str, count: int = 1) -> tuple[HandedOutTask, ...]:
     reply = await client.post(f"/envs/{environment}/next-batch", json={"run": "a", "batch_size": count})
-    return Batch.model_validate_json(reply.content).tasks
+    return TaskBatch.model_validate_json(reply.content).tasks
 
 
-def answer(task: HandedOut, *texts: str) -> dict[str, object]:
+def answer(task: HandedOutTask, *texts: str) -> dict[str, object]:
     return {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": text} for text in texts]}
 
 
 async def scored(client: httpx.AsyncClient, *groups: object, wait: float | None = None) -> tuple[GroupReply, ...]:
     reply = await client.post("/score", json={"groups": groups, "wait_seconds": wait}, timeout=WAIT)
     assert reply.status_code == 200, reply.text
-    groups_or_problems = Scored.model_validate_json(reply.content).groups
+    groups_or_problems = ScoreResponse.model_validate_json(reply.content).groups
     return tuple(one for one in groups_or_problems if isinstance(one, GroupReply))
 
 
@@ -236,7 +237,7 @@ def test_what_cannot_be_retrieved_goes_to_whoever_asks_next(database: Path, path
         request = {"run": "a", "batch_size": 2, "lease_seconds": 60} | ({"mix": mix} if mix else {"split": "test"})
         refused = await client.post(path, json=request)
         world.retriever_is_down = False
-        batch = Batch.model_validate_json((await client.post(path, json=request)).content)
+        batch = TaskBatch.model_validate_json((await client.post(path, json=request)).content)
         (done,) = (await client.get("/runs/a")).json()["activity"]
         assert (refused.status_code, refused.json()["code"]) == (503, "retriever_failed")
         assert "retry-after" in refused.headers
@@ -270,7 +271,7 @@ def test_an_environment_at_fault_earns_nobody_a_zero(text: str, rationale: str, 
     async def play(client: httpx.AsyncClient) -> None:
         (task,) = await tasks(client, "flaky")
         (group,) = await scored(client, answer(task, text))
-        assert group.scores == (Score.unscored("internal", rationale).under(group.scores[0].scoring_digest),)
+        assert group.scores == (Score.unscored("internal", rationale).with_digest(group.scores[0].scoring_digest),)
 
     played(World(), database, play)
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.datasets.configured import ConfiguredDatasets
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
 from tests.support.serving import serving
 

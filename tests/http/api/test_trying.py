@@ -9,10 +9,10 @@ import httpx
 import pytest
 from pydantic import JsonValue
 
-from app.toolkit.package_data import packaged_folder
+from app.toolkit.package_data import find_packaged_folder
 from tests.support.serving import Served, serving
 
-SHEET = packaged_folder("character_sheets") / "hob_tarrant.yaml"
+SHEET = find_packaged_folder("character_sheets") / "hob_tarrant.yaml"
 KEPT_NOTHING = ("tasks", "groups", "rollouts", "scores", "judgements", "leases", "runs")
 
 

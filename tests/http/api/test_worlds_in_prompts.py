@@ -11,7 +11,7 @@ import pytest
 from pydantic import JsonValue
 
 from app.domain.tasks import Context
-from app.service.requests import Batch, HandedOut
+from app.service.request_models import HandedOutTask, TaskBatch
 from tests.support.chat_server import ChatServer
 from tests.support.chat_server import serving as judge_serving
 from tests.support.databases import Postgres
@@ -35,10 +35,10 @@ class Arena:
         body = {"params": {"world": world}, "batch_size": 4, "select": {"character": ["hob_tarrant"]}, **more}
         return httpx.post(f"{self.url}/envs/npc_arena/next-batch", json=body, timeout=60)
 
-    def tasks(self, world: str, **more: JsonValue) -> tuple[HandedOut, ...]:
-        return Batch.model_validate(self.next_batch(world, **more).raise_for_status().json()).tasks
+    def tasks(self, world: str, **more: JsonValue) -> tuple[HandedOutTask, ...]:
+        return TaskBatch.model_validate(self.next_batch(world, **more).raise_for_status().json()).tasks
 
-    def score(self, task: HandedOut, *texts: str) -> None:
+    def score(self, task: HandedOutTask, *texts: str) -> None:
         group = {"task_id": task.task_id, "completions": [{"text": text} for text in texts]}
         reply = httpx.post(f"{self.url}/envs/npc_arena/score", json={"groups": [group]}, timeout=60)
         (scored,) = reply.raise_for_status().json()["groups"]
@@ -70,7 +70,7 @@ def happened(name: str, text: str, hours: float = 0, **more: JsonValue) -> dict[
     return {"id": name, "time": (DAWN + timedelta(hours=hours)).isoformat(), "text": text, **more}
 
 
-def prompts(tasks: Sequence[HandedOut]) -> list[str]:
+def prompts(tasks: Sequence[HandedOutTask]) -> list[str]:
     return [task.messages[0].content or "" for task in tasks]
 
 
@@ -135,7 +135,7 @@ def test_every_rank_and_every_later_cursor_sees_the_same_although_more_happened(
 def test_ranks_that_ask_at_once_see_the_same(arena: Arena, world: str) -> None:
     arena.tell(world, happened("e0", "Something happened at first."))
 
-    def rank(number: int) -> tuple[HandedOut, ...]:
+    def rank(number: int) -> tuple[HandedOutTask, ...]:
         arena.tell(world, happened(f"e{number}", f"Thing {number} happened.", number))
         return arena.tasks(world, run=f"{world}_run", cursor=0)
 

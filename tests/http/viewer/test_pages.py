@@ -7,10 +7,10 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from app.domain.groups import Prompt
+from app.domain.groups import TaskPrompt
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
-from app.http.viewer.pages import viewer_router
+from app.http.viewer.pages import create_viewer_router
 from tests.support.outline import Outline, page
 from tests.support.sample_views import (
     MemoryViews,
@@ -135,7 +135,7 @@ def test_a_group_shows_what_it_earned_and_why(client: TestClient) -> None:
 
 def test_what_has_no_score_is_never_shown_as_zero() -> None:
     scores = [Score.unscored("budget"), Score.pending()]
-    prompt = Prompt(messages=(Message(role="user", content="?"),))
+    prompt = TaskPrompt(messages=(Message(role="user", content="?"),))
     detail = group_of(1, "rlaif", prompt, [(Completion(text="a"), score) for score in scores], outcome="pending")
     words = page(TestClient(viewer_app([detail])).get(path_of(1))).words()
     assert ("no score: budget" in words, "not scored yet" in words, "0.0" in words) == (True, True, False)
@@ -182,7 +182,7 @@ def test_hostile_text_stays_text(client: TestClient) -> None:
 
 def test_white_space_of_a_completion_is_kept() -> None:
     text = "\n\n  two before\n\tand after \n"
-    prompt = Prompt(messages=(Message(role="user", content="?"),))
+    prompt = TaskPrompt(messages=(Message(role="user", content="?"),))
     client = TestClient(viewer_app([group_of(1, "rlaif", prompt, [(Completion(text=text), Score.pending())])]))
     (shown,) = re.findall(
         r'<div class="answer">\s*<pre class="text prose" dir="auto">\n(.*?)</pre>', client.get(path_of(1)).text, re.S
@@ -272,5 +272,5 @@ def test_every_class_of_a_colour_scale_has_a_rule(client: TestClient) -> None:
 
 def test_pages_are_not_part_of_the_api() -> None:
     app = FastAPI()
-    app.include_router(viewer_router(MemoryViews([hostile_group(1)])))
+    app.include_router(create_viewer_router(MemoryViews([hostile_group(1)])))
     assert app.openapi()["paths"] == {}

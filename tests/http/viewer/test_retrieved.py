@@ -3,8 +3,8 @@
 from datetime import UTC, datetime
 
 from app.domain.tasks import Context, Passage, Withheld
-from app.http.viewer.retrieved import Held, Retrieved, Told, retrieved
-from app.toolkit.display import excerpt
+from app.http.viewer.retrieved_passages import PassageView, RetrievedView, WithheldView, build_retrieved
+from app.toolkit.display import cut_excerpt
 
 NINE = datetime(412, 4, 3, 9, 15, tzinfo=UTC)
 
@@ -23,19 +23,24 @@ def test_passages_keep_their_order_and_what_is_held_back_its_reason() -> None:
         ),
         as_of=NINE,
     )
-    assert retrieved(context) == Retrieved(
+    assert build_retrieved(context) == RetrievedView(
         as_of="0412-04-03 09:15:00",
         told=(
-            Told("toll", "lorebook/coast", "", excerpt("The levy was doubled.")),
-            Told("rope", "events", "0412-04-03 09:15:00", excerpt("The rope\u202e broke.")),
+            PassageView("toll", "lorebook/coast", "", cut_excerpt("The levy was doubled.")),
+            PassageView("rope", "events", "0412-04-03 09:15:00", cut_excerpt("The rope\u202e broke.")),
         ),
         held=(
-            Held("bridge", "not visible to the character", excerpt("A bridge is planned."), "toll bridge, b⟨U+0000⟩"),
-            Held("x", "their own reason", None, ""),
+            WithheldView(
+                "bridge", "not visible to the character", cut_excerpt("A bridge is planned."), "toll bridge, b⟨U+0000⟩"
+            ),
+            WithheldView("x", "their own reason", None, ""),
         ),
         failure="",
     )
 
 
 def test_a_task_that_asked_for_nothing_shows_nothing() -> None:
-    assert (retrieved(None), retrieved(Context(failure="down"))) == (None, Retrieved("", (), (), "down"))
+    assert (build_retrieved(None), build_retrieved(Context(failure="down"))) == (
+        None,
+        RetrievedView("", (), (), "down"),
+    )

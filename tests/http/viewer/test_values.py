@@ -9,10 +9,18 @@ from pydantic import JsonValue
 from app.domain.judging import Judgement, Verdict
 from app.domain.scores import Score
 from app.domain.tasks import Completion, FunctionCall, Message, ToolCall
-from app.http.viewer.calls import MOST_ARGUMENTS, Argument, Result, call_of, offered
-from app.http.viewer.cards import Seen, cards_of, lines_of, readings_of
-from app.http.viewer.figures import MAX_BARS, Bar, bar_chart
-from app.toolkit.display import SHOWN_AT_ALL, Excerpt, excerpt, heat, number, signed, visible
+from app.http.viewer.bar_charts import MAX_BARS, Bar, build_bar_chart
+from app.http.viewer.calls import MAX_ARGUMENTS, ArgumentView, ResultView, build_call, build_tools
+from app.http.viewer.cards import PresentedCandidate, build_cards, build_lines, build_readings
+from app.toolkit.display import (
+    SHOWN_AT_ALL,
+    Excerpt,
+    cut_excerpt,
+    escape_invisible,
+    format_number,
+    format_signed,
+    scale_heat,
+)
 from tests.support.sample_calls import ORDERS
 from tests.support.sample_views import group_of, gsm8k_group, npc_group
 
@@ -21,23 +29,23 @@ from tests.support.sample_views import group_of, gsm8k_group, npc_group
     ("value", "shown"), [(0.0, "0.00"), (1.2345, "+1.23"), (-0.5, "−0.50"), (-0.001, "0.00"), (0.004, "0.00")]
 )
 def test_advantages_have_a_sign(value: float, shown: str) -> None:
-    assert signed(value) == shown
+    assert format_signed(value) == shown
 
 
 @pytest.mark.parametrize(("value", "shown"), [(None, "–"), (0.0, "0.000"), (0.12345, "0.123"), (1.0, "1.000")])
 def test_no_number_is_not_zero(value: float | None, shown: str) -> None:
-    assert number(value) == shown
+    assert format_number(value) == shown
 
 
 @pytest.mark.parametrize(
     ("value", "step"), [(0.0, 0), (0.04, 0), (0.06, 1), (0.5, 5), (0.94, 9), (1.0, 10), (-0.2, 0), (1.7, 10)]
 )
 def test_heat_has_eleven_steps(value: float, step: int) -> None:
-    assert heat(value) == step
+    assert scale_heat(value) == step
 
 
 def test_bars_tell_zero_from_no_score() -> None:
-    assert bar_chart([1.0, 0.0, None]).bars == (
+    assert build_bar_chart([1.0, 0.0, None]).bars == (
         Bar(x=0, y=0.0, height=26.0, heat=10, label="1.000"),
         Bar(x=9, y=24.5, height=1.5, heat=0, label="0.000"),
         Bar(x=18, y=19.0, height=7.0, heat=None, label="no score"),
@@ -45,43 +53,47 @@ def test_bars_tell_zero_from_no_score() -> None:
 
 
 def test_a_long_group_is_cut_and_an_empty_one_is_a_chart_too() -> None:
-    long, empty = bar_chart([0.5] * 256), bar_chart([])
+    long, empty = build_bar_chart([0.5] * 256), build_bar_chart([])
     assert (len(long.bars), long.left_out, empty.bars, empty.width) == (MAX_BARS, 256 - MAX_BARS, (), 1)
 
 
 def test_what_would_not_show_is_spelled_out() -> None:
-    assert visible("a\u202eb\x00c\u200bd\ud800e\r\n\tf") == "a⟨U+202E⟩b⟨U+0000⟩c⟨U+200B⟩d⟨U+D800⟩e⟨U+000D⟩\n\tf"
+    assert (
+        escape_invisible("a\u202eb\x00c\u200bd\ud800e\r\n\tf") == "a⟨U+202E⟩b⟨U+0000⟩c⟨U+200B⟩d⟨U+D800⟩e⟨U+000D⟩\n\tf"
+    )
 
 
 def test_joiners_and_other_scripts_are_left_alone() -> None:
     text = "👩‍🚀 می‌خواهم שלום 日本語"
-    assert visible(text) == text
+    assert escape_invisible(text) == text
 
 
 def test_a_short_text_is_shown_at_once() -> None:
-    assert excerpt("x" * 1800) == Excerpt(head="x" * 1800, rest="", length=1800, more=0, omitted=0)
+    assert cut_excerpt("x" * 1800) == Excerpt(head="x" * 1800, rest="", length=1800, more=0, omitted=0)
 
 
 def test_a_long_text_is_cut_between_words() -> None:
     text = "word " * 1000
-    shown = excerpt(text)
+    shown = cut_excerpt(text)
     assert (shown.head + shown.rest, shown.head.endswith(" "), shown.more, shown.length) == (text, True, 3500, 5000)
 
 
 def test_an_endless_text_is_cut_for_good() -> None:
-    shown = excerpt("\x00" * (SHOWN_AT_ALL + 5))
+    shown = cut_excerpt("\x00" * (SHOWN_AT_ALL + 5))
     assert (shown.length, shown.omitted, shown.more) == (SHOWN_AT_ALL + 5, 5, SHOWN_AT_ALL - 1500)
 
 
 @pytest.mark.parametrize("unit", ["\u202e", "a", " ", "\n", "<", "\ud800"])
 def test_excerpts_take_linear_time(unit: str) -> None:
     started = time.perf_counter()
-    excerpt(unit * 1_000_000)
+    cut_excerpt(unit * 1_000_000)
     assert time.perf_counter() - started < 2
 
 
 def test_cards_are_sorted_by_reward_and_the_unscored_come_last() -> None:
-    shown = [(card.rank, card.slot, card.reward, card.advantage, card.outcome) for card in cards_of(npc_group(1).group)]
+    shown = [
+        (card.rank, card.slot, card.reward, card.advantage, card.outcome) for card in build_cards(npc_group(1).group)
+    ]
     assert shown == [
         ("1", 2, "0.940", "+1.32", "scored"),
         ("2", 4, "0.470", "+0.18", "scored"),
@@ -92,7 +104,7 @@ def test_cards_are_sorted_by_reward_and_the_unscored_come_last() -> None:
 
 
 def test_equal_rewards_share_a_rank_and_keep_their_order() -> None:
-    assert [(card.rank, card.slot) for card in cards_of(gsm8k_group(1).group)] == [
+    assert [(card.rank, card.slot) for card in build_cards(gsm8k_group(1).group)] == [
         ("1", 1),
         ("1", 3),
         ("3", 2),
@@ -107,7 +119,7 @@ def test_only_the_offline_judge_is_marked() -> None:
         (Completion(text="a"), judged),
         (Completion(text="b"), judged.model_copy(update={"judges": ("offline",)})),
     ]
-    cards = cards_of(group_of(1, "npc_arena", prompt, completions).group)
+    cards = build_cards(group_of(1, "npc_arena", prompt, completions).group)
     assert [(card.slot, card.offline) for card in cards] == [(1, False), (2, True)]
 
 
@@ -116,7 +128,7 @@ def test_calls_are_shown_whichever_way_their_arguments_came() -> None:
         ToolCall(function=FunctionCall(name="look", arguments=arguments))
         for arguments in ('{"at":"sea","n":2}', {"at": "sea", "n": 2})
     )
-    (line,) = lines_of([Message(role="assistant", tool_calls=calls)])
+    (line,) = build_lines([Message(role="assistant", tool_calls=calls)])
     shown = [(call.name, [(name, value.head) for name, value in call.arguments], call.written) for call in line.calls]
     assert (line.content, shown) == (None, [("look", [("at", '"sea"'), ("n", "2")], None)] * 2)
 
@@ -126,14 +138,14 @@ def test_calls_are_shown_whichever_way_their_arguments_came() -> None:
     [("{", "{"), ("[1]", "[1]"), ("", ""), ('{"a": NaN}', '{"a": NaN}'), ('{"a":1,"a":2}', '{"a":1,"a":2}')],
 )
 def test_arguments_that_are_none_are_shown_as_they_were_written(arguments: str, written: str) -> None:
-    call = call_of(ToolCall(function=FunctionCall(name="x" * 101, arguments=arguments)))
-    assert (call.name, call.arguments, call.written) == (f"{'x' * 100}…", (), excerpt(written))
+    call = build_call(ToolCall(function=FunctionCall(name="x" * 101, arguments=arguments)))
+    assert (call.name, call.arguments, call.written) == (f"{'x' * 100}…", (), cut_excerpt(written))
 
 
 def test_a_call_with_masses_of_arguments_is_shown_as_its_json() -> None:
-    arguments: dict[str, JsonValue] = {f"a{number}": number for number in range(MOST_ARGUMENTS + 1)}
-    call = call_of(ToolCall(function=FunctionCall(name="f", arguments=arguments)))
-    assert (call.arguments, call.written) == ((), excerpt(json.dumps(arguments, indent=2)))
+    arguments: dict[str, JsonValue] = {f"a{number}": number for number in range(MAX_ARGUMENTS + 1)}
+    call = build_call(ToolCall(function=FunctionCall(name="f", arguments=arguments)))
+    assert (call.arguments, call.written) == ((), cut_excerpt(json.dumps(arguments, indent=2)))
 
 
 @pytest.mark.parametrize(
@@ -147,18 +159,18 @@ def test_a_call_with_masses_of_arguments_is_shown_as_its_json() -> None:
     ],
 )
 def test_what_tools_answer_is_laid_out(content: str, shown: str, failed: bool) -> None:
-    (line,) = lines_of([Message(role="tool", content=content)])
-    assert (line.content, line.result) == (None, Result(excerpt(shown), failed))
+    (line,) = build_lines([Message(role="tool", content=content)])
+    assert (line.content, line.result) == (None, ResultView(cut_excerpt(shown), failed))
 
 
 def test_tools_are_shown_by_their_arguments() -> None:
-    find, refund = offered(ORDERS)
+    find, refund = build_tools(ORDERS)
     assert (find.arguments, refund.arguments, refund.description) == (
-        (Argument("number", "integer", True, "As printed on the bill."),),
+        (ArgumentView("number", "integer", True, "As printed on the bill."),),
         (
-            Argument("number", "integer", True, ""),
-            Argument("items", "array of string", True, ""),
-            Argument("reason", '"broken" | "late" = "late"', False, ""),
+            ArgumentView("number", "integer", True, ""),
+            ArgumentView("items", "array of string", True, ""),
+            ArgumentView("reason", '"broken" | "late" = "late"', False, ""),
         ),
         "",
     )
@@ -175,8 +187,8 @@ def test_a_ranking_keeps_its_ties_and_free_calls_cost_nothing() -> None:
     prompt = npc_group(1).task.prompt
     scores = [Score(outcome="scored", reward=0.5, candidate=candidate) for candidate in ("c", "a", "c", "")]
     group = group_of(1, "npc_arena", prompt, [(Completion(text="x"), score) for score in scores]).group
-    a, b, c = Seen("a", (2,)), Seen("b", ()), Seen("c", (1, 3))
-    (reading,) = readings_of([judgement], group)
+    a, b, c = PresentedCandidate("a", (2,)), PresentedCandidate("b", ()), PresentedCandidate("c", (1, 3))
+    (reading,) = build_readings([judgement], group)
     chips = [(seen, chip.name, chip.value, chip.heat) for seen, _, chips in reading.verdicts for chip in chips]
     assert (reading.order, reading.ranking, reading.cost, reading.offline, reading.raw, chips) == (
         (a, b, c),

@@ -9,9 +9,9 @@ from starlette.testclient import TestClient
 
 from app.domain.tasks import Completion
 from app.domain.values import FiniteJson, Frozen
+from app.http.web.api_keys import KeyRing
 from app.http.web.bodies import JsonRoute
-from app.http.web.door import Door, install_door
-from app.http.web.keys import KeyRing
+from app.http.web.middleware import MiddlewareOptions, install_middleware
 from app.http.web.problems import Problem
 from tests.support.tiers import examples
 
@@ -30,7 +30,7 @@ def small_app() -> FastAPI:
         return body
 
     app.include_router(router)
-    install_door(app, Door(KeyRing((), anonymous=True)))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return app
 
 

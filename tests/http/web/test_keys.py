@@ -7,12 +7,12 @@ from fastapi import FastAPI, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
-from app.http.web.door import Door, install_door
-from app.http.web.keys import ALWAYS_OPEN, KeyRing, key_digest, new_key
+from app.http.web.api_keys import ALWAYS_OPEN, KeyRing, compute_key_digest, generate_key
+from app.http.web.middleware import MiddlewareOptions, install_middleware
 
 KEY = "gw_the-right-one:with-a-colon"
 OTHER = "gw_another-right-one"
-RING = KeyRing([key_digest(KEY), key_digest(OTHER)], anonymous=False)
+RING = KeyRing([compute_key_digest(KEY), compute_key_digest(OTHER)], anonymous=False)
 
 
 def basic(user: str, password: str) -> str:
@@ -32,7 +32,7 @@ def small_app(ring: KeyRing, open_paths: frozenset[str] = ALWAYS_OPEN) -> TestCl
         await websocket.send_text("hello")
         await websocket.close()
 
-    install_door(app, Door(ring, open_paths=open_paths))
+    install_middleware(app, MiddlewareOptions(ring, open_paths=open_paths))
     return TestClient(app)
 
 
@@ -61,7 +61,7 @@ def test_a_known_key_opens(authorization: str) -> None:
         "Bearer gw_wrong",
         f"Bearer {KEY}x",
         f"Bearer {KEY[:-1]}",
-        f"Bearer {key_digest(KEY)}",
+        f"Bearer {compute_key_digest(KEY)}",
         f"Token {KEY}",
         KEY,
         "Basic",
@@ -118,7 +118,7 @@ def test_a_web_socket_needs_the_key_too() -> None:
 
 
 def test_new_keys_are_recognisable_and_never_the_same() -> None:
-    keys = {new_key() for _ in range(100)}
+    keys = {generate_key() for _ in range(100)}
     assert (len(keys), {key[:3] for key in keys}, min(map(len, keys)) > 40) == (100, {"gw_"}, True)
 
 
@@ -133,7 +133,7 @@ def test_openapi_says_that_a_key_is_needed_and_where_not() -> None:
     async def catalogue() -> str:
         return "[]"
 
-    install_door(app, Door(RING))
+    install_middleware(app, MiddlewareOptions(RING))
     document = app.openapi()
     assert (
         document["security"],

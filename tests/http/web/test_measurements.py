@@ -4,9 +4,9 @@ import pytest
 from fastapi import APIRouter, FastAPI
 from starlette.testclient import TestClient
 
+from app.http.web.api_keys import KeyRing
 from app.http.web.docs_page import install_docs
-from app.http.web.door import Door, install_door
-from app.http.web.keys import KeyRing
+from app.http.web.middleware import MiddlewareOptions, install_middleware
 
 Seen = list[tuple[str, str, int]]
 
@@ -33,7 +33,7 @@ def client(seen: Seen) -> TestClient:
 
     app.include_router(router)
     install_docs(app)
-    install_door(app, Door(KeyRing((), anonymous=True), observe=observe))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True), observe=observe))
     return TestClient(app)
 
 

@@ -5,9 +5,9 @@ from fastapi import FastAPI, WebSocket
 from starlette.testclient import TestClient
 from starlette.websockets import WebSocketDisconnect
 
+from app.http.web.api_keys import KeyRing
 from app.http.web.browser_protection import LOOPBACK_HOSTS
-from app.http.web.door import Door, install_door
-from app.http.web.keys import KeyRing
+from app.http.web.middleware import MiddlewareOptions, install_middleware
 
 HERE = "http://127.0.0.1:8000"
 
@@ -24,7 +24,7 @@ def small_app(hosts: frozenset[str] | None = LOOPBACK_HOSTS) -> TestClient:
         await websocket.accept()
         await websocket.close()
 
-    install_door(app, Door(KeyRing((), anonymous=True), hosts=hosts))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True), hosts=hosts))
     return TestClient(app, base_url=HERE)
 
 

@@ -20,10 +20,10 @@ from app.domain.errors import (
     TooLarge,
 )
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, WholeNumber
+from app.http.web.api_keys import KeyRing
 from app.http.web.bodies import JsonRoute
-from app.http.web.door import Door, install_door
-from app.http.web.keys import KeyRing
-from app.http.web.problems import Problem, problem_responses
+from app.http.web.middleware import MiddlewareOptions, install_middleware
+from app.http.web.problems import Problem, document_problems
 
 MAX_BYTES = 200_000
 JSON = {"Content-Type": "application/json"}
@@ -58,7 +58,7 @@ def small_app() -> FastAPI:
     app = FastAPI(docs_url=None, redoc_url=None)
     router = APIRouter(prefix="/envs", route_class=JsonRoute)
 
-    @router.post("/{env}/score", responses=problem_responses(400, 413, 415, 422))
+    @router.post("/{env}/score", responses=document_problems(400, 413, 415, 422))
     async def score(env: str, body: Body) -> Body:
         return body
 
@@ -67,7 +67,7 @@ def small_app() -> FastAPI:
         raise RAISED[code]
 
     app.include_router(router)
-    install_door(app, Door(KeyRing((), anonymous=True), max_body_bytes=MAX_BYTES))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True), max_body_bytes=MAX_BYTES))
     return app
 
 

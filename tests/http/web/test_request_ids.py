@@ -6,8 +6,8 @@ from fastapi import FastAPI
 from starlette.testclient import TestClient
 from structlog.testing import capture_logs
 
-from app.http.web.door import Door, install_door
-from app.http.web.keys import KeyRing
+from app.http.web.api_keys import KeyRing
+from app.http.web.middleware import MiddlewareOptions, install_middleware
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def client() -> TestClient:
     async def fails() -> str:
         raise RuntimeError("on purpose")
 
-    install_door(app, Door(KeyRing((), anonymous=True)))
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True)))
     return TestClient(app)
 
 

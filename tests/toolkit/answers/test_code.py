@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from app.toolkit.answers.code import committed_code
+from app.toolkit.answers.code import extract_committed_code
 from app.toolkit.answers.committed import MOST_CHARACTERS
 
 F = "def f(x):\n    return x\n"
@@ -40,7 +40,7 @@ def fenced(source: str, info: str = "python", marks: str = "```") -> str:
     ],
 )
 def test_a_program_is_committed(reply: str) -> None:
-    assert committed_code(reply, "f").text == F
+    assert extract_committed_code(reply, "f").text == F
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_a_program_is_committed(reply: str) -> None:
     ],
 )
 def test_none_is_committed(reply: str, flags: tuple[str, ...]) -> None:
-    found = committed_code(reply, "f")
+    found = extract_committed_code(reply, "f")
     assert (found.text, found.flags) == (None, flags)
 
 
@@ -82,7 +82,7 @@ def test_none_is_committed(reply: str, flags: tuple[str, ...]) -> None:
     ],
 )
 def test_what_stands_between_fences_is_the_program(reply: str, program: str) -> None:
-    assert committed_code(reply, "f").text == program
+    assert extract_committed_code(reply, "f").text == program
 
 
 @pytest.mark.parametrize(
@@ -106,6 +106,6 @@ def test_reading_takes_linear_time(piece: str) -> None:
     for length in (100_000, 400_000):
         reply = piece * (length // len(piece))
         begun = time.process_time()
-        committed_code(reply, "f")
+        extract_committed_code(reply, "f")
         seconds.append(time.process_time() - begun)
     assert seconds[1] < 8 * seconds[0] + 0.05

@@ -9,9 +9,9 @@ from app.domain.scores import Score
 from app.toolkit.answers.committed import (
     MOST_CHARACTERS,
     Committed,
-    committed,
+    extract_committed,
     grade_committed,
-    grade_committed_elsewhere,
+    grade_committed_in_worker,
 )
 
 NONE = Committed(None, ("no_answer",))
@@ -44,7 +44,7 @@ DIFFER = Committed(None, ("conflicting_answers",))
     ],
 )
 def test_what_is_committed(reply: str, expected: Committed) -> None:
-    assert committed(reply) == expected
+    assert extract_committed(reply) == expected
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_looked_at_elsewhere_fails_alone() -> None:
         return "" if answer == "7" else "it is not seven"
 
     replies = ["<answer>7</answer>", "<answer>9</answer>", "7"]
-    assert asyncio.run(grade_committed_elsewhere(replies, fault)) == [
+    assert asyncio.run(grade_committed_in_worker(replies, fault)) == [
         Score.exact(True, rationale="correct"),
         Score.unscored("verifier_killed", rationale="it took too long"),
         grade_committed("7", lambda _: ""),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from app.domain.scores import Criterion, Score
 from app.domain.values import Frozen
-from app.toolkit.answers.numbers import Place, Reading, grade_number, read_number
-from app.toolkit.answers.numerals import number
+from app.toolkit.answers.number_extraction import NumberAnswer, Place, grade_number, read_number
+from app.toolkit.answers.numerals import parse_number
 
 
 class Rows(Frozen):
@@ -27,13 +27,13 @@ class Rows(Frozen):
 ROWS = Rows.model_validate(yaml.safe_load(Path(__file__).with_name("numbers.yaml").read_text(encoding="utf-8")))
 TOO_LONG = ("9" * 41, "9" * 5000, f"72{' ' * 300}clips")
 
-NOTHING = Reading(None, None, ("no_answer",))
-UNFINISHED = Reading(None, None, ("no_answer", "unfinished_thinking"))
-CONFLICT = Reading(None, "box", ("conflicting_boxes",))
+NOTHING = NumberAnswer(None, None, ("no_answer",))
+UNFINISHED = NumberAnswer(None, None, ("no_answer", "unfinished_thinking"))
+CONFLICT = NumberAnswer(None, "box", ("conflicting_boxes",))
 
 
-def _unreadable(place: Place) -> Reading:
-    return Reading(None, place, ("unreadable_answer",))
+def _unreadable(place: Place) -> NumberAnswer:
+    return NumberAnswer(None, place, ("unreadable_answer",))
 
 
 OTHERWISE = [
@@ -73,12 +73,12 @@ OTHERWISE = [
     ("The answer is seventy-two", NOTHING),
     ("The answer is 72. Let me check the answer: 48 + 24", _unreadable("sentence")),
     ("The answer is between 71 and 73", _unreadable("sentence")),
-    ("#### -72", Reading(Fraction(-72), "marker")),
-    ("#### - 72", Reading(Fraction(-72), "marker")),
-    ("The answer is \u221272.", Reading(Fraction(-72), "sentence")),
-    ("The answer \u2013 after all \u2013 is here: answer: \u201372", Reading(Fraction(-72), "sentence")),
-    ("\ud800 #### 72", Reading(Fraction(72), "marker")),
-    ("\x00#### 72", Reading(Fraction(72), "marker")),
+    ("#### -72", NumberAnswer(Fraction(-72), "marker")),
+    ("#### - 72", NumberAnswer(Fraction(-72), "marker")),
+    ("The answer is \u221272.", NumberAnswer(Fraction(-72), "sentence")),
+    ("The answer \u2013 after all \u2013 is here: answer: \u201372", NumberAnswer(Fraction(-72), "sentence")),
+    ("\ud800 #### 72", NumberAnswer(Fraction(72), "marker")),
+    ("\x00#### 72", NumberAnswer(Fraction(72), "marker")),
 ]
 
 
@@ -90,20 +90,20 @@ def test_commitments_are_found(reply: str) -> None:
 @pytest.mark.parametrize("phrase", ROWS.written)
 def test_72_is_read_however_it_is_written(phrase: str) -> None:
     assert [read_number(f"\\boxed{{{phrase}}}"), read_number(f"so\n#### {phrase}\n")] == [
-        Reading(number(phrase), "box"),
-        Reading(Fraction(72), "marker"),
+        NumberAnswer(parse_number(phrase), "box"),
+        NumberAnswer(Fraction(72), "marker"),
     ]
 
 
 @pytest.mark.parametrize(("phrase", "value"), ROWS.values)
 def test_values_are_exact(phrase: str, value: Fraction) -> None:
-    assert (number(phrase), read_number(f"\\boxed{{{phrase}}}").value) == (value, value)
+    assert (parse_number(phrase), read_number(f"\\boxed{{{phrase}}}").value) == (value, value)
 
 
 @pytest.mark.parametrize("phrase", [*ROWS.no_number, *TOO_LONG])
 def test_anything_else_is_no_number(phrase: str) -> None:
     replies = (f"\\boxed{{{phrase}}}", f"#### {phrase}", f"The answer is {phrase}")
-    assert [number(phrase), *(read_number(reply).value for reply in replies)] == [None] * 4
+    assert [parse_number(phrase), *(read_number(reply).value for reply in replies)] == [None] * 4
 
 
 def test_an_exclamation_mark_ends_a_sentence_but_is_a_factorial_in_a_box() -> None:
@@ -111,7 +111,7 @@ def test_an_exclamation_mark_ends_a_sentence_but_is_a_factorial_in_a_box() -> No
 
 
 @pytest.mark.parametrize(("reply", "reading"), OTHERWISE)
-def test_what_is_read_and_where(reply: str, reading: Reading) -> None:
+def test_what_is_read_and_where(reply: str, reading: NumberAnswer) -> None:
     assert read_number(reply) == reading
 
 
@@ -199,7 +199,7 @@ def test_every_integer_is_read_back(value: int) -> None:
         f"{value:,} clips",
         f"{value:,}".replace(",", "{,}"),
     )
-    assert {number(phrase) for phrase in written} == {Fraction(value)}
+    assert {parse_number(phrase) for phrase in written} == {Fraction(value)}
 
 
 @given(st.fractions(max_denominator=10**12).filter(lambda value: abs(value) < 10**12))
@@ -219,7 +219,7 @@ def test_only_the_gold_is_paid(said: int, gold: int) -> None:
     st.integers(0, 10**6), st.integers(0, 10**6), st.sampled_from([", ", " or ", "-", " to ", "; ", " ", " + ", ":"])
 )
 def test_two_numbers_are_never_one(first: int, second: int, between: str) -> None:
-    assert number(f"{first}{between}{second}") is None
+    assert parse_number(f"{first}{between}{second}") is None
 
 
 PIECES = (
@@ -240,7 +240,7 @@ def test_no_reply_raises(tokens: list[str]) -> None:
 
 @given(st.text(max_size=300))
 def test_no_text_raises(text: str) -> None:
-    assert number(text) is None or any(character.isdecimal() for character in text)
+    assert parse_number(text) is None or any(character.isdecimal() for character in text)
 
 
 @pytest.mark.parametrize("lead", ["#### ", "####\n", "#### **", "The answer is ", "The answer is:\n", "\\boxed{"])

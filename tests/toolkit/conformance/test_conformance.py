@@ -7,19 +7,19 @@ from typing import ClassVar
 import pytest
 from pydantic import BaseModel
 
-from app.cli.envs.examining import Watching, examined, reported
-from app.datasets.configured import ConfiguredDatasets
+from app.cli.envs.conformance_run import CheckObserver, run_all_checks, run_check
+from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, Split
 from app.ports.environment import Environment, Tools
 from app.toolkit.conformance.checks import CHECKS, MOST_FINDINGS, Check
-from app.toolkit.conformance.subject import Depth
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.conformance.subject import CheckDepth
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-DEPTH = Depth(tasks=60, scored=40, sample=6, texts=60)
+DEPTH = CheckDepth(tasks=60, scored=40, sample=6, texts=60)
 
 
 class Sum(Frozen):
@@ -27,12 +27,12 @@ class Sum(Frozen):
     other: int
 
 
-class Sums(Generated[Sum, Levelled]):
+class Sums(ProceduralEnvironment[Sum, LevelParams]):
     name: ClassVar[str] = "sums"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings(["{number}: what is {one} + {other}?"])
 
-    def make(self, draws: Draws, level: Level, params: Levelled) -> Sum:
+    def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> Sum:
         return Sum(one=draws.below(10**6), other=draws.below(10**6))
 
     def slots(self, made: Sum) -> Mapping[str, str | int]:
@@ -175,20 +175,20 @@ def test_every_check_has_a_fault_here_that_it_finds() -> None:
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
 def test_a_check_finds_its_fault_and_says_how_to_mend_it(check: Check) -> None:
-    found = asyncio.run(examined(BITES[check.name], check, DEPTH))
+    found = asyncio.run(run_check(BITES[check.name], check, DEPTH))
     assert 0 < len(found.findings) <= MOST_FINDINGS
     assert [finding for finding in found.findings if not (finding.expected and finding.came and finding.mend)] == []
 
 
 def test_an_environment_without_a_fault_passes_them_all() -> None:
-    found = [asyncio.run(examined(Sums, check, DEPTH)) for check in CHECKS]
+    found = [asyncio.run(run_check(Sums, check, DEPTH)) for check in CHECKS]
     assert [(one.name, one.findings) for one in found if one.findings] == []
     assert [one.name for one in found if not one.applied] == ["episodes_end", "what_is_forged_is_refused"]
 
 
 def test_what_raises_is_told_with_its_place_and_ends_the_check() -> None:
     (check,) = [one for one in CHECKS if one.name == "no_text_breaks_it"]
-    (finding,) = asyncio.run(examined(Fragile, check, DEPTH)).findings
+    (finding,) = asyncio.run(run_check(Fragile, check, DEPTH)).findings
     assert finding.came.startswith("ValueError: ")
     assert "test_conformance.py, line " in finding.came
     assert (finding.task.split()[0], finding.mend) == (
@@ -199,13 +199,13 @@ def test_what_raises_is_told_with_its_place_and_ends_the_check() -> None:
 
 def test_chance_is_no_excuse_for_paying_what_is_not_right() -> None:
     (check,) = [check for check in CHECKS if check.name == "strangers_earn_nothing"]
-    findings = asyncio.run(examined(Near, check, DEPTH)).findings
+    findings = asyncio.run(run_check(Near, check, DEPTH)).findings
     assert {finding.expected.split(" of ")[0] for finding in findings} == {"less than 1 for the right answer"}
 
 
 def test_an_only_task_has_no_stranger() -> None:
     (check,) = [check for check in CHECKS if check.name == "strangers_earn_nothing"]
-    assert asyncio.run(examined(Single, check, DEPTH)).findings == ()
+    assert asyncio.run(run_check(Single, check, DEPTH)).findings == ()
 
 
 def test_figures_are_of_the_tasks_that_were_looked_at() -> None:
@@ -213,8 +213,8 @@ def test_figures_are_of_the_tasks_that_were_looked_at() -> None:
         return {"train": "another"}
 
     seen: list[str] = []
-    watching = Watching(begins=lambda check: seen.append(check.name), scored=lambda: seen.append("scored"))
-    report = asyncio.run(reported(Sums, ConfiguredDatasets({}), DEPTH, watching, digests))
+    watching = CheckObserver(begins=lambda check: seen.append(check.name), scored=lambda: seen.append("scored"))
+    report = asyncio.run(run_all_checks(Sums, ConfiguredDatasets({}), DEPTH, watching, digests))
     figures = report.figures
     assert figures is not None
     assert [one.name for one in report.checks if not one.passed] == ["the_same_bytes"]

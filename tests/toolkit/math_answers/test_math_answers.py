@@ -13,14 +13,14 @@ from pydantic import JsonValue, TypeAdapter
 
 from app.domain.values import Frozen
 from app.sandbox.in_process import InProcessWorkers
-from app.toolkit.math_answers.checking import Gold, check
-from app.toolkit.math_answers.committing import committed_box
-from app.toolkit.math_answers.elsewhere import ALL_EQUAL
-from app.toolkit.math_answers.expressions import MOST_CHARACTERS, expression
+from app.toolkit.math_answers.boxed_answers import extract_committed_box
+from app.toolkit.math_answers.expressions import MOST_CHARACTERS, parse_expression
 from app.toolkit.math_answers.forms import Form
-from app.toolkit.math_answers.rows import MathRow
+from app.toolkit.math_answers.grading import GoldAnswer, check_answer
+from app.toolkit.math_answers.math_rows import MathRow
 from app.toolkit.math_answers.structures import Shape
-from app.toolkit.package_data import packaged_data
+from app.toolkit.math_answers.worker_functions import ALL_EQUAL
+from app.toolkit.package_data import read_packaged_data
 
 
 class Kind(Frozen):
@@ -35,22 +35,22 @@ class Kind(Frozen):
     refused: tuple[str, ...] = ()
 
     @property
-    def wanted(self) -> Gold:
+    def wanted(self) -> GoldAnswer:
         if self.problem:
             return MathRow(problem=self.problem, answer=self.gold).gold
-        return Gold(latex=self.gold, shape=self.shape, form=self.form)
+        return GoldAnswer(latex=self.gold, shape=self.shape, form=self.form)
 
 
 @lru_cache
 def kinds() -> tuple[Kind, ...]:
-    return packaged_data(Path(__file__).with_name("math_answers.yaml"), TypeAdapter(tuple[Kind, ...]))
+    return read_packaged_data(Path(__file__).with_name("math_answers.yaml"), TypeAdapter(tuple[Kind, ...]))
 
 
-def paid(answer: str, gold: Gold) -> bool:
-    committed = committed_box(f"Therefore \\boxed{{{answer}}}.")
+def paid(answer: str, gold: GoldAnswer) -> bool:
+    committed = extract_committed_box(f"Therefore \\boxed{{{answer}}}.")
     if committed.text is None:
         return False
-    checked = check(committed.text, gold)
+    checked = check_answer(committed.text, gold)
     pairs: list[JsonValue] = [list(pair) for pair in checked.pairs]
     return not checked.fault and asyncio.run(InProcessWorkers().run(ALL_EQUAL, pairs)) is True
 
@@ -86,7 +86,7 @@ def test_the_table_is_long_enough_to_mean_something() -> None:
     ],
 )
 def test_the_box_that_counts(reply: str, text: str | None, flags: tuple[str, ...]) -> None:
-    committed = committed_box(reply)
+    committed = extract_committed_box(reply)
     assert (committed.text, committed.flags) == (text, flags)
 
 
@@ -111,17 +111,17 @@ def test_the_box_that_counts(reply: str, text: str | None, flags: tuple[str, ...
     ],
 )
 def test_what_is_no_expression_or_too_large_is_not_read(text: str) -> None:
-    assert expression(text) is None
+    assert parse_expression(text) is None
 
 
 @pytest.mark.parametrize(
     "unit", ["{", "}", "\\boxed{", "\\boxed{1}", "\\frac", "^", "(", "\\text{", "\\pm", "1,", "_{"]
 )
 def test_reading_takes_linear_time(unit: str) -> None:
-    gold = Gold(latex="\\frac{1}{2}, \\sqrt{2}", shape="set")
+    gold = GoldAnswer(latex="\\frac{1}{2}, \\sqrt{2}", shape="set")
     begun = time.process_time()
-    committed = committed_box(f"\\boxed{{{unit * 100_000}}}")
-    check((unit * 1_000)[:1_000], gold)
+    committed = extract_committed_box(f"\\boxed{{{unit * 100_000}}}")
+    check_answer((unit * 1_000)[:1_000], gold)
     assert (committed.text is None or committed.text == "1", time.process_time() - begun < 2.0) == (True, True)
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.domain.tasks import Completion, FunctionCall, FunctionSpec, Message, ToolCall, ToolSpec
+from app.toolkit.tool_calls.call_parsing import read_calls, read_message_calls, read_text_calls
+from app.toolkit.tool_calls.calls import CallReading, ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
-from app.toolkit.tool_calls.formats.registry import FORMATS
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
 from app.toolkit.tool_calls.json_text import MOST_CALLS
-from app.toolkit.tool_calls.reading import message_calls, read_calls, text_calls
-from app.toolkit.tool_calls.values import Call, Reading
 
 BOOK: dict[str, JsonValue] = {
     "type": "object",
@@ -33,7 +33,7 @@ TOOLS = tuple(
     for name, schema in (("book_table", BOOK), ("open_hours.get", {"type": "object", "properties": {}}))
 )
 CALLS = (
-    Call(
+    ParsedCall(
         name="book_table",
         arguments={
             "restaurant": 'Chez "Ève" \\ [x](y)',
@@ -46,8 +46,8 @@ CALLS = (
             "room": "hall",
         },
     ),
-    Call(name="open_hours.get", arguments={}),
-    Call(name="book_table", arguments={"restaurant": "line\nbreak\tand 日本", "guests": 2, "note": None}),
+    ParsedCall(name="open_hours.get", arguments={}),
+    ParsedCall(name="book_table", arguments={"restaurant": "line\nbreak\tand 日本", "guests": 2, "note": None}),
 )
 
 HERMES_ONE = '<tool_call>{"name": "book_table", "arguments": {"restaurant": "Roma", "guests": 2}}</tool_call>'
@@ -59,7 +59,7 @@ INVOKE_ONE = (
     '<function_calls>\n<invoke name="book_table">\n<parameter name="restaurant">Roma</parameter>\n'
     '<parameter name="guests">2</parameter>\n</invoke>\n</function_calls>'
 )
-ONE = Call(name="book_table", arguments={"restaurant": "Roma", "guests": 2})
+ONE = ParsedCall(name="book_table", arguments={"restaurant": "Roma", "guests": 2})
 
 every_format = pytest.mark.parametrize("name", FORMATS)
 
@@ -68,8 +68,8 @@ every_format = pytest.mark.parametrize("name", FORMATS)
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_same_calls_in_every_format(name: ToolFormat, count: int) -> None:
     written = FORMATS[name].write(CALLS[:count])
-    readings = [text_calls(text, TOOLS, form) for text in (written, f"\n{written}\n") for form in (None, name)]
-    assert readings == [Reading(CALLS[:count], "", name)] * 4
+    readings = [read_text_calls(text, TOOLS, form) for text in (written, f"\n{written}\n") for form in (None, name)]
+    assert readings == [CallReading(CALLS[:count], "", name)] * 4
 
 
 VARIANTS: dict[ToolFormat, list[str]] = {
@@ -124,7 +124,7 @@ VARIANTS: dict[ToolFormat, list[str]] = {
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in VARIANTS.items() for text in texts])
 def test_what_models_really_write(name: ToolFormat, text: str) -> None:
-    assert text_calls(text, TOOLS) == Reading((ONE,), "", name)
+    assert read_text_calls(text, TOOLS) == CallReading((ONE,), "", name)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_what_models_really_write(name: ToolFormat, text: str) -> None:
     ],
 )
 def test_words_beside_the_calls(text: str, said: str) -> None:
-    reading = text_calls(text, TOOLS)
+    reading = read_text_calls(text, TOOLS)
     assert (reading.calls, reading.said) == ((ONE,), said)
 
 
@@ -244,8 +244,8 @@ MALFORMED: dict[ToolFormat, list[str]] = {
     ("name", "text"), [(name, text) for name, texts in MALFORMED.items() for text in texts], ids=lambda text: text[:60]
 )
 def test_one_malformed_call_spoils_the_reply(name: ToolFormat, text: str) -> None:
-    declared = text_calls(text, TOOLS, name)
-    detected = text_calls(text, TOOLS)
+    declared = read_text_calls(text, TOOLS, name)
+    detected = read_text_calls(text, TOOLS)
     assert (declared.calls, bool(declared.fault), detected.calls) == ((), True, ())
 
 
@@ -258,7 +258,7 @@ def test_no_calls_are_no_fault() -> None:
         "a < b > c",
         "[see (above)]",
     ]
-    assert [text_calls(text, TOOLS) for text in texts] == [Reading(said=text) for text in texts]
+    assert [read_text_calls(text, TOOLS) for text in texts] == [CallReading(said=text) for text in texts]
 
 
 @pytest.mark.parametrize(
@@ -271,21 +271,21 @@ def test_no_calls_are_no_fault() -> None:
     ],
 )
 def test_calls_inside_thinking_do_not_count(text: str) -> None:
-    assert (text_calls(text, TOOLS).calls, text_calls(text, TOOLS, "hermes").calls) == ((), ())
+    assert (read_text_calls(text, TOOLS).calls, read_text_calls(text, TOOLS, "hermes").calls) == ((), ())
 
 
 def test_two_formats_in_one_reply_are_a_fault() -> None:
     fault = "there are calls in two formats: hermes and mistral"
-    assert text_calls(f"{HERMES_ONE}\n[TOOL_CALLS][]", TOOLS) == Reading(format="hermes", fault=fault)
+    assert read_text_calls(f"{HERMES_ONE}\n[TOOL_CALLS][]", TOOLS) == CallReading(format="hermes", fault=fault)
 
 
 @pytest.mark.parametrize(("lists", "fault"), [(49, ""), (50, "there are more than 5000 calls, arguments and values")])
 def test_what_a_literal_holds_is_counted_as_a_whole(lists: int, fault: str) -> None:
-    assert text_calls("[f(a=[" + ("[" + "1," * 99 + "],") * lists + "])]", TOOLS).fault == fault
+    assert read_text_calls("[f(a=[" + ("[" + "1," * 99 + "],") * lists + "])]", TOOLS).fault == fault
 
 
 def test_a_declared_format_is_the_only_one_read() -> None:
-    assert text_calls(HERMES_ONE, TOOLS, "pythonic") == Reading(said=HERMES_ONE)
+    assert read_text_calls(HERMES_ONE, TOOLS, "pythonic") == CallReading(said=HERMES_ONE)
 
 
 def _message(arguments: JsonValue, content: str | None = None, name: str = "book_table") -> Message:
@@ -296,18 +296,18 @@ def _message(arguments: JsonValue, content: str | None = None, name: str = "book
 @pytest.mark.parametrize("arguments", ['{"restaurant": "Roma", "guests": 2}', {"restaurant": "Roma", "guests": 2}])
 def test_native_calls_with_arguments_as_text_or_object(arguments: str | dict[str, JsonValue]) -> None:
     completion = Completion(messages=(_message(arguments, "<think>hm</think>One moment."),))
-    assert read_calls(completion, TOOLS, "pythonic") == Reading((ONE,), "One moment.", "openai")
+    assert read_calls(completion, TOOLS, "pythonic") == CallReading((ONE,), "One moment.", "openai")
 
 
 def test_no_text_where_arguments_would_stand_is_no_arguments() -> None:
     """Servers send it for tools that have none."""
-    readings = [message_calls(_message(blank, name="open_hours.get"), TOOLS) for blank in ("", " ", None)]
-    assert readings == [Reading((Call(name="open_hours.get"),), "", "openai")] * 3
+    readings = [read_message_calls(_message(blank, name="open_hours.get"), TOOLS) for blank in ("", " ", None)]
+    assert readings == [CallReading((ParsedCall(name="open_hours.get"),), "", "openai")] * 3
 
 
 def test_requests_one_after_the_other_are_as_good_as_a_batch() -> None:
     lines = "\n".join(FORMATS["mcp"].write([call]) for call in CALLS)
-    assert text_calls(lines, TOOLS) == Reading(CALLS, "", "mcp")
+    assert read_text_calls(lines, TOOLS) == CallReading(CALLS, "", "mcp")
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_requests_one_after_the_other_are_as_good_as_a_batch() -> None:
     ],
 )
 def test_malformed_native_calls(message: Message) -> None:
-    reading = message_calls(message, TOOLS)
+    reading = read_message_calls(message, TOOLS)
     assert (reading.calls, bool(reading.fault)) == ((), True)
 
 
@@ -334,7 +334,7 @@ def test_a_single_turn_is_one_message_of_the_assistant() -> None:
     readings = [
         read_calls(Completion(messages=said), TOOLS) for said in ((spoken, spoken), (Message(role="user"),), ())
     ]
-    assert readings == [Reading(fault="the completion is not one message of the assistant")] * 3
+    assert readings == [CallReading(fault="the completion is not one message of the assistant")] * 3
 
 
 @pytest.mark.parametrize(
@@ -350,14 +350,14 @@ def test_a_single_turn_is_one_message_of_the_assistant() -> None:
 )
 def test_bare_values_are_read_by_the_schema(written: str, value: JsonValue) -> None:
     text = QWEN_ONE.replace("\n2\n", written)
-    assert text_calls(text, TOOLS).calls == (
-        Call(name="book_table", arguments={"restaurant": "Roma", "guests": value}),
+    assert read_text_calls(text, TOOLS).calls == (
+        ParsedCall(name="book_table", arguments={"restaurant": "Roma", "guests": value}),
     )
 
 
 def test_no_end_of_short_calls_is_read() -> None:
     short = "f{}", "<function=f></function>", '<invoke name="f"></invoke>'
-    faults = [text_calls(one * (MOST_CALLS + 1), TOOLS).fault for one in short]
+    faults = [read_text_calls(one * (MOST_CALLS + 1), TOOLS).fault for one in short]
     assert faults == [f"there are more than {MOST_CALLS} calls"] * len(short)
 
 
@@ -379,8 +379,8 @@ _values = st.recursive(
 def test_what_is_written_is_read_again(
     name: ToolFormat, guest: dict[str, JsonValue], dishes: list[JsonValue], restaurant: str
 ) -> None:
-    call = Call(name="book_table", arguments={"restaurant": restaurant, "guest": guest, "dishes": dishes})
-    assert text_calls(FORMATS[name].write([call]), TOOLS, name).calls == (call,)
+    call = ParsedCall(name="book_table", arguments={"restaurant": restaurant, "guest": guest, "dishes": dishes})
+    assert read_text_calls(FORMATS[name].write([call]), TOOLS, name).calls == (call,)
 
 
 _pieces = st.sampled_from(
@@ -396,5 +396,5 @@ _pieces = st.sampled_from(
 @settings(deadline=None)
 @given(st.lists(_pieces | st.text(max_size=5), max_size=40).map("".join))
 def test_no_text_raises(text: str) -> None:
-    readings = [text_calls(text, TOOLS, form) for form in (None, *FORMATS)]
+    readings = [read_text_calls(text, TOOLS, form) for form in (None, *FORMATS)]
     assert all(not reading.calls or not reading.fault for reading in readings)

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from app.domain.tasks import FunctionSpec, ToolSpec
-from app.toolkit.tool_calls.formats.registry import FORMATS
-from app.toolkit.tool_calls.matching import MOST_COMPARED, Matched, match
-from app.toolkit.tool_calls.rendering import rendered
-from app.toolkit.tool_calls.same import MOST_MORE, same_text, same_value
-from app.toolkit.tool_calls.schemas import schema_fault
-from app.toolkit.tool_calls.values import Call, ExpectedCall
+from app.toolkit.tool_calls.calls import ExpectedCall, ParsedCall
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.matching import MOST_COMPARED, CallMatch, match_calls
+from app.toolkit.tool_calls.rendering import render_tools
+from app.toolkit.tool_calls.schemas import describe_schema_fault
+from app.toolkit.tool_calls.value_equality import MOST_MORE, is_same_text, is_same_value
 
 TOOLS = (
     ToolSpec(
@@ -38,8 +38,8 @@ TOOLS = (
 )
 
 
-def call(**arguments: JsonValue) -> Call:
-    return Call(name="weather", arguments=arguments)
+def call(**arguments: JsonValue) -> ParsedCall:
+    return ParsedCall(name="weather", arguments=arguments)
 
 
 def expected(*optional: str, **arguments: tuple[JsonValue, ...]) -> ExpectedCall:
@@ -61,7 +61,7 @@ RIGHT = [
     ([call(city="Oslo"), call(city="Rome")], [ROME, OSLO]),
     ([call(city="Rome"), call(city="Oslo")], [expected(city=("Rome", "Oslo")), ROME]),
     ([call(city="Rome"), call(city="Rome")], [ROME, ROME]),
-    ([call(city="Rome"), Call(name="news")], [ExpectedCall(name="news"), ROME]),
+    ([call(city="Rome"), ParsedCall(name="news")], [ExpectedCall(name="news"), ROME]),
     ([call(city="Rome", height=3)], [expected(city=("Rome",), height=(3.0,))]),
     ([call(city="Rome", height=3.0)], [expected(city=("Rome",), height=(3,))]),
     ([], []),
@@ -70,50 +70,50 @@ RIGHT = [
 NOT_ASKED = "the call of 'weather' is not what was asked for, or one too many"
 
 WRONG = [
-    ([], [ROME], Matched(False, 0.0, 0.0, "there is no call")),
-    ([call(city="Rome")], [], Matched(False, 0.0, 1.0, "no tool fits, and there is a call")),
+    ([], [ROME], CallMatch(False, 0.0, 0.0, "there is no call")),
+    ([call(city="Rome")], [], CallMatch(False, 0.0, 1.0, "no tool fits, and there is a call")),
     (
         [call(city="Oslo")],
         [ROME],
-        Matched(False, 0.0, 0.0, NOT_ASKED),
+        CallMatch(False, 0.0, 0.0, NOT_ASKED),
     ),
     (
         [call(city="Rome"), call(city="Rome")],
         [ROME],
-        Matched(False, 0.5, 1.0, NOT_ASKED),
+        CallMatch(False, 0.5, 1.0, NOT_ASKED),
     ),
-    ([call(city="Rome")], [ROME, OSLO], Matched(False, 1.0, 0.5, "calls are missing")),
+    ([call(city="Rome")], [ROME, OSLO], CallMatch(False, 1.0, 0.5, "calls are missing")),
     (
         [call(city="Rome", days=2)],
         [ROME],
-        Matched(False, 0.0, 0.0, NOT_ASKED),
+        CallMatch(False, 0.0, 0.0, NOT_ASKED),
     ),
-    ([call(city="Rome", source="")], [ROME], Matched(False, 0.0, 0.0, NOT_ASKED)),
+    ([call(city="Rome", source="")], [ROME], CallMatch(False, 0.0, 0.0, NOT_ASKED)),
     (
         [call(city="Rome", alerts="no")],
         [ROME],
-        Matched(False, 0.0, 0.0, "weather: 'alerts' does not fit its schema"),
+        CallMatch(False, 0.0, 0.0, "weather: 'alerts' does not fit its schema"),
     ),
-    ([call(city="Rome", country="IT")], [ROME], Matched(False, 0.0, 0.0, "weather has no argument 'country'")),
-    ([call()], [ROME], Matched(False, 0.0, 0.0, "weather lacks city")),
-    ([call(city=7)], [ROME], Matched(False, 0.0, 0.0, "weather: 'city' does not fit its schema")),
-    ([Call(name="wether")], [ROME], Matched(False, 0.0, 0.0, "there is no tool 'wether'")),
+    ([call(city="Rome", country="IT")], [ROME], CallMatch(False, 0.0, 0.0, "weather has no argument 'country'")),
+    ([call()], [ROME], CallMatch(False, 0.0, 0.0, "weather lacks city")),
+    ([call(city=7)], [ROME], CallMatch(False, 0.0, 0.0, "weather: 'city' does not fit its schema")),
+    ([ParsedCall(name="wether")], [ROME], CallMatch(False, 0.0, 0.0, "there is no tool 'wether'")),
     (
         [call(city="Rome")] * 100,
         [ROME],
-        Matched(False, 0.01, 1.0, NOT_ASKED),
+        CallMatch(False, 0.01, 1.0, NOT_ASKED),
     ),
 ]
 
 
 @pytest.mark.parametrize(("calls", "right"), RIGHT)
-def test_right_calls(calls: list[Call], right: list[ExpectedCall]) -> None:
-    assert match(calls, right, TOOLS) == Matched(True, 1.0, 1.0, "")
+def test_right_calls(calls: list[ParsedCall], right: list[ExpectedCall]) -> None:
+    assert match_calls(calls, right, TOOLS) == CallMatch(True, 1.0, 1.0, "")
 
 
 @pytest.mark.parametrize(("calls", "right", "matched"), WRONG)
-def test_wrong_calls(calls: list[Call], right: list[ExpectedCall], matched: Matched) -> None:
-    assert match(calls, right, TOOLS) == matched
+def test_wrong_calls(calls: list[ParsedCall], right: list[ExpectedCall], matched: CallMatch) -> None:
+    assert match_calls(calls, right, TOOLS) == matched
 
 
 @given(st.permutations(range(5)))
@@ -121,11 +121,11 @@ def test_the_order_of_calls_does_not_matter_where_a_greedy_match_would_fail(orde
     """Each accepts its own letter and the one before, but for the first: there is one way to pair them."""
     letters = "abcde"
     right = [expected(city=tuple(letters[max(0, place - 1) : place + 1])) for place in range(5)]
-    assert match([call(city=letters[place]) for place in order], right, TOOLS).correct
+    assert match_calls([call(city=letters[place]) for place in order], right, TOOLS).correct
 
 
 def test_many_calls_are_not_compared_one_by_one() -> None:
-    assert match([call(city="Oslo")] * MOST_COMPARED + [call(city="Rome")], [ROME], TOOLS).recall == 0.0
+    assert match_calls([call(city="Oslo")] * MOST_COMPARED + [call(city="Rome")], [ROME], TOOLS).recall == 0.0
 
 
 SCHEMA_FAULTS: dict[str, dict[str, JsonValue]] = {
@@ -145,7 +145,7 @@ SCHEMA_FAULTS: dict[str, dict[str, JsonValue]] = {
 
 
 def test_schemas_are_read_strictly() -> None:
-    assert {schema_fault(call(**said), TOOLS): said for said in SCHEMA_FAULTS.values()} == SCHEMA_FAULTS
+    assert {describe_schema_fault(call(**said), TOOLS): said for said in SCHEMA_FAULTS.values()} == SCHEMA_FAULTS
 
 
 SAME_TEXTS = [
@@ -179,12 +179,12 @@ SAME_TEXTS = [
 
 @pytest.mark.parametrize(("one", "other", "same"), SAME_TEXTS)
 def test_texts(one: str, other: str, same: bool) -> None:
-    assert (same_text(one, other), same_text(other, one)) == (same, same)
+    assert (is_same_text(one, other), is_same_text(other, one)) == (same, same)
 
 
 def test_a_text_far_longer_than_it_should_be_is_not_read() -> None:
     said = ["N.Y." + "-" * count for count in (0, MOST_MORE, 2 * MOST_MORE)]
-    assert [same_text(text, "ny") for text in said] == [True, True, False]
+    assert [is_same_text(text, "ny") for text in said] == [True, True, False]
 
 
 NUMBER: dict[str, JsonValue] = {"type": "number"}
@@ -229,11 +229,11 @@ SAME_VALUES: list[tuple[JsonValue, JsonValue, dict[str, JsonValue], bool]] = [
 
 @pytest.mark.parametrize(("said", "accepted", "schema", "same"), SAME_VALUES)
 def test_values(said: JsonValue, accepted: JsonValue, schema: dict[str, JsonValue], same: bool) -> None:
-    assert same_value(said, accepted, schema) is same
+    assert is_same_value(said, accepted, schema) is same
 
 
 def test_tools_as_text() -> None:
-    text = rendered(TOOLS[1:], "hermes")
+    text = render_tools(TOOLS[1:], "hermes")
     assert text == (
         "These tools are available, each as a JSON object:\n"
         '{"type": "function", "function": {"name": "news", "description": "", '

@@ -21,8 +21,8 @@ from pydantic import Field, JsonValue, StrictBool, StrictInt, StrictStr, TypeAda
 
 from app.domain.values import FiniteJson, Frozen
 from app.envs.code_exec.tasks.shapes import Chosen, Shape
-from app.toolkit.package_data import packaged_data
-from app.toolkit.seeded import Draws
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.seeded import SeededRandom
 
 Interval: TypeAlias = Annotated[StrictStr, Field(pattern=r"^-?[0-9]+\.\.-?[0-9]+$")]
 """`2..9`: every whole number from the one to the other."""
@@ -70,10 +70,10 @@ class Family:
         for name, values in self.choices.items():
             yield from ({**chosen, name: value} for value in values if value != chosen[name])
 
-    def choose(self, draws: Draws) -> dict[str, JsonValue]:
+    def choose(self, draws: SeededRandom) -> dict[str, JsonValue]:
         return {name: draws.one(values) for name, values in self.choices.items()}
 
-    def arguments(self, draws: Draws, chosen: Chosen) -> list[JsonValue]:
+    def arguments(self, draws: SeededRandom, chosen: Chosen) -> list[JsonValue]:
         return [shape.drawn(draws, chosen) for shape in self.spec.inputs.values()]
 
     def expected(self, arguments: list[JsonValue], chosen: Chosen) -> JsonValue:
@@ -107,7 +107,7 @@ class Family:
 def read_families(module: ModuleType) -> list[Family]:
     """Those of a module of references, in the order of the YAML file beside it. AttributeError for one that the module
     does not have."""
-    specs = packaged_data(Path(str(module.__file__)).with_suffix(".yaml"), TypeAdapter(dict[str, Spec]))
+    specs = read_packaged_data(Path(str(module.__file__)).with_suffix(".yaml"), TypeAdapter(dict[str, Spec]))
     return [Family(getattr(module, name), spec) for name, spec in specs.items()]
 
 

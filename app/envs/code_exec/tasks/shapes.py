@@ -8,7 +8,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, Field, JsonValue
 
 from app.domain.values import FiniteJson, Frozen
-from app.toolkit.seeded import Draws
+from app.toolkit.seeded import SeededRandom
 
 Chosen: TypeAlias = Mapping[str, JsonValue]
 """A family's parameters by name."""
@@ -17,207 +17,207 @@ MOST_REPEATS = 40
 """Extra draws for a list of distinct items, to replace items that are drawn twice."""
 
 
-def _upwards(bounds: tuple[int, int]) -> tuple[int, int]:
+def _check_bounds(bounds: tuple[int, int]) -> tuple[int, int]:
     if bounds[0] > bounds[1]:
         raise ValueError("the lower bound is above the upper one")
     return bounds
 
 
-Bounds = Annotated[tuple[int, int], AfterValidator(_upwards)]
+Bounds = Annotated[tuple[int, int], AfterValidator(_check_bounds)]
 """Least and most, both included."""
 
 
-class Whole(Frozen):
+class IntegerShape(Frozen):
     whole: Bounds
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        return _within(self.whole, draws)
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        return _draw_within(self.whole, draws)
 
 
-class Near(Frozen):
+class NearParameterShape(Frozen):
     """A whole number about as large as a parameter."""
 
     near: str
     within: int
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         middle = chosen[self.near]
         if not isinstance(middle, int):
             raise ValueError(f"parameter {self.near} is not a whole number")
-        return _within((middle - self.within, middle + self.within), draws)
+        return _draw_within((middle - self.within, middle + self.within), draws)
 
 
-class Parameter(Frozen):
+class ParameterShape(Frozen):
     """The value of a parameter, or one item of it if it is a list."""
 
     parameter: str
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         value = chosen[self.parameter]
         return draws.one(value) if isinstance(value, list) else value
 
 
-class OneOf(Frozen):
+class OneOfShape(Frozen):
     one_of: Annotated[tuple[FiniteJson, ...], Field(min_length=1)]
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return draws.one(self.one_of)
 
 
-class Numeral(Frozen):
+class NumeralShape(Frozen):
     """A whole number in digits, padded with zeros to `width`."""
 
     numeral: Bounds
     width: int = 1
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        return str(_within(self.numeral, draws)).zfill(self.width)
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        return str(_draw_within(self.numeral, draws)).zfill(self.width)
 
 
-class Text(Frozen):
+class TextShape(Frozen):
     """A text of these characters."""
 
     text: Annotated[str, Field(min_length=1)]
     length: Bounds
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        return "".join(draws.one(self.text) for _ in range(_within(self.length, draws)))
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        return "".join(draws.one(self.text) for _ in range(_draw_within(self.length, draws)))
 
 
-class Joined(Frozen):
+class JoinedShape(Frozen):
     """A text of parts with a separator between them."""
 
     joined: "Shape"
     by: "Shape | str" = ""
     length: Bounds
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         text = ""
-        for place in range(_within(self.length, draws)):
+        for place in range(_draw_within(self.length, draws)):
             between = self.by if isinstance(self.by, str) else str(self.by.drawn(draws, chosen))
             text += between * (place > 0) + str(self.joined.drawn(draws, chosen))
         return text
 
 
-class Parts(Frozen):
+class ConcatenatedShape(Frozen):
     """These parts, concatenated."""
 
     parts: tuple["Shape | str", ...]
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return "".join(part if isinstance(part, str) else str(part.drawn(draws, chosen)) for part in self.parts)
 
 
-class Items(Frozen):
+class ListShape(Frozen):
     items: "Shape" = Field(alias="list")
     length: Bounds
     distinct: bool = False
     ordered: bool = False
     """Sorted; for numbers, texts, or lists of these only."""
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        count = _within(self.length, draws)
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        count = _draw_within(self.length, draws)
         found: list[JsonValue] = []
         for _ in range(count + MOST_REPEATS * self.distinct):
             item = self.items.drawn(draws, chosen)
             if len(found) < count and not (self.distinct and item in found):
                 found.append(item)
-        return sorted(found, key=_size) if self.ordered else found
+        return sorted(found, key=_make_sort_key) if self.ordered else found
 
 
-class Row(Frozen):
+class RowShape(Frozen):
     row: tuple["Shape", ...]
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return [one.drawn(draws, chosen) for one in self.row]
 
 
-class Span(Frozen):
+class SpanShape(Frozen):
     """A start and an end. The end is larger than the start by `least` to `most`."""
 
     span: Bounds
     most: int
     least: int = 0
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        start = _within(self.span, draws)
-        return [start, start + _within((self.least, self.most), draws)]
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        start = _draw_within(self.span, draws)
+        return [start, start + _draw_within((self.least, self.most), draws)]
 
 
-class Grid(Frozen):
+class GridShape(Frozen):
     """Rows of equal length."""
 
     grid: "Shape"
     rows: Bounds
     columns: Bounds
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        width = _within(self.columns, draws)
-        rows = _within(self.rows, draws)
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        width = _draw_within(self.columns, draws)
+        rows = _draw_within(self.rows, draws)
         return [[self.grid.drawn(draws, chosen) for _ in range(width)] for _ in range(rows)]
 
 
-class Lines(Frozen):
+class TextGridShape(Frozen):
     """Texts of equal length."""
 
     lines: Annotated[str, Field(min_length=1)]
     rows: Bounds
     columns: Bounds
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        width = _within(self.columns, draws)
-        return ["".join(draws.one(self.lines) for _ in range(width)) for _ in range(_within(self.rows, draws))]
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        width = _draw_within(self.columns, draws)
+        return ["".join(draws.one(self.lines) for _ in range(width)) for _ in range(_draw_within(self.rows, draws))]
 
 
-class Table(Frozen):
+class MappingShape(Frozen):
     """An object with generated names and values."""
 
     names: "Shape"
     to: "Shape"
     length: Bounds
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
-        count = _within(self.length, draws)
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        count = _draw_within(self.length, draws)
         return {str(self.names.drawn(draws, chosen)): self.to.drawn(draws, chosen) for _ in range(count)}
 
 
-class Either(Frozen):
+class EitherShape(Frozen):
     """One of these shapes, weighted by how often it is listed."""
 
     either: Annotated[tuple["Shape", ...], Field(min_length=1)]
 
-    def drawn(self, draws: Draws, chosen: Chosen) -> JsonValue:
+    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return draws.one(self.either).drawn(draws, chosen)
 
 
 Shape: TypeAlias = (
-    Whole
-    | Near
-    | Parameter
-    | OneOf
-    | Numeral
-    | Text
-    | Joined
-    | Parts
-    | Items
-    | Row
-    | Span
-    | Grid
-    | Lines
-    | Table
-    | Either
+    IntegerShape
+    | NearParameterShape
+    | ParameterShape
+    | OneOfShape
+    | NumeralShape
+    | TextShape
+    | JoinedShape
+    | ConcatenatedShape
+    | ListShape
+    | RowShape
+    | SpanShape
+    | GridShape
+    | TextGridShape
+    | MappingShape
+    | EitherShape
 )
 
-for _model in (Joined, Parts, Items, Row, Grid, Table, Either):
+for _model in (JoinedShape, ConcatenatedShape, ListShape, RowShape, GridShape, MappingShape, EitherShape):
     _model.model_rebuild()
 
 
-def _within(bounds: tuple[int, int], draws: Draws) -> int:
+def _draw_within(bounds: tuple[int, int], draws: SeededRandom) -> int:
     least, most = bounds
     return least + draws.below(most - least + 1)
 
 
-def _size(value: JsonValue) -> tuple[list[int], str]:
+def _make_sort_key(value: JsonValue) -> tuple[list[int], str]:
     """Sort key: numbers and rows of numbers by value, everything else as text."""
     numbers = value if isinstance(value, list) else [value]
     return [number for number in numbers if isinstance(number, int)], str(value)

@@ -19,16 +19,16 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
-from app.toolkit.package_data import packaged_data
-from app.toolkit.procedural import Generated, Level, Levelled
-from app.toolkit.seeded import Draws
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
+from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
 Kind = Literal["days", "weeks", "months", "weekday", "nth_weekday", "month_end", "working_days"]
 
 _FOLDER = Path(__file__).parent
-_SAID = packaged_data(_FOLDER / "steps.yaml", TypeAdapter(dict[Kind, str]))
-_RULES = packaged_data(_FOLDER / "rules.yaml", TypeAdapter(dict[Kind, str]))
+_STEP_TEXTS = read_packaged_data(_FOLDER / "steps.yaml", TypeAdapter(dict[Kind, str]))
+_RULES = read_packaged_data(_FOLDER / "rules.yaml", TypeAdapter(dict[Kind, str]))
 _ISO = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _DAY = timedelta(days=1)
 
@@ -50,14 +50,14 @@ MOST: Final[Mapping[Kind, int]] = {"days": 400, "weeks": 60, "months": 30, "work
 """The largest count of a kind; the others have none."""
 
 
-class Params(Levelled):
+class DateArithmeticParams(LevelParams):
     """Number of steps."""
 
     steps: Annotated[WholeNumber, Field(ge=1, le=12)] | None = None
     """Steps in a task. Default by level: 1 (easy), 2 (medium), 4 (hard)."""
 
 
-class Step(Frozen):
+class CalendarStep(Frozen):
     kind: Kind
     forward: bool
     count: int
@@ -66,50 +66,50 @@ class Step(Frozen):
     """0 is Monday; only used by the weekday kinds."""
 
 
-class Walk(Frozen):
+class DateWalk(Frozen):
     start: date
-    steps: tuple[Step, ...]
+    steps: tuple[CalendarStep, ...]
 
 
-class DateArithmetic(Generated[Walk, Params]):
+class DateArithmetic(ProceduralEnvironment[DateWalk, DateArithmeticParams]):
     name: ClassVar[str] = "date_arithmetic"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
-    data: ClassVar[Mapping[str, str]] = {"steps": digest(_SAID), "rules": digest(_RULES)}
+    data: ClassVar[Mapping[str, str]] = {"steps": digest(_STEP_TEXTS), "rules": digest(_RULES)}
 
-    def make(self, draws: Draws, level: Level, params: Params) -> Walk:
+    def make(self, draws: SeededRandom, level: Level, params: DateArithmeticParams) -> DateWalk:
         kinds = draws.shuffled(KINDS[level])
-        steps = tuple(_step(draws, kinds[place % len(kinds)]) for place in range(params.steps or STEPS[level]))
-        return Walk(start=FIRST_DAY + draws.below(DAYS) * _DAY, steps=steps)
+        steps = tuple(_draw_step(draws, kinds[place % len(kinds)]) for place in range(params.steps or STEPS[level]))
+        return DateWalk(start=FIRST_DAY + draws.below(DAYS) * _DAY, steps=steps)
 
-    def slots(self, made: Walk) -> Mapping[str, str | int]:
+    def slots(self, made: DateWalk) -> Mapping[str, str | int]:
         start = f"{made.start.day} {MONTHS[made.start.month - 1]} {made.start.year}"
         rules = [_RULES[kind] for kind in dict.fromkeys(step.kind for step in made.steps) if kind in _RULES]
-        return {"start": start, "steps": " ".join([*map(_said, made.steps), *rules])}
+        return {"start": start, "steps": " ".join([*map(_describe_step, made.steps), *rules])}
 
-    def fault(self, answer: str, made: Walk) -> str:
+    def fault(self, answer: str, made: DateWalk) -> str:
         if not _ISO.fullmatch(answer):
             return "it is no date of the form YYYY-MM-DD"
         return "" if answer == self.solution(made) else "it is another date"
 
-    def solution(self, made: Walk) -> str:
+    def solution(self, made: DateWalk) -> str:
         day = made.start
         for step in made.steps:
-            day = _after(day, step)
+            day = _apply_step(day, step)
         return day.isoformat()
 
 
-def _step(draws: Draws, kind: Kind) -> Step:
+def _draw_step(draws: SeededRandom, kind: Kind) -> CalendarStep:
     count = 2 + draws.below(MOST[kind] - 1) if kind in MOST else 1 + draws.below(len(NTH))
-    return Step(kind=kind, forward=draws.chance(60), count=count, weekday=draws.below(7))
+    return CalendarStep(kind=kind, forward=draws.chance(60), count=count, weekday=draws.below(7))
 
 
-def _said(step: Step) -> str:
+def _describe_step(step: CalendarStep) -> str:
     values = {"count": step.count, "weekday": WEEKDAYS[step.weekday], "nth": NTH[(step.count - 1) % len(NTH)]}
-    return _SAID[step.kind].format_map({**values, "way": "forward" if step.forward else "back"})
+    return _STEP_TEXTS[step.kind].format_map({**values, "way": "forward" if step.forward else "back"})
 
 
-def _after(day: date, step: Step) -> date:
+def _apply_step(day: date, step: CalendarStep) -> date:
     way = 1 if step.forward else -1
     match step.kind:
         case "days" | "weeks":
@@ -118,7 +118,7 @@ def _after(day: date, step: Step) -> date:
             year, month = divmod(day.year * 12 + day.month - 1 + way * step.count, 12)
             return date(year, month + 1, min(day.day, monthrange(year, month + 1)[1]))
         case "weekday":
-            return _next(day, way, lambda one: one.weekday() == step.weekday)
+            return _find_next_day(day, way, lambda one: one.weekday() == step.weekday)
         case "nth_weekday":
             first = day.replace(day=1)
             return first + ((step.weekday - first.weekday()) % 7 + 7 * (step.count - 1)) * _DAY
@@ -126,11 +126,11 @@ def _after(day: date, step: Step) -> date:
             return day.replace(day=monthrange(day.year, day.month)[1])
         case "working_days":
             for _ in range(step.count):
-                day = _next(day, way, lambda one: one.weekday() < 5)
+                day = _find_next_day(day, way, lambda one: one.weekday() < 5)
             return day
 
 
-def _next(day: date, way: int, wanted: Callable[[date], bool]) -> date:
+def _find_next_day(day: date, way: int, wanted: Callable[[date], bool]) -> date:
     """The nearest wanted day in that direction, not `day` itself."""
     day += way * _DAY
     while not wanted(day):

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Final
 
 from app.domain.values import Frozen
-from app.envs.instruction_following.constraints.drafts import Draft
-from app.envs.instruction_following.constraints.instruction import Instruction, conflict
-from app.envs.instruction_following.constraints.kinds import KINDS, AnyInstruction
-from app.envs.instruction_following.constraints.reading import Reading, read
-from app.envs.instruction_following.constraints.requests import Request, drawn_request
-from app.envs.instruction_following.constraints.substance import lacking
-from app.toolkit.seeded import Draws
+from app.envs.instruction_following.constraints.instruction import Instruction, is_conflict
+from app.envs.instruction_following.constraints.instruction_kinds import KINDS, AnyInstruction
+from app.envs.instruction_following.constraints.prose_checks import find_prose_fault
+from app.envs.instruction_following.constraints.text_synthesis import TextPlan
+from app.envs.instruction_following.constraints.text_units import ParsedText, parse_text
+from app.envs.instruction_following.constraints.writing_requests import WritingRequest, draw_request
+from app.toolkit.seeded import SeededRandom
 
 _TEXTS: Final = 4
 """Texts tried for a combination before another one is drawn."""
@@ -19,7 +19,7 @@ ROOM: Final = 45
 
 
 class Assignment(Frozen):
-    request: Request
+    request: WritingRequest
     instructions: tuple[AnyInstruction, ...]
     asked: tuple[str, ...]
     """The instructions in words, in the same order."""
@@ -32,38 +32,38 @@ class Assignment(Frozen):
         return self.model_dump_json(include={"request", "instructions"})
 
 
-def drawn_assignment(draws: Draws, count: int, hard: int) -> Assignment:
+def draw_assignment(draws: SeededRandom, count: int, hard: int) -> Assignment:
     """`count` instructions without declared conflicts, `hard` of them of a hard kind; without a gold text."""
-    request, chosen = drawn_request(draws), list[type[Instruction]]()
+    request, chosen = draw_request(draws), list[type[Instruction]]()
     while len(chosen) < count:
-        chosen = _kinds(draws, count, hard)
-    instructions = tuple(kind.drawn(draws, request) for kind in chosen)
-    asked = tuple(instruction.asked(draws) for instruction in instructions)
+        chosen = _draw_kinds(draws, count, hard)
+    instructions = tuple(kind.draw(draws, request) for kind in chosen)
+    asked = tuple(instruction.phrase_request(draws) for instruction in instructions)
     return Assignment(request=request, instructions=instructions, asked=asked)
 
 
-def proved(assignment: Assignment, draws: Draws, prompt: str) -> Assignment | None:
+def add_gold(assignment: Assignment, draws: SeededRandom, prompt: str) -> Assignment | None:
     """Adds a gold text; None if none of a few texts follows all instructions. `prompt` is all that could be copied."""
     for _ in range(_TEXTS):
         request = assignment.request
-        draft = Draft(request, words=(request.least + 12, request.least + ROOM))
+        draft = TextPlan(request, words=(request.least + 12, request.least + ROOM))
         for instruction in assignment.instructions:
-            instruction.shape(draft)
-        reading = read(draft.written(draws))
-        if not lacking(reading, request, prompt) and not any(faults(reading, assignment.instructions)):
+            instruction.apply_to(draft)
+        reading = parse_text(draft.write(draws))
+        if not find_prose_fault(reading, request, prompt) and not any(find_faults(reading, assignment.instructions)):
             return assignment.model_copy(update={"gold": reading.raw})
     return None
 
 
-def faults(reading: Reading, instructions: Sequence[Instruction]) -> tuple[str, ...]:
+def find_faults(reading: ParsedText, instructions: Sequence[Instruction]) -> tuple[str, ...]:
     """One fault per instruction; empty if it is followed."""
-    return tuple(instruction.fault(reading) for instruction in instructions)
+    return tuple(instruction.find_fault(reading) for instruction in instructions)
 
 
-def _kinds(draws: Draws, count: int, hard: int) -> list[type[Instruction]]:
+def _draw_kinds(draws: SeededRandom, count: int, hard: int) -> list[type[Instruction]]:
     chosen: list[type[Instruction]] = []
     for wanted, of_these in ((hard, True), (count, False)):
         for kind in draws.shuffled([kind for kind in KINDS.values() if kind.hard == of_these]):
-            if len(chosen) < wanted and not any(conflict(kind, other) for other in chosen):
+            if len(chosen) < wanted and not any(is_conflict(kind, other) for other in chosen):
                 chosen.append(kind)
     return draws.shuffled(chosen)

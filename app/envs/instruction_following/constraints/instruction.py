@@ -8,13 +8,13 @@ from typing import ClassVar, Final, Self
 from pydantic import TypeAdapter
 
 from app.domain.values import Frozen
-from app.envs.instruction_following.constraints.drafts import Draft
-from app.envs.instruction_following.constraints.reading import Reading
-from app.envs.instruction_following.constraints.requests import Request
-from app.toolkit.package_data import packaged_data
-from app.toolkit.seeded import Draws
+from app.envs.instruction_following.constraints.text_synthesis import TextPlan
+from app.envs.instruction_following.constraints.text_units import ParsedText
+from app.envs.instruction_following.constraints.writing_requests import WritingRequest
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.seeded import SeededRandom
 
-WORDINGS: Final = packaged_data(Path(__file__).with_name("wordings.yaml"), TypeAdapter(dict[str, tuple[str, ...]]))
+WORDINGS: Final = read_packaged_data(Path(__file__).with_name("wordings.yaml"), TypeAdapter(dict[str, tuple[str, ...]]))
 """Ways of asking for each kind, with the fields of the instruction as `{slots}`."""
 
 
@@ -35,26 +35,26 @@ class Instruction(Frozen):
 
     @classmethod
     @abstractmethod
-    def drawn(cls, draws: Draws, request: Request) -> Self:
+    def draw(cls, draws: SeededRandom, request: WritingRequest) -> Self:
         """An instruction that suits the request, as far as this is known before a text is written."""
 
     @abstractmethod
-    def fault(self, reading: Reading) -> str:
+    def find_fault(self, reading: ParsedText) -> str:
         """How the reply breaks the instruction; empty if it follows it. Takes time linear in the reply."""
 
     @abstractmethod
-    def shape(self, draft: Draft) -> None:
+    def apply_to(self, draft: TextPlan) -> None:
         """Adds to `draft` what makes its text follow the instruction."""
 
-    def slots(self) -> Mapping[str, str | int]:
+    def build_slots(self) -> Mapping[str, str | int]:
         """Values for the slots of a wording: each field; several words become a quoted list."""
-        return {name: _said(getattr(self, name)) for name in type(self).model_fields if name != "kind"}
+        return {name: _format_slot(getattr(self, name)) for name in type(self).model_fields if name != "kind"}
 
-    def asked(self, draws: Draws) -> str:
-        return draws.one(WORDINGS[self.kind]).format_map(self.slots())
+    def phrase_request(self, draws: SeededRandom) -> str:
+        return draws.one(WORDINGS[self.kind]).format_map(self.build_slots())
 
 
-def conflict(one: type[Instruction], other: type[Instruction]) -> bool:
+def is_conflict(one: type[Instruction], other: type[Instruction]) -> bool:
     return bool(
         one.claims & other.claims
         or one.bars & (other.claims | other.adds)
@@ -63,12 +63,12 @@ def conflict(one: type[Instruction], other: type[Instruction]) -> bool:
     )
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """`1 word`, `3 words`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _said(value: object) -> str | int:
+def _format_slot(value: object) -> str | int:
     if isinstance(value, tuple):
         return ", ".join(f'"{word}"' for word in value)
     return value if isinstance(value, int) else str(value)

@@ -6,11 +6,11 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import pairwise
 
-from app.envs.text_to_sql.tasks.exercises import Exercise
-from app.envs.text_to_sql.tasks.mutants import UNROUNDED, mutants
-from app.envs.text_to_sql.tasks.queries import Col, Combined, Query, ordered, sql
-from app.envs.text_to_sql.tasks.results import Result, same
-from app.envs.text_to_sql.tasks.running import MOST_ROWS, MOST_STEPS, Refused, opened, run
+from app.envs.text_to_sql.tasks.query_ast import ColumnRef, Query, SetOperation, is_ordered, render_sql
+from app.envs.text_to_sql.tasks.query_execution import MOST_ROWS, MOST_STEPS, QueryRefused, open_database, run_query
+from app.envs.text_to_sql.tasks.query_mutants import UNROUNDED, list_mutants
+from app.envs.text_to_sql.tasks.result_comparison import ResultRows, is_same_result
+from app.envs.text_to_sql.tasks.sql_exercises import SqlExercise
 
 STEPS = MOST_STEPS // 10
 """A tenth of the limit, so that right answers may be less efficient."""
@@ -18,77 +18,83 @@ HALF = 1e-6
 """Values to be rounded must be at least this far from half a cent, where ways to compute them differ."""
 
 
-def is_sound(exercise: Exercise) -> bool:
+def is_sound(exercise: SqlExercise) -> bool:
     with ExitStack() as stack:
         databases = [
-            stack.enter_context(closing(opened(exercise.schema, rows))) for rows in (exercise.hidden, exercise.shown)
+            stack.enter_context(closing(open_database(exercise.schema, rows)))
+            for rows in (exercise.hidden, exercise.shown)
         ]
         query = exercise.asked.query
-        right = [_result(database, query) for database in databases]
+        right = [_run_or_none(database, query) for database in databases]
         hidden, shown = right
-        if not _is_an_answer(query, hidden) or not _is_an_answer(query, shown):
+        if not _is_answer(query, hidden) or not _is_answer(query, shown):
             return False
-        if same(hidden or [], shown or [], ordered(query)):
+        if is_same_result(hidden or [], shown or [], is_ordered(query)):
             return False
         if not all(_has_one_order(database, query) for database in databases):
             return False
-        exact = [wrong for name, wrong in wrong_queries(exercise) if name == UNROUNDED]
-        if not all(_rounds_one_way(_result(database, one)) for one in exact for database in databases):
+        exact = [wrong for name, wrong in list_wrong_queries(exercise) if name == UNROUNDED]
+        if not all(_has_certain_rounding(_run_or_none(database, one)) for one in exact for database in databases):
             return False
-        return next(_unnoticed(exercise, databases, right), None) is None
+        return next(_iterate_unnoticed_faults(exercise, databases, right), None) is None
 
 
-def unnoticed(exercise: Exercise) -> list[str]:
+def list_unnoticed_faults(exercise: SqlExercise) -> list[str]:
     """Mistakes that do not change the result on either database."""
     with ExitStack() as stack:
         databases = [
-            stack.enter_context(closing(opened(exercise.schema, rows))) for rows in (exercise.hidden, exercise.shown)
+            stack.enter_context(closing(open_database(exercise.schema, rows)))
+            for rows in (exercise.hidden, exercise.shown)
         ]
-        right = [_result(database, exercise.asked.query) for database in databases]
-        return list(_unnoticed(exercise, databases, right))
+        right = [_run_or_none(database, exercise.asked.query) for database in databases]
+        return list(_iterate_unnoticed_faults(exercise, databases, right))
 
 
-def wrong_queries(exercise: Exercise) -> Iterator[tuple[str, Query]]:
-    yield from mutants(exercise.asked.query)
+def list_wrong_queries(exercise: SqlExercise) -> Iterator[tuple[str, Query]]:
+    yield from list_mutants(exercise.asked.query)
     for trap in exercise.asked.traps:
         yield "what this question invites", trap
 
 
-def _unnoticed(exercise: Exercise, databases: list[sqlite3.Connection], right: list[Result | None]) -> Iterator[str]:
-    in_order = ordered(exercise.asked.query)
-    for name, wrong in wrong_queries(exercise):
+def _iterate_unnoticed_faults(
+    exercise: SqlExercise, databases: list[sqlite3.Connection], right: list[ResultRows | None]
+) -> Iterator[str]:
+    in_order = is_ordered(exercise.asked.query)
+    for name, wrong in list_wrong_queries(exercise):
         if all(
-            expected is not None and (got := _result(database, wrong)) is not None and same(expected, got, in_order)
+            expected is not None
+            and (got := _run_or_none(database, wrong)) is not None
+            and is_same_result(expected, got, in_order)
             for database, expected in zip(databases, right, strict=True)
         ):
             yield name
 
 
-def _result(database: sqlite3.Connection, query: Query) -> Result | None:
+def _run_or_none(database: sqlite3.Connection, query: Query) -> ResultRows | None:
     try:
-        return run(database, sql(query), MOST_ROWS + 1, STEPS)
-    except Refused:
+        return run_query(database, render_sql(query), MOST_ROWS + 1, STEPS)
+    except QueryRefused:
         return None
 
 
-def _is_an_answer(query: Query, result: Result | None) -> bool:
+def _is_answer(query: Query, result: ResultRows | None) -> bool:
     """Some rows, not too many, and NULL only where a table has it."""
     if not result or len(result) > MOST_ROWS:
         return False
-    outputs = (query.left if isinstance(query, Combined) else query).outputs
-    made = [place for place, output in enumerate(outputs) if not isinstance(output, Col)]
+    outputs = (query.left if isinstance(query, SetOperation) else query).outputs
+    made = [place for place, output in enumerate(outputs) if not isinstance(output, ColumnRef)]
     return all(row[place] is not None for row in result for place in made)
 
 
 def _has_one_order(database: sqlite3.Connection, query: Query) -> bool:
     """Whether the requested order is unique, up to and including the first row beyond the limit."""
-    if isinstance(query, Combined) or not query.order:
+    if isinstance(query, SetOperation) or not query.order:
         return True
     more = None if query.limit is None else query.limit + 1
-    places = _result(database, replace(query, outputs=tuple(order.by for order in query.order), limit=more))
+    places = _run_or_none(database, replace(query, outputs=tuple(order.by for order in query.order), limit=more))
     return places is not None and all(one != other for one, other in pairwise(places))
 
 
-def _rounds_one_way(result: Result | None) -> bool:
+def _has_certain_rounding(result: ResultRows | None) -> bool:
     floats = [cell for row in result or () for cell in row if isinstance(cell, float)]
     return all(abs(abs(cell) * 100 % 1 - 0.5) > HALF for cell in floats)

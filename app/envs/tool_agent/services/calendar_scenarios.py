@@ -2,10 +2,10 @@
 
 from typing import Final
 
-from app.envs.tool_agent.services.calendar_state import PEOPLE, Diary, Event, email_of
-from app.envs.tool_agent.services.figures import clock, in_words
-from app.envs.tool_agent.services.service import Scenario, Wish, call
-from app.toolkit.seeded import Draws
+from app.envs.tool_agent.services.calendar_state import PEOPLE, CalendarEvent, CalendarState, make_email
+from app.envs.tool_agent.services.simulated_service import ServiceScenario, UserWish, build_call
+from app.envs.tool_agent.services.value_formats import format_time, write_day
+from app.toolkit.seeded import SeededRandom
 
 TITLES: Final = (
     *("Budget review", "Design critique", "Supplier call", "Hiring panel", "Sprint planning", "Fire drill"),
@@ -17,31 +17,33 @@ OPENS: Final = 8 * 60
 SLOT: Final = 15
 
 
-def _busy_day(draws: Draws, date: str, titles: list[str], count: int) -> list[Event]:
+def _draw_busy_day(draws: SeededRandom, date: str, titles: list[str], count: int) -> list[CalendarEvent]:
     """Events of one day in order, at least an hour apart."""
     events = []
     start = OPENS + SLOT * draws.below(4)
     for number in range(count):
         minutes = draws.one((30, 45, 60))
-        guests = tuple(map(email_of, draws.some(PEOPLE, draws.below(3))))
+        guests = tuple(map(make_email, draws.some(PEOPLE, draws.below(3))))
         events.append(
-            Event(id=f"evt_{number + 1}", title=titles.pop(), date=date, start=start, minutes=minutes, guests=guests)
+            CalendarEvent(
+                id=f"evt_{number + 1}", title=titles.pop(), date=date, start=start, minutes=minutes, guests=guests
+            )
         )
         start += minutes + draws.one((60, 75, 90))
     return events
 
 
-def _diary(events: list[Event]) -> Diary:
-    return Diary(events=tuple(events), made=len(events))
+def _build_state(events: list[CalendarEvent]) -> CalendarState:
+    return CalendarState(events=tuple(events), made=len(events))
 
 
-def _made_and_moved(draws: Draws) -> Scenario[Diary]:
+def _draw_make_and_move(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Make an event with a guest whose address has to be looked up; then move it."""
     titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
-    events = _busy_day(draws, date, titles, 2 + draws.below(2))
-    title, minutes, day = titles.pop(), draws.one((30, 45)), in_words(date)
+    events = _draw_busy_day(draws, date, titles, 2 + draws.below(2))
+    title, minutes, day = titles.pop(), draws.one((30, 45)), write_day(date)
     start = events[-1].end + SLOT * draws.below(3)
-    first, then = clock(start), clock(start + draws.one((60, 75, 120)))
+    first, then = format_time(start), format_time(start + draws.one((60, 75, 120)))
     asked = (
         f"Put an event called {title} into my calendar on {day} at {first}, {minutes} minutes, and invite {person}.",
         f"{person} and I are meeting on {day} at {first}. Title it {title}, {minutes} minutes, and send an invitation.",
@@ -52,65 +54,70 @@ def _made_and_moved(draws: Draws) -> Scenario[Diary]:
         f"Sorry, I misread my notes. It has to begin at {then}, everything else stays as it is.",
         f"Can we make that {then} instead? Not any longer than before.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="make and move",
-        start=_diary(events),
+        start=_build_state(events),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("find_person", name=person),
-                    call(
-                        "create_event", title=title, date=date, start=first, minutes=minutes, guests=[email_of(person)]
+                    build_call("find_person", name=person),
+                    build_call(
+                        "create_event",
+                        title=title,
+                        date=date,
+                        start=first,
+                        minutes=minutes,
+                        guests=[make_email(person)],
                     ),
                 ),
                 reply=f"Done: {title} is on {date} at {first}, and {person} is invited.",
             ),
-            Wish(
+            UserWish(
                 says=draws.one(changed),
-                calls=(call("move_event", event_id=f"evt_{len(events) + 1}", start=then),),
+                calls=(build_call("move_event", event_id=f"evt_{len(events) + 1}", start=then),),
                 reply=f"It is at {then} now.",
             ),
         ),
     )
 
 
-def _cleared(draws: Draws) -> Scenario[Diary]:
+def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Cancel all events of a day but one; events of another day stay."""
     titles, (date, other) = draws.shuffled(TITLES), draws.some(DATES, 2)
-    events = _busy_day(draws, date, titles, 3 + draws.below(2))
+    events = _draw_busy_day(draws, date, titles, 3 + draws.below(2))
     stay = [
         one.model_copy(update={"id": f"evt_{len(events) + place}"})
-        for place, one in enumerate(_busy_day(draws, other, titles, 2), 1)
+        for place, one in enumerate(_draw_busy_day(draws, other, titles, 2), 1)
     ]
-    kept, day = draws.one(events), in_words(date)
-    gone = [call("cancel_event", event_id=one.id) for one in events if one != kept]
+    kept, day = draws.one(events), write_day(date)
+    gone = [build_call("cancel_event", event_id=one.id) for one in events if one != kept]
     asked = (
         f"I am away on {day}. Cancel everything on that day except {kept.title}, and tell me when that one starts.",
         f"Please keep {kept.title} on {day} and cancel the rest of that day. When does it start, by the way?",
         f"All that should be left on {day} is {kept.title}; take everything else of that day out. And remind me of "
         f"when it begins.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="clear a day",
-        start=_diary([*events, *stay]),
+        start=_build_state([*events, *stay]),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
-                calls=(call("list_events", date=date), *gone),
-                reply=f"Cancelled. {kept.title} starts at {clock(kept.start)}.",
-                answers=(clock(kept.start),),
+                calls=(build_call("list_events", date=date), *gone),
+                reply=f"Cancelled. {kept.title} starts at {format_time(kept.start)}.",
+                answers=(format_time(kept.start),),
             ),
         ),
     )
 
 
-def _put_after(draws: Draws) -> Scenario[Diary]:
+def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Make an event right after another one, whose end has to be looked up; then shorten it."""
     titles, date = draws.shuffled(TITLES), draws.one(DATES)
-    events = _busy_day(draws, date, titles, 3)
-    before, title, day = draws.one(events), titles.pop(), in_words(date)
-    start = clock(before.end)
+    events = _draw_busy_day(draws, date, titles, 3)
+    before, title, day = draws.one(events), titles.pop(), write_day(date)
+    start = format_time(before.end)
     asked = (
         f"Add {title}, 45 minutes, on {day} right after {before.title} ends. When will it start?",
         f"As soon as {before.title} is over on {day}, I want 45 minutes of {title}. What time is that?",
@@ -121,34 +128,34 @@ def _put_after(draws: Draws) -> Scenario[Diary]:
         "Cut the new one down to 30 minutes, please.",
         "They only have half an hour. Shorten the one that you have just made, same start.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="fit in",
-        start=_diary(events),
+        start=_build_state(events),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("list_events", date=date),
-                    call("create_event", title=title, date=date, start=start, minutes=45),
+                    build_call("list_events", date=date),
+                    build_call("create_event", title=title, date=date, start=start, minutes=45),
                 ),
                 reply=f"{title} starts at {start}.",
                 answers=(start,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(changed),
-                calls=(call("move_event", event_id="evt_4", start=start, minutes=30),),
+                calls=(build_call("move_event", event_id="evt_4", start=start, minutes=30),),
                 reply="It takes 30 minutes now.",
             ),
         ),
     )
 
 
-def _guest_added(draws: Draws) -> Scenario[Diary]:
+def _draw_invite(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Add a guest to an event that is named by day and title; then cancel another event."""
     titles, date = draws.shuffled(TITLES), draws.one(DATES)
-    events = _busy_day(draws, date, titles, 3)
-    (event, gone), day = draws.some(events, 2), in_words(date)
-    person = draws.one([one for one in PEOPLE if email_of(one) not in event.guests])
+    events = _draw_busy_day(draws, date, titles, 3)
+    (event, gone), day = draws.some(events, 2), write_day(date)
+    person = draws.one([one for one in PEOPLE if make_email(one) not in event.guests])
     asked = (
         f"Please invite {person} to {event.title} on {day} as well.",
         f"{person} wants to come to {event.title} on {day}. Send an invitation.",
@@ -159,42 +166,42 @@ def _guest_added(draws: Draws) -> Scenario[Diary]:
         f"Thanks. And {gone.title}, same day, will not happen: cancel it.",
         f"One more thing: drop {gone.title} from that day.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="invite",
-        start=_diary(events),
+        start=_build_state(events),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("list_events", date=date),
-                    call("find_person", name=person),
-                    call("invite", event_id=event.id, email=email_of(person)),
+                    build_call("list_events", date=date),
+                    build_call("find_person", name=person),
+                    build_call("invite", event_id=event.id, email=make_email(person)),
                 ),
                 reply=f"{person} is invited.",
             ),
-            Wish(
+            UserWish(
                 says=draws.one(changed),
-                calls=(call("cancel_event", event_id=gone.id),),
+                calls=(build_call("cancel_event", event_id=gone.id),),
                 reply=f"{gone.title} is cancelled.",
             ),
         ),
     )
 
 
-def _first_free(draws: Draws) -> Scenario[Diary]:
+def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Find the earliest free time and book it; then invite a guest."""
     titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
-    events = _busy_day(draws, date, titles, 4)
-    title, day = titles.pop(), in_words(date)
+    events = _draw_busy_day(draws, date, titles, 4)
+    title, day = titles.pop(), write_day(date)
     minutes, since = draws.one((75, 90)), draws.one(events[:2]).start
     free = min(end for end in (one.end for one in events) if end > since and _is_free(events, end, minutes))
-    start = clock(free)
+    start = format_time(free)
     asked = (
-        f"Find the first free {minutes} minutes on {day} from {clock(since)} on, put {title} there and tell me "
+        f"Find the first free {minutes} minutes on {day} from {format_time(since)} on, put {title} there and tell me "
         "when it is.",
-        f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {clock(since)}. "
+        f"I need {minutes} minutes for {title} on {day}, as early as it fits, but not before {format_time(since)}. "
         "When will it be?",
-        f"On {day}, {clock(since)} or later: what is the earliest start for {title} if it takes {minutes} "
+        f"On {day}, {format_time(since)} or later: what is the earliest start for {title} if it takes {minutes} "
         "minutes and nothing else may move? Book that.",
     )
     added = (
@@ -202,24 +209,24 @@ def _first_free(draws: Draws) -> Scenario[Diary]:
         f"Perfect, then send {person} an invitation to it.",
         f"Fine with me. {person} comes along, so add them as a guest.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="first free",
-        start=_diary(events),
+        start=_build_state(events),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("list_events", date=date),
-                    call("create_event", title=title, date=date, start=start, minutes=minutes),
+                    build_call("list_events", date=date),
+                    build_call("create_event", title=title, date=date, start=start, minutes=minutes),
                 ),
                 reply=f"{title} is at {start}.",
                 answers=(start,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(added),
                 calls=(
-                    call("find_person", name=person),
-                    call("invite", event_id="evt_5", email=email_of(person)),
+                    build_call("find_person", name=person),
+                    build_call("invite", event_id="evt_5", email=make_email(person)),
                 ),
                 reply=f"{person} is invited.",
             ),
@@ -227,15 +234,15 @@ def _first_free(draws: Draws) -> Scenario[Diary]:
     )
 
 
-def _is_free(events: list[Event], start: int, minutes: int) -> bool:
+def _is_free(events: list[CalendarEvent], start: int, minutes: int) -> bool:
     return all(one.end <= start or start + minutes <= one.start for one in events)
 
 
-def _fallen_ill(draws: Draws) -> Scenario[Diary]:
+def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
     """Cancel all events with a certain guest, which have to be looked up; then delay another event."""
     titles, date, person = draws.shuffled(TITLES), draws.one(DATES), draws.one(PEOPLE)
-    email, day = email_of(person), in_words(date)
-    drawn = _busy_day(draws, date, titles, 4)
+    email, day = make_email(person), write_day(date)
+    drawn = _draw_busy_day(draws, date, titles, 4)
     ill = draws.some(range(4), 2)
     events = [
         one.model_copy(
@@ -245,7 +252,7 @@ def _fallen_ill(draws: Draws) -> Scenario[Diary]:
     ]
     gone = [events[place] for place in sorted(ill)]
     late = draws.one([one for one in events if one not in gone])
-    start = clock(late.start + 30)
+    start = format_time(late.start + 30)
     asked = (
         f"{person} is ill. Cancel what they are invited to on {day}, leave the rest of the day, and name what you "
         "cancelled.",
@@ -258,23 +265,23 @@ def _fallen_ill(draws: Draws) -> Scenario[Diary]:
         f"Then delay {late.title}, same day, by 30 minutes and tell me the new start.",
         f"{late.title} stays on that day but begins 30 minutes later, please. When does it begin then?",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="fallen ill",
-        start=_diary(events),
+        start=_build_state(events),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("find_person", name=person),
-                    call("list_events", date=date),
-                    *(call("cancel_event", event_id=one.id) for one in gone),
+                    build_call("find_person", name=person),
+                    build_call("list_events", date=date),
+                    *(build_call("cancel_event", event_id=one.id) for one in gone),
                 ),
                 reply=f"Cancelled: {' and '.join(one.title for one in gone)}.",
                 answers=tuple(one.title for one in gone),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(moved),
-                calls=(call("move_event", event_id=late.id, start=start),),
+                calls=(build_call("move_event", event_id=late.id, start=start),),
                 reply=f"It starts at {start} now.",
                 answers=(start,),
             ),
@@ -282,4 +289,4 @@ def _fallen_ill(draws: Draws) -> Scenario[Diary]:
     )
 
 
-KINDS: Final = (_made_and_moved, _cleared, _put_after, _guest_added, _first_free, _fallen_ill)
+KINDS: Final = (_draw_make_and_move, _draw_clear_day, _draw_fit_in, _draw_invite, _draw_first_free, _draw_fallen_ill)

@@ -5,8 +5,8 @@ from typing import Final
 from pydantic import JsonValue
 
 from app.domain.values import Frozen
-from app.envs.tool_agent.services.figures import clock
-from app.envs.tool_agent.services.service import Refused
+from app.envs.tool_agent.services.simulated_service import OperationRefused
+from app.envs.tool_agent.services.value_formats import format_time
 
 PEOPLE: Final = (
     *("Dana Whitlock", "Amir Haddad", "Joana Prates", "Tomasz Zieliński", "Keiko Arai", "Wanjiru Kamau"),
@@ -15,7 +15,7 @@ PEOPLE: Final = (
 _PLAIN: Final = str.maketrans("ńéłó", "nelo")
 
 
-class Event(Frozen):
+class CalendarEvent(Frozen):
     id: str
     title: str
     date: str
@@ -28,36 +28,38 @@ class Event(Frozen):
     def end(self) -> int:
         return self.start + self.minutes
 
-    def shown(self) -> JsonValue:
+    def to_observation(self) -> JsonValue:
         return {
             "event_id": self.id,
             "title": self.title,
             "date": self.date,
-            "start": clock(self.start),
+            "start": format_time(self.start),
             "minutes": self.minutes,
             "guests": [*self.guests],
         }
 
 
-class Diary(Frozen):
-    events: tuple[Event, ...] = ()
+class CalendarState(Frozen):
+    events: tuple[CalendarEvent, ...] = ()
     made: int = 0
     """Number of events ever made, for the next identifier."""
 
-    def event(self, identity: str) -> Event:
+    def find_event(self, identity: str) -> CalendarEvent:
         for one in self.events:
             if one.id == identity:
                 return one
-        raise Refused(f"there is no event {identity[:40]!a}")
+        raise OperationRefused(f"there is no event {identity[:40]!a}")
 
-    def with_event(self, event: Event) -> "Diary":
+    def with_event(self, event: CalendarEvent) -> "CalendarState":
         for other in self.events:
             apart = other.end <= event.start or event.end <= other.start
             if other.date == event.date and other.id != event.id and not apart:
-                raise Refused(f"{other.title} is at that time, {clock(other.start)} to {clock(other.end)}")
+                raise OperationRefused(
+                    f"{other.title} is at that time, {format_time(other.start)} to {format_time(other.end)}"
+                )
         kept = tuple(one for one in self.events if one.id != event.id)
-        return Diary(events=(*kept, event), made=self.made + (len(kept) == len(self.events)))
+        return CalendarState(events=(*kept, event), made=self.made + (len(kept) == len(self.events)))
 
 
-def email_of(person: str) -> str:
+def make_email(person: str) -> str:
     return person.lower().translate(_PLAIN).replace(" ", ".") + "@example.com"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.envs.tool_agent.services.files_state import File, Tree
+from app.envs.tool_agent.services.files_state import FilesState, StoredFile
 
 PEOPLE: Final = (
     *("amara", "bjorn", "cecile", "dmitri", "elena", "farid", "greta", "hugo", "ines", "jonas", "kofi", "lucia"),
@@ -35,7 +35,7 @@ NOTICES: Final = (
 SYSTEM: Final = ("/system",)
 
 
-def tree_of(texts: Mapping[str, Sequence[str]]) -> Tree:
+def build_state(texts: Mapping[str, Sequence[str]]) -> FilesState:
     """A tree of these files (lines by path) and those that every tree has."""
     everywhere = {
         "/system/version.txt": ("4.2",),
@@ -44,6 +44,7 @@ def tree_of(texts: Mapping[str, Sequence[str]]) -> Tree:
         **{f"/public/notices/{day}.txt": (text, "Signed by the caretakers of the building.") for day, text in NOTICES},
     }
     files = [
-        File(path=path, text="".join(f"{line}\n" for line in lines)) for path, lines in {**everywhere, **texts}.items()
+        StoredFile(path=path, text="".join(f"{line}\n" for line in lines))
+        for path, lines in {**everywhere, **texts}.items()
     ]
-    return Tree(files=tuple(sorted(files, key=lambda one: one.path)), frozen=SYSTEM)
+    return FilesState(files=tuple(sorted(files, key=lambda one: one.path)), frozen=SYSTEM)

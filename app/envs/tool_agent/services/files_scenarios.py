@@ -2,11 +2,11 @@
 
 from typing import Final
 
-from app.envs.tool_agent.services.figures import euros
-from app.envs.tool_agent.services.files_builder import PEOPLE, PROJECTS, SHOPS, TOPICS, tree_of
-from app.envs.tool_agent.services.files_state import Tree
-from app.envs.tool_agent.services.service import Scenario, Wish, call
-from app.toolkit.seeded import Draws
+from app.envs.tool_agent.services.files_builder import PEOPLE, PROJECTS, SHOPS, TOPICS, build_state
+from app.envs.tool_agent.services.files_state import FilesState
+from app.envs.tool_agent.services.simulated_service import ServiceScenario, UserWish, build_call
+from app.envs.tool_agent.services.value_formats import format_euros
+from app.toolkit.seeded import SeededRandom
 
 DRAFTS: Final = ("outline", "figures", "sketch", "minutes", "cover", "annex", "glossary", "index")
 THINGS: Final = (
@@ -20,7 +20,7 @@ SIGHTS: Final = (
 )
 
 
-def _temporary_deleted(draws: Draws) -> Scenario[Tree]:
+def _draw_delete_temporary(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Delete the temporary files of a project except in a protected folder; then move a file."""
     owner, (project, other) = draws.one(PEOPLE), draws.some(PROJECTS, 2)
     root, names = f"/team/{owner}/{project}{10 + draws.below(90)}", draws.some(DRAFTS, 6)
@@ -45,34 +45,34 @@ def _temporary_deleted(draws: Draws) -> Scenario[Tree]:
         f"Good. {moved}, which is right in {root}, belongs in /team/{owner}/done. Move it there.",
         f"And put {moved} of that project into /team/{owner}/done instead of where it is.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="temporary deleted",
-        start=tree_of(texts),
+        start=build_state(texts),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("search_files", text=".tmp", folder=root),
-                    call("list_folder", path=f"{root}/legal"),
-                    *(call("delete", path=path) for path in gone),
+                    build_call("search_files", text=".tmp", folder=root),
+                    build_call("list_folder", path=f"{root}/legal"),
+                    *(build_call("delete", path=path) for path in gone),
                 ),
                 reply=f"Deleted, except for {kept}: its folder is kept as it is.",
                 answers=(kept,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(then),
-                calls=(call("move_file", path=f"{root}/{moved}", to=f"/team/{owner}/done/{moved}"),),
+                calls=(build_call("move_file", path=f"{root}/{moved}", to=f"/team/{owner}/done/{moved}"),),
                 reply="It is moved.",
             ),
         ),
     )
 
 
-def _invoice_filed(draws: Draws) -> Scenario[Tree]:
+def _draw_file_invoice(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Find one of several scans by its text, which others mention too, and file it; then rename it."""
     owner, first, numbers = draws.one(PEOPLE), 100 + draws.below(800), draws.some(range(2000, 9999), 4)
     wanted, senders = numbers[0], draws.some(SHOPS, 4)
-    amounts = [euros(draws.below(900) * 100 + 1000 + draws.one((15, 35, 85))) for _ in numbers]
+    amounts = [format_euros(draws.below(900) * 100 + 1000 + draws.one((15, 35, 85))) for _ in numbers]
     order = draws.shuffled(range(5))
     inbox = f"/users/{owner}/inbox"
     paths = [f"{inbox}/scan{first + place}.txt" for place in order]
@@ -96,30 +96,30 @@ def _invoice_filed(draws: Draws) -> Scenario[Tree]:
         f"The name says nothing. Rename the file that you have moved to {wanted}.txt, same folder.",
         f"Better name it {wanted}.txt, but leave it in that folder.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="invoice filed",
-        start=tree_of(texts),
+        start=build_state(texts),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("search_files", text=f"invoice {wanted}", folder=inbox),
-                    call("read_file", path=source),
-                    call("move_file", path=source, to=filed),
+                    build_call("search_files", text=f"invoice {wanted}", folder=inbox),
+                    build_call("read_file", path=source),
+                    build_call("move_file", path=source, to=filed),
                 ),
                 reply=f"It is moved. The amount is {amounts[0]}.",
                 answers=(amounts[0],),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(then),
-                calls=(call("move_file", path=filed, to=f"{folder}/{wanted}.txt"),),
+                calls=(build_call("move_file", path=filed, to=f"{folder}/{wanted}.txt"),),
                 reply="It has that name now.",
             ),
         ),
     )
 
 
-def _list_amended(draws: Draws) -> Scenario[Tree]:
+def _draw_amend_list(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Find a list, drop its first line and add one; then replace an item."""
     owner, (project, other) = draws.one(PEOPLE), draws.some(PROJECTS, 2)
     things = draws.some(THINGS, 8)
@@ -145,31 +145,31 @@ def _list_amended(draws: Draws) -> Scenario[Tree]:
         f"One more change there: {better} in place of {replaced}, on the same line.",
         f"Oh, and replace {replaced} by {better}, where it stands.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="list amended",
-        start=tree_of(texts),
+        start=build_state(texts),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("search_files", text=f"{project}-packing", folder=f"/users/{owner}"),
-                    call("read_file", path=path),
-                    call("replace_text", path=path, old=f"{held[0]}\n", new=""),
-                    call("append_line", path=path, line=added),
+                    build_call("search_files", text=f"{project}-packing", folder=f"/users/{owner}"),
+                    build_call("read_file", path=path),
+                    build_call("replace_text", path=path, old=f"{held[0]}\n", new=""),
+                    build_call("append_line", path=path, line=added),
                 ),
                 reply=f"First on the list is now: {held[1]}.",
                 answers=(held[1],),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(then),
-                calls=(call("replace_text", path=path, old=replaced, new=better),),
+                calls=(build_call("replace_text", path=path, old=replaced, new=better),),
                 reply=f"It says {better} now.",
             ),
         ),
     )
 
 
-def _newest_published(draws: Draws) -> Scenario[Tree]:
+def _draw_publish_newest(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Publish the highest version, which is not the last by alphabet; then correct the copy."""
     owner, topic, project = draws.one(PEOPLE), draws.one(TOPICS), draws.one(PROJECTS)
     name, newest = f"{project}-{topic}", 10 + draws.below(4)
@@ -195,41 +195,41 @@ def _newest_published(draws: Draws) -> Scenario[Tree]:
         "I see 2025 in the published file; that must read 2026. Leave the versions in the folder as they are.",
         "Correct the year of the published copy to 2026, please. Only there.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="newest published",
-        start=tree_of({**texts, f"{folder}/{name}-notes.txt": ("Version 99 is a joke.",)}),
+        start=build_state({**texts, f"{folder}/{name}-notes.txt": ("Version 99 is a joke.",)}),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("list_folder", path=folder),
-                    call("read_file", path=f"{folder}/{name}-v{newest}.txt"),
-                    call("copy_file", path=f"{folder}/{name}-v{newest}.txt", to=to),
+                    build_call("list_folder", path=folder),
+                    build_call("read_file", path=f"{folder}/{name}-v{newest}.txt"),
+                    build_call("copy_file", path=f"{folder}/{name}-v{newest}.txt", to=to),
                 ),
                 reply=f"It is at {to} and registered as {entry}.",
                 answers=(entry,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(then),
-                calls=(call("replace_text", path=to, old="2025", new="2026"),),
+                calls=(build_call("replace_text", path=to, old="2025", new="2026"),),
                 reply="The published copy says 2026 now.",
             ),
         ),
     )
 
 
-def _receipts_summed(draws: Draws) -> Scenario[Tree]:
+def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Write the sum of several files to a new one; then move one of them and correct the sum."""
     owner, month = draws.one(PEOPLE), f"{2023 + draws.below(3)}-{1 + draws.below(12):02d}"
     shops, folder = draws.some(SHOPS, 4), f"/users/{owner}/receipts/{month}"
     cents = [draws.below(80) * 100 + 300 + draws.one((20, 45, 75, 95)) for _ in shops]
     texts = {
-        f"{folder}/r{place}.txt": (shop, f"Paid: {euros(amount)}")
+        f"{folder}/r{place}.txt": (shop, f"Paid: {format_euros(amount)}")
         for place, (shop, amount) in enumerate(zip(shops, cents, strict=True), 1)
     }
     texts[f"/users/{owner}/receipts/older/r1.txt"] = (shops[0], "Paid: 8.10")
     private = draws.below(len(shops))
-    total, rest = euros(sum(cents)), euros(sum(cents) - cents[private])
+    total, rest = format_euros(sum(cents)), format_euros(sum(cents) - cents[private])
     sum_file = f"{folder}/total.txt"
     asked = (
         f"Add up the receipts in {folder} and write the sum, nothing else, to {sum_file}. What is it?",
@@ -245,25 +245,25 @@ def _receipts_summed(draws: Draws) -> Scenario[Tree]:
         "file accordingly. Which amount is left?",
     )
     receipt = f"r{private + 1}.txt"
-    return Scenario(
+    return ServiceScenario(
         kind="receipts summed",
-        start=tree_of(texts),
+        start=build_state(texts),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("list_folder", path=folder),
-                    *(call("read_file", path=path) for path in texts if path.startswith(folder)),
-                    call("create_file", path=sum_file, text=f"{total}\n"),
+                    build_call("list_folder", path=folder),
+                    *(build_call("read_file", path=path) for path in texts if path.startswith(folder)),
+                    build_call("create_file", path=sum_file, text=f"{total}\n"),
                 ),
                 reply=f"They come to {total}.",
                 answers=(total,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(then),
                 calls=(
-                    call("move_file", path=f"{folder}/{receipt}", to=f"/users/{owner}/private/{receipt}"),
-                    call("replace_text", path=sum_file, old=total, new=rest),
+                    build_call("move_file", path=f"{folder}/{receipt}", to=f"/users/{owner}/private/{receipt}"),
+                    build_call("replace_text", path=sum_file, old=total, new=rest),
                 ),
                 reply=f"The total is {rest} now.",
                 answers=(rest,),
@@ -272,7 +272,7 @@ def _receipts_summed(draws: Draws) -> Scenario[Tree]:
     )
 
 
-def _copies_removed(draws: Draws) -> Scenario[Tree]:
+def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
     """Delete duplicate files of one folder, keeping the first by name; then rename another file."""
     owner, place, start = draws.one(PEOPLE), draws.one(PLACES), 10 + draws.below(50)
     sights = draws.some(SIGHTS, 3)
@@ -296,23 +296,23 @@ def _copies_removed(draws: Draws) -> Scenario[Tree]:
         f'Then give the caption "{sights[2]}" the file name {new}; it stays in that folder.',
         f'The file with "{sights[2]}" should be called {new} from now on, in the same place.',
     )
-    return Scenario(
+    return ServiceScenario(
         kind="copies removed",
-        start=tree_of(texts),
+        start=build_state(texts),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    call("list_folder", path=folder),
-                    *(call("read_file", path=f"{folder}/{name}") for name in names),
-                    *(call("delete", path=f"{folder}/{name}") for name in gone),
+                    build_call("list_folder", path=folder),
+                    *(build_call("read_file", path=f"{folder}/{name}") for name in names),
+                    *(build_call("delete", path=f"{folder}/{name}") for name in gone),
                 ),
                 reply=f"Deleted: {', '.join(gone)}.",
                 answers=tuple(gone),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(then),
-                calls=(call("move_file", path=f"{folder}/{renamed}", to=f"{folder}/{new}"),),
+                calls=(build_call("move_file", path=f"{folder}/{renamed}", to=f"{folder}/{new}"),),
                 reply=f"It is called {new} now.",
             ),
         ),
@@ -320,6 +320,6 @@ def _copies_removed(draws: Draws) -> Scenario[Tree]:
 
 
 KINDS: Final = (
-    *(_temporary_deleted, _invoice_filed, _list_amended),
-    *(_newest_published, _receipts_summed, _copies_removed),
+    *(_draw_delete_temporary, _draw_file_invoice, _draw_amend_list),
+    *(_draw_publish_newest, _draw_sum_receipts, _draw_remove_copies),
 )

@@ -4,11 +4,17 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from app.envs.tool_agent.services.figures import AS_WRITTEN
 from app.envs.tool_agent.services.files_scenarios import KINDS
-from app.envs.tool_agent.services.files_state import MOST_SHOWN, File, Tree, path_of, within
-from app.envs.tool_agent.services.service import Arguments, Operation, Refused, Scenario, tool
-from app.toolkit.seeded import Draws
+from app.envs.tool_agent.services.files_state import MOST_SHOWN, FilesState, StoredFile, make_prefix, parse_path
+from app.envs.tool_agent.services.simulated_service import (
+    Arguments,
+    OperationRefused,
+    ServiceOperation,
+    ServiceScenario,
+    build_tool,
+)
+from app.envs.tool_agent.services.value_formats import AS_WRITTEN
+from app.toolkit.seeded import SeededRandom
 
 MOST_FOUND: Final = 20
 PATH: Final[JsonValue] = {"type": "string", "description": "Like /notes/today.txt"}
@@ -17,100 +23,100 @@ TO: Final[JsonValue] = {"type": "string", "description": "The path of the result
 TEXT: Final[JsonValue] = {"type": "string", "description": "All of the text; lines end with \\n"}
 
 
-def _list_folder(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    folder = path_of(arguments["path"])
-    inside = [one.path.removeprefix(within(folder)) for one in state.inside(folder)]
+def _list_folder(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    folder = parse_path(arguments["path"])
+    inside = [one.path.removeprefix(make_prefix(folder)) for one in state.list_inside(folder)]
     if not inside:
-        raise Refused(f"no folder {folder[:MOST_SHOWN]}")
+        raise OperationRefused(f"no folder {folder[:MOST_SHOWN]}")
     names = sorted({f"{name.partition('/')[0]}/" if "/" in name else name for name in inside})
     return state, {"folder": folder, "entries": [*names]}
 
 
-def _read_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    file = state.file(path_of(arguments["path"]))
+def _read_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file = state.find_file(parse_path(arguments["path"]))
     return state, {"path": file.path, "text": file.text}
 
 
-def _search_files(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
+def _search_files(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
     wanted = str(arguments["text"]).casefold().strip()
     found: list[JsonValue] = [
         {"path": file.path, "line": line.strip()}
-        for file in state.inside(path_of(arguments.get("folder", "/")))
+        for file in state.list_inside(parse_path(arguments.get("folder", "/")))
         for line in (file.path, *file.text.splitlines())
         if wanted and wanted in line.casefold()
     ]
     return state, {"found": found[:MOST_FOUND], "more": len(found) > MOST_FOUND}
 
 
-def _create_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    path = _free(state, arguments["path"])
-    return state.with_file(File(path=path, text=arguments["text"])), {"created": path}
+def _create_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    path = _check_free_path(state, arguments["path"])
+    return state.with_file(StoredFile(path=path, text=arguments["text"])), {"created": path}
 
 
-def _replace_text(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    file = state.file(path_of(arguments["path"]))
-    _changeable(state, file.path)
+def _replace_text(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file = state.find_file(parse_path(arguments["path"]))
+    _check_changeable(state, file.path)
     places = file.text.count(arguments["old"])
     if places != 1:
-        raise Refused(f"the old text is there {places} times; it must be there once")
+        raise OperationRefused(f"the old text is there {places} times; it must be there once")
     changed = file.model_copy(update={"text": file.text.replace(arguments["old"], arguments["new"])})
     return state.with_file(changed), {"changed": file.path}
 
 
-def _append_line(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    file = state.file(path_of(arguments["path"]))
-    _changeable(state, file.path)
+def _append_line(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file = state.find_file(parse_path(arguments["path"]))
+    _check_changeable(state, file.path)
     text = "\n".join([*file.text.splitlines(), *arguments["line"].splitlines()]) + "\n"
     return state.with_file(file.model_copy(update={"text": text})), {"changed": file.path}
 
 
-def _copy_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    file, to = state.file(path_of(arguments["path"])), _free(state, arguments["to"])
-    return state.with_file(File(path=to, text=file.text)), {"copied": file.path, "to": to}
+def _copy_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file, to = state.find_file(parse_path(arguments["path"])), _check_free_path(state, arguments["to"])
+    return state.with_file(StoredFile(path=to, text=file.text)), {"copied": file.path, "to": to}
 
 
-def _move_file(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    file, to = state.file(path_of(arguments["path"])), _free(state, arguments["to"])
-    _changeable(state, file.path)
-    moved = state.without(frozenset({file.path})).with_file(File(path=to, text=file.text))
+def _move_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    file, to = state.find_file(parse_path(arguments["path"])), _check_free_path(state, arguments["to"])
+    _check_changeable(state, file.path)
+    moved = state.without_files(frozenset({file.path})).with_file(StoredFile(path=to, text=file.text))
     return moved, {"moved": file.path, "to": to}
 
 
-def _delete(state: Tree, arguments: Arguments) -> tuple[Tree, JsonValue]:
-    path = path_of(arguments["path"])
-    gone = [path] if state.has(path) else [one.path for one in state.inside(path)]
+def _delete_path(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
+    path = parse_path(arguments["path"])
+    gone = [path] if state.has_file(path) else [one.path for one in state.list_inside(path)]
     if not gone:
-        raise Refused(f"nothing is at {path[:MOST_SHOWN]}")
+        raise OperationRefused(f"nothing is at {path[:MOST_SHOWN]}")
     for one in gone:
-        _changeable(state, one)
-    return state.without(frozenset(gone)), {"deleted": [*gone[:MOST_FOUND]], "files": len(gone)}
+        _check_changeable(state, one)
+    return state.without_files(frozenset(gone)), {"deleted": [*gone[:MOST_FOUND]], "files": len(gone)}
 
 
-def _free(state: Tree, text: str) -> str:
+def _check_free_path(state: FilesState, text: str) -> str:
     """The path, if a file may be made there."""
-    path = path_of(text)
-    _changeable(state, path)
-    if path == "/" or state.inside(path):
-        raise Refused(f"{path[:MOST_SHOWN]} is a folder; name the file in it")
-    if state.has(path) or any(path.startswith(within(one.path)) for one in state.files):
-        raise Refused(f"there is a file at {path[:MOST_SHOWN]} already")
+    path = parse_path(text)
+    _check_changeable(state, path)
+    if path == "/" or state.list_inside(path):
+        raise OperationRefused(f"{path[:MOST_SHOWN]} is a folder; name the file in it")
+    if state.has_file(path) or any(path.startswith(make_prefix(one.path)) for one in state.files):
+        raise OperationRefused(f"there is a file at {path[:MOST_SHOWN]} already")
     return path
 
 
-def _changeable(state: Tree, path: str) -> None:
+def _check_changeable(state: FilesState, path: str) -> None:
     for folder in state.frozen:
-        if path.startswith(within(folder)):
-            raise Refused(f"{folder} is read-only")
+        if path.startswith(make_prefix(folder)):
+            raise OperationRefused(f"{folder} is read-only")
 
 
 OPERATIONS: Final = (
-    Operation(
-        tool("list_folder", "Files and folders right in a folder; folders end with /.", ("path",), path=FOLDER),
+    ServiceOperation(
+        build_tool("list_folder", "Files and folders right in a folder; folders end with /.", ("path",), path=FOLDER),
         _list_folder,
     ),
-    Operation(tool("read_file", "The text of a file.", ("path",), path=PATH), _read_file),
-    Operation(
-        tool(
+    ServiceOperation(build_tool("read_file", "The text of a file.", ("path",), path=PATH), _read_file),
+    ServiceOperation(
+        build_tool(
             "search_files",
             "Lines that contain a text, and paths that do, in a folder and all folders in it.",
             ("text",),
@@ -119,8 +125,8 @@ OPERATIONS: Final = (
         ),
         _search_files,
     ),
-    Operation(
-        tool(
+    ServiceOperation(
+        build_tool(
             "create_file",
             "Make a file where there is none. Folders that are missing are made.",
             ("path", "text"),
@@ -129,8 +135,8 @@ OPERATIONS: Final = (
         ),
         _create_file,
     ),
-    Operation(
-        tool(
+    ServiceOperation(
+        build_tool(
             "replace_text",
             "Replace a text that a file holds exactly once. With an empty new text it is taken out.",
             ("path", "old", "new"),
@@ -140,8 +146,8 @@ OPERATIONS: Final = (
         ),
         _replace_text,
     ),
-    Operation(
-        tool(
+    ServiceOperation(
+        build_tool(
             "append_line",
             "Add a line at the end of a file.",
             ("path", "line"),
@@ -150,21 +156,21 @@ OPERATIONS: Final = (
         ),
         _append_line,
     ),
-    Operation(tool("copy_file", "Copy a file.", ("path", "to"), path=PATH, to=TO), _copy_file),
-    Operation(tool("move_file", "Move or rename a file.", ("path", "to"), path=PATH, to=TO), _move_file),
-    Operation(
-        tool(
+    ServiceOperation(build_tool("copy_file", "Copy a file.", ("path", "to"), path=PATH, to=TO), _copy_file),
+    ServiceOperation(build_tool("move_file", "Move or rename a file.", ("path", "to"), path=PATH, to=TO), _move_file),
+    ServiceOperation(
+        build_tool(
             "delete",
             "Delete a file, or a folder with everything in it, for good.",
             ("path",),
             path={"type": "string", "description": "Of a file or a folder"},
         ),
-        _delete,
+        _delete_path,
     ),
 )
 
 
-class Files:
+class FilesService:
     name: Final = "files"
     rules: Final = (
         "A folder that holds a file named KEEP stays as it is, with all folders in it: nothing in it is changed, moved "
@@ -175,15 +181,15 @@ class Files:
     )
 
     @property
-    def operations(self) -> tuple[Operation[Tree], ...]:
+    def operations(self) -> tuple[ServiceOperation[FilesState], ...]:
         return OPERATIONS
 
-    def essence(self, state: Tree) -> JsonValue:
+    def canonicalise(self, state: FilesState) -> JsonValue:
         """Blank lines and blanks around lines are ignored."""
         return [
             [file.path, *(line.strip() for line in file.text.splitlines() if line.strip())]
             for file in sorted(state.files, key=lambda one: one.path)
         ]
 
-    def scenario(self, draws: Draws) -> Scenario[Tree]:
+    def draw_scenario(self, draws: SeededRandom) -> ServiceScenario[FilesState]:
         return draws.one(KINDS)(draws)

@@ -3,9 +3,16 @@
 from collections.abc import Sequence
 from typing import Final
 
-from app.envs.tool_agent.services.figures import later
-from app.envs.tool_agent.services.orders_state import Customer, Item, Order, OrderState, Product, Shop
-from app.toolkit.seeded import Draws
+from app.envs.tool_agent.services.orders_state import (
+    OrderItem,
+    OrderState,
+    ShopCustomer,
+    ShopOrder,
+    ShopProduct,
+    ShopState,
+)
+from app.envs.tool_agent.services.value_formats import add_days
+from app.toolkit.seeded import SeededRandom
 
 TODAY: Final = "2026-09-14"
 FIRST_NAMES: Final = (
@@ -31,64 +38,66 @@ OPTIONS: Final = 3
 """Options of each product, side by side in `products`."""
 
 
-class Making:
+class ShopBuilder:
     """Builds the initial state of a scenario; each call returns another order or product."""
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: SeededRandom) -> None:
         self.draws = draws
         self._next_order = 1000 + draws.below(8000)
         name = f"{draws.one(FIRST_NAMES)} {draws.one(LAST_NAMES)}"
         self.town, other, new = draws.some(TOWNS, 3)
-        self.customer = Customer(id=f"C{100 + draws.below(400)}", name=name, address=self._address(self.town))
-        self._namesake = Customer(id=f"C{500 + draws.below(400)}", name=name, address=self._address(other))
-        self.new_address = self._address(new)
+        self.customer = ShopCustomer(id=f"C{100 + draws.below(400)}", name=name, address=self._draw_address(self.town))
+        self._namesake = ShopCustomer(id=f"C{500 + draws.below(400)}", name=name, address=self._draw_address(other))
+        self.new_address = self._draw_address(new)
         prices = draws.some(range(12, 140), 7)
         goods = draws.some(GOODS, 7)
         self.products = tuple(
-            Product(id=f"P{201 + place}", name=name, option=option, cents=price * 100 + cents, stock=1 + draws.below(9))
+            ShopProduct(
+                id=f"P{201 + place}", name=name, option=option, cents=price * 100 + cents, stock=1 + draws.below(9)
+            )
             for name, price in zip(goods, prices, strict=True)
             for cents in (draws.one((40, 50, 90)),)
             for place, option in enumerate(draws.some(COLOURS, OPTIONS), OPTIONS * goods.index(name))
         )
         self._unsold = [self.products[OPTIONS * place + draws.below(OPTIONS)] for place in range(len(goods))]
 
-    def _address(self, town: str) -> str:
+    def _draw_address(self, town: str) -> str:
         return f"{2 + self.draws.below(90)} {self.draws.one(STREETS)}, {10000 + self.draws.below(80000)} {town}"
 
-    def product(self) -> Product:
+    def take_product(self) -> ShopProduct:
         return self._unsold.pop()
 
-    def order(
+    def build_order(
         self,
         placed: int,
         state: OrderState,
-        products: Sequence[Product],
+        products: Sequence[ShopProduct],
         *,
         took: int = 0,
-        final: Sequence[Product] = (),
-        customer: Customer | None = None,
-    ) -> Order:
+        final: Sequence[ShopProduct] = (),
+        customer: ShopCustomer | None = None,
+    ) -> ShopOrder:
         """An order placed `placed` days ago and, if delivered, delivered `took` days later."""
         self._next_order += 1 + self.draws.below(5)
-        buyer, day = customer or self.customer, later(TODAY, -placed)
-        return Order(
+        buyer, day = customer or self.customer, add_days(TODAY, -placed)
+        return ShopOrder(
             id=f"R{self._next_order}",
             customer=buyer.id,
             placed=day,
             state=state,
             address=buyer.address,
-            items=tuple(Item(product=one, final_sale=one in final) for one in products),
-            delivered=later(day, took) if state == "delivered" else None,
+            items=tuple(OrderItem(product=one, final_sale=one in final) for one in products),
+            delivered=add_days(day, took) if state == "delivered" else None,
         )
 
-    def shop(self, orders: Sequence[Order]) -> Shop:
+    def build_state(self, orders: Sequence[ShopOrder]) -> ShopState:
         """A shop with these orders and some of a namesake who lives elsewhere."""
         sold = [item.product for order in orders for item in order.items]
         others = (
-            self.order(15, "delivered", self.draws.some(sold, 2), took=4, customer=self._namesake),
-            self.order(2, "processing", self.draws.some(sold, 1), customer=self._namesake),
+            self.build_order(15, "delivered", self.draws.some(sold, 2), took=4, customer=self._namesake),
+            self.build_order(2, "processing", self.draws.some(sold, 1), customer=self._namesake),
         )
-        return Shop(
+        return ShopState(
             customers=tuple(self.draws.shuffled((self.customer, self._namesake))),
             products=self.products,
             orders=(*self.draws.shuffled(orders), *others),

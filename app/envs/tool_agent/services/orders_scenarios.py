@@ -3,72 +3,76 @@
 from collections.abc import Sequence
 from typing import Final
 
-from app.envs.tool_agent.services.figures import euros, in_words
-from app.envs.tool_agent.services.orders_builder import Making
-from app.envs.tool_agent.services.orders_state import Order, Product, Shop
-from app.envs.tool_agent.services.service import Scenario, Wish, call
-from app.toolkit.seeded import Draws
-from app.toolkit.tool_calls.values import Call
+from app.envs.tool_agent.services.orders_builder import ShopBuilder
+from app.envs.tool_agent.services.orders_state import ShopOrder, ShopProduct, ShopState
+from app.envs.tool_agent.services.simulated_service import ServiceScenario, UserWish, build_call
+from app.envs.tool_agent.services.value_formats import format_euros, write_day
+from app.toolkit.seeded import SeededRandom
+from app.toolkit.tool_calls.calls import ParsedCall
 
 RECENT: Final = range(12, 28)
 """Days since an order was placed that can still be returned."""
 
 
-def _looked_up(making: Making, orders: Sequence[Order] = ()) -> tuple[Call, ...]:
+def _build_look_ups(making: ShopBuilder, orders: Sequence[ShopOrder] = ()) -> tuple[ParsedCall, ...]:
     return (
-        call("find_customer", name=making.customer.name),
-        call("list_orders", customer_id=making.customer.id),
-        *(call("get_order", order_id=one.id) for one in orders),
+        build_call("find_customer", name=making.customer.name),
+        build_call("list_orders", customer_id=making.customer.id),
+        *(build_call("get_order", order_id=one.id) for one in orders),
     )
 
 
-def _refunded(order: Order, item: int = 1) -> Call:
-    return call("refund_item", order_id=order.id, item=item, to="original_payment")
+def _build_refund(order: ShopOrder, item: int = 1) -> ParsedCall:
+    return build_call("refund_item", order_id=order.id, item=item, to="original_payment")
 
 
-def _two_sent_back(draws: Draws) -> Scenario[Shop]:
+def _draw_send_back_two(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Return two orders, one of which cannot be returned; then return one more item."""
-    making = Making(draws)
-    first, second, third = making.product(), making.product(), making.product()
-    kept, decoy = making.product(), making.product()
+    making = ShopBuilder(draws)
+    first, second, third = making.take_product(), making.take_product(), making.take_product()
+    kept, decoy = making.take_product(), making.take_product()
     days = draws.some(RECENT, 3)
-    returned = making.order(days[0], "delivered", (first, second), took=3)
+    returned = making.build_order(days[0], "delivered", (first, second), took=3)
     if draws.chance(50):
-        stays = making.order(days[1], "delivered", (kept,), took=4, final=(kept,))
+        stays = making.build_order(days[1], "delivered", (kept,), took=4, final=(kept,))
     else:
-        stays = making.order(40 + draws.below(20), "delivered", (kept,), took=5)
-    latest = making.order(days[2], "delivered", draws.shuffled((third, decoy)), took=2)
+        stays = making.build_order(40 + draws.below(20), "delivered", (kept,), took=5)
+    latest = making.build_order(days[2], "delivered", draws.shuffled((third, decoy)), took=2)
     number = next(place for place, item in enumerate(latest.items, 1) if item.product == third)
     who, (one, other) = f"{making.customer.name} from {making.town}", draws.shuffled((returned.placed, stays.placed))
     asked = (
-        f"Hello, {who} here. I want to return everything that I ordered on {in_words(one)} and on {in_words(other)}. "
+        f"Hello, {who} here. I want to return everything that I ordered on {write_day(one)} and on {write_day(other)}. "
         "Refund what you may; which product do I have to keep?",
-        f"My name is {who}. My orders of {in_words(one)} and {in_words(other)} were a mistake. Money back for all "
+        f"My name is {who}. My orders of {write_day(one)} and {write_day(other)} were a mistake. Money back for all "
         "that can go back, please, and tell me which thing cannot.",
-        f"{who}: both what I bought on {in_words(one)} and what I bought on {in_words(other)} should go back to you. "
+        f"{who}: both what I bought on {write_day(one)} and what I bought on {write_day(other)} should go back to you. "
         "I know that one of these things may be excluded. Name it, and refund the others.",
     )
-    named = f"the {third.name} that I ordered on {in_words(latest.placed)}"
+    named = f"the {third.name} that I ordered on {write_day(latest.placed)}"
     added = (
         f"Then take {named} back as well, please. How much do I get in all, together with the things from before?",
         f"All right. I do not need {named} either. Refund it and tell me what all of the refunds come to.",
         f"Could you also refund {named}? On a voucher if your rules allow that, otherwise the way I paid. And what is "
         "the sum of everything I get back today?",
     )
-    total = euros(first.cents + second.cents + third.cents)
-    return Scenario(
+    total = format_euros(first.cents + second.cents + third.cents)
+    return ServiceScenario(
         kind="two sent back",
-        start=making.shop((returned, stays, latest)),
+        start=making.build_state((returned, stays, latest)),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
-                calls=(*_looked_up(making, (returned, stays)), _refunded(returned, 1), _refunded(returned, 2)),
+                calls=(
+                    *_build_look_ups(making, (returned, stays)),
+                    _build_refund(returned, 1),
+                    _build_refund(returned, 2),
+                ),
                 reply=f"The rest is refunded; the {kept.name} cannot come back.",
                 answers=(kept.name,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(added),
-                calls=(call("get_order", order_id=latest.id), _refunded(latest, number)),
+                calls=(build_call("get_order", order_id=latest.id), _build_refund(latest, number)),
                 reply=f"You get {total} in all, to your original payment.",
                 answers=(total,),
             ),
@@ -76,13 +80,15 @@ def _two_sent_back(draws: Draws) -> Scenario[Shop]:
     )
 
 
-def _unsent_cancelled(draws: Draws) -> Scenario[Shop]:
+def _draw_cancel_unsent(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Cancel orders that are processing; then a shipped order must not be redirected."""
-    making = Making(draws)
-    waiting = [making.order(1 + place, "processing", (making.product(),) * (1 + place)) for place in range(2)]
-    under_way = making.order(5, "shipped", (making.product(), making.product()))
-    had = making.order(draws.one(RECENT), "delivered", (making.product(),), took=3)
-    total = euros(sum(one.cents for one in waiting))
+    making = ShopBuilder(draws)
+    waiting = [
+        making.build_order(1 + place, "processing", (making.take_product(),) * (1 + place)) for place in range(2)
+    ]
+    under_way = making.build_order(5, "shipped", (making.take_product(), making.take_product()))
+    had = making.build_order(draws.one(RECENT), "delivered", (making.take_product(),), took=3)
+    total = format_euros(sum(one.cents for one in waiting))
     who = f"{making.customer.name} from {making.town}"
     asked = (
         f"This is {who}. Cancel all orders of mine that you have not sent off yet. How much money is that?",
@@ -98,17 +104,17 @@ def _unsent_cancelled(draws: Draws) -> Scenario[Shop]:
         f"I will be at {making.new_address} next week. Redirect the order that has been shipped if that is permitted; "
         "otherwise do nothing but tell me the number of that order.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="unsent cancelled",
-        start=making.shop((*waiting, under_way, had)),
+        start=making.build_state((*waiting, under_way, had)),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
-                calls=(*_looked_up(making), *(call("cancel_order", order_id=one.id) for one in waiting)),
+                calls=(*_build_look_ups(making), *(build_call("cancel_order", order_id=one.id) for one in waiting)),
                 reply=f"Cancelled; {total} comes back.",
                 answers=(total,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(moved),
                 calls=(),
                 reply=f"Order {under_way.id} is shipped already and cannot be redirected.",
@@ -118,17 +124,17 @@ def _unsent_cancelled(draws: Draws) -> Scenario[Shop]:
     )
 
 
-def _other_colour(draws: Draws) -> Scenario[Shop]:
+def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Exchange an item for the only other colour in stock; then return another item."""
-    making = Making(draws)
-    bought, second, third = making.product(), making.product(), making.product()
+    making = ShopBuilder(draws)
+    bought, second, third = making.take_product(), making.take_product(), making.take_product()
     others = draws.shuffled([one for one in making.products if one.name == bought.name and one != bought])
     sent, sold_out = others
     making.products = tuple(one.model_copy(update={"stock": 0}) if one == sold_out else one for one in making.products)
     items = draws.shuffled((bought, second, third))
-    order = making.order(draws.one(RECENT), "delivered", items, took=1 + draws.below(4))
-    earlier = making.order(40, "delivered", (bought,), took=3)
-    who, day = f"{making.customer.name} from {making.town}", in_words(order.placed)
+    order = making.build_order(draws.one(RECENT), "delivered", items, took=1 + draws.below(4))
+    earlier = making.build_order(40, "delivered", (bought,), took=3)
+    who, day = f"{making.customer.name} from {making.town}", write_day(order.placed)
     asked = (
         f"{who} here. The {bought.name} from my order of {day} does not look good in that colour. Exchange it for "
         "another colour that you have in stock; which one will it be?",
@@ -142,36 +148,36 @@ def _other_colour(draws: Draws) -> Scenario[Shop]:
         f"Thank you. The {second.name} in that order can go back for good. What will be refunded?",
         f"The {second.name} that came with it is not what I expected. Refund it too and tell me the amount, please.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="other colour",
-        start=making.shop((order, earlier)),
+        start=making.build_state((order, earlier)),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    *_looked_up(making, (order,)),
-                    call("search_products", text=bought.name),
-                    call("exchange_item", order_id=order.id, item=items.index(bought) + 1, product_id=sent.id),
+                    *_build_look_ups(making, (order,)),
+                    build_call("search_products", text=bought.name),
+                    build_call("exchange_item", order_id=order.id, item=items.index(bought) + 1, product_id=sent.id),
                 ),
                 reply=f"You will get it in {sent.option}.",
                 answers=(sent.option,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(added),
-                calls=(_refunded(order, items.index(second) + 1),),
-                reply=f"{euros(second.cents)} goes back to your original payment.",
-                answers=(euros(second.cents),),
+                calls=(_build_refund(order, items.index(second) + 1),),
+                reply=f"{format_euros(second.cents)} goes back to your original payment.",
+                answers=(format_euros(second.cents),),
             ),
         ),
     )
 
 
-def _moved_house(draws: Draws) -> Scenario[Shop]:
+def _draw_moved_house(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Redirect the orders that are processing; then cancel the cheaper one of them."""
-    making = Making(draws)
-    waiting = [making.order(1 + place, "processing", (making.product(),)) for place in range(2)]
-    under_way = making.order(4, "shipped", (making.product(), making.product()))
-    had = making.order(draws.one(RECENT), "delivered", (making.product(),), took=3)
+    making = ShopBuilder(draws)
+    waiting = [making.build_order(1 + place, "processing", (making.take_product(),)) for place in range(2)]
+    under_way = making.build_order(4, "shipped", (making.take_product(), making.take_product()))
+    had = making.build_order(draws.one(RECENT), "delivered", (making.take_product(),), took=3)
     cheaper = min(waiting, key=lambda one: one.cents)
     who, there = f"{making.customer.name} from {making.town}", making.new_address
     asked = (
@@ -188,37 +194,39 @@ def _moved_house(draws: Draws) -> Scenario[Shop]:
         "Thinking about it: cancel whichever of the redirected orders costs less, and tell me the refund.",
         "Thanks. Now please cancel the less expensive one of those that you have just redirected. What was its total?",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="moved house",
-        start=making.shop((*waiting, under_way, had)),
+        start=making.build_state((*waiting, under_way, had)),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    *_looked_up(making),
-                    *(call("change_address", order_id=one.id, address=there) for one in waiting),
+                    *_build_look_ups(making),
+                    *(build_call("change_address", order_id=one.id, address=there) for one in waiting),
                 ),
                 reply=f"Done, except for {under_way.id}, which is shipped.",
                 answers=(under_way.id,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(dropped),
-                calls=(call("cancel_order", order_id=cheaper.id),),
-                reply=f"It is cancelled; {euros(cheaper.cents)} comes back.",
-                answers=(euros(cheaper.cents),),
+                calls=(build_call("cancel_order", order_id=cheaper.id),),
+                reply=f"It is cancelled; {format_euros(cheaper.cents)} comes back.",
+                answers=(format_euros(cheaper.cents),),
             ),
         ),
     )
 
 
-def _late_deliveries(draws: Draws) -> Scenario[Shop]:
+def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Issue vouchers for late orders; then a refund that must not be a voucher."""
-    making = Making(draws)
-    products = [making.product() for _ in range(5)]
-    late = [making.order(50 + 9 * place, "delivered", (products[place],), took=8 + draws.below(6)) for place in (0, 1)]
-    in_time = making.order(75 + draws.below(9), "delivered", (products[2],), took=7)
-    latest = making.order(draws.one(RECENT), "delivered", products[3:], took=2 + draws.below(4))
-    total = euros(sum(one.cents for one in late) // 10)
+    making = ShopBuilder(draws)
+    products = [making.take_product() for _ in range(5)]
+    late = [
+        making.build_order(50 + 9 * place, "delivered", (products[place],), took=8 + draws.below(6)) for place in (0, 1)
+    ]
+    in_time = making.build_order(75 + draws.below(9), "delivered", (products[2],), took=7)
+    latest = making.build_order(draws.one(RECENT), "delivered", products[3:], took=2 + draws.below(4))
+    total = format_euros(sum(one.cents for one in late) // 10)
     who = f"{making.customer.name} from {making.town}"
     asked = (
         f"{who} here. Some of my orders came far too late. I ask for the vouchers that I am entitled to. How much are "
@@ -228,7 +236,7 @@ def _late_deliveries(draws: Draws) -> Scenario[Shop]:
         f"Your deliveries to me, {who}, were late more than once. Whatever vouchers I have a right to, I want "
         "them now, and the sum of them.",
     )
-    unwanted, day = products[3], in_words(latest.placed)
+    unwanted, day = products[3], write_day(latest.placed)
     added = (
         f"Now to the {unwanted.name} that I ordered on {day}: refund it, as a voucher if you may, else as I paid. How "
         "much is it?",
@@ -237,39 +245,42 @@ def _late_deliveries(draws: Draws) -> Scenario[Shop]:
         f"One more thing, I return the {unwanted.name} from my order of {day}. Money on a voucher, or where your rules "
         "say it must go. Tell me the amount.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="late deliveries",
-        start=making.shop((*late, in_time, latest)),
+        start=making.build_state((*late, in_time, latest)),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    *_looked_up(making, (*late, in_time, latest)),
-                    *(call("issue_voucher", order_id=one.id, amount=euros(one.cents // 10)) for one in late),
+                    *_build_look_ups(making, (*late, in_time, latest)),
+                    *(
+                        build_call("issue_voucher", order_id=one.id, amount=format_euros(one.cents // 10))
+                        for one in late
+                    ),
                 ),
                 reply=f"Your vouchers are worth {total} together.",
                 answers=(total,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(added),
-                calls=(_refunded(latest, 1),),
-                reply=f"{euros(unwanted.cents)} goes back the way you paid.",
-                answers=(euros(unwanted.cents),),
+                calls=(_build_refund(latest, 1),),
+                reply=f"{format_euros(unwanted.cents)} goes back the way you paid.",
+                answers=(format_euros(unwanted.cents),),
             ),
         ),
     )
 
 
-def _dearest(draws: Draws) -> Scenario[Shop]:
+def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Return the most expensive returnable item; then the cheapest one."""
-    making = Making(draws)
-    items = [making.product() for _ in range(5)]
+    making = ShopBuilder(draws)
+    items = [making.take_product() for _ in range(5)]
     by_price = sorted(items, key=lambda one: one.cents)
     final = draws.one((by_price[0], by_price[-1]))
     low, *_, high = (one for one in by_price if one != final)
-    order = making.order(draws.one(RECENT), "delivered", items, took=3, final=(final,))
-    waiting = making.order(1, "processing", (making.product(),))
-    who, day = f"{making.customer.name} from {making.town}", in_words(order.placed)
+    order = making.build_order(draws.one(RECENT), "delivered", items, took=3, final=(final,))
+    waiting = making.build_order(1, "processing", (making.take_product(),))
+    who, day = f"{making.customer.name} from {making.town}", write_day(order.placed)
     asked = (
         f"I spent too much, says {who}. Of what I ordered on {day}, take back the most expensive thing that may still "
         "be returned and refund it. What is it?",
@@ -284,20 +295,20 @@ def _dearest(draws: Draws) -> Scenario[Shop]:
         "Please do the same for the least expensive one there that can be returned, and give me the sum of the two "
         "refunds.",
     )
-    total = euros(high.cents + low.cents)
-    return Scenario(
+    total = format_euros(high.cents + low.cents)
+    return ServiceScenario(
         kind="dearest",
-        start=making.shop((order, waiting)),
+        start=making.build_state((order, waiting)),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
-                calls=(*_looked_up(making, (order,)), _place_refunded(order, high)),
+                calls=(*_build_look_ups(making, (order,)), _build_product_refund(order, high)),
                 reply=f"It was the {high.name}.",
                 answers=(high.name,),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(added),
-                calls=(_place_refunded(order, low),),
+                calls=(_build_product_refund(order, low),),
                 reply=f"The two come to {total}.",
                 answers=(total,),
             ),
@@ -305,8 +316,15 @@ def _dearest(draws: Draws) -> Scenario[Shop]:
     )
 
 
-def _place_refunded(order: Order, product: Product) -> Call:
-    return _refunded(order, next(place for place, item in enumerate(order.items, 1) if item.product == product))
+def _build_product_refund(order: ShopOrder, product: ShopProduct) -> ParsedCall:
+    return _build_refund(order, next(place for place, item in enumerate(order.items, 1) if item.product == product))
 
 
-KINDS: Final = (_two_sent_back, _unsent_cancelled, _other_colour, _moved_house, _late_deliveries, _dearest)
+KINDS: Final = (
+    _draw_send_back_two,
+    _draw_cancel_unsent,
+    _draw_other_colour,
+    _draw_moved_house,
+    _draw_late_deliveries,
+    _draw_dearest,
+)

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Final
 
-from app.envs.tool_agent.services.figures import later
-from app.envs.tool_agent.services.service import call
-from app.envs.tool_agent.services.travel_state import Booking, Desk, Hotel, Mode, Ride, Stay, Trip
-from app.toolkit.seeded import Draws
-from app.toolkit.tool_calls.values import Call
+from app.envs.tool_agent.services.simulated_service import build_call
+from app.envs.tool_agent.services.travel_state import Booking, Hotel, HotelBooking, Mode, TravelState, Trip, TripBooking
+from app.envs.tool_agent.services.value_formats import add_days
+from app.toolkit.seeded import SeededRandom
+from app.toolkit.tool_calls.calls import ParsedCall
 
 CITIES: Final = (
     *("Lyon", "Milan", "Zurich", "Vienna", "Prague", "Hamburg", "Antwerp", "Bologna", "Geneva", "Krakow", "Munich"),
@@ -30,20 +30,20 @@ APART: Final = 2 * 60 + 10
 """Minutes between departures on a day, at least."""
 
 
-class Making:
+class TravelBuilder:
     """Builds the initial state of a scenario; each call adds another trip, hotel or booking."""
 
-    def __init__(self, draws: Draws) -> None:
+    def __init__(self, draws: SeededRandom) -> None:
         self.draws = draws
         self.home, self.there, self.elsewhere = draws.some(CITIES, 3)
-        self.day = later("2026-02-01", draws.below(300))
+        self.day = add_days("2026-02-01", draws.below(300))
         self.trips: list[Trip] = []
         self.hotels: list[Hotel] = []
         self.bookings: list[Booking] = []
         self.made = 200 + draws.below(700)
         self._names = draws.shuffled(HOTELS)
 
-    def offered(
+    def offer_trips(
         self, mode: Mode, origin: str, destination: str, day: str, minutes: int, prices: Sequence[int]
     ) -> list[Trip]:
         """Trips of one day by departure. Prices are in euros; cents are drawn."""
@@ -64,7 +64,7 @@ class Making:
         self.trips += made
         return made
 
-    def hotel(self, city: str, euros: int, tenths: int) -> Hotel:
+    def add_hotel(self, city: str, euros: int, tenths: int) -> Hotel:
         made = Hotel(
             id=f"H{len(self.hotels) + 51}",
             city=city,
@@ -76,34 +76,34 @@ class Making:
         self.hotels.append(made)
         return made
 
-    def ride(self, trip: Trip) -> Ride:
+    def book_ride(self, trip: Trip) -> TripBooking:
         self.made += 1
-        self.bookings.append(ride := Ride(id=f"B{self.made}", trip=trip))
+        self.bookings.append(ride := TripBooking(id=f"B{self.made}", trip=trip))
         return ride
 
-    def stay(self, hotel: Hotel, check_in: str, nights: int) -> Stay:
+    def book_stay(self, hotel: Hotel, check_in: str, nights: int) -> HotelBooking:
         self.made += 1
-        self.bookings.append(stay := Stay(id=f"B{self.made}", hotel=hotel, check_in=check_in, nights=nights))
+        self.bookings.append(stay := HotelBooking(id=f"B{self.made}", hotel=hotel, check_in=check_in, nights=nights))
         return stay
 
-    def fixed(self, trip: Trip) -> Trip:
+    def make_nonrefundable(self, trip: Trip) -> Trip:
         """The same trip, not refundable."""
         fixed = trip.model_copy(update={"refundable": False})
         self.trips[self.trips.index(trip)] = fixed
         return fixed
 
-    def booked_before(self) -> None:
+    def book_other_journey(self) -> None:
         """Books a journey that the user does not mention."""
-        day = later(self.day, 30)
-        (trip,) = self.offered("train", self.home, self.elsewhere, day, FAST[0], self.prices(USUAL, 1))
-        self.ride(trip)
-        self.stay(self.hotel(self.elsewhere, 100, 85), day, 2)
+        day = add_days(self.day, 30)
+        (trip,) = self.offer_trips("train", self.home, self.elsewhere, day, FAST[0], self.draw_prices(USUAL, 1))
+        self.book_ride(trip)
+        self.book_stay(self.add_hotel(self.elsewhere, 100, 85), day, 2)
 
-    def prices(self, euros: range, count: int) -> list[int]:
+    def draw_prices(self, euros: range, count: int) -> list[int]:
         return self.draws.some(euros, count)
 
-    def desk(self) -> Desk:
-        return Desk(
+    def build_state(self) -> TravelState:
+        return TravelState(
             trips=tuple(self.draws.shuffled(self.trips)),
             hotels=tuple(self.draws.shuffled(self.hotels)),
             bookings=tuple(self.bookings),
@@ -116,10 +116,10 @@ class Making:
         return f"B{self.made + 1}"
 
 
-def searched(trip: Trip) -> Call:
+def build_search(trip: Trip) -> ParsedCall:
     """The call that finds the trip."""
-    return call("search_trips", origin=trip.origin, destination=trip.destination, date=trip.date)
+    return build_call("search_trips", origin=trip.origin, destination=trip.destination, date=trip.date)
 
 
-def cheapest(trips: Sequence[Trip]) -> Trip:
+def find_cheapest(trips: Sequence[Trip]) -> Trip:
     return min(trips, key=lambda one: one.cents)

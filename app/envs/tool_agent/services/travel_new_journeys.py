@@ -2,8 +2,7 @@
 
 from typing import Final
 
-from app.envs.tool_agent.services.figures import clock, euros, in_words, later
-from app.envs.tool_agent.services.service import Scenario, Wish, call
+from app.envs.tool_agent.services.simulated_service import ServiceScenario, UserWish, build_call
 from app.envs.tool_agent.services.travel_builder import (
     CHEAP,
     DEAR,
@@ -11,31 +10,37 @@ from app.envs.tool_agent.services.travel_builder import (
     FLYING,
     SLOW,
     USUAL,
-    Making,
-    cheapest,
-    searched,
+    TravelBuilder,
+    build_search,
+    find_cheapest,
 )
-from app.envs.tool_agent.services.travel_state import Desk
-from app.toolkit.seeded import Draws
+from app.envs.tool_agent.services.travel_state import TravelState
+from app.envs.tool_agent.services.value_formats import add_days, format_euros, format_time, write_day
+from app.toolkit.seeded import SeededRandom
 
 
-def _there_in_time(draws: Draws) -> Scenario[Desk]:
+def _draw_there_in_time(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Book the cheapest train that arrives in time (flights and later trains cost less); then the same a day later."""
-    making = Making(draws)
-    making.booked_before()
-    minutes, next_day = draws.one(FAST), later(making.day, 1)
+    making = TravelBuilder(draws)
+    making.book_other_journey()
+    minutes, next_day = draws.one(FAST), add_days(making.day, 1)
     offered = {
-        day: making.offered(
-            "train", making.home, making.there, day, minutes, [*making.prices(USUAL, 3), *making.prices(CHEAP, 2)]
+        day: making.offer_trips(
+            "train",
+            making.home,
+            making.there,
+            day,
+            minutes,
+            [*making.draw_prices(USUAL, 3), *making.draw_prices(CHEAP, 2)],
         )
         for day in (making.day, next_day)
     }
     for day in offered:
-        making.offered("flight", making.home, making.there, day, draws.one(FLYING), making.prices(CHEAP, 2))
-    making.offered("train", making.there, making.home, making.day, minutes, making.prices(CHEAP, 2))
+        making.offer_trips("flight", making.home, making.there, day, draws.one(FLYING), making.draw_prices(CHEAP, 2))
+    making.offer_trips("train", making.there, making.home, making.day, minutes, making.draw_prices(CHEAP, 2))
     until = max(trips[2].arrives for trips in offered.values())
-    first, second = (cheapest(trips[:3]) for trips in offered.values())
-    route, day, time = f"from {making.home} to {making.there}", in_words(making.day), clock(until)
+    first, second = (find_cheapest(trips[:3]) for trips in offered.values())
+    route, day, time = f"from {making.home} to {making.there}", write_day(making.day), format_time(until)
     asked = (
         f"I have to be in {making.there} on {day} at {time} at the latest. Book me the cheapest train from "
         f"{making.home} that gets me there in time. When does it leave?",
@@ -43,53 +48,56 @@ def _there_in_time(draws: Draws) -> Scenario[Desk]:
         f"The cheapest train {route} on {day} that arrives no later than {time}, please. When does it depart?",
     )
     changed = (
-        f"The meeting is one day later now, on {in_words(next_day)}, at the same hour. Change my ticket on the same "
+        f"The meeting is one day later now, on {write_day(next_day)}, at the same hour. Change my ticket on the same "
         "terms; what does it cost?",
-        f"Everything moves to {in_words(next_day)}. Same conditions: cheapest train, there by the same time. Rebook "
+        f"Everything moves to {write_day(next_day)}. Same conditions: cheapest train, there by the same time. Rebook "
         "it and give me the price.",
-        f"It turns out that I am expected on {in_words(next_day)}, not the day before. Swap the train for the one "
+        f"It turns out that I am expected on {write_day(next_day)}, not the day before. Swap the train for the one "
         "that is right by the same rules and tell me its price.",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="there in time",
-        start=making.desk(),
+        start=making.build_state(),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
-                calls=(searched(first), call("book_trip", trip_id=first.id)),
-                reply=f"It leaves at {clock(first.departs)}.",
-                answers=(clock(first.departs),),
+                calls=(build_search(first), build_call("book_trip", trip_id=first.id)),
+                reply=f"It leaves at {format_time(first.departs)}.",
+                answers=(format_time(first.departs),),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(changed),
-                calls=(searched(second), call("change_trip", booking_id=making.next_id, trip_id=second.id)),
-                reply=f"It costs {euros(second.cents)}.",
-                answers=(euros(second.cents),),
+                calls=(build_search(second), build_call("change_trip", booking_id=making.next_id, trip_id=second.id)),
+                reply=f"It costs {format_euros(second.cents)}.",
+                answers=(format_euros(second.cents),),
             ),
         ),
     )
 
 
-def _within_budget(draws: Draws) -> Scenario[Desk]:
+def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Book the best hotel within rules and budget; then add breakfast."""
-    making, nights = Making(draws), 2 + draws.below(3)
-    making.booked_before()
-    trips = making.offered("train", making.home, making.there, making.day, draws.one(FAST), making.prices(USUAL, 3))
+    making, nights = TravelBuilder(draws), 2 + draws.below(3)
+    making.book_other_journey()
+    trips = making.offer_trips(
+        "train", making.home, making.there, making.day, draws.one(FAST), making.draw_prices(USUAL, 3)
+    )
     ratings = sorted(draws.some(range(60, 98), 5))
     modest, better, forbidden = 80 + draws.below(15), 125 + draws.below(20), 155 + draws.below(50)
-    making.hotel(making.there, 45 + draws.below(20), ratings[0])
-    making.hotel(making.there, 66 + draws.below(12), ratings[1])
+    making.add_hotel(making.there, 45 + draws.below(20), ratings[0])
+    making.add_hotel(making.there, 66 + draws.below(12), ratings[1])
     hotels = [
-        making.hotel(making.there, price, rating) for price, rating in zip((modest, better), ratings[2:], strict=False)
+        making.add_hotel(making.there, price, rating)
+        for price, rating in zip((modest, better), ratings[2:], strict=False)
     ]
-    making.hotel(making.there, forbidden, ratings[4])
-    train, roomy = cheapest(trips), draws.chance(50)
+    making.add_hotel(making.there, forbidden, ratings[4])
+    train, roomy = find_cheapest(trips), draws.chance(50)
     good = hotels[roomy]
     total = train.cents + nights * good.cents
     spare = nights * (forbidden - better + 1) if roomy else 0
     budget = -(-total // 1000) * 10 + 10 + spare
-    with_breakfast = euros(total + nights * good.breakfast_cents)
-    route, day = f"from {making.home} to {making.there}", in_words(making.day)
+    with_breakfast = format_euros(total + nights * good.breakfast_cents)
+    route, day = f"from {making.home} to {making.there}", write_day(making.day)
     asked = (
         f"I need the cheapest train {route} on {day} and a hotel there for {nights} nights from that day. The best "
         f"rated hotel you may book, train and hotel for at most {budget} euros together. What is the sum?",
@@ -103,24 +111,24 @@ def _within_budget(draws: Draws) -> Scenario[Desk]:
         "Please add breakfast, I pay for that myself. What do train and hotel with breakfast come to?",
         "I would like to have breakfast there, even if that breaks the budget. What is the new total of the two?",
     )
-    return Scenario(
+    return ServiceScenario(
         kind="within budget",
-        start=making.desk(),
+        start=making.build_state(),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
                 calls=(
-                    searched(train),
-                    call("search_hotels", city=making.there),
-                    call("book_trip", trip_id=train.id),
-                    call("book_hotel", hotel_id=good.id, check_in=making.day, nights=nights),
+                    build_search(train),
+                    build_call("search_hotels", city=making.there),
+                    build_call("book_trip", trip_id=train.id),
+                    build_call("book_hotel", hotel_id=good.id, check_in=making.day, nights=nights),
                 ),
-                reply=f"It costs {euros(total)} in all.",
-                answers=(euros(total),),
+                reply=f"It costs {format_euros(total)} in all.",
+                answers=(format_euros(total),),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(added),
-                calls=(call("add_option", booking_id=f"B{making.made + 2}", option="breakfast"),),
+                calls=(build_call("add_option", booking_id=f"B{making.made + 2}", option="breakfast"),),
                 reply=f"It is {with_breakfast} now.",
                 answers=(with_breakfast,),
             ),
@@ -128,25 +136,30 @@ def _within_budget(draws: Draws) -> Scenario[Desk]:
     )
 
 
-def _by_the_rules(draws: Draws) -> Scenario[Desk]:
+def _draw_by_the_rules(draws: SeededRandom) -> ServiceScenario[TravelState]:
     """Book a train or a flight, as the rules require; then add its option."""
-    making, fast = Making(draws), draws.chance(50)
-    making.booked_before()
-    trains = making.offered(
+    making, fast = TravelBuilder(draws), draws.chance(50)
+    making.book_other_journey()
+    trains = making.offer_trips(
         "train",
         making.home,
         making.there,
         making.day,
         draws.one(FAST if fast else SLOW),
-        making.prices(DEAR if fast else CHEAP, 4),
+        making.draw_prices(DEAR if fast else CHEAP, 4),
     )
-    flights = making.offered(
-        "flight", making.home, making.there, making.day, draws.one(FLYING), making.prices(CHEAP if fast else DEAR, 4)
+    flights = making.offer_trips(
+        "flight",
+        making.home,
+        making.there,
+        making.day,
+        draws.one(FLYING),
+        making.draw_prices(CHEAP if fast else DEAR, 4),
     )
     right = trains if fast else flights
     since = 5 * ((max(trains[0].departs, flights[0].departs) + 5) // 5)
-    taken = cheapest([one for one in right if one.departs >= since])
-    route, day, time = f"from {making.home} to {making.there}", in_words(making.day), clock(since)
+    taken = find_cheapest([one for one in right if one.departs >= since])
+    route, day, time = f"from {making.home} to {making.there}", write_day(making.day), format_time(since)
     asked = (
         f"How I get {route} on {day} does not matter to me. Book what your rules want, as cheap as it gets, nothing "
         f"that leaves before {time}. What does it cost?",
@@ -167,20 +180,20 @@ def _by_the_rules(draws: Draws) -> Scenario[Desk]:
             "And with luggage, please. How much is it altogether?",
             "I forgot that I carry samples: book luggage with it and give me the new price.",
         )
-    cost = euros(taken.cents + taken.option_cents)
-    return Scenario(
+    cost = format_euros(taken.cents + taken.option_cents)
+    return ServiceScenario(
         kind="by the rules",
-        start=making.desk(),
+        start=making.build_state(),
         wishes=(
-            Wish(
+            UserWish(
                 says=draws.one(asked),
-                calls=(searched(taken), call("book_trip", trip_id=taken.id)),
-                reply=f"It costs {euros(taken.cents)}.",
-                answers=(euros(taken.cents),),
+                calls=(build_search(taken), build_call("book_trip", trip_id=taken.id)),
+                reply=f"It costs {format_euros(taken.cents)}.",
+                answers=(format_euros(taken.cents),),
             ),
-            Wish(
+            UserWish(
                 says=draws.one(added),
-                calls=(call("add_option", booking_id=making.next_id, option=taken.option),),
+                calls=(build_call("add_option", booking_id=making.next_id, option=taken.option),),
                 reply=f"It costs {cost} now.",
                 answers=(cost,),
             ),
@@ -188,4 +201,4 @@ def _by_the_rules(draws: Draws) -> Scenario[Desk]:
     )
 
 
-NEW_JOURNEYS: Final = (_there_in_time, _within_budget, _by_the_rules)
+NEW_JOURNEYS: Final = (_draw_there_in_time, _draw_within_budget, _draw_by_the_rules)

@@ -5,8 +5,8 @@ from typing import Final, Literal
 from pydantic import JsonValue
 
 from app.domain.values import Frozen
-from app.envs.tool_agent.services.figures import clock, euros
-from app.envs.tool_agent.services.service import Refused
+from app.envs.tool_agent.services.simulated_service import OperationRefused
+from app.envs.tool_agent.services.value_formats import format_euros, format_time
 
 MOST_SHOWN: Final = 40
 """Characters of an unknown identifier that an error quotes."""
@@ -38,18 +38,18 @@ class Trip(Frozen):
         """The option that can be booked with the trip."""
         return "seat" if self.mode == "train" else "luggage"
 
-    def shown(self) -> JsonValue:
+    def to_observation(self) -> JsonValue:
         return {
             "trip_id": self.id,
             "mode": self.mode,
             "origin": self.origin,
             "destination": self.destination,
             "date": self.date,
-            "departs": clock(self.departs),
-            "arrives": clock(self.arrives),
+            "departs": format_time(self.departs),
+            "arrives": format_time(self.arrives),
             "minutes": self.minutes,
-            "price": euros(self.cents),
-            "options": {self.option: euros(self.option_cents)},
+            "price": format_euros(self.cents),
+            "options": {self.option: format_euros(self.option_cents)},
             "refundable": self.refundable,
         }
 
@@ -65,19 +65,19 @@ class Hotel(Frozen):
     breakfast_cents: int
     refundable: bool = True
 
-    def shown(self) -> JsonValue:
+    def to_observation(self) -> JsonValue:
         return {
             "hotel_id": self.id,
             "city": self.city,
             "name": self.name,
             "rating": f"{self.tenths // 10}.{self.tenths % 10}",
-            "price_per_night": euros(self.cents),
-            "options": {"breakfast": f"{euros(self.breakfast_cents)} per night"},
+            "price_per_night": format_euros(self.cents),
+            "options": {"breakfast": f"{format_euros(self.breakfast_cents)} per night"},
             "refundable": self.refundable,
         }
 
 
-class Ride(Frozen):
+class TripBooking(Frozen):
     """A booked trip."""
 
     id: str
@@ -97,11 +97,16 @@ class Ride(Frozen):
     def refundable(self) -> bool:
         return self.trip.refundable
 
-    def shown(self) -> JsonValue:
-        return {"booking_id": self.id, "trip": self.trip.shown(), "booked": [*self.options], "cost": euros(self.cents)}
+    def to_observation(self) -> JsonValue:
+        return {
+            "booking_id": self.id,
+            "trip": self.trip.to_observation(),
+            "booked": [*self.options],
+            "cost": format_euros(self.cents),
+        }
 
 
-class Stay(Frozen):
+class HotelBooking(Frozen):
     """A booked hotel."""
 
     id: str
@@ -123,42 +128,42 @@ class Stay(Frozen):
     def refundable(self) -> bool:
         return self.hotel.refundable
 
-    def shown(self) -> JsonValue:
+    def to_observation(self) -> JsonValue:
         return {
             "booking_id": self.id,
-            "hotel": self.hotel.shown(),
+            "hotel": self.hotel.to_observation(),
             "check_in": self.check_in,
             "nights": self.nights,
             "booked": [*self.options],
-            "cost": euros(self.cents),
+            "cost": format_euros(self.cents),
         }
 
 
-Booking = Ride | Stay
+Booking = TripBooking | HotelBooking
 
 
-class Desk(Frozen):
+class TravelState(Frozen):
     trips: tuple[Trip, ...] = ()
     hotels: tuple[Hotel, ...] = ()
     bookings: tuple[Booking, ...] = ()
     made: int = 0
     """Number of the newest booking."""
 
-    def booking(self, identity: str) -> Booking:
+    def find_booking(self, identity: str) -> Booking:
         for one in self.bookings:
             if one.id == identity and not one.cancelled:
                 return one
-        raise Refused(f"there is no booking {identity[:MOST_SHOWN]!a}")
+        raise OperationRefused(f"there is no booking {identity[:MOST_SHOWN]!a}")
 
     @property
     def next_id(self) -> str:
         return f"B{self.made + 1}"
 
-    def with_new(self, booking: Booking) -> "Desk":
+    def with_booking(self, booking: Booking) -> "TravelState":
         if len(self.bookings) >= MOST_BOOKINGS:
-            raise Refused("no more bookings can be made")
+            raise OperationRefused("no more bookings can be made")
         return self.model_copy(update={"bookings": (*self.bookings, booking), "made": self.made + 1})
 
-    def with_changed(self, booking: Booking) -> "Desk":
+    def with_changed(self, booking: Booking) -> "TravelState":
         bookings = tuple(booking if one.id == booking.id else one for one in self.bookings)
         return self.model_copy(update={"bookings": bookings})

@@ -23,17 +23,17 @@ ToolName = Annotated[str, Field(pattern=r"^[a-zA-Z_][a-zA-Z0-9_]{1,60}$")]
 """Servers with OpenAI's API accept only these characters, and dashes."""
 
 
-class Value(Frozen):
+class WordedValue(Frozen):
     """A value and the words for it, if they differ from the value."""
 
     value: FiniteJson
     said: str
 
 
-Choice = Annotated[Value | FiniteJson, Field(union_mode="left_to_right")]
+Choice = Annotated[WordedValue | FiniteJson, Field(union_mode="left_to_right")]
 
 
-class Argument(Frozen):
+class ApiArgument(Frozen):
     """One argument of a tool. Its values come from `values`, a named pool, or a range of numbers."""
 
     schema_: Annotated[dict[str, FiniteJson], Field(alias="schema")]
@@ -49,46 +49,46 @@ class Argument(Frozen):
     """Words that may name its absence."""
 
     @model_validator(mode="after")
-    def _has_values(self) -> Self:
+    def _check_values(self) -> Self:
         if sum((bool(self.values), self.pool is not None, self.range is not None)) != 1:
             raise ValueError("an argument needs exactly one of values, pool and range")
         return self
 
 
-class Incomplete(Frozen):
+class IncompleteRequest(Frozen):
     """A request that lacks a required argument."""
 
     text: str
     lacks: str
 
 
-class Tool(Frozen):
+class ApiTool(Frozen):
     name: ToolName
     description: Annotated[str, Field(min_length=10)]
     about: Annotated[tuple[str, ...], Field(min_length=1)]
     """Lower-case words; any of them says that a tool like this one is missing."""
-    arguments: dict[str, Argument] = {}
+    arguments: dict[str, ApiArgument] = {}
     asks: Annotated[tuple[str, ...], Field(min_length=2)]
     """Sentences with every required argument as `{name}`; parts such as `[ for {days} days]` are optional."""
-    incomplete: tuple[Incomplete, ...] = ()
+    incomplete: tuple[IncompleteRequest, ...] = ()
     confusable: tuple[ToolName, ...] = ()
     """Other tools that could be mistaken for this one."""
 
     @model_validator(mode="after")
-    def _asks_for_its_arguments(self) -> Self:
+    def _check_asks(self) -> Self:
         for text in self.asks:
             if not {*self.required} <= {*SLOT.findall(PART.sub("", text))}:
                 raise ValueError(f"{self.name}: {text!r} does not name every required argument")
-            self._knows(text)
+            self._check_slots(text)
         for one in self.incomplete:
-            self._knows(one.text)
+            self._check_slots(one.text)
             if one.lacks not in self.required or one.lacks in SLOT.findall(one.text):
                 raise ValueError(f"{self.name}: {one.text!r} must leave out the required argument {one.lacks}")
             if not self.arguments[one.lacks].missing:
                 raise ValueError(f"{self.name}.{one.lacks} needs `missing`: words that name its absence")
         return self
 
-    def _knows(self, text: str) -> None:
+    def _check_slots(self, text: str) -> None:
         unknown = set(SLOT.findall(text)) - self.arguments.keys()
         if unknown:
             raise ValueError(f"{self.name}: {text!r} names {min(unknown)}, which is not an argument")
@@ -119,13 +119,13 @@ class Tool(Frozen):
         return ToolSpec(function=FunctionSpec(name=self.name, description=self.description, parameters=parameters))
 
 
-class Domain(Frozen):
+class ApiDomain(Frozen):
     domain: Annotated[str, Field(pattern=r"^[a-z_]+$")]
     pools: dict[str, Annotated[tuple[Choice, ...], Field(min_length=4)]] = {}
-    tools: Annotated[tuple[Tool, ...], Field(min_length=1)]
+    tools: Annotated[tuple[ApiTool, ...], Field(min_length=1)]
 
     @model_validator(mode="after")
-    def _pools_are_there(self) -> Self:
+    def _check_pools(self) -> Self:
         for tool in self.tools:
             for name, argument in tool.arguments.items():
                 if argument.pool is not None and argument.pool not in self.pools:
@@ -133,7 +133,7 @@ class Domain(Frozen):
         return self
 
 
-def _distinct(domains: tuple[Domain, ...]) -> tuple[Domain, ...]:
+def _check_tool_names(domains: tuple[ApiDomain, ...]) -> tuple[ApiDomain, ...]:
     names = [tool.name for domain in domains for tool in domain.tools]
     twice = {name for name in names if names.count(name) > 1}
     if twice:
@@ -147,7 +147,7 @@ def _distinct(domains: tuple[Domain, ...]) -> tuple[Domain, ...]:
 class ApiBook(Frozen):
     """All domains, in the order of their names."""
 
-    domains: Annotated[tuple[Domain, ...], Field(min_length=1), AfterValidator(_distinct)]
+    domains: Annotated[tuple[ApiDomain, ...], Field(min_length=1), AfterValidator(_check_tool_names)]
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -155,5 +155,5 @@ class ApiBook(Frozen):
         files = sorted(folder.glob("*.yaml"))
         return cls.model_validate({"domains": [read_yaml(file) for file in files]})
 
-    def tools(self) -> Iterator[tuple[Domain, Tool]]:
+    def list_tools(self) -> Iterator[tuple[ApiDomain, ApiTool]]:
         return ((domain, tool) for domain in self.domains for tool in domain.tools)

@@ -16,7 +16,7 @@ _ENDPOINTS = frozenset(
 )
 
 
-def run_named(name: str | None) -> str:
+def parse_run_name(name: str | None) -> str:
     """Validates a run name; None is the default run. Raises InvalidRequest for an invalid name and for an
     endpoint's."""
     if name is None:

@@ -12,7 +12,7 @@ Message = dict[str, FiniteJson]
 Rows = list[list[float]]
 
 
-def _have_role_and_content(messages: list[list[Message]]) -> list[list[Message]]:
+def _require_role_and_content(messages: list[list[Message]]) -> list[list[Message]]:
     for message in (message for sequence in messages for message in sequence):
         if "role" not in message or "content" not in message:
             raise ValueError("Message must have 'role' and 'content' fields")
@@ -31,7 +31,7 @@ class ScoredData(BaseModel):
     scores: list[float]
     advantages: Rows | None = None
     ref_logprobs: Rows | None = None
-    messages: Annotated[list[list[Message]], AfterValidator(_have_role_and_content)] | None = None
+    messages: Annotated[list[list[Message]], AfterValidator(_require_role_and_content)] | None = None
     generation_params: Message | None = None
     inference_logprobs: Rows | None = None
     overrides: list[Message] | None = None
@@ -42,20 +42,20 @@ class ScoredData(BaseModel):
     distill_logprobs: list[list[list[float]]] | None = None
 
     @field_serializer("inference_logprobs")
-    def _never_null(self, rows: Rows | None) -> Rows:
+    def _replace_null(self, rows: Rows | None) -> Rows:
         """Atropos' `null` makes its own example trainer fail."""
         return rows or []
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
-        fault = next(faults(self), None)
+    def _check_shapes(self) -> Self:
+        fault = next(find_faults(self), None)
         if fault is not None:
             field, message = fault
             raise PydanticCustomError("shape", "{field}: {message}", {"field": field, "message": message})
         return self
 
 
-def faults(group: ScoredData) -> Iterator[tuple[str, str]]:
+def find_faults(group: ScoredData) -> Iterator[tuple[str, str]]:
     """Yields each field whose shape does not match, with the reason."""
     lengths = [len(tokens) for tokens in group.tokens]
     if not lengths:
@@ -64,19 +64,19 @@ def faults(group: ScoredData) -> Iterator[tuple[str, str]]:
         yield f"tokens[{lengths.index(0)}]", "a sequence has at least one token"
     if len(group.scores) != len(lengths):
         yield "scores", f"{len(group.scores)} scores for {len(lengths)} sequences"
-    yield from _rows("masks", group.masks, lengths)
+    yield from _check_rows("masks", group.masks, lengths)
     for name in ("advantages", "ref_logprobs", "inference_logprobs"):
         rows: Rows | None = getattr(group, name)
         if rows and any(rows):
-            yield from _rows(name, rows, lengths)
+            yield from _check_rows(name, rows, lengths)
     for name in ("messages", "overrides"):
         items: Sequence[object] | None = getattr(group, name)
         if items and len(items) != len(lengths):
             yield name, f"{len(items)} items for {len(lengths)} sequences"
-    yield from _distillation(group, lengths)
+    yield from _check_distillation(group, lengths)
 
 
-def _rows(name: str, rows: Sequence[Sequence[object]], lengths: Sequence[int]) -> Iterator[tuple[str, str]]:
+def _check_rows(name: str, rows: Sequence[Sequence[object]], lengths: Sequence[int]) -> Iterator[tuple[str, str]]:
     if len(rows) != len(lengths):
         yield name, f"{len(rows)} rows for {len(lengths)} sequences"
     for place, (row, length) in enumerate(zip(rows, lengths, strict=False)):
@@ -84,11 +84,11 @@ def _rows(name: str, rows: Sequence[Sequence[object]], lengths: Sequence[int]) -
             yield f"{name}[{place}]", f"{len(row)} values for {length} tokens"
 
 
-def _distillation(group: ScoredData, lengths: Sequence[int]) -> Iterator[tuple[str, str]]:
+def _check_distillation(group: ScoredData, lengths: Sequence[int]) -> Iterator[tuple[str, str]]:
     ids, logprobs = group.distill_token_ids, group.distill_logprobs
     for name, rows in (("distill_token_ids", ids), ("distill_logprobs", logprobs)):
         if rows and any(rows):
-            yield from _rows(name, rows, lengths)
+            yield from _check_rows(name, rows, lengths)
     if (
         ids
         and logprobs
@@ -105,7 +105,7 @@ class Root(BaseModel):
     message: str = "AtroposLib API"
 
 
-class Registered(BaseModel):
+class TrainerRegistered(BaseModel):
     uuid: int
     """128 bits, as a JSON number."""
 
@@ -114,7 +114,7 @@ class WaitForTrainer(BaseModel):
     status: str = "wait for trainer to start"
 
 
-class Joined(BaseModel):
+class EnvJoined(BaseModel):
     status: Literal["success"] = "success"
     env_id: int
     wandb_name: str
@@ -166,7 +166,7 @@ class EnvStatus(BaseModel):
     env_weight: float
 
 
-class Why(BaseModel):
+class BatchExplanation(BaseModel):
     """Why there is no batch yet. Not part of Atropos."""
 
     run: str

@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from app.domain.runs import Policy
 from app.domain.tasks import Completion
 from app.domain.values import Name
-from app.http.compat.one_sample.labels import MAX_GROUP, Label
-from app.service.parts import Sample
+from app.http.compat.one_sample.labels import MAX_GROUP, SampleLabel
+from app.service.sample_intake import SampleToScore
 
-End = Annotated[str, Field(max_length=100, pattern=r"\S")]
+EndToken = Annotated[str, Field(max_length=100, pattern=r"\S")]
 
 
-class Options(BaseModel):
+class RewardOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     contract: ClassVar[str]
 
@@ -22,16 +22,16 @@ class Options(BaseModel):
         int, Field(ge=1, le=MAX_GROUP, description="Answers per prompt. A group is scored when all have arrived.")
     ] = 1
     eos: Annotated[
-        tuple[End, ...],
+        tuple[EndToken, ...],
         Field(max_length=8, description="End-of-sequence tokens. An answer without one counts as truncated."),
     ] = ()
     model: Annotated[str | None, Field(min_length=1, max_length=200, description="Name of the policy.")] = None
     gather_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     wait_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-    def sample(self, environment: str, label: Label, completion: Completion) -> Sample:
+    def build_sample(self, environment: str, label: SampleLabel, completion: Completion) -> SampleToScore:
         """Builds the sample. Samples of an evaluation are groups of one, which are not compared."""
-        return Sample(
+        return SampleToScore(
             environment=environment,
             task_id=label.task_id,
             completion=completion,
@@ -43,5 +43,5 @@ class Options(BaseModel):
         )
 
 
-GATHERING = "Seconds to wait for the rest of a group. After that, the answers that have arrived are scored."
-WAITING = "Maximum seconds until the response. The trainer's own timeout is {}."
+GATHER_DESCRIPTION = "Seconds to wait for the rest of a group. After that, the answers that have arrived are scored."
+WAIT_DESCRIPTION = "Maximum seconds until the response. The trainer's own timeout is {}."

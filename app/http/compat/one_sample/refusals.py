@@ -12,12 +12,12 @@ from starlette.exceptions import HTTPException
 from app.domain.errors import GatewayError, Unavailable
 from app.domain.values import Frozen
 from app.http.web.bodies import JsonRoute
-from app.http.web.problems import MAX_DETAIL, RefusedBody, field_path, problem_responses, shown
+from app.http.web.problems import MAX_DETAIL, RefusedBody, document_problems, format_field_path, make_printable
 
 _CODES: Final = {400: "bad_request", 413: "too_large"}
 
 
-class Refusal(Frozen):
+class RewardRefusal(Frozen):
     """Why there is no reward."""
 
     error: str = Field(examples=["task_… was never handed out here"])
@@ -32,23 +32,25 @@ class RefusingRoute(JsonRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
         handle = super().get_route_handler()
 
-        async def refusing(request: Request) -> Response:
+        async def handle_or_refuse(request: Request) -> Response:
             try:
                 return await handle(request)
             except GatewayError as error:
                 after = error.retry_after if isinstance(error, Unavailable) else None
-                return refused(error.status, Refusal(error=error.detail, code=error.code, field=error.field), after)
+                return build_refusal(
+                    error.status, RewardRefusal(error=error.detail, code=error.code, field=error.field), after
+                )
             except RequestValidationError as error:
-                return _invalid(error)
+                return _refuse_invalid(error)
             except HTTPException as error:
                 field = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
                 code = _CODES.get(error.status_code, "invalid_request")
-                return refused(error.status_code, Refusal(error=str(error.detail), code=code, field=field))
+                return build_refusal(error.status_code, RewardRefusal(error=str(error.detail), code=code, field=field))
 
-        return refusing
+        return handle_or_refuse
 
 
-def refusal_responses() -> dict[int | str, dict[str, object]]:
+def document_refusals() -> dict[int | str, dict[str, object]]:
     """The `responses=` of a reward endpoint in OpenAPI. Errors of the middleware are problems as everywhere."""
     told = {
         400: "The body is not JSON.",
@@ -58,31 +60,31 @@ def refusal_responses() -> dict[int | str, dict[str, object]]:
         503: "No score, or not yet; the same request can be retried.",
     }
     own: dict[int | str, dict[str, object]] = {
-        status: {"model": Refusal, "description": meaning} for status, meaning in told.items()
+        status: {"model": RewardRefusal, "description": meaning} for status, meaning in told.items()
     }
-    return own | problem_responses(401, 413, 415)
+    return own | document_problems(401, 413, 415)
 
 
-def refused(
-    status: int, refusal: Refusal, retry_after: int | None = None, beside: Mapping[str, JsonValue] | None = None
+def build_refusal(
+    status: int, refusal: RewardRefusal, retry_after: int | None = None, beside: Mapping[str, JsonValue] | None = None
 ) -> JSONResponse:
     """`beside` has the keys that the trainer expects in every response."""
     content = {
         **(beside or {}),
-        "error": shown(refusal.error, MAX_DETAIL),
+        "error": make_printable(refusal.error, MAX_DETAIL),
         "code": refusal.code,
-        "field": None if refusal.field is None else shown(refusal.field),
+        "field": None if refusal.field is None else make_printable(refusal.field),
     }
     headers = {} if retry_after is None else {"Retry-After": str(retry_after)}
     return JSONResponse(content, status_code=status, headers=headers)
 
 
-def _invalid(error: RequestValidationError) -> JSONResponse:
+def _refuse_invalid(error: RequestValidationError) -> JSONResponse:
     first = error.errors()[0]
-    field = field_path([part for part in first["loc"] if part != "body"]) or None
+    field = format_field_path([part for part in first["loc"] if part != "body"]) or None
     if isinstance(error.body, bytes):  # FastAPI parses a body exactly when its type says JSON
-        refusal = Refusal(
+        refusal = RewardRefusal(
             error="send JSON with Content-Type: application/json", code="unsupported_media_type", field=None
         )
-        return refused(415, refusal)
-    return refused(422, Refusal(error=str(first["msg"]), code="invalid_request", field=field))
+        return build_refusal(415, refusal)
+    return build_refusal(422, RewardRefusal(error=str(first["msg"]), code="invalid_request", field=field))

@@ -20,7 +20,7 @@ TEXTS: Final = ("text", "message", "content")
 _EMPTY: Final[tuple[JsonValue, ...]] = (None, [], {})
 
 
-class Action(Frozen):
+class OpenEnvAction(Frozen):
     """One message of the model: its text under one of three keys, its tool calls, or both."""
 
     text: str | None = None
@@ -37,37 +37,37 @@ class Action(Frozen):
 
 
 @dataclass(frozen=True)
-class Said:
+class ParsedAction:
     message: Message
     finish_reason: str | None = None
     as_json: bool = False
     """Whether the action was unknown, so that its JSON counts as the text."""
 
-    def then(self, before: tuple[Message, ...], *, multi_turn: bool) -> Completion:
+    def to_completion(self, before: tuple[Message, ...], *, multi_turn: bool) -> Completion:
         """The completion with this message; plain text if that is enough."""
         if multi_turn or self.message.tool_calls or self.message.reasoning_content is not None:
             return Completion(messages=(*before, self.message), finish_reason=self.finish_reason)
         return Completion(text=self.message.content or "", finish_reason=self.finish_reason)
 
 
-def said_in(data: dict[str, JsonValue]) -> Said:
+def parse_action(data: dict[str, JsonValue]) -> ParsedAction:
     """Parses any JSON object as an action."""
     named = [name for name in TEXTS if data.get(name) is not None]
     if len(named) > 1 or not (data.get("tool_calls") or any(name in data for name in TEXTS)):
-        return _as_json(data)
+        return _take_as_json(data)
     given: dict[str, JsonValue] = {
         name: value for name, value in data.items() if value not in _EMPTY and name != "metadata"
     }
     for name in named:
-        given[name] = _text_or_message(data[name], whole=name == "message")
+        given[name] = _to_text_or_message(data[name], whole=name == "message")
     try:
-        action = Action.model_validate(_encodable(given))
+        action = OpenEnvAction.model_validate(_make_encodable(given))
     except (ValidationError, RecursionError):
-        return _as_json(data)
-    return Said(_message(action), action.finish_reason)
+        return _take_as_json(data)
+    return ParsedAction(_build_message(action), action.finish_reason)
 
 
-def _message(action: Action) -> Message:
+def _build_message(action: OpenEnvAction) -> Message:
     if isinstance(action.message, Message) and not action.tool_calls:
         return action.message.model_copy(update={"role": "assistant"})
     text = next((text for text in (action.text, action.message, action.content) if isinstance(text, str)), None)
@@ -79,31 +79,31 @@ def _message(action: Action) -> Message:
     )
 
 
-def _text_or_message(value: JsonValue, *, whole: bool) -> JsonValue:
+def _to_text_or_message(value: JsonValue, *, whole: bool) -> JsonValue:
     if whole and isinstance(value, dict) and value.get("role") == "assistant":
         return value
-    return value if isinstance(value, str) else _written(value)
+    return value if isinstance(value, str) else _write_json(value)
 
 
-def _as_json(data: dict[str, JsonValue]) -> Said:
-    return Said(Message(role="assistant", content=_repaired(_written(data))), as_json=True)
+def _take_as_json(data: dict[str, JsonValue]) -> ParsedAction:
+    return ParsedAction(Message(role="assistant", content=_repair_surrogates(_write_json(data))), as_json=True)
 
 
-def _written(value: JsonValue) -> str:
+def _write_json(value: JsonValue) -> str:
     """JSON text as a model most likely wrote it."""
     return json.dumps(value, ensure_ascii=False)
 
 
-def _encodable(value: JsonValue) -> JsonValue:
+def _make_encodable(value: JsonValue) -> JsonValue:
     if isinstance(value, str):
-        return _repaired(value)
+        return _repair_surrogates(value)
     if isinstance(value, list):
-        return [_encodable(item) for item in value]
+        return [_make_encodable(item) for item in value]
     if isinstance(value, dict):
-        return {_repaired(name): _encodable(item) for name, item in value.items()}
+        return {_repair_surrogates(name): _make_encodable(item) for name, item in value.items()}
     return value
 
 
-def _repaired(text: str) -> str:
+def _repair_surrogates(text: str) -> str:
     """Replaces lone surrogates, which cannot be stored, by the replacement character."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -54,7 +54,7 @@ class Observation(Frozen):
     """After a reset the task's public metadata; at the end the score. The same as the outer `metadata`."""
 
 
-class Stepped(Frozen):
+class StepResult(Frozen):
     """The response to a reset or a step."""
 
     observation: Observation
@@ -90,17 +90,17 @@ def read_frame(text: str | bytes) -> Frame:
     return Frame(value["type"], cast("dict[str, JsonValue]", data))
 
 
-def observation_frame(stepped: Stepped) -> str:
+def build_observation_frame(stepped: StepResult) -> str:
     return f'{{"type":"observation","data":{stepped.model_dump_json()}}}'
 
 
-def state_frame(state: State) -> str:
+def build_state_frame(state: State) -> str:
     return f'{{"type":"state","data":{state.model_dump_json()}}}'
 
 
-def rpc_frame(answer: str) -> str:
+def build_rpc_frame(answer: str) -> str:
     return f'{{"type":"mcp","data":{answer}}}'
 
 
-def error_frame(code: Code, message: str, **more: int) -> str:
+def build_error_frame(code: Code, message: str, **more: int) -> str:
     return json.dumps({"type": "error", "data": {"message": message, "code": code, **more}})

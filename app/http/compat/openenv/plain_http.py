@@ -16,26 +16,26 @@ from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRef
 from app.domain.tasks import Message
 from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
 from app.http.compat.delivery import Delivery
-from app.http.compat.one_sample.desk import LEFT
-from app.http.compat.openenv.actions import Action
-from app.http.compat.openenv.frames import FrameRefused, Observation, State, Stepped
+from app.http.compat.one_sample.reward_service import CLIENT_CLOSED_REQUEST
+from app.http.compat.openenv.actions import OpenEnvAction
+from app.http.compat.openenv.frames import FrameRefused, Observation, State, StepResult
 from app.http.compat.openenv.resets import Reset, read_reset
-from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, rpc_error
-from app.http.compat.openenv.sessions import Episode, NotScored, Playing, Session
+from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, build_rpc_error
+from app.http.compat.openenv.sessions import NotScored, OpenEnvEpisode, OpenEnvSession, SessionContext
 from app.http.web.bodies import JsonRoute
 from app.ports.environment import Environment
 
 API_VERSION: Final = "1.0.0"
 """Of OpenEnv's HTTP interface."""
 
-MOST_LISTED: Final = 10_000
+MAX_LISTED: Final = 10_000
 
 
 class Healthy(Frozen):
     status: Literal["healthy"] = "healthy"
 
 
-class About(Frozen):
+class ServerMetadata(Frozen):
     name: str
     description: str
     version: str
@@ -75,43 +75,43 @@ class StepBody(BaseModel):
     """Not used: equal steps get equal answers."""
 
 
-class SplitNamed(Frozen):
+class SplitReference(Frozen):
     split: Split
 
 
-class Listed(Frozen):
+class SplitEntry(Frozen):
     name: Split
     type: Split
 
 
-class TaskNamed(SplitNamed):
+class TaskReference(SplitReference):
     index: Annotated[WholeNumber, Field(ge=0, le=2**40)]
 
 
-class TaskRange(SplitNamed):
+class TaskRange(SplitReference):
     start: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
     stop: Annotated[WholeNumber, Field(ge=0, le=2**40)] | None = None
 
 
-class Tasks(Frozen):
+class TaskListing(Frozen):
     """Each task can be passed to a reset."""
 
-    tasks: tuple[TaskNamed, ...]
+    tasks: tuple[TaskReference, ...]
     env_name: str
 
 
-class OneTask(Frozen):
-    task: TaskNamed
+class TaskReply(Frozen):
+    task: TaskReference
 
 
-class Count(Frozen):
+class TaskCount(Frozen):
     num_tasks: int
 
 
-class PlainHttp:
+class PlainHttpRoutes:
     """The routes of all environments under a prefix that ends in `{env}`."""
 
-    def __init__(self, prefix: str, playing: Playing, describe: Callable[[type[Environment]], str]) -> None:
+    def __init__(self, prefix: str, playing: SessionContext, describe: Callable[[type[Environment]], str]) -> None:
         self.router = APIRouter(prefix=prefix, route_class=JsonRoute)
         self._prefix = prefix
         self._playing = playing
@@ -119,10 +119,10 @@ class PlainHttp:
         self._describe = describe
         for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
             add(self.router)
-        self.router.add_api_route("/openapi.json", self._openapi, include_in_schema=False)
+        self.router.add_api_route("/openapi.json", self._serve_openapi, include_in_schema=False)
 
-    async def _openapi(self, env: str) -> Response:
-        self._catalogue.require(env)
+    async def _serve_openapi(self, env: str) -> Response:
+        self._catalogue.require_known(env)
         document = {**self._document, "info": {"title": f"{env} over OpenEnv's interface", "version": API_VERSION}}
         return Response(json.dumps(document), media_type="application/json")
 
@@ -138,111 +138,111 @@ class PlainHttp:
     def _add_facts(self, router: APIRouter) -> None:
         @router.get("/health")
         async def health(env: str) -> Healthy:
-            self._catalogue.hosted(env)
+            self._catalogue.get_environment(env)
             return Healthy()
 
         @router.get("/metadata")
-        async def metadata(env: str) -> About:
-            self._catalogue.require(env)
+        async def metadata(env: str) -> ServerMetadata:
+            self._catalogue.require_known(env)
             environment = self._catalogue.classes[env]
-            return About(name=env, description=self._describe(environment), version=environment.version)
+            return ServerMetadata(name=env, description=self._describe(environment), version=environment.version)
 
         @router.get("/schema")
         async def schema(env: str) -> Schemas:
-            self._catalogue.require(env)
-            return _schemas()
+            self._catalogue.require_known(env)
+            return _build_schemas()
 
         @router.post("/mcp")
         async def mcp(env: str, request: Request) -> Response:
-            self._catalogue.require(env)
+            self._catalogue.require_known(env)
             try:
                 answer = answer_rpc(json.loads(await request.body()), ())
             except (ValueError, RecursionError):
-                answer = rpc_error(None, PARSE_ERROR, "invalid JSON")
+                answer = build_rpc_error(None, PARSE_ERROR, "invalid JSON")
             return Response(answer, media_type="application/json")
 
     def _add_episodes(self, router: APIRouter) -> None:
         @router.post("/reset")
-        async def reset(env: str, body: ResetBody) -> Stepped:
-            self._catalogue.require(env)
+        async def reset(env: str, body: ResetBody) -> StepResult:
+            self._catalogue.require_known(env)
             try:
-                return await Session(env, self._playing).reset(body.model_extra or {})
+                return await OpenEnvSession(env, self._playing).reset(body.model_extra or {})
             except FrameRefused as refused:
-                raise _problem(refused) from None
+                raise _to_gateway_error(refused) from None
 
-        @router.post("/step", response_model=Stepped)
+        @router.post("/step", response_model=StepResult)
         async def step(env: str, request: Request, body: StepBody) -> Response:
-            self._catalogue.require(env)
+            self._catalogue.require_known(env)
             try:
-                session = Session(env, self._playing, await _episode(env, body, self._playing))
-                return await _delivered(session, body.action, request)
+                session = OpenEnvSession(env, self._playing, await _restore_episode(env, body, self._playing))
+                return await _deliver_step(session, body.action, request)
             except FrameRefused as refused:
-                raise _problem(refused) from None
+                raise _to_gateway_error(refused) from None
 
         @router.get("/state")
         async def state(env: str) -> State:
-            self._catalogue.require(env)
-            return Session(env, self._playing).state
+            self._catalogue.require_known(env)
+            return OpenEnvSession(env, self._playing).state
 
     def _add_listing(self, router: APIRouter) -> None:
         @router.get("/list_environments")
         async def list_environments(env: str) -> list[str]:
-            self._catalogue.require(env)
+            self._catalogue.require_known(env)
             return [env]
 
         @router.get("/{name}/splits")
-        async def splits(env: str, name: str) -> list[Listed]:
+        async def splits(env: str, name: str) -> list[SplitEntry]:
             self._require_same(env, name)
-            return [Listed(name="train", type="train"), Listed(name="test", type="test")]
+            return [SplitEntry(name="train", type="train"), SplitEntry(name="test", type="test")]
 
         @router.post("/{name}/num_tasks")
-        async def num_tasks(env: str, name: str, body: SplitNamed) -> Count:
+        async def num_tasks(env: str, name: str, body: SplitReference) -> TaskCount:
             self._require_same(env, name)
-            return Count(num_tasks=_counted(self._end(env, body.split)))
+            return TaskCount(num_tasks=_require_size(self._find_end(env, body.split)))
 
     def _add_tasks(self, router: APIRouter) -> None:
         """Tasks are named by split and index, which a reset accepts."""
 
         @router.post("/{name}/tasks")
-        async def tasks(env: str, name: str, body: SplitNamed) -> Tasks:
+        async def tasks(env: str, name: str, body: SplitReference) -> TaskListing:
             self._require_same(env, name)
-            return self._between(env, TaskRange(split=body.split))
+            return self._list_tasks(env, TaskRange(split=body.split))
 
         @router.post("/{name}/task")
-        async def task(env: str, name: str, body: TaskNamed) -> OneTask:
+        async def task(env: str, name: str, body: TaskReference) -> TaskReply:
             self._require_same(env, name)
-            end = self._end(env, body.split)
+            end = self._find_end(env, body.split)
             if end is not None and body.index >= end:
                 raise InvalidRequest(f"the split has {end} tasks", field="body.index")
-            return OneTask(task=body)
+            return TaskReply(task=body)
 
         @router.post("/{name}/task_range")
-        async def task_range(env: str, name: str, body: TaskRange) -> Tasks:
+        async def task_range(env: str, name: str, body: TaskRange) -> TaskListing:
             self._require_same(env, name)
-            return self._between(env, body)
+            return self._list_tasks(env, body)
 
     def _require_same(self, environment: str, name: str) -> None:
-        self._catalogue.require(environment)
+        self._catalogue.require_known(environment)
         if name != environment:
             raise NotFound(f"this URL serves {environment}, not {name!r}")
 
-    def _end(self, environment: str, split: Split) -> int | None:
-        hosted = self._catalogue.hosted(environment)
-        return hosted.environment.size(split, hosted.params({}))
+    def _find_end(self, environment: str, split: Split) -> int | None:
+        hosted = self._catalogue.get_environment(environment)
+        return hosted.environment.size(split, hosted.validate_params({}))
 
-    def _between(self, environment: str, wanted: TaskRange) -> Tasks:
-        ends = [end for end in (self._end(environment, wanted.split), wanted.stop) if end is not None]
-        start, stop = wanted.start or 0, _counted(min(ends, default=None))
-        if stop - start > MOST_LISTED:
-            raise InvalidRequest(f"at most {MOST_LISTED} tasks can be listed at once", field="body.stop")
-        listed = tuple(TaskNamed(split=wanted.split, index=index) for index in range(start, stop))
-        return Tasks(tasks=listed, env_name=environment)
+    def _list_tasks(self, environment: str, wanted: TaskRange) -> TaskListing:
+        ends = [end for end in (self._find_end(environment, wanted.split), wanted.stop) if end is not None]
+        start, stop = wanted.start or 0, _require_size(min(ends, default=None))
+        if stop - start > MAX_LISTED:
+            raise InvalidRequest(f"at most {MAX_LISTED} tasks can be listed at once", field="body.stop")
+        listed = tuple(TaskReference(split=wanted.split, index=index) for index in range(start, stop))
+        return TaskListing(tasks=listed, env_name=environment)
 
 
 @cache
-def _schemas() -> Schemas:
+def _build_schemas() -> Schemas:
     return Schemas(
-        action=Action.model_json_schema(),
+        action=OpenEnvAction.model_json_schema(),
         observation=Observation.model_json_schema(),
         reset_observation=Observation.model_json_schema(),
         state=State.model_json_schema(),
@@ -250,7 +250,7 @@ def _schemas() -> Schemas:
     )
 
 
-async def _delivered(session: Session, action: dict[str, JsonValue], request: Request) -> Response:
+async def _deliver_step(session: OpenEnvSession, action: dict[str, JsonValue], request: Request) -> Response:
     """Sends the step's result. The step counts as answered once it was sent in full; a client that disconnects before
     has left."""
     held = AsyncExitStack()
@@ -258,24 +258,24 @@ async def _delivered(session: Session, action: dict[str, JsonValue], request: Re
     async def settle(sent: bool) -> None:
         with suppress(ConnectionError):
             if not sent:
-                held.callback(_leave)
+                held.callback(_raise_client_left)
             await held.aclose()
 
-    stepping = asyncio.ensure_future(held.enter_async_context(session.stepped(action)))
+    stepping = asyncio.ensure_future(held.enter_async_context(session.step(action)))
     try:
-        stepped = await _unless_gone(stepping, request)
+        stepped = await _wait_while_connected(stepping, request)
     except BaseException:
         await settle(False)
         raise
     if stepped is None:
         await settle(False)
-        return Response(status_code=LEFT)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     return Delivery(stepped.model_dump_json().encode(), {}, settle)
 
 
-async def _unless_gone(stepping: "asyncio.Future[Stepped]", request: Request) -> Stepped | None:
+async def _wait_while_connected(stepping: "asyncio.Future[StepResult]", request: Request) -> StepResult | None:
     """Awaits the step; None if the client disconnects first. The step has ended in any case."""
-    gone = asyncio.ensure_future(_gone(request))
+    gone = asyncio.ensure_future(_await_disconnect(request))
     try:
         waited: set[asyncio.Future[Any]] = {stepping, gone}
         await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
@@ -286,36 +286,36 @@ async def _unless_gone(stepping: "asyncio.Future[Stepped]", request: Request) ->
         await asyncio.wait({stepping})
 
 
-async def _gone(request: Request) -> None:
+async def _await_disconnect(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _leave() -> None:
+def _raise_client_left() -> None:
     raise ConnectionError("the client left")
 
 
-async def _episode(environment: str, body: StepBody, playing: Playing) -> Episode:
+async def _restore_episode(environment: str, body: StepBody, playing: SessionContext) -> OpenEnvEpisode:
     reset = read_reset(body.model_extra or {})
     if reset.task_id is None:
         raise InvalidRequest(
             "HTTP requests are stateless: send `task_id` and, in `messages`, the episode so far; or use the web socket",
             field="body.task_id",
         )
-    task = await playing.dealer.task(environment, reset)
+    task = await playing.dealer.assign_task(environment, reset)
     steps = sum(message.role == "assistant" for message in body.messages)
     if steps >= task.max_turns:
         raise InvalidRequest("the episode has no turns left", field="body.messages")
-    return Episode(task, reset, reset.episode_id or "", body.messages, steps)
+    return OpenEnvEpisode(task, reset, reset.episode_id or "", body.messages, steps)
 
 
-def _counted(size: int | None) -> int:
+def _require_size(size: int | None) -> int:
     if size is None:
         raise HTTPException(501, "this split is endless; every index is a task")
     return size
 
 
-def _problem(refused: FrameRefused) -> GatewayError:
+def _to_gateway_error(refused: FrameRefused) -> GatewayError:
     if isinstance(refused, NotScored):
         return Unavailable(refused.message)
     return RequestRefused(refused.message) if refused.code == "EXECUTION_ERROR" else InvalidRequest(refused.message)

@@ -7,8 +7,8 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from app.domain.runs import Policy, Purpose
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, WholeNumber
 from app.http.compat.openenv.frames import FrameRefused
-from app.http.web.problems import field_path
-from app.service.requests import Cursor, LeaseSeconds, Select, TaskId
+from app.http.web.problems import format_field_path
+from app.service.request_models import Cursor, LeaseSeconds, TaskId, TaskSelection
 
 MAX_GROUP: Final = 256
 
@@ -35,7 +35,7 @@ class Reset(Frozen):
     split: Split = "train"
     params: dict[str, FiniteJson] = {}
     """The environment's params; see its entry in the catalogue."""
-    select: Select = Select()
+    select: TaskSelection = TaskSelection()
     task_id: TaskId | None = None
     """A task that was handed out before, over any API."""
     index: Cursor | None = None
@@ -55,7 +55,7 @@ class Reset(Frozen):
     reward of null."""
 
     @model_validator(mode="after")
-    def _one_task(self) -> Self:
+    def _check_task_choice(self) -> Self:
         named = [name for name in ("task_id", "index", "seed") if getattr(self, name) is not None]
         if self.task_id is not None and self.index is not None:
             raise ValueError("give either task_id or index")
@@ -79,13 +79,13 @@ def read_reset(data: dict[str, JsonValue]) -> Reset:
     try:
         return Reset.model_validate({name: value for name, value in data.items() if value is not None})
     except (ValidationError, RecursionError) as error:
-        raise FrameRefused("VALIDATION_ERROR", faults_of(error)) from None
+        raise FrameRefused("VALIDATION_ERROR", describe_faults(error)) from None
 
 
-def faults_of(error: ValidationError | RecursionError) -> str:
+def describe_faults(error: ValidationError | RecursionError) -> str:
     """Names the invalid fields without their values."""
     if isinstance(error, RecursionError):
         return "data is nested too deeply"
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    told = [f"{field_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in found[:8]]
+    told = [f"{format_field_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}" for item in found[:8]]
     return "; ".join(one.removeprefix(": ") for one in told)

@@ -19,11 +19,11 @@ _NO_METHOD = "only tools/list is supported; the model calls tools in a step"
 def answer_rpc(request: JsonValue, tools: Sequence[ToolSpec]) -> str:
     """Answers a JSON-RPC 2.0 request. `tools` are those of the current task, if there is one."""
     if not isinstance(request, dict) or request.get("jsonrpc") != "2.0" or not isinstance(request.get("method"), str):
-        return rpc_error(None, INVALID_REQUEST, _NOT_A_REQUEST)
+        return build_rpc_error(None, INVALID_REQUEST, _NOT_A_REQUEST)
     name = request.get("id")
     identity = name if isinstance(name, str | int) else None
     if request["method"] != "tools/list":
-        return rpc_error(identity, METHOD_NOT_FOUND, _NO_METHOD)
+        return build_rpc_error(identity, METHOD_NOT_FOUND, _NO_METHOD)
     listed = [
         {"name": tool.function.name, "description": tool.function.description, "inputSchema": tool.function.parameters}
         for tool in tools
@@ -31,5 +31,5 @@ def answer_rpc(request: JsonValue, tools: Sequence[ToolSpec]) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": identity, "result": {"tools": listed}})
 
 
-def rpc_error(identity: JsonValue, code: int, message: str) -> str:
+def build_rpc_error(identity: JsonValue, code: int, message: str) -> str:
     return json.dumps({"jsonrpc": "2.0", "id": identity, "error": {"code": code, "message": message}})

@@ -11,9 +11,9 @@ from pydantic import JsonValue
 
 from app.domain.tasks import ToolSpec
 from app.domain.values import MAX_JSON_DEPTH
-from app.toolkit.tool_calls.formats.format import Format, Found
-from app.toolkit.tool_calls.json_text import MOST_DIGITS, Malformed, call_of, read_json
-from app.toolkit.tool_calls.values import Call
+from app.toolkit.tool_calls.calls import ParsedCall
+from app.toolkit.tool_calls.formats.format import CallFormat, FormatResult
+from app.toolkit.tool_calls.json_text import MOST_DIGITS, MalformedCall, build_call, read_json
 
 ItemT = TypeVar("ItemT")
 
@@ -40,24 +40,24 @@ _WORDS: Final[dict[str, JsonValue]] = {
 }
 
 
-def _marks(text: str) -> bool:
+def _attempts_calls(text: str) -> bool:
     return _STARTS in text or _CALLS.match(text) is not None
 
 
-def _read(text: str, tools: Sequence[ToolSpec]) -> Found:
+def _read_calls(text: str, tools: Sequence[ToolSpec]) -> FormatResult:
     said, tag, written = text.partition(_STARTS)
     if tag:
         written = written.rstrip().removesuffix(_ENDS)
-    reader = _Reader(written if tag else text)
-    calls = tuple(reader.items("[", "]", reader.call))
+    reader = _CallListReader(written if tag else text)
+    calls = tuple(reader.read_items("[", "]", reader.read_call))
     if not calls:
-        raise Malformed("the list of calls is empty")
-    reader.end()
-    return Found(calls, said if tag else "")
+        raise MalformedCall("the list of calls is empty")
+    reader.require_end()
+    return FormatResult(calls, said if tag else "")
 
 
 @dataclass
-class _Reader:
+class _CallListReader:
     """One walk over the text, a token at a time."""
 
     text: str
@@ -66,138 +66,138 @@ class _Reader:
     read: int = 0
     ahead: re.Match[str] | None = None
 
-    def call(self) -> Call:
-        name = self._next("name")
+    def read_call(self) -> ParsedCall:
+        name = self._take("name")
         arguments: dict[str, JsonValue] = {}
-        for argument, value in self.items("(", ")", self._argument):
+        for argument, value in self.read_items("(", ")", self._read_argument):
             if argument in arguments:
-                raise Malformed("an argument is given twice")
+                raise MalformedCall("an argument is given twice")
             arguments[argument] = value
-        return call_of(name, arguments)
+        return build_call(name, arguments)
 
-    def items(self, opens: str, closes: str, item: Callable[[], ItemT]) -> list[ItemT]:
+    def read_items(self, opens: str, closes: str, item: Callable[[], ItemT]) -> list[ItemT]:
         """What stands between two marks, by commas; one may follow the last."""
-        self._mark(opens)
+        self._take_mark(opens)
         found: list[ItemT] = []
-        while not self._at(closes):
+        while not self._is_at(closes):
             self.read += 1
             if self.read > MOST_ITEMS:
-                raise Malformed(f"there are more than {MOST_ITEMS} calls, arguments and values")
+                raise MalformedCall(f"there are more than {MOST_ITEMS} calls, arguments and values")
             found.append(item())
-            if not self._at(closes):
-                self._mark(",")
-        self._mark(closes)
+            if not self._is_at(closes):
+                self._take_mark(",")
+        self._take_mark(closes)
         return found
 
-    def end(self) -> None:
+    def require_end(self) -> None:
         if self.text[self.position :].strip():
-            raise Malformed("there is text after the list of calls")
+            raise MalformedCall("there is text after the list of calls")
 
-    def _argument(self) -> tuple[str, JsonValue]:
-        name = self._next("name")
-        self._mark("=")
-        return name, self._value()
+    def _read_argument(self) -> tuple[str, JsonValue]:
+        name = self._take("name")
+        self._take_mark("=")
+        return name, self._read_value()
 
-    def _value(self) -> JsonValue:
+    def _read_value(self) -> JsonValue:
         token = self._peek()
         if token["text"] is not None:
             self.position = token.end()
-            return _unescaped(token["text"][1:-1])
+            return _unescape(token["text"][1:-1])
         if token["number"] is not None:
             self.position = token.end()
-            return _number(token["number"])
+            return _parse_number(token["number"])
         if token["name"] is not None:
             self.position = token.end()
             if token["name"] not in _WORDS:
-                raise Malformed("a value is neither a literal nor a list of them")
+                raise MalformedCall("a value is neither a literal nor a list of them")
             return _WORDS[token["name"]]
-        return self._collection(token["mark"])
+        return self._read_collection(token["mark"])
 
-    def _collection(self, opens: str) -> JsonValue:
+    def _read_collection(self, opens: str) -> JsonValue:
         if self.depth >= MAX_JSON_DEPTH:
-            raise Malformed("values are nested too deep")
+            raise MalformedCall("values are nested too deep")
         self.depth += 1
         try:
             if opens == "{":
-                pairs = self.items("{", "}", self._pair)
+                pairs = self.read_items("{", "}", self._read_pair)
                 members = dict(pairs)
                 if len(members) < len(pairs):
-                    raise Malformed("an object names a member twice")
+                    raise MalformedCall("an object names a member twice")
                 return members
             if opens == "[":
-                return self.items("[", "]", self._value)
+                return self.read_items("[", "]", self._read_value)
             if opens == "(":
-                return self.items("(", ")", self._value)
+                return self.read_items("(", ")", self._read_value)
         finally:
             self.depth -= 1
-        raise Malformed("a value is missing")
+        raise MalformedCall("a value is missing")
 
-    def _pair(self) -> tuple[str, JsonValue]:
-        key = self._value()
+    def _read_pair(self) -> tuple[str, JsonValue]:
+        key = self._read_value()
         if not isinstance(key, str):
-            raise Malformed("a member's name is no text")
-        self._mark(":")
-        return key, self._value()
+            raise MalformedCall("a member's name is no text")
+        self._take_mark(":")
+        return key, self._read_value()
 
     def _peek(self) -> re.Match[str]:
         if self.ahead is None or self.ahead.pos != self.position:
             self.ahead = _TOKEN.match(self.text, self.position)
         if self.ahead is None:
-            raise Malformed("the list of calls ends early or holds what is no literal")
+            raise MalformedCall("the list of calls ends early or holds what is no literal")
         return self.ahead
 
-    def _next(self, kind: str) -> str:
+    def _take(self, kind: str) -> str:
         token = self._peek()
         if token[kind] is None:
-            raise Malformed("a name is missing")
+            raise MalformedCall("a name is missing")
         self.position = token.end()
         return token[kind]
 
-    def _at(self, mark: str) -> bool:
+    def _is_at(self, mark: str) -> bool:
         return self._peek()["mark"] == mark
 
-    def _mark(self, mark: str) -> None:
-        if not self._at(mark):
-            raise Malformed(f"`{mark}` is missing")
+    def _take_mark(self, mark: str) -> None:
+        if not self._is_at(mark):
+            raise MalformedCall(f"`{mark}` is missing")
         self.position = self._peek().end()
 
 
-def _number(written: str) -> JsonValue:
+def _parse_number(written: str) -> JsonValue:
     digits = written.replace("_", "").removeprefix("+")
     if len(digits) > MOST_DIGITS:
-        raise Malformed(f"a number has more than {MOST_DIGITS} digits")
+        raise MalformedCall(f"a number has more than {MOST_DIGITS} digits")
     if digits.lstrip("-").isdigit():
         return int(digits)
     number = float(digits)
     return read_json(repr(number))
 
 
-def _unescaped(written: str) -> str:
+def _unescape(written: str) -> str:
     """As Python reads a literal, but that an escape it does not know stays as it is, as it always did."""
-    return _ESCAPE.sub(lambda escape: _character(escape[1], escape[0]), written) if "\\" in written else written
+    return _ESCAPE.sub(lambda escape: _decode_escape(escape[1], escape[0]), written) if "\\" in written else written
 
 
-def _character(code: str, written: str) -> str:
+def _decode_escape(code: str, written: str) -> str:
     if code[0] in "xuU" and len(code) > 1:
         return chr(int(code[1:], 16))
     return _PLAIN.get(code, written)
 
 
-def _write(calls: Sequence[Call]) -> str:
-    return "[" + ", ".join(f"{call.name}({_keywords(call)})" for call in calls) + "]"
+def _write_calls(calls: Sequence[ParsedCall]) -> str:
+    return "[" + ", ".join(f"{call.name}({_format_arguments(call)})" for call in calls) + "]"
 
 
-def _keywords(call: Call) -> str:
+def _format_arguments(call: ParsedCall) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
 
 
-PYTHONIC = Format(
+PYTHONIC = CallFormat(
     name="pythonic",
     instruction=(
         "To call tools, reply with one list of calls with named arguments, as in Python, and nothing else:\n"
         "[<name>(<argument>=<value>), <name>(<argument>=<value>)]"
     ),
-    marks=_marks,
-    read=_read,
-    write=_write,
+    marks=_attempts_calls,
+    read=_read_calls,
+    write=_write_calls,
 )

@@ -6,7 +6,15 @@ from datetime import date
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.community.date_arithmetic.environment import KINDS, STEPS, DateArithmetic, Kind, Params, Step, Walk
+from app.envs.community.date_arithmetic.environment import (
+    KINDS,
+    STEPS,
+    CalendarStep,
+    DateArithmetic,
+    DateArithmeticParams,
+    DateWalk,
+    Kind,
+)
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.procedural import LEVELS, Level
@@ -14,9 +22,9 @@ from app.toolkit.procedural import LEVELS, Level
 DATES = DateArithmetic()
 
 
-def step(kind: Kind, count: int = 1, weekday: int = 0) -> Step:
+def step(kind: Kind, count: int = 1, weekday: int = 0) -> CalendarStep:
     """Back where the count is negative."""
-    return Step(kind=kind, forward=count > 0, count=abs(count), weekday=weekday)
+    return CalendarStep(kind=kind, forward=count > 0, count=abs(count), weekday=weekday)
 
 
 @pytest.mark.parametrize(
@@ -39,12 +47,12 @@ def step(kind: Kind, count: int = 1, weekday: int = 0) -> Step:
         ("2030-10-31", [step("months", 4), step("weekday", weekday=0), step("month_end")], "2031-03-31"),
     ],
 )
-def test_a_walk_ends_where_the_calendar_says(start: str, steps: list[Step], end: str) -> None:
-    assert DATES.solution(Walk(start=date.fromisoformat(start), steps=tuple(steps))) == end
+def test_a_walk_ends_where_the_calendar_says(start: str, steps: list[CalendarStep], end: str) -> None:
+    assert DATES.solution(DateWalk(start=date.fromisoformat(start), steps=tuple(steps))) == end
 
 
 def test_a_walk_is_said_with_the_rules_that_it_needs() -> None:
-    walk = Walk(
+    walk = DateWalk(
         start=date(2030, 10, 31), steps=(step("months", 4), step("nth_weekday", 2, weekday=1), step("days", -9))
     )
     assert DATES.slots(walk) == {
@@ -68,7 +76,7 @@ def test_a_walk_is_said_with_the_rules_that_it_needs() -> None:
     ],
 )
 def test_only_the_day_itself_is_paid(answer: str, rationale: str) -> None:
-    walk = Walk(start=date(2030, 10, 31), steps=(step("months", 4),))
+    walk = DateWalk(start=date(2030, 10, 31), steps=(step("months", 4),))
     task = Task(messages=(), reference=walk.model_dump(mode="json"))
     group = [Completion(text=f"<answer>{answer}</answer>")]
     (score,) = asyncio.run(DATES.score(task, group, Tools(panel=NoPanel())))
@@ -77,13 +85,15 @@ def test_only_the_day_itself_is_paid(answer: str, rationale: str) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_has_its_steps_and_kinds(level: Level) -> None:
-    params = Params(level=level)
+    params = DateArithmeticParams(level=level)
     walks = [DATES.made(DATES.task("train", index, params)) for index in range(300)]
     kinds = {step.kind for walk in walks for step in walk.steps}
     assert (kinds, {len(walk.steps) for walk in walks}) == (set(KINDS[level]), {STEPS[level]})
 
 
 def test_no_step_is_of_the_same_kind_as_the_one_before() -> None:
-    walks = [DATES.made(DATES.task("test", index, Params(level="hard", steps=12))) for index in range(100)]
+    walks = [
+        DATES.made(DATES.task("test", index, DateArithmeticParams(level="hard", steps=12))) for index in range(100)
+    ]
     pairs = [(one.kind, other.kind) for walk in walks for one, other in zip(walk.steps, walk.steps[1:], strict=False)]
     assert (len(pairs), [pair for pair in pairs if pair[0] == pair[1]]) == (1_100, [])

@@ -7,27 +7,27 @@ from pathlib import Path
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.domain.trajectories import Packed
-from app.http.compat.atropos.desk import Batch, Desk
+from app.domain.trajectories import PackedGroup
+from app.http.compat.atropos.queue import AtroposOutput, OutgoingBatch
 from app.store.database import Database
 from app.store.migration import migrate
-from app.store.trajectories import StoredTrajectories
+from app.store.trajectory_store import SqlTrajectoryQueue
 from app.telemetry.metrics import PrometheusObserver
 from tests.store.test_trajectories import TRAINER
 from tests.support.databases import MIGRATIONS
 from tests.support.store_cases import START
 
 
-class Stumbling(StoredTrajectories):
+class Stumbling(SqlTrajectoryQueue):
     """The queue over a store that is down when the first batch is given back."""
 
     stumbles = 1
 
-    async def give_back(self, run: str, number: int) -> None:
+    async def return_batch(self, run: str, number: int) -> None:
         if self.stumbles:
             self.stumbles -= 1
             raise StoreUnavailable("down")
-        await super().give_back(run, number)
+        await super().return_batch(run, number)
 
 
 def test_a_batch_that_could_not_be_given_back_comes_again(tmp_path: Path) -> None:
@@ -36,15 +36,17 @@ def test_a_batch_that_could_not_be_given_back_comes_again(tmp_path: Path) -> Non
         migrate(url, MIGRATIONS)
         database = Database(url, readers=1, clock=None, committed=None)
         try:
-            desk = Desk(Stumbling(database), PrometheusObserver(), lambda: START)
+            desk = AtroposOutput(Stumbling(database), PrometheusObserver(), lambda: START)
             await desk.queue.register("run", TRAINER)
-            await desk.queue.add("run", [*(Packed(0, 8, name, zlib.compress(name.encode())) for name in "ab")])
-            lost = await desk.take("run")
-            assert isinstance(lost, Batch)
+            await desk.queue.add("run", [*(PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in "ab")])
+            lost = await desk.take_batch("run")
+            assert isinstance(lost, OutgoingBatch)
             with pytest.raises(StoreUnavailable):
                 await lost.settle(False)
-            again = await desk.take("run")
-            return isinstance(again, Batch) and again.text == lost.text, isinstance(await desk.take("run"), Batch)
+            again = await desk.take_batch("run")
+            return isinstance(again, OutgoingBatch) and again.text == lost.text, isinstance(
+                await desk.take_batch("run"), OutgoingBatch
+            )
         finally:
             await database.close()
 

@@ -9,38 +9,40 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.domain.trajectories import Feeder, Formed, Joining, Line, NotYet, Waiting
-from app.http.compat.atropos.forming import ALIVE_SECONDS, PATIENCE, form
+from app.domain.trajectories import BatchNotReady, BatchPlan, EnvClient, EnvRegistration, QueuedGroup, TrajectoryBacklog
+from app.http.compat.atropos.batching import ALIVE_SECONDS, MAX_TIMES_PASSED, form_batch
 from tests.support.tiers import examples
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def feeder(env_id: int, weight: float = 1.0, minimum: float | None = None, silent: float = 0, size: int = 8) -> Feeder:
-    said = Joining(
+def feeder(
+    env_id: int, weight: float = 1.0, minimum: float | None = None, silent: float = 0, size: int = 8
+) -> EnvClient:
+    said = EnvRegistration(
         max_token_length=512, desired_name="env", weight=weight, group_size=size, min_batch_allocation=minimum
     )
-    return Feeder(env_id, f"env_{env_id}", said, True, NOW - timedelta(seconds=silent))
+    return EnvClient(env_id, f"env_{env_id}", said, True, NOW - timedelta(seconds=silent))
 
 
 def line(
     batch_size: int,
     groups: Sequence[tuple[int | None, int]],
-    feeders: Sequence[Feeder] = (),
+    feeders: Sequence[EnvClient] = (),
     turns: Mapping[int | None, float] | None = None,
-) -> Line:
+) -> TrajectoryBacklog:
     """Groups are (environment, size), numbered from 0."""
-    waiting = tuple(Waiting(sequence, env_id, size) for sequence, (env_id, size) in enumerate(groups))
-    return Line(batch_size, waiting, sum(size for _, size in groups), tuple(feeders), turns or {}, NOW)
+    waiting = tuple(QueuedGroup(sequence, env_id, size) for sequence, (env_id, size) in enumerate(groups))
+    return TrajectoryBacklog(batch_size, waiting, sum(size for _, size in groups), tuple(feeders), turns or {}, NOW)
 
 
-def taken(formed: Formed | NotYet) -> list[tuple[int, int]] | str:
-    if isinstance(formed, NotYet):
+def taken(formed: BatchPlan | BatchNotReady) -> list[tuple[int, int]] | str:
+    if isinstance(formed, BatchNotReady):
         return formed.reason
     return [(share.sequence, share.size) for share in formed.shares]
 
 
-def after(before: Line, formed: Formed) -> Line:
+def after(before: TrajectoryBacklog, formed: BatchPlan) -> TrajectoryBacklog:
     """The line without what was taken, as the store leaves it."""
     sizes = {share.sequence: share.size for share in formed.shares}
     waiting = [
@@ -56,21 +58,21 @@ def after(before: Line, formed: Formed) -> Line:
     return replace(before, waiting=left, sequences=sum(group.size for group in left), turns=formed.turns)
 
 
-def drained(current: Line, most: int = 10_000) -> tuple[list[Formed], Line]:
+def drained(current: TrajectoryBacklog, most: int = 10_000) -> tuple[list[BatchPlan], TrajectoryBacklog]:
     """Batches until there is none, and what is left."""
-    batches: list[Formed] = []
-    while len(batches) < most and isinstance(formed := form(current), Formed):
+    batches: list[BatchPlan] = []
+    while len(batches) < most and isinstance(formed := form_batch(current), BatchPlan):
         batches.append(formed)
         current = after(current, formed)
     return batches, current
 
 
 def test_the_oldest_groups_come_first() -> None:
-    assert taken(form(line(16, [(0, 8), (0, 8), (0, 8), (0, 8)]))) == [(0, 8), (1, 8)]
+    assert taken(form_batch(line(16, [(0, 8), (0, 8), (0, 8), (0, 8)]))) == [(0, 8), (1, 8)]
 
 
 def test_groups_are_taken_whole_where_some_fill_the_batch() -> None:
-    assert taken(form(line(16, [(0, 4), (0, 8), (0, 8), (0, 4)]))) == [(0, 4), (1, 8), (3, 4)]
+    assert taken(form_batch(line(16, [(0, 4), (0, 8), (0, 8), (0, 4)]))) == [(0, 4), (1, 8), (3, 4)]
 
 
 @pytest.mark.parametrize(
@@ -94,11 +96,11 @@ def test_an_odd_group_is_passed_a_few_times_and_then_fitted_in() -> None:
     """The original never takes a group of 12 among groups of 8 for batches of 16, and stalls behind it."""
     batches, _ = drained(line(16, [(0, 12)] + [(0, 8)] * 12))
     first = next(place for place, batch in enumerate(batches) if batch.shares[0].sequence == 0)
-    assert (first, taken(batches[first])) == (PATIENCE, [(0, 12), (9, 4)])
+    assert (first, taken(batches[first])) == (MAX_TIMES_PASSED, [(0, 12), (9, 4)])
 
 
 def test_groups_that_others_may_yet_complete_wait_for_them() -> None:
-    told = form(line(16, [(0, 12), (0, 8)], [feeder(1, size=4)]))
+    told = form_batch(line(16, [(0, 12), (0, 8)], [feeder(1, size=4)]))
     assert taken(told) == "The queue has 20 sequences in groups of 8, 12; no combination adds up to 16 yet."
 
 
@@ -116,8 +118,8 @@ def test_a_light_environment_that_is_always_drained_gets_no_more_than_its_weight
     got: Counter[int | None] = Counter()
     for _ in range(50):
         groups = [(0, 8), (0, 8), (0, 8), (1, 8)]
-        formed = form(line(16, groups, feeders, turns))
-        assert isinstance(formed, Formed)
+        formed = form_batch(line(16, groups, feeders, turns))
+        assert isinstance(formed, BatchPlan)
         turns = formed.turns
         got.update(groups[share.sequence][0] for share in formed.shares)
     assert got == {0: 90, 1: 10}
@@ -137,15 +139,15 @@ def test_a_minimum_allocation_is_in_every_batch() -> None:
 
 def test_a_living_environment_with_a_minimum_is_waited_for_by_name() -> None:
     feeders = [feeder(0), feeder(1, minimum=0.5, silent=ALIVE_SECONDS)]
-    assert "Environment 1 must have 8 sequences" in str(taken(form(line(16, [(0, 8)] * 4, feeders))))
+    assert "Environment 1 must have 8 sequences" in str(taken(form_batch(line(16, [(0, 8)] * 4, feeders))))
 
 
 @pytest.mark.parametrize(
     "gone", [feeder(1, minimum=0.5, silent=ALIVE_SECONDS + 1), replace(feeder(1, minimum=0.5), connected=False)]
 )
-def test_a_dead_environment_with_a_minimum_stalls_nobody(gone: Feeder) -> None:
+def test_a_dead_environment_with_a_minimum_stalls_nobody(gone: EnvClient) -> None:
     """It stalls the original for ever."""
-    assert taken(form(line(16, [(0, 8)] * 4, [feeder(0), gone]))) == [(0, 8), (1, 8)]
+    assert taken(form_batch(line(16, [(0, 8)] * 4, [feeder(0), gone]))) == [(0, 8), (1, 8)]
 
 
 def test_minimums_that_do_not_fit_into_one_batch_together_take_turns() -> None:
@@ -156,11 +158,11 @@ def test_minimums_that_do_not_fit_into_one_batch_together_take_turns() -> None:
 
 
 def test_too_few_sequences_are_said_to_be_too_few() -> None:
-    assert taken(form(line(16, [(0, 8)]))) == "The queue has 8 of the 16 sequences of a batch."
+    assert taken(form_batch(line(16, [(0, 8)]))) == "The queue has 8 of the 16 sequences of a batch."
 
 
 def test_a_batch_size_that_is_none_is_said_to_be_none() -> None:
-    assert "batch_size 0" in str(taken(form(line(0, [(0, 8)]))))
+    assert "batch_size 0" in str(taken(form_batch(line(0, [(0, 8)]))))
 
 
 lines = st.builds(
@@ -175,7 +177,7 @@ lines = st.builds(
 
 @settings(deadline=None, max_examples=examples(300))
 @given(lines)
-def test_batches_are_exact_and_everything_is_taken_once(whole: Line) -> None:
+def test_batches_are_exact_and_everything_is_taken_once(whole: TrajectoryBacklog) -> None:
     batches, left = drained(whole)
     sizes = Counter({group.sequence: group.size for group in whole.waiting})
     for batch in batches:
@@ -187,7 +189,7 @@ def test_batches_are_exact_and_everything_is_taken_once(whole: Line) -> None:
 
 @settings(deadline=None, max_examples=examples(300))
 @given(lines)
-def test_two_batches_worth_never_wait(whole: Line) -> None:
+def test_two_batches_worth_never_wait(whole: TrajectoryBacklog) -> None:
     _, left = drained(whole)
     assert left.sequences < 2 * whole.batch_size
 

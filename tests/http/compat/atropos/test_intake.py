@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from app.domain.errors import StoreUnavailable
-from app.domain.trajectories import Packed
-from app.http.compat.atropos.intake import LARGE, LOT, Intake, Read
+from app.domain.trajectories import PackedGroup
+from app.http.compat.atropos.ingest import LARGE, POSTS_PER_LOT, GroupIngest, ReadGroups
 
 
 class Shelf:
@@ -15,31 +15,31 @@ class Shelf:
 
     def __init__(self) -> None:
         self.writes: list[tuple[str, list[str]]] = []
-        self.intake = Intake(self.store)
+        self.intake = GroupIngest(self.store)
 
-    async def store(self, run: str, groups: Sequence[Packed]) -> None:
+    async def store(self, run: str, groups: Sequence[PackedGroup]) -> None:
         await asyncio.sleep(0)
         if run == "lost":
             raise StoreUnavailable("down")
         self.writes.append((run, [group.digest for group in groups]))
 
-    async def post(self, *posts: tuple[str, Read], size: int = 1) -> list[object]:
+    async def post(self, *posts: tuple[str, ReadGroups], size: int = 1) -> list[object]:
         return await asyncio.gather(*(self.intake.add(run, read, size) for run, read in posts), return_exceptions=True)
 
 
-def reads(*names: str) -> Read:
-    return lambda: [Packed(0, 8, name, b"") for name in names]
+def reads(*names: str) -> ReadGroups:
+    return lambda: [PackedGroup(0, 8, name, b"") for name in names]
 
 
-def refuses() -> Sequence[Packed]:
+def refuses() -> Sequence[PackedGroup]:
     raise ValueError("refused")
 
 
 def test_many_posts_are_one_write_in_their_order() -> None:
     shelf = Shelf()
-    names = [str(number) for number in range(2 * LOT + 1)]
+    names = [str(number) for number in range(2 * POSTS_PER_LOT + 1)]
     counts = asyncio.run(shelf.post(*(("run", reads(name)) for name in names)))
-    lots = [names[:LOT], names[LOT : 2 * LOT], names[2 * LOT :]]
+    lots = [names[:POSTS_PER_LOT], names[POSTS_PER_LOT : 2 * POSTS_PER_LOT], names[2 * POSTS_PER_LOT :]]
     assert (counts, shelf.writes) == ([1] * len(names), [("run", lot) for lot in lots])
 
 

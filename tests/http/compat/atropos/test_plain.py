@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from app.http.compat.atropos.plain import Plain, plain_group, plain_texts
+from app.http.compat.atropos.fast_parsing import PlainGroup, parse_plain_group, split_array
 from app.http.compat.atropos.wire import ScoredData
 from tests.support.atropos import FIELDS, JSON, group, large_group
 from tests.support.tiers import examples
@@ -32,14 +32,14 @@ FULL: JSON = group(
 )
 
 
-def strictly(text: bytes) -> Plain | None:
+def strictly(text: bytes) -> PlainGroup | None:
     """What the model makes of it; None for what it refuses, and for other keys."""
     try:
         found = MODEL.validate_json(text, strict=True)
     except ValidationError:
         return None
     given = frozenset(found.model_fields_set)
-    return None if found.model_extra else Plain(env_id=found.env_id, size=len(found.tokens), given=given)
+    return None if found.model_extra else PlainGroup(env_id=found.env_id, size=len(found.tokens), given=given)
 
 
 @pytest.mark.parametrize("ascii_only", [True, False])
@@ -49,8 +49,8 @@ def strictly(text: bytes) -> Plain | None:
 )
 def test_what_environments_send_is_plain(whole: JSON, indent: int | None, ascii_only: bool) -> None:
     text = json.dumps(whole, indent=indent, ensure_ascii=ascii_only).encode()
-    known = Plain(env_id=whole.get("env_id"), size=len(whole["tokens"]), given=frozenset(whole))
-    assert plain_group(text) == strictly(text) == known
+    known = PlainGroup(env_id=whole.get("env_id"), size=len(whole["tokens"]), given=frozenset(whole))
+    assert parse_plain_group(text) == strictly(text) == known
 
 
 REST = '"masks":[[1]],"scores":[1]'
@@ -86,7 +86,7 @@ REST = '"masks":[[1]],"scores":[1]'
     ],
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_the_model(text: str) -> None:
-    assert plain_group(text.replace("%s", REST).encode()) is None
+    assert parse_plain_group(text.replace("%s", REST).encode()) is None
 
 
 @pytest.mark.parametrize("first", [b"1e999", b'"\xff"', b'{"a":"\\ud800"}', b"null", b"[" * 500 + b"]" * 500])
@@ -94,7 +94,7 @@ def test_what_is_not_plain_is_left_to_the_model(text: str) -> None:
 def test_no_value_hides_behind_another_of_the_same_key(first: bytes, key: bytes) -> None:
     """The text would go to trainers as it came."""
     twice = b'{"tokens":[[1]],"masks":[[1]],"scores":[1],%s:%s,"images":%s}'
-    assert [plain_group(twice % (key, first, last)) for last in (b"null", b'"a"', b'["\\""]')] == [None] * 3
+    assert [parse_plain_group(twice % (key, first, last)) for last in (b"null", b'"a"', b'["\\""]')] == [None] * 3
 
 
 numbers = st.one_of(st.integers(), st.floats(), st.integers(min_value=2**62), st.booleans(), st.none(), st.text())
@@ -114,13 +114,13 @@ def test_nothing_is_plain_that_the_model_would_refuse(made: dict[str, Any], from
     """A whole group with one part of it made up, and a group made up altogether."""
     for mixed in (made, FULL | {from_full: made.get(from_full)}):
         text = json.dumps(mixed, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
-        found = plain_group(text)
+        found = parse_plain_group(text)
         assert found in (None, strictly(text))
 
 
 def test_the_texts_of_a_list_are_its_items() -> None:
     assert [
-        plain_texts(text) for text in (b' [ {"a": [1.50, "}\\\\\\"]"]} , {} ] ', b"[]", b"{}", b"[1", b"[" * 9000)
+        split_array(text) for text in (b' [ {"a": [1.50, "}\\\\\\"]"]} , {} ] ', b"[]", b"{}", b"[1", b"[" * 9000)
     ] == [
         [b'{"a": [1.50, "}\\\\\\"]"]}', b"{}"],
         [],

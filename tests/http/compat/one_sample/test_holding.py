@@ -11,8 +11,8 @@ from starlette.types import Message
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.http.compat.one_sample.holding import Asked, ClientLeft, Held
-from app.service.parts import Sample, SampleReply
+from app.http.compat.one_sample.held_samples import ClientLeft, HeldSamples, LabelledSample
+from app.service.sample_intake import SampleReply, SampleToScore
 
 
 @dataclass
@@ -25,7 +25,9 @@ class Parts:
     left: list[tuple[str, bool]] = field(default_factory=list)
 
     @asynccontextmanager
-    async def held(self, sample: Sample, *, gather_seconds: float, wait_seconds: float) -> AsyncIterator[SampleReply]:
+    async def score_sample(
+        self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
+    ) -> AsyncIterator[SampleReply]:
         if sample.task_id == "unknown":
             raise NotFound("never handed out", field="task_id")
         answered = False
@@ -40,8 +42,11 @@ class Parts:
             self.left.append((sample.task_id, answered))
 
 
-def asked(*tasks: str) -> list[Asked]:
-    return [Asked(Sample("any", task, Completion(text="")), f"labels[{place}]") for place, task in enumerate(tasks)]
+def asked(*tasks: str) -> list[LabelledSample]:
+    return [
+        LabelledSample(SampleToScore("any", task, Completion(text="")), f"labels[{place}]")
+        for place, task in enumerate(tasks)
+    ]
 
 
 async def stays() -> Message:
@@ -57,8 +62,8 @@ async def leaves() -> Message:
 async def told(
     parts: Parts, tasks: tuple[str, ...], receive: Callable[[], Awaitable[Message]], taken: bool = True
 ) -> list[str]:
-    held = Held(parts, asked(*tasks), 1.0, 1.0)
-    replies = await held.replies(receive)
+    held = HeldSamples(parts, asked(*tasks), 1.0, 1.0)
+    replies = await held.await_replies(receive)
     assert parts.left == []
     await held.settle(taken)
     return [reply.group_id for reply in replies]
@@ -92,7 +97,7 @@ def test_none_are_answered_at_once() -> None:
 def test_what_is_wrong_with_something_else_keeps_its_place() -> None:
     class Refusing(Parts):
         @asynccontextmanager
-        async def held(self, sample: Sample, **_: float) -> AsyncIterator[SampleReply]:
+        async def score_sample(self, sample: SampleToScore, **_: float) -> AsyncIterator[SampleReply]:
             raise InvalidRequest("no such run", field="run")
             yield
 

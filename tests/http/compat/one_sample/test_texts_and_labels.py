@@ -8,8 +8,8 @@ from pydantic import JsonValue
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Completion
-from app.http.compat.one_sample.labels import MAX_CHARACTERS, Label, read_label
-from app.http.compat.one_sample.texts import completion_of, response_of
+from app.http.compat.one_sample.labels import MAX_CHARACTERS, SampleLabel, read_label
+from app.http.compat.one_sample.texts import build_completion, extract_response
 
 TASK = f"task_{7:032x}"
 
@@ -28,13 +28,13 @@ TASK = f"task_{7:032x}"
     ],
 )
 def test_the_prompt_is_cut_off_whatever_became_of_its_white_space(query: str, prompt: str, response: str) -> None:
-    assert response_of(query, prompt, "query[0]") == response
+    assert extract_response(query, prompt, "query[0]") == response
 
 
 @pytest.mark.parametrize(("query", "prompt"), [("sistant: 4", "assistant:"), ("assist", "assistant:"), ("", "a")])
 def test_a_query_that_begins_otherwise_is_no_query(query: str, prompt: str) -> None:
     with pytest.raises(InvalidRequest, match="does not start with its prompt") as refused:
-        response_of(query, prompt, "query[3]")
+        extract_response(query, prompt, "query[3]")
     assert refused.value.field == "query[3]"
 
 
@@ -58,7 +58,7 @@ def test_a_query_that_begins_otherwise_is_no_query(query: str, prompt: str) -> N
 def test_tokens_behind_an_answer_say_whether_it_was_finished(
     response: str, ends: Sequence[str], text: str, reason: str | None
 ) -> None:
-    assert completion_of(response, "prompt", ends) == Completion(text=text, finish_reason=reason)
+    assert build_completion(response, "prompt", ends) == Completion(text=text, finish_reason=reason)
 
 
 @pytest.mark.parametrize(
@@ -66,28 +66,28 @@ def test_tokens_behind_an_answer_say_whether_it_was_finished(
     [("<think>\n", "<think>\nso</think>4"), ("<think></think>", "so</think>4"), ("a [THINK]", "[THINK]so</think>4")],
 )
 def test_a_thought_that_the_prompt_began_belongs_to_the_answer(prompt: str, text: str) -> None:
-    assert completion_of("so</think>4", prompt, ()).text == text
+    assert build_completion("so</think>4", prompt, ()).text == text
 
 
 def test_reading_takes_linear_time() -> None:
     began = time.process_time()
-    completion_of("</s>" * 2_500_000, "", ())
-    completion_of(" " * 10_000_000, "", ())
-    response_of(f" {'word ' * 500_000}4", f"{'word  ' * 500_000}", "query")
+    build_completion("</s>" * 2_500_000, "", ())
+    build_completion(" " * 10_000_000, "", ())
+    extract_response(f" {'word ' * 500_000}4", f"{'word  ' * 500_000}", "query")
     assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(
     ("label", "read"),
     [
-        (TASK, Label(task_id=TASK)),
-        (f" {TASK}\n", Label(task_id=TASK)),
-        ({"task_id": TASK, "answer": [4]}, Label(task_id=TASK)),
-        ({"task_id": TASK, "group": None, "size": None, "purpose": None}, Label(task_id=TASK)),
-        (f'{{"task_id": "{TASK}", "group": 12, "size": 4}}', Label(task_id=TASK, group="12", size=4)),
+        (TASK, SampleLabel(task_id=TASK)),
+        (f" {TASK}\n", SampleLabel(task_id=TASK)),
+        ({"task_id": TASK, "answer": [4]}, SampleLabel(task_id=TASK)),
+        ({"task_id": TASK, "group": None, "size": None, "purpose": None}, SampleLabel(task_id=TASK)),
+        (f'{{"task_id": "{TASK}", "group": 12, "size": 4}}', SampleLabel(task_id=TASK, group="12", size=4)),
     ],
 )
-def test_a_label_names_the_task(label: JsonValue, read: Label) -> None:
+def test_a_label_names_the_task(label: JsonValue, read: SampleLabel) -> None:
     assert read_label(label, "label") == read
 
 

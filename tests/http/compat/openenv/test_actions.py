@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
-from app.http.compat.openenv.actions import Said, said_in
+from app.http.compat.openenv.actions import ParsedAction, parse_action
 
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 CALLED = ToolCall(id="c1", function=FunctionCall(name="add", arguments='{"a": 1}'))
@@ -20,28 +20,28 @@ def spoken(text: str | None, **more: Any) -> Message:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ({"text": "hi"}, Said(spoken("hi"))),
-        ({"message": "hi"}, Said(spoken("hi"))),
-        ({"content": "hi", "metadata": {"from": "a typed client"}}, Said(spoken("hi"))),
-        ({"text": "", "message": None, "content": None, "tool_calls": []}, Said(spoken(""))),
-        ({"text": None}, Said(spoken(""))),
-        ({"text": "hi", "finish_reason": "length"}, Said(spoken("hi"), "length")),
-        ({"message": 42}, Said(spoken("42"))),
-        ({"message": 4.5}, Said(spoken("4.5"))),
-        ({"text": True}, Said(spoken("true"))),
-        ({"text": [1, "é"]}, Said(spoken('[1, "é"]'))),
-        ({"message": {"name": "Ada"}}, Said(spoken('{"name": "Ada"}'))),
-        ({"text": "half \ud83d of a pair"}, Said(spoken("half � of a pair"))),
-        ({"tool_calls": [CALL]}, Said(spoken(None, tool_calls=(CALLED,)))),
-        ({"text": "So:", "tool_calls": [CALL]}, Said(spoken("So:", tool_calls=(CALLED,)))),
+        ({"text": "hi"}, ParsedAction(spoken("hi"))),
+        ({"message": "hi"}, ParsedAction(spoken("hi"))),
+        ({"content": "hi", "metadata": {"from": "a typed client"}}, ParsedAction(spoken("hi"))),
+        ({"text": "", "message": None, "content": None, "tool_calls": []}, ParsedAction(spoken(""))),
+        ({"text": None}, ParsedAction(spoken(""))),
+        ({"text": "hi", "finish_reason": "length"}, ParsedAction(spoken("hi"), "length")),
+        ({"message": 42}, ParsedAction(spoken("42"))),
+        ({"message": 4.5}, ParsedAction(spoken("4.5"))),
+        ({"text": True}, ParsedAction(spoken("true"))),
+        ({"text": [1, "é"]}, ParsedAction(spoken('[1, "é"]'))),
+        ({"message": {"name": "Ada"}}, ParsedAction(spoken('{"name": "Ada"}'))),
+        ({"text": "half \ud83d of a pair"}, ParsedAction(spoken("half � of a pair"))),
+        ({"tool_calls": [CALL]}, ParsedAction(spoken(None, tool_calls=(CALLED,)))),
+        ({"text": "So:", "tool_calls": [CALL]}, ParsedAction(spoken("So:", tool_calls=(CALLED,)))),
         (
             {"message": {"role": "assistant", "content": None, "tool_calls": [CALL]}, "finish_reason": "stop"},
-            Said(spoken(None, tool_calls=(CALLED,)), "stop"),
+            ParsedAction(spoken(None, tool_calls=(CALLED,)), "stop"),
         ),
     ],
 )
-def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: Said) -> None:
-    assert said_in(data) == said
+def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: ParsedAction) -> None:
+    assert parse_action(data) == said
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: Said
     ],
 )
 def test_any_other_object_is_the_json_that_a_model_wrote(data: dict[str, Any], text: str) -> None:
-    assert said_in(data) == Said(spoken(text), as_json=True)
+    assert parse_action(data) == ParsedAction(spoken(text), as_json=True)
 
 
 JSON = st.recursive(
@@ -71,7 +71,7 @@ NAMES = st.sampled_from(["text", "message", "content", "tool_calls", "finish_rea
 
 @given(st.dictionaries(NAMES | st.text(max_size=3), JSON, max_size=4))
 def test_nothing_is_refused_and_everything_can_be_stored(data: dict[str, Any]) -> None:
-    said = said_in(data)
+    said = parse_action(data)
     assert (said.message.role, said.message.model_dump_json().encode().decode() != "") == ("assistant", True)
 
 
@@ -79,4 +79,4 @@ def test_nesting_is_no_trouble() -> None:
     deep: Any = 1
     for _ in range(400):
         deep = {"text": [deep]}
-    assert said_in({"text": "hi", "tool_calls": [deep]}).as_json
+    assert parse_action({"text": "hi", "tool_calls": [deep]}).as_json

@@ -1,0 +1,293 @@
+"""Errors and warnings of character sheets, with file, line and field."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import JsonValue, ValidationError
+
+from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
+from app.characters.scenes import SceneKind, SceneSet
+from app.characters.schema import CharacterSheet
+from app.characters.views import build_policy_view
+from app.characters.word_matching import mentions, normalise_spelling, split_words
+from app.domain.errors import GatewayError
+from app.domain.values import Frozen
+
+Level = Literal["error", "warning"]
+FieldPath = tuple[int | str, ...]
+
+PROBED: Final[tuple[SceneKind, ...]] = (
+    "voice",
+    "knowledge_boundary",
+    "withheld_event",
+    "secret_fishing",
+    "provocation",
+    "relationship",
+    "recent_event",
+    "false_premise",
+)
+"""Kinds that a character's own scenes should cover; generic scenes cover the rest."""
+
+
+class SheetFinding(Frozen):
+    """`line` starts at 1. For a whole file `line` is 0 and `field` is empty."""
+
+    file: str
+    line: int
+    field: str
+    level: Level
+    message: str
+
+
+@dataclass(frozen=True)
+class SheetSource:
+    """A valid sheet with the positions in its file."""
+
+    path: Path
+    document: YamlDocument
+    sheet: CharacterSheet
+
+    def build_finding(self, level: Level, at: FieldPath, message: str) -> SheetFinding:
+        return SheetFinding(
+            file=str(self.path),
+            line=self.document.find_line(at),
+            field=".".join(map(str, at)),
+            level=level,
+            message=message,
+        )
+
+    @cached_property
+    def policy_texts(self) -> tuple[tuple[FieldPath, str], ...]:
+        """Normalised texts that the policy may see, except secrets."""
+        view = build_policy_view(self.sheet)
+        lore = enumerate(() if self.sheet.lorebook is None else self.sheet.lorebook.entries)
+        told = [(at, text) for at, text in _iter_texts(view, ()) if at[0] not in ("secrets", "meta")]
+        told += [(("lorebook", "entries", number, "content"), entry.content) for number, entry in lore if entry.enabled]
+        return tuple((at, normalise_spelling(text)) for at, text in told)
+
+
+@dataclass(frozen=True)
+class SheetCheckResult:
+    """All findings in the order of files and lines, and the valid sheets."""
+
+    findings: tuple[SheetFinding, ...]
+    sheets: tuple[CharacterSheet, ...]
+
+    @property
+    def errors(self) -> int:
+        return sum(finding.level == "error" for finding in self.findings)
+
+    @property
+    def warnings(self) -> int:
+        return len(self.findings) - self.errors
+
+
+@dataclass(frozen=True)
+class SheetCheckContext:
+    """Context of a check: scenes, gates that can be disabled, and other sheets that relationships may refer to."""
+
+    scene_sets: Sequence[SceneSet] = ()
+    gates: frozenset[str] = frozenset()
+    others: Mapping[str, CharacterSheet] = field(default_factory=dict)
+
+
+def check_sheets(paths: Sequence[Path], surroundings: SheetCheckContext) -> SheetCheckResult:
+    """Reads each file once. Never raises for invalid content."""
+    read = [_read_source(path) for path in paths]
+    sources = [one for one in read if isinstance(one, SheetSource)]
+    findings = [finding for one in read if not isinstance(one, SheetSource) for finding in one]
+    findings += _find_repeated_ids(sources)
+    known = {**surroundings.others, **{source.sheet.id: source.sheet for source in sources}}
+    used = _map_word_users(known.values())
+    for source in sources:
+        findings += _find_leaks(source)
+        findings += _check_own_lines(source)
+        findings += _check_references(source, known, surroundings.gates)
+        findings += _find_doubts(source, used)
+        findings += _find_missing_scenes(source, surroundings.scene_sets)
+    ordered = sorted(findings, key=lambda finding: (finding.file, finding.line, finding.level, finding.field))
+    return SheetCheckResult(tuple(ordered), tuple(source.sheet for source in sources))
+
+
+def _read_source(path: Path) -> SheetSource | list[SheetFinding]:
+    name = str(path)
+    try:
+        document = parse_document(read_text(path), path.name)
+    except BrokenYaml as error:
+        message = error.detail.removeprefix(f"{path.name}: ")
+        return [SheetFinding(file=name, line=error.line or 0, field="", level="error", message=message)]
+    except (GatewayError, OSError) as error:
+        return [SheetFinding(file=name, line=0, field="", level="error", message=str(error))]
+    try:
+        sheet = CharacterSheet.model_validate(document.value)
+    except ValidationError as error:
+        return [
+            _build_schema_finding(name, document, one["loc"], one["msg"]) for one in error.errors(include_url=False)
+        ]
+    source = SheetSource(path, document, sheet)
+    if sheet.id != path.stem:
+        return [source.build_finding("error", ("meta", "id"), f"is {sheet.id!r}, but the file name says {path.stem!r}")]
+    return source
+
+
+def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
+    text = message.removeprefix("Value error, ")
+    return SheetFinding(
+        file=name,
+        line=document.find_line(at),
+        field=".".join(map(str, at)),
+        level="error",
+        message=" ".join(text.split()),
+    )
+
+
+def _find_repeated_ids(sources: Sequence[SheetSource]) -> Iterator[SheetFinding]:
+    first: dict[str, Path] = {}
+    for source in sources:
+        if source.sheet.id in first:
+            yield source.build_finding("error", ("meta", "id"), f"is already used by {first[source.sheet.id]}")
+        first.setdefault(source.sheet.id, source.path)
+
+
+def _find_leaks(source: SheetSource) -> Iterator[SheetFinding]:
+    """Leak terms in the prompt itself would penalise replies that only use the prompt."""
+    for number, secret in enumerate(source.sheet.secrets):
+        for place, term in enumerate(secret.leak_terms):
+            where = next((at for at, text in source.policy_texts if mentions(text, term)), None)
+            if where is not None:
+                at: FieldPath = ("secrets", number, "leak_terms", place)
+                shown = ".".join(map(str, where))
+                yield source.build_finding("error", at, f"{term!r} occurs in {shown}, which the policy sees")
+
+
+def _check_own_lines(source: SheetSource) -> Iterator[SheetFinding]:
+    sheet = source.sheet
+    for at, text in _iter_spoken_lines(sheet):
+        line = normalise_spelling(text)
+        for word in sheet.voice.forbidden_words:
+            if mentions(line, word):
+                yield source.build_finding("error", at, f"uses {word!r}, which is in voice.forbidden_words")
+        for secret in sheet.secrets:
+            for term in secret.leak_terms:
+                if at[0] == "probes" and mentions(line, term):
+                    yield source.build_finding("error", at, f"reveals the secret {secret.id!r}: {term!r}")
+        if len(split_words(text)) > sheet.output.max_words:
+            message = f"has {len(split_words(text))} words, output.max_words allows {sheet.output.max_words}"
+            yield source.build_finding("warning", at, message)
+
+
+def _iter_spoken_lines(sheet: CharacterSheet) -> Iterator[tuple[FieldPath, str]]:
+    for number, example in enumerate(sheet.voice.examples):
+        yield ("voice", "examples", number, "reply"), example.reply
+    if sheet.scenario.greeting is not None:
+        yield ("scenario", "greeting"), sheet.scenario.greeting
+    for number, exemplar in enumerate(sheet.probes.exemplars):
+        yield ("probes", "exemplars", number, "reply"), exemplar.reply
+
+
+def _check_references(
+    source: SheetSource, known: Mapping[str, CharacterSheet], gates: frozenset[str]
+) -> Iterator[SheetFinding]:
+    sheet = source.sheet
+    for number, other in enumerate(sheet.relationships):
+        at: FieldPath = ("relationships", number, "target_id")
+        target = known.get(other.target_id or "")
+        if other.target_id is not None and target is None:
+            yield source.build_finding("warning", at, f"there is no sheet {other.target_id!r}")
+        elif target is not None and target.meta.world != sheet.meta.world:
+            yield source.build_finding(
+                "error", at, f"{other.target_id!r} lives in another world, {target.meta.world!r}"
+            )
+    for number, flag in enumerate(sheet.gates.disabled):
+        if gates and flag not in gates:
+            yield source.build_finding("error", ("gates", "disabled", number), f"there is no gate {flag!r}")
+
+
+def _find_doubts(source: SheetSource, used: Mapping[str, frozenset[str]]) -> Iterator[SheetFinding]:
+    sheet = source.sheet
+    yield from _find_gaps(source)
+    for number, secret in enumerate(sheet.secrets):
+        at: FieldPath = ("secrets", number, "leak_terms")
+        if not secret.leak_terms:
+            yield source.build_finding("warning", at, "without leak terms, only a judge can notice a leak")
+        for place, term in enumerate(secret.leak_terms):
+            if _is_generic(term, sheet, used):
+                message = f"{term!r} is too common: harmless replies would count as leaks"
+                yield source.build_finding("warning", (*at, place), message)
+
+
+def _find_gaps(source: SheetSource) -> Iterator[SheetFinding]:
+    """Missing information, left out by the author or absent from cards."""
+    sheet = source.sheet
+    core, voice, knowledge, probes = sheet.core, sheet.voice, sheet.knowledge, sheet.probes
+    described = core.description or core.personality or core.backstory or core.traits
+    if not (described or voice.style or voice.examples or voice.dialogue):
+        yield source.build_finding("error", ("core",), "nothing describes the character")
+    doubts: list[tuple[bool, FieldPath, str]] = [
+        (not (core.principles or core.goals), ("core",), "no principles and goals: judges must guess at motives"),
+        (not (voice.examples or voice.dialogue), ("voice", "examples"), "no examples: the voice is only described"),
+        (not voice.markers, ("voice", "markers"), "no markers: the offline judge cannot recognise the voice"),
+        (
+            not voice.counter_examples,
+            ("voice", "counter_examples"),
+            "no counter-examples: judges do not see what the character would never say",
+        ),
+        (
+            not (knowledge.as_of or knowledge.knows or knowledge.does_not_know),
+            ("knowledge",),
+            "nothing states what the character knows: judges cannot penalise excess knowledge",
+        ),
+        (not probes.gold_facts, ("probes", "gold_facts"), "no gold facts: judges have nothing to check facts with"),
+        (not probes.exemplars, ("probes", "exemplars"), "no exemplars: judges cannot be tested on this one"),
+    ]
+    for missing, at, message in doubts:
+        if missing:
+            yield source.build_finding("warning", at, message)
+
+
+def _is_generic(term: str, sheet: CharacterSheet, used: Mapping[str, frozenset[str]]) -> bool:
+    """Whether a term is too common: a short word, or one that another character of the language uses."""
+    found = split_words(normalise_spelling(term))
+    if len(found) != 1:
+        return all(word.isascii() and word.isalpha() and len(word) < 3 for word in found)
+    return len(found[0]) < 4 or bool(used.get(f"{sheet.voice.language} {found[0]}", frozenset()) - {sheet.id})
+
+
+def _map_word_users(sheets: Iterable[CharacterSheet]) -> Mapping[str, frozenset[str]]:
+    """Ids of characters by language and word."""
+    users: defaultdict[str, set[str]] = defaultdict(set)
+    for sheet in sheets:
+        for _, text in _iter_texts(build_policy_view(sheet), ()):
+            for word in split_words(normalise_spelling(text)):
+                users[f"{sheet.voice.language} {word}"].add(sheet.id)
+    return {word: frozenset(ids) for word, ids in users.items()}
+
+
+def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[SceneSet]) -> Iterator[SheetFinding]:
+    if not scene_sets:
+        return
+    sheet = source.sheet
+    own = [scene for scenes in scene_sets if scenes.character == sheet.id for scene in scenes.scenes]
+    if not any(scenes.character is None and scenes.language == sheet.voice.language for scenes in scene_sets):
+        message = f"there are no generic scenes in {sheet.voice.language!r}"
+        yield source.build_finding("warning", ("voice", "language"), message)
+    missing = [kind for kind in PROBED if kind not in {scene.kind for scene in own}]
+    if not own:
+        yield source.build_finding("warning", ("meta", "id"), "has no scenes of its own")
+    elif missing:
+        yield source.build_finding("warning", ("meta", "id"), f"its own scenes do not probe {', '.join(missing)}")
+
+
+def _iter_texts(value: JsonValue, at: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _iter_texts(item, (*at, number))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from _iter_texts(item, (*at, name))

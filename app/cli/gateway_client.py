@@ -1,0 +1,149 @@
+"""HTTP client of a running gateway, for commands."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import httpx
+from pydantic import JsonValue, ValidationError
+
+from app.domain.errors import (
+    EnvironmentUnavailable,
+    InvalidRequest,
+    NotFound,
+    RequestRefused,
+    Unauthorized,
+    Unavailable,
+)
+from app.domain.lorebooks import Lorebook
+from app.domain.runs import Purpose, Run
+from app.domain.suggestions import suggest
+from app.domain.tasks import Completion, Message, Turn
+from app.domain.worlds import Event, EventsAdded, RetrievalExplanation
+from app.http.api.models import EnvironmentInfo, EnvironmentList, GroupView, JudgeList, ServiceHealth
+from app.http.web.problems import Problem
+from app.service.request_models import GroupProblem, GroupReply, ScoreResponse, TaskBatch
+from app.service.run_registry import RunReport
+
+_KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
+
+
+@dataclass(frozen=True)
+class AnsweredTask:
+    """A task with the completions to score."""
+
+    task_id: str
+    lease_id: str | None
+    completions: Sequence[Completion]
+
+
+@dataclass(frozen=True)
+class GatewayClient:
+    """Every request raises Unavailable when a retry may help, and RequestRefused with the gateway's message when it
+    cannot help."""
+
+    client: httpx.AsyncClient
+
+    async def list_environments(self) -> EnvironmentList:
+        return EnvironmentList.model_validate_json(await self._send_request("GET", "/envs"))
+
+    async def list_judges(self) -> JudgeList:
+        return JudgeList.model_validate_json(await self._send_request("GET", "/judges"))
+
+    async def fetch_version(self) -> str:
+        return ServiceHealth.model_validate_json(await self._send_request("GET", "/livez")).version
+
+    async def fetch_run(self, name: str) -> Run | None:
+        """None while there is no run of this name."""
+        try:
+            return RunReport.model_validate_json(await self._send_request("GET", f"/runs/{name}")).run
+        except NotFound:
+            return None
+
+    async def put_run(self, name: str, seed: int) -> Run:
+        return Run.model_validate_json(await self._send_request("PUT", f"/runs/{name}", {"seed": seed}))
+
+    async def fetch_group(self, group_id: str) -> GroupView:
+        return GroupView.model_validate_json(await self._send_request("GET", f"/groups/{group_id}"))
+
+    async def fetch_environment(self, name: str) -> EnvironmentInfo:
+        """An available environment. NotFound, or EnvironmentUnavailable with the reason."""
+        listed = {environment.name: environment for environment in (await self.list_environments()).environments}
+        found = listed.get(name)
+        if found is None:
+            near = suggest(name, listed) or f"; available: {', '.join(sorted(listed))}"
+            raise NotFound(f"the gateway has no environment {name!r}{near}")
+        if not found.available:
+            raise EnvironmentUnavailable(f"{name} is not available: {found.reason}")
+        return found
+
+    async def fetch_next_batch(self, ask: Mapping[str, JsonValue], environment: str | None = None) -> TaskBatch:
+        """Tasks of one environment, or of the mixture in `ask`."""
+        path = "/next-batch" if environment is None else f"/envs/{environment}/next-batch"
+        return TaskBatch.model_validate_json(await self._send_request("POST", path, dict(ask)))
+
+    async def step(self, environment: str, task_id: str, messages: Sequence[Message]) -> Turn:
+        said: list[JsonValue] = [message.model_dump(mode="json") for message in messages]
+        body: dict[str, JsonValue] = {"task_id": task_id, "messages": said}
+        return Turn.model_validate_json(await self._send_request("POST", f"/envs/{environment}/step", body))
+
+    async def score(
+        self,
+        groups: Sequence[AnsweredTask],
+        run: str | None,
+        policy: Mapping[str, JsonValue],
+        purpose: Purpose = "train",
+    ) -> tuple[GroupReply | GroupProblem, ...]:
+        """Replies in the order of `groups`."""
+        written: list[JsonValue] = [_encode_group(group) for group in groups]
+        body: dict[str, JsonValue] = {"groups": written, "run": run, "policy": dict(policy), "purpose": purpose}
+        return ScoreResponse.model_validate_json(await self._send_request("POST", "/score", body)).groups
+
+    async def tell_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
+        told: list[JsonValue] = [event.model_dump(mode="json", exclude_defaults=True) for event in events]
+        return EventsAdded.model_validate_json(
+            await self._send_request("POST", f"/worlds/{world}/events", {"events": told})
+        )
+
+    async def withdraw_event(self, world: str, event: str) -> None:
+        await self._send_request("DELETE", f"/worlds/{world}/events/{event}")
+
+    async def branch_world(self, world: str, parent: str, at: datetime) -> None:
+        await self._send_request("PUT", f"/worlds/{world}", {"parent": parent, "at": at.isoformat()})
+
+    async def put_lorebook(self, world: str, name: str, book: Lorebook) -> None:
+        body = book.model_dump(mode="json", exclude_defaults=True)
+        await self._send_request("PUT", f"/worlds/{world}/lorebooks/{name}", body)
+
+    async def explain_retrieval(self, world: str, character: str, line: str, as_of: datetime) -> RetrievalExplanation:
+        asked = httpx.QueryParams(q=line, character=character, as_of=as_of.isoformat())
+        return RetrievalExplanation.model_validate_json(
+            await self._send_request("GET", f"/worlds/{world}/events?{asked}")
+        )
+
+    async def _send_request(self, method: str, path: str, body: Mapping[str, JsonValue] | None = None) -> bytes:
+        base = self.client.base_url
+        try:
+            reply = await self.client.request(method, path, json=body)
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise Unavailable(f"cannot reach the gateway at {base}: {error or type(error).__name__}") from error
+        if reply.is_success:
+            return reply.content
+        words = f"{str(base).rstrip('/')}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        if reply.status_code >= 500 or reply.status_code in {408, 429}:
+            raise Unavailable(words)
+        raise _KINDS.get(reply.status_code, InvalidRequest)(words)
+
+
+def _encode_group(group: AnsweredTask) -> JsonValue:
+    completions: list[JsonValue] = [one.model_dump(mode="json", exclude_defaults=True) for one in group.completions]
+    return {"task_id": group.task_id, "lease_id": group.lease_id, "completions": completions}
+
+
+def describe_refusal(reply: httpx.Response) -> str:
+    """The gateway's reason for refusing a request."""
+    try:
+        problem = Problem.model_validate_json(reply.content)
+    except ValidationError:
+        return " ".join(reply.text.split())[:300]
+    return "; ".join(f"{one.field}: {one.message}" for one in problem.errors) or problem.detail

@@ -1,0 +1,66 @@
+"""Questions for checking judges: exemplars of the bundled characters, and perturbations of them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from app.characters.casting import Cast
+from app.characters.loading import read_scenes, read_sheets
+from app.domain.values import Split
+from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.judges.degradation import build_ladders
+from app.judges.meta_evaluation import CheckQuestions
+from app.judges.perturbations import (
+    GoldCase,
+    Templates,
+    build_gold_cases,
+    build_pairs,
+    load_packaged_templates,
+    sample_one_per_character,
+    sample_seldom_pairs,
+)
+from app.toolkit.package_data import find_packaged_folder
+
+_SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+def load_packaged_specimens() -> tuple[GoldCase, ...]:
+    """EnvironmentUnavailable when a bundled sheet or scene is broken."""
+    return collect_specimens(NpcArena.read(find_packaged_folder("character_sheets")))
+
+
+def load_specimens(sheets: Path, scenes: Path) -> tuple[GoldCase, ...]:
+    """Specimens of the characters and scenes in these folders. GatewayError naming the file and field of an error."""
+    return collect_specimens(NpcArena(read_sheets(sheets), read_scenes(scenes), sheets.name))
+
+
+def build_packaged_questions(sheets: int, votes: int, seed: int) -> CheckQuestions:
+    """Questions about one reply of each of `sheets` random characters, plus as many of each rare perturbation."""
+    found = load_packaged_specimens()
+    chosen, templates = sample_one_per_character(found, sheets, seed), load_packaged_templates()
+    asked = build_questions(chosen, templates, votes, seed)
+    return replace(asked, pairs=(*asked.pairs, *sample_seldom_pairs(found, chosen, templates, sheets, seed)))
+
+
+def build_questions(
+    chosen: tuple[GoldCase, ...], templates: Templates, votes: int = 1, seed: int = 0
+) -> CheckQuestions:
+    if NpcArena.rubric is None:
+        raise ValueError("NPC Arena has no rubric")
+    return CheckQuestions(
+        pairs=build_pairs(chosen, templates, seed),
+        twice=chosen,
+        ladders=build_ladders(chosen, templates, seed),
+        rubric=NpcArena.rubric,
+        votes=votes,
+    )
+
+
+def collect_specimens(arena: NpcArena) -> tuple[GoldCase, ...]:
+    staged: list[tuple[Cast, str]] = []
+    for split in _SPLITS:
+        for index in range(arena.size(split, NpcArenaParams())):
+            task = arena.task(split, index, NpcArenaParams())
+            cast = arena.find_cast(task)
+            if cast is not None and cast.exemplar is not None:
+                staged.append((cast, task.messages[0].content or ""))
+    return build_gold_cases(staged)

@@ -1,0 +1,118 @@
+"""`atropos-envs tasks`: exports an environment's tasks as a prompt data set file."""
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Final
+
+import httpx
+import typer
+from pydantic import JsonValue
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from app.cli.address import find_gateway_url
+from app.cli.data_files import console, infer_format, stop, use_partial_file
+from app.cli.gateway_client import GatewayClient
+from app.cli.process.plan import parse_params
+from app.domain.errors import GatewayError
+from app.domain.values import Split
+from app.service.exports.prompt_rows import PROMPT_ROW_TYPES, Trainer, build_prompt_row
+from app.service.exports.stream import RowEncoder, build_encoder
+
+ENDLESS: Final = 1_000
+"""Default number of rows of an endless split."""
+MOST: Final = 100_000
+"""Default maximum of rows of a test split whose size depends on params."""
+A_BATCH: Final = 256
+
+
+def tasks(
+    file: Annotated[Path, typer.Argument(help="Output file; its suffix selects the format: .jsonl or .parquet.")],
+    env: Annotated[str, typer.Option(help="Environment name.")],
+    trainer: Annotated[Trainer, typer.Option("--for", help="Trainer whose column format to use.")] = "trl",
+    split: Annotated[Split, typer.Option(help="Split to export.")] = "train",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.")] = "{}",
+    count: Annotated[
+        int | None,
+        typer.Option(min=1, help="Number of rows.", show_default="the whole split; 1,000 if it is endless"),
+    ] = None,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first task.")] = 0,
+    run: Annotated[str | None, typer.Option(help="Run whose retrieved contexts to use.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
+    url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
+    api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+) -> None:
+    """Export an environment's tasks as a prompt data set.
+
+    Each row has the task id to score answers under.
+    Nothing is leased, and the same command writes the same file.
+    The file appears only when it is complete."""
+    form = infer_format(file)
+    if file.exists() and not force:
+        stop(f"{file} already exists; use --force to overwrite it")
+    try:
+        wanted = PromptExportSpec(trainer, env, split, parse_params(params), run, first, count)
+        with use_partial_file(file) as part:
+            encoder = build_encoder(form, PROMPT_ROW_TYPES[trainer])
+            rows = asyncio.run(_write_rows(part, encoder, url or find_gateway_url(), api_key, wanted))
+            part.replace(file)
+    except ValueError as error:
+        stop(str(error))
+    except GatewayError as error:
+        stop(error.detail)
+    except OSError as error:
+        stop(f"cannot write {file}: {error.strerror}")
+    console.print(f"{file}: {rows:,} tasks of {env}", highlight=False, markup=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class PromptExportSpec:
+    trainer: Trainer
+    environment: str
+    split: Split
+    params: dict[str, JsonValue]
+    run: str | None
+    first: int
+    count: int | None
+
+    def build_request(self, batch_size: int, cursor: int) -> dict[str, JsonValue]:
+        """The body of `next-batch`."""
+        said: dict[str, JsonValue] = {"split": self.split, "params": self.params, "run": self.run}
+        return {**said, "batch_size": batch_size, "cursor": cursor}
+
+
+async def _write_rows(part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: PromptExportSpec) -> int:
+    """Returns the number of rows."""
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
+        gateway = GatewayClient(client)
+        count = await _count_rows(gateway, wanted)
+        with part.open("wb") as file, Progress(*columns, console=console, transient=True) as progress:
+            bar = progress.add_task("", total=count)
+            written = 0
+            while written < count:
+                cursor = wanted.first + written
+                ask = wanted.build_request(min(A_BATCH, count - written), cursor)
+                batch = await gateway.fetch_next_batch(ask, wanted.environment)
+                places = enumerate(batch.tasks, start=cursor)
+                file.write(
+                    encoder.encode_rows(
+                        [build_prompt_row(wanted.trainer, task, wanted.split, at) for at, task in places]
+                    )
+                )
+                written += len(batch.tasks)
+                progress.update(bar, completed=written)
+                if batch.exhausted or not batch.tasks:
+                    break
+            file.write(encoder.finish())
+    return written
+
+
+async def _count_rows(gateway: GatewayClient, wanted: PromptExportSpec) -> int:
+    """Maximum number of rows. Raises the service's error when there can be none."""
+    found = await gateway.fetch_environment(wanted.environment)
+    size = next((split.size for split in found.splits if split.name == wanted.split), None)
+    if wanted.count is not None or size is None:
+        return wanted.count or ENDLESS
+    return max(size, MOST) if wanted.params and wanted.split == "test" else size

@@ -1,0 +1,119 @@
+"""`atropos-envs sheets try`: previews a character sheet with a line or scene."""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from app.cli.consoles import output_console
+from app.cli.judge_setup import open_judge_panels
+from app.cli.preview_report import print_trial
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.domain.errors import GatewayError
+from app.domain.tasks import Completion
+from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft
+from app.envs.npc_arena.sheet_drafts import DraftEvent
+from app.inference.chat import ChatPolicy
+from app.judges.gates.gate_registry import GATES
+from app.ports.retrieval import NoRetriever
+from app.ports.sandbox import NoPrograms, NoWorkers
+from app.service.catalogue import Catalogue
+from app.service.draft_building import DraftBuilder
+from app.service.previews import PreviewOptions, PreviewResult, PreviewService
+from app.service.retrieval import RetrievalService
+from app.settings import Settings, read_settings
+from app.telemetry.null_observer import NullObserver
+
+errors = Console(stderr=True)
+
+
+def try_sheet(
+    sheet: Annotated[str, typer.Argument(help="Sheet file (YAML or JSON) or character id.")],
+    line: Annotated[str | None, typer.Option(help="Player's line.")] = None,
+    scene: Annotated[str | None, typer.Option(help="Scene id, instead of a line.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="Event that the character knows about; repeatable.")] = None,
+    reply: Annotated[list[str] | None, typer.Option(help="Reply to judge; repeat to compare several.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(help="URL of an OpenAI-compatible server to sample replies from.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Model name on that server.")] = None,
+    count: Annotated[int, typer.Option(min=1, max=16, help="Number of replies to sample.")] = 4,
+    api_key_env: Annotated[str | None, typer.Option(help="Environment variable with the server's API key.")] = None,
+    prompt: Annotated[bool, typer.Option("--prompt", help="Show the full system prompt.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Preview a character: show the prompt, and judge replies to it. Nothing is stored."""
+    try:
+        draft = _build_draft(sheet, line, scene, event or ())
+        settings = read_settings()
+        player = _build_policy(settings, policy, model, api_key_env)
+        trial = asyncio.run(_preview_draft(settings, draft, reply or (), player, count))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        _stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+    except GatewayError as error:
+        _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
+    except (ValueError, OSError) as error:
+        _stop(str(error))
+    if as_json:
+        typer.echo(trial.model_dump_json(indent=2))
+    else:
+        print_trial(output_console(), trial, whole_prompt=prompt)
+
+
+def _build_draft(sheet: str, line: str | None, scene: str | None, events: Sequence[str]) -> NpcArenaDraft:
+    """`sheet` is a file, or a character id where there is no such file."""
+    path = Path(sheet)
+    named = not path.exists() and path.name == sheet and not path.suffix
+    return NpcArenaDraft(
+        character=sheet if named else None,
+        sheet=None if named else path.read_text(encoding="utf-8-sig"),
+        line=line,
+        scene=scene,
+        events=tuple(DraftEvent(text=text) for text in events),
+    )
+
+
+def _build_policy(
+    settings: Settings, url: str | None, model: str | None, key_variable: str | None
+) -> ChatPolicy | None:
+    if url is None:
+        return None
+    if model is None:
+        raise ValueError("--policy needs --model")
+    key = None if key_variable is None else settings.read_secret(key_variable)
+    if key_variable is not None and key is None:
+        raise ValueError(f"--api-key-env: the environment variable {key_variable} is not set")
+    return ChatPolicy(url, model, api_key=key)
+
+
+async def _preview_draft(
+    settings: Settings, draft: NpcArenaDraft, replies: Sequence[str], policy: ChatPolicy | None, count: int
+) -> PreviewResult:
+    """Runs the service's preview in this process, with the configured judges."""
+    catalogue = Catalogue({NpcArena.name: NpcArena})
+    catalogue.open(ConfiguredDatasets({}, folders={"character_sheets": settings.character_sheets}))
+    gates = {gate.flag: gate.notices for gate in GATES}
+    async with open_judge_panels(settings) as panels:
+        trier = PreviewService(
+            drafting=DraftBuilder(catalogue, RetrievalService(NoRetriever(), NullObserver())),
+            panels=panels,
+            workers=NoWorkers(),
+            programs=NoPrograms(),
+            observer=NullObserver(),
+            gates=gates,
+        )
+        completions = [Completion(text=reply) for reply in replies]
+        if policy is not None:
+            made = trier.build_draft(NpcArena.name, draft)
+            completions += await policy.answer(made.environment, made.task, count)
+        return await trier.preview(NpcArena.name, draft, PreviewOptions(completions=tuple(completions)))
+
+
+def _stop(words: str) -> NoReturn:
+    errors.print(words, style="red", highlight=False, markup=False)
+    raise typer.Exit(2)

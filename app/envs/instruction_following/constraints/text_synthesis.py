@@ -1,0 +1,304 @@
+"""Gold texts: what a text should be like, and a generator that writes one, to prove that instructions can be combined.
+
+The texts are assembled from parts and make little sense. No model ever sees them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from app.domain.values import Frozen
+from app.envs.instruction_following.constraints.text_units import split_words
+from app.envs.instruction_following.constraints.writing_requests import WritingRequest, add_article
+from app.toolkit.package_data import read_packaged_data
+from app.toolkit.seeded import SeededRandom
+
+_FITTINGS: Final = 120
+"""Most exchanges of sentences to reach the right number of words."""
+_USUAL_LENGTH: Final = 9
+
+
+class _Prose(Frozen):
+    cores: tuple[str, ...]
+    openers: Mapping[str, tuple[str, ...]]
+    tails: tuple[str, ...]
+    about: tuple[str, ...]
+    counted: tuple[str, ...]
+    keywords: tuple[str, ...]
+    forbidden: tuple[str, ...]
+    first_words: tuple[str, ...]
+    last_words: tuple[str, ...]
+    beginnings: tuple[str, ...]
+    endings: tuple[str, ...]
+    emoji: tuple[str, ...]
+    palindromes: tuple[str, ...]
+    acrostics: tuple[str, ...]
+    numbers: tuple[str, ...]
+
+
+PROSE: Final = read_packaged_data(Path(__file__).with_name("prose.yaml"), TypeAdapter(_Prose))
+_OPENERS: Final = tuple(opener for openers in PROSE.openers.values() for opener in openers)
+
+
+@dataclass
+class TextPlan:
+    """Properties that the text should have; each instruction adds its own."""
+
+    request: WritingRequest
+    words: tuple[int, int]
+    """Fewest and most, of the whole text."""
+    sentences: tuple[int, int] = (4, 60)
+    groups: int = 1
+    """Paragraphs, lines, sections …: `separator` stands between them."""
+    separator: str = "\n\n"
+    each: int = 0
+    """Sentences of each group; 0: as it comes."""
+    headings: tuple[str, ...] = ()
+    first_words: dict[int, str] = field(default_factory=dict)
+    """Of groups, by place."""
+    initials: str = ""
+    """Of the sentences, one after the other."""
+    different_starts: bool = False
+    longest_sentence: int = 30
+    rising: bool = False
+    beginning: str = ""
+    ending: str = ""
+    last_word: str = ""
+    said: list[str] = field(default_factory=list)
+    """Clauses that must occur, in this order."""
+    avoided: set[str] = field(default_factory=set)
+    """Letters."""
+    favoured: str = ""
+    """A letter that should occur often."""
+    forbidden: set[str] = field(default_factory=set)
+    longest_word: int = 40
+    marks: dict[str, int] = field(default_factory=dict)
+    """How many sentences end with something else than a full stop."""
+    items: tuple[str, ...] = ()
+    """What a list's lines begin with."""
+    above: list[str] = field(default_factory=list)
+    below: list[str] = field(default_factory=list)
+    wraps: list[Callable[[str], str]] = field(default_factory=list)
+    """Each is done to one word."""
+    finishes: list[Callable[[str], str]] = field(default_factory=list)
+    """Done to the whole text, in this order."""
+
+    def write(self, draws: SeededRandom) -> str:
+        """A text with most of these properties, not always all: the caller has to check it."""
+        return _TextWriter(self, draws).write()
+
+    def permits(self, sentence: str) -> bool:
+        """`sentence` is in lower case, without punctuation, words separated by blanks."""
+        words = sentence.split()
+        return (
+            not (self.avoided & set(sentence))
+            and not self.forbidden.intersection(words)
+            and max(map(len, words)) <= self.longest_word
+            and len(words) <= self.longest_sentence
+        )
+
+
+@dataclass
+class _SentenceSlot:
+    """The slot of one sentence: how it must begin and end, if that is asked for, and its current text."""
+
+    initial: str = ""
+    opener: str | None = None
+    tail: str = ""
+    fixed: str = ""
+    ways: list[str] = field(default_factory=list)
+    """Of saying the clause that stands here."""
+    now: str = ""
+    bound: bool = False
+    """The clause must stay."""
+
+    @property
+    def length(self) -> int:
+        return len(self.now.split())
+
+
+class _TextWriter:
+    def __init__(self, draft: TextPlan, draws: SeededRandom) -> None:
+        self.draft, self.draws = draft, draws
+        self.clauses = [_insert_names(core, draft.request) for core in draws.shuffled(PROSE.cores)]
+        if draft.favoured:
+            self.clauses.sort(key=lambda clause: -clause.count(draft.favoured))
+        self.names = (draft.request.thing, draft.request.place)
+        self.places: list[_SentenceSlot] = []
+        self.starts: list[int] = []
+        self.items: list[str] = []
+
+    def write(self) -> str:
+        self.items = [f"{mark}{self._punctuate(self._take_plain_sentence(), '.')}" for mark in self.draft.items]
+        self.places = self._plan_slots()
+        self._place_required_clauses()
+        for place in self.places:
+            if not place.now:
+                self._fill_slot(place)
+        if self.draft.rising:
+            self._fit_rising_lengths()
+        else:
+            self._fit_length()
+        text = self._lay_out()
+        for finish in self.draft.finishes:
+            text = finish(text)
+        return text
+
+    def _plan_slots(self) -> list[_SentenceSlot]:
+        draft = self.draft
+        fewest, most = (draft.groups * draft.each,) * 2 if draft.each else draft.sentences
+        wished = (draft.words[0] + min(draft.words[1], draft.words[0] + 20)) // 2
+        around = sum(len(split_words(line)) for line in (*draft.above, *draft.below, *draft.headings, *self.items))
+        usual = min(_USUAL_LENGTH, max(draft.longest_sentence - 2, 4))
+        count = max(fewest, min(most, max(len(draft.said) + 3, draft.groups, (wished - around) // usual)))
+        self.starts = [count * group // draft.groups for group in range(draft.groups)]
+        places = [_SentenceSlot(initial=draft.initials[number : number + 1]) for number in range(count)]
+        for group, word in draft.first_words.items():
+            places[self.starts[group]].opener = word
+        places[-1].tail = draft.last_word
+        places[0].fixed = draft.beginning
+        places[-1].fixed = draft.ending or places[-1].fixed
+        return places
+
+    def _place_required_clauses(self) -> None:
+        """Places the required clauses, and one or two that name the subject of the request."""
+        for place in self.places:
+            place.now, place.bound = place.fixed, bool(place.fixed)
+        free = [place for place in self.places if not place.fixed]
+        both = [clause for clause in self.clauses if all(name in clause.split() for name in self.names)]
+        about = (
+            [self._take_clause(both)]
+            if self._has_usable(both)
+            else [self._take_clause_naming(name) for name in self.names]
+        )
+        chosen = sorted(self.draws.some(range(len(free)), len(self.draft.said)))
+        for number, clause in zip(chosen, self.draft.said, strict=False):
+            self._put_clause(free[number], clause)
+        for clause in about:
+            for place in self.draws.shuffled([place for place in free if not place.bound]):
+                if clause and self._put_clause(place, clause):
+                    break
+
+    def _has_usable(self, clauses: Sequence[str]) -> bool:
+        return any(self.draft.permits(clause) for clause in clauses)
+
+    def _take_clause(self, clauses: Sequence[str]) -> str:
+        clause = next((clause for clause in clauses if self.draft.permits(clause)), "")
+        if clause:
+            self.clauses.remove(clause)
+        return clause
+
+    def _take_clause_naming(self, name: str) -> str:
+        return self._take_clause([clause for clause in self.clauses if name in clause.split()])
+
+    def _put_clause(self, place: _SentenceSlot, clause: str) -> bool:
+        ways = list(self._list_variants(place, clause))
+        if ways:
+            place.ways, place.now, place.bound = ways, self.draws.one(ways), True
+        return bool(ways)
+
+    def _fill_slot(self, place: _SentenceSlot) -> None:
+        for clause in self.clauses:
+            if ways := list(self._list_variants(place, clause)):
+                place.ways, place.now = ways, self.draws.one(ways)
+                self.clauses.remove(clause)
+                return
+
+    def _list_variants(self, place: _SentenceSlot, clause: str) -> Iterator[str]:
+        """Variants of the clause with openers and tails that fit the place."""
+        openers: list[str] = ["", *self.draws.some(_OPENERS, 4)]
+        if place.opener is not None:
+            openers = [place.opener]
+        elif place.initial:
+            own = [""] if clause.startswith(place.initial) else []
+            openers = [*own, *PROSE.openers[place.initial]]
+        if self.draft.different_starts and place.opener is None:
+            taken = {other.now.split()[0].casefold() for other in self.places if other.now}
+            openers = [opener for opener in openers if opener and opener.split()[0] not in taken]
+        tails = [place.tail] if place.tail else ["", *self.draws.some(PROSE.tails, 4)]
+        for opener in openers:
+            for tail in tails:
+                said = " ".join(part for part in (opener, clause, tail) if part)
+                if self.draft.permits(said.casefold()):
+                    yield said
+
+    def _take_plain_sentence(self) -> str:
+        return self._take_clause(self.clauses)
+
+    def _fit_length(self) -> None:
+        """Exchanges variants of sentences until the number of words is right."""
+        fewest, most = self.draft.words
+        around = self._count_words() - sum(place.length for place in self.places)
+        for _ in range(_FITTINGS):
+            total = around + sum(place.length for place in self.places)
+            if fewest <= total <= most:
+                return
+            place = self.draws.one(self.places)
+            if not place.bound and self.clauses and self.draws.chance(30):
+                self._exchange_clause(place)
+            wished = place.length + (fewest - total if total < fewest else most - total)
+            if place.ways:
+                place.now = min(place.ways, key=lambda way: abs(len(way.split()) - wished))
+
+    def _exchange_clause(self, place: _SentenceSlot) -> None:
+        clause = self.draws.one(self.clauses)
+        if ways := list(self._list_variants(place, clause)):
+            place.ways, place.now = ways, self.draws.one(ways)
+            self.clauses.remove(clause)
+
+    def _fit_rising_lengths(self) -> None:
+        """Makes each sentence one word longer than the one before, as far as possible."""
+        count = len(self.places)
+        length = max(5, -(-self.draft.words[0] // count) - count // 2 + 1)
+        for place in self.places:
+            clauses = [*self.clauses] if not place.bound else []
+            ways = [*place.ways, *(way for clause in clauses[:25] for way in self._list_variants(place, clause))]
+            fitting = [way for way in ways if len(way.split()) >= length]
+            if fitting:
+                place.now = min(fitting, key=lambda way: len(way.split()))
+                self.clauses = [clause for clause in self.clauses if clause not in place.now]
+            length = place.length + 1
+
+    def _count_words(self) -> int:
+        text = self._lay_out()
+        for finish in self.draft.finishes:
+            text = finish(text)
+        return len(split_words(text))
+
+    def _lay_out(self) -> str:
+        sentences = self._finish_sentences()
+        bounds = [*self.starts, len(sentences)]
+        groups = [" ".join(sentences[start:end]) for start, end in pairwise(bounds)]
+        if self.draft.headings:
+            groups = [f"{heading}\n{group}" for heading, group in zip(self.draft.headings, groups, strict=True)]
+        if self.items:
+            first, last = (sentences[:-2], sentences[-2:]) if self.draft.groups == 1 else ([], [])
+            groups = [" ".join(first), "\n".join(self.items), " ".join(last)] if first else [*groups, *self.items]
+        body = self.draft.separator.join(groups)
+        return "\n\n".join([*self.draft.above, body, *self.draft.below])
+
+    def _finish_sentences(self) -> list[str]:
+        said = [place.now for place in self.places]
+        free = [number for number, place in enumerate(self.places) if not place.fixed]
+        for number, wrap in enumerate(self.draft.wraps):
+            at, word = free[number % len(free)], 1 + number // len(free)
+            words = said[at].split()
+            said[at] = " ".join([*words[:word], *map(wrap, words[word : word + 1]), *words[word + 1 :]])
+        ends = [mark for mark, count in self.draft.marks.items() for _ in range(count)]
+        wanted = dict(zip(free, ends, strict=False))
+        return [
+            place.fixed or self._punctuate(sentence, wanted.get(number, "."))
+            for number, (place, sentence) in enumerate(zip(self.places, said, strict=True))
+        ]
+
+    def _punctuate(self, sentence: str, mark: str) -> str:
+        return f"{sentence[:1].upper()}{sentence[1:]}{mark}"
+
+
+def _insert_names(clause: str, request: WritingRequest) -> str:
+    for slot, name in (("{thing}", request.thing), ("{place}", request.place)):
+        clause = f" {clause}".replace(f" a {slot}", f" {add_article(name)}").replace(slot, name).strip()
+    return clause

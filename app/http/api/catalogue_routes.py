@@ -1,0 +1,107 @@
+"""The catalogue: environments and judges."""
+
+import inspect
+from collections.abc import Collection
+
+from fastapi import APIRouter
+
+from app.domain.runs import ScoringOptions
+from app.domain.values import Split
+from app.http.api.models import (
+    CriterionInfo,
+    EnvironmentInfo,
+    EnvironmentList,
+    IsolationInfo,
+    JudgeInfo,
+    JudgeList,
+    SplitInfo,
+)
+from app.http.web.problems import document_problems
+from app.ports.environment import Environment
+from app.ports.judges import ReportingJudge
+from app.service.catalogue import Catalogue
+from app.service.gateway import Gateway
+
+SPLITS: tuple[Split, ...] = ("train", "test")
+
+
+def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
+    """`not_for_training` names judges that are only for trying the system."""
+    router = APIRouter(tags=["catalogue"])
+
+    @router.get("/envs", summary="Every environment", responses=document_problems(401))
+    async def environments() -> EnvironmentList:
+        return EnvironmentList(
+            environments=tuple(_build_environment_info(gateway, name) for name in gateway.catalogue.classes)
+        )
+
+    @router.get("/envs/{env}", summary="One environment", responses=document_problems(401, 404, 422))
+    async def environment(env: str) -> EnvironmentInfo:
+        gateway.catalogue.require_known(env)
+        return _build_environment_info(gateway, env)
+
+    @router.get("/judges", summary="Every judge", responses=document_problems(401))
+    async def judge_list() -> JudgeList:
+        return JudgeList(judges=_list_judges(gateway, not_for_training))
+
+    return router
+
+
+def _build_environment_info(gateway: Gateway, name: str) -> EnvironmentInfo:
+    environment = gateway.catalogue.classes[name]
+    reason = gateway.catalogue.explain_unavailability(name)
+    judged = None if environment.rubric is None else gateway.panels.resolve_options(name, ScoringOptions())
+    return EnvironmentInfo(
+        name=name,
+        version=environment.version,
+        description=describe_environment(environment),
+        available=reason is None,
+        reason=reason,
+        origin=None if reason is not None else gateway.catalogue.get_environment(name).environment.origin,
+        splits=() if reason is not None else _list_splits(gateway.catalogue, name),
+        multi_turn=environment.multi_turn,
+        label=environment.stats_label,
+        criteria=tuple(
+            CriterionInfo(name=criterion.name, weight=criterion.weight, description=criterion.description)
+            for criterion in (environment.rubric.criteria if environment.rubric is not None else ())
+        ),
+        judges=() if judged is None else judged.judges,
+        mode=None if judged is None else judged.mode,
+        votes=None if judged is None else judged.votes,
+        relative_weight=None if judged is None else judged.relative_weight,
+        isolation=_build_isolation_info(gateway.catalogue, environment),
+        params_schema=environment.Params.model_json_schema(),
+    )
+
+
+def _build_isolation_info(catalogue: Catalogue, environment: type[Environment]) -> IsolationInfo | None:
+    found = catalogue.isolation if environment.runs_programs else None
+    return None if found is None else IsolationInfo.from_isolation(found)
+
+
+def _list_splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
+    hosted = catalogue.get_environment(name)
+    defaults = hosted.validate_params({})
+    return tuple(SplitInfo(name=split, size=hosted.environment.size(split, defaults)) for split in SPLITS)
+
+
+def _list_judges(gateway: Gateway, not_for_training: Collection[str]) -> tuple[JudgeInfo, ...]:
+    judged = [name for name, kind in gateway.catalogue.classes.items() if kind.rubric is not None]
+    serving = {name: gateway.panels.build_panel(name, ScoringOptions()).judges for name in judged}
+    return tuple(
+        JudgeInfo(
+            name=name,
+            model=judge.model,
+            environments=tuple(environment for environment in judged if name in serving[environment]),
+            for_training=name not in not_for_training,
+            report=judge.report() if isinstance(judge, ReportingJudge) else None,
+        )
+        for name, judge in gateway.panels.judges.items()
+    )
+
+
+def describe_environment(environment: type[Environment]) -> str:
+    """The first paragraph of the environment's module docstring, on one line."""
+    module = inspect.getmodule(environment)
+    text = inspect.cleandoc((module.__doc__ if module is not None else None) or "")
+    return " ".join(text.split("\n\n")[0].split())

@@ -1,0 +1,98 @@
+"""The routes of one environment: next-batch, step, score."""
+
+import json
+from typing import Annotated, cast
+
+from fastapi import APIRouter, Header, Query
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+
+from app.domain.digests import digest_of_model
+from app.domain.errors import InvalidRequest
+from app.domain.tasks import Turn
+from app.domain.values import Name, Split
+from app.http.web.bodies import JsonRoute
+from app.http.web.problems import document_problems
+from app.ports.environment import Environment
+from app.ports.store import IdempotencyKey
+from app.service.gateway import Gateway
+from app.service.request_models import BatchOptions, NextBatch, ScoreRequest, ScoreResponse, StepRequest, TaskBatch
+
+IdempotencyHeader = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=200,
+        pattern=r"^[\x21-\x7e]+$",
+        description="A repeat with the same key and body gets the same response; with another body it is refused.",
+    ),
+]
+
+
+class BatchQuery(BaseModel):
+    """The query parameters of `GET next-batch`, the same as `POST` for use with curl."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    batch_size: Annotated[int, Field(ge=1, le=1024)] = 8
+    split: Split = "train"
+    run: Name | None = None
+    params: Annotated[str, Field(max_length=2_000, description="A JSON object, such as `{}`.")] = "{}"
+    lease_seconds: Annotated[float, Field(ge=1, le=86_400, allow_inf_nan=False)] = 600.0
+    purpose: Annotated[str, Field(pattern="^(train|eval)$")] = "train"
+    cursor: Annotated[int, Field(ge=0, le=2**40)] | None = None
+
+
+def create_environment_router(environment: type[Environment], gateway: Gateway) -> APIRouter:
+    """`POST` and `GET /envs/{name}/next-batch`, `POST …/step` for multi-turn environments, `POST …/score`."""
+    name = environment.name
+    router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
+    request_type = _build_request_model(environment)
+
+    async def next_batch(request: BatchOptions) -> TaskBatch:
+        return await gateway.dispatcher.next_batch(name, _to_next_batch(request))
+
+    async def next_batch_by_query(query: Annotated[BatchQuery, Query()]) -> TaskBatch:
+        return await gateway.dispatcher.next_batch(name, _parse_query(query))
+
+    async def step(request: StepRequest) -> Turn:
+        return await gateway.stepper.step(name, request)
+
+    async def score(request: ScoreRequest, key: IdempotencyHeader = None) -> ScoreResponse:
+        return await gateway.scoring.score(request, name, build_idempotency_key(key, request))
+
+    next_batch.__annotations__["request"] = request_type
+    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+    add = router.add_api_route
+    add("/next-batch", next_batch, methods=["POST"], summary=f"Hand out {name} tasks", responses=refusals)
+    add("/next-batch", next_batch_by_query, methods=["GET"], summary="The same, for curl", responses=refusals)
+    if environment.multi_turn:
+        add("/step", step, methods=["POST"], summary="The next observation of an episode", responses=refusals)
+    add("/score", score, methods=["POST"], summary=f"Score groups of {name} completions", responses=refusals)
+    return router
+
+
+def build_idempotency_key(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:
+    return None if key is None else IdempotencyKey(key=key, body_digest=digest_of_model(request))
+
+
+def _build_request_model(environment: type[Environment]) -> type[BatchOptions]:
+    """Builds NextBatch with the environment's own params, so that they are validated and documented."""
+    camel = "".join(part.capitalize() for part in environment.name.split("_"))
+    params = (environment.Params, Field(default_factory=environment.Params))
+    return cast(type[BatchOptions], create_model(f"{camel}NextBatch", __base__=NextBatch, params=params))
+
+
+def _to_next_batch(request: BatchOptions) -> NextBatch:
+    """Converts the validated request to the service's, with params as JSON."""
+    given = dict(request)
+    given["params"] = cast(BaseModel, given["params"]).model_dump(mode="json")
+    return NextBatch.model_construct(**given)
+
+
+def _parse_query(query: BatchQuery) -> NextBatch:
+    try:
+        params = json.loads(query.params)
+        return NextBatch.model_validate({**query.model_dump(), "params": params})
+    except (ValidationError, ValueError, RecursionError) as error:
+        raise InvalidRequest("params must be a JSON object of finite values", field="query.params") from error

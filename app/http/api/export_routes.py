@@ -1,0 +1,43 @@
+"""`GET /export`: stored rollouts as training data."""
+
+from collections.abc import Collection
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from app.domain.errors import NotFound
+from app.domain.exports import ExportRequest
+from app.http.web.problems import document_problems
+from app.service.exports.stream import MEDIA_TYPES, stream_export
+from app.service.gateway import Gateway
+
+
+def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
+    """`not_for_training` names judges whose scores are exported only on request."""
+    router = APIRouter(tags=["records"])
+    files = {
+        "description": "A file, streamed while it is read. docs/exports.md lists its columns.",
+        "content": {media: {"schema": {"type": "string"}} for media in MEDIA_TYPES.values()},
+    }
+
+    @router.get(
+        "/export",
+        summary="Stored rollouts as training data",
+        response_class=StreamingResponse,
+        responses={200: files, **document_problems(401, 404, 422, 503)},
+    )
+    async def export(wanted: Annotated[ExportRequest, Query()]) -> StreamingResponse:
+        if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
+            raise NotFound(f"there is no environment {wanted.env!r}; GET /envs lists them", field="query.env")
+        last = (
+            await gateway.exports.get_newest_sequence()
+        )  # before the response starts, so that an unavailable store is a 503
+        name = "-".join(["atropos", wanted.env or "all", wanted.shape])
+        return StreamingResponse(
+            stream_export(gateway.exports, wanted, last, not_for_training),
+            media_type=MEDIA_TYPES[wanted.format],
+            headers={"Content-Disposition": f'attachment; filename="{name}.{wanted.format}"'},
+        )
+
+    return router

@@ -1,0 +1,40 @@
+"""Health and metrics for orchestrators and Prometheus."""
+
+from collections.abc import Callable
+
+from fastapi import APIRouter, Response
+
+from app.domain.errors import StillStarting
+from app.http.api.models import ServiceHealth
+from app.http.web.problems import document_problems
+from app.ports.runtime import Clock
+from app.service.gateway import Gateway
+
+Exposition = Callable[[], tuple[bytes, str]]
+"""The metrics and their content type."""
+
+
+def create_health_router(gateway: Gateway, version: str, clock: Clock, exposition: Exposition) -> APIRouter:
+    router = APIRouter(tags=["health"])
+
+    @router.get("/livez", summary="Liveness: the process responds")
+    async def livez() -> ServiceHealth:
+        return ServiceHealth(status="ok", version=version, time=clock())
+
+    @router.get(
+        "/readyz",
+        summary="Readiness: the store accepts writes and the environments are loaded",
+        responses=document_problems(503),
+    )
+    async def readyz() -> ServiceHealth:
+        if not gateway.catalogue.ready:
+            raise StillStarting("the environments' data is still loading")
+        await gateway.health.check()
+        return ServiceHealth(status="ok", version=version, time=clock())
+
+    @router.get("/metrics", summary="Metrics for Prometheus", response_class=Response, responses=document_problems(401))
+    async def metrics() -> Response:
+        body, content_type = exposition()
+        return Response(body, media_type=content_type)
+
+    return router

@@ -1,0 +1,124 @@
+"""Routes for the lorebooks of worlds."""
+
+import asyncio
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Path
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.models import Example
+from pydantic import ValidationError
+
+from app.characters.cards.lorebook_import import read_lorebook
+from app.characters.cards.report import ImportReport
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.lorebooks import Lorebook
+from app.domain.values import FiniteJson, Frozen, Name
+from app.http.web.bodies import JsonRoute
+from app.http.web.problems import document_problems
+from app.service.gateway import Gateway
+
+WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]
+BookName = Annotated[Name, Path(description="The lorebook's name.", examples=["coast"])]
+
+LOREBOOK_EXAMPLES: Final = {
+    "coast": Example(
+        summary="What people of a coast know when it comes up",
+        value={
+            "description": "The Drowned Coast.",
+            "entries": [
+                {
+                    "id": "toll",
+                    "keys": ["toll", "levy"],
+                    "content": "The salt levy was doubled after the Spring Drowning.",
+                }
+            ],
+        },
+    )
+}
+
+
+_FOREIGN_BOOK: Final = frozenset({"spec", "recursive_scanning"})
+_FOREIGN_ENTRY: Final = frozenset({"insertion_order", "use_regex", "selective"})
+"""Keys that only lorebooks of other tools have."""
+
+
+class LorebookList(Frozen):
+    lorebooks: dict[str, Lorebook]
+    """By name, including those that a branch shares with its parent's past."""
+
+
+class StoredLorebook(Frozen):
+    name: str
+    entries: int
+    read_as: ImportReport | None = None
+    """For a lorebook of another tool: which fields were converted, and which are only kept."""
+
+
+class RemovedLorebook(Frozen):
+    removed: str
+    """The lorebook's name."""
+
+
+def create_lorebooks_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+    looks = document_problems(401, 404, 422, 503)
+    desk = gateway.worlds
+
+    @router.get("", summary="A world's lorebooks", responses=looks)
+    async def lorebooks(world: WorldName) -> LorebookList:
+        return LorebookList(lorebooks=await desk.list_lorebooks(world))
+
+    @router.get("/{book}", summary="One lorebook", responses=looks)
+    async def lorebook(world: WorldName, book: BookName) -> Lorebook:
+        books = await desk.list_lorebooks(world)
+        if book not in books:
+            raise NotFound(f"{world!r} has no lorebook {book!r}")
+        return books[book]
+
+    @router.put("/{book}", summary="Store a lorebook, replacing an earlier one", responses=refusals)
+    async def put(
+        world: WorldName,
+        book: BookName,
+        given: Annotated[Lorebook | dict[str, FiniteJson], Body(openapi_examples=LOREBOOK_EXAMPLES)],
+    ) -> StoredLorebook:
+        read, report = (given, None) if isinstance(given, Lorebook) else await asyncio.to_thread(_parse_lorebook, given)
+        await desk.put_lorebook(world, book, read)
+        return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
+
+    @router.delete("/{book}", summary="Remove a lorebook", responses=looks)
+    async def remove(world: WorldName, book: BookName) -> RemovedLorebook:
+        await desk.remove_lorebook(world, book)
+        return RemovedLorebook(removed=book)
+
+    return router
+
+
+def _parse_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport | None]:
+    """Parses a lorebook of another tool; for one of ours, reports what is invalid."""
+    if _is_foreign(given):
+        return _parse_foreign_lorebook(given)
+    try:
+        return Lorebook.model_validate(given), None
+    except ValidationError as error:
+        told = error.errors(include_url=False, include_input=False, include_context=False)
+        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in told]) from error
+
+
+def _parse_foreign_lorebook(given: Mapping[str, FiniteJson]) -> tuple[Lorebook, ImportReport]:
+    try:
+        return read_lorebook(dict(given))
+    except InvalidRequest as error:
+        field = None if error.field is None else re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", error.field)
+        raise InvalidRequest(error.detail, field=field) from error
+
+
+def _is_foreign(given: Mapping[str, FiniteJson]) -> bool:
+    entries = given.get("entries")
+    if not isinstance(entries, list):
+        return bool(_FOREIGN_BOOK & given.keys()) or isinstance(entries, dict)
+    return bool(_FOREIGN_BOOK & given.keys()) or any(
+        isinstance(entry, dict) and _FOREIGN_ENTRY & entry.keys() for entry in entries
+    )

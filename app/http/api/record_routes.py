@@ -1,0 +1,124 @@
+"""Routes for stored tasks, groups, runs and statistics, and for mixtures of environments."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.groups import GroupFilter
+from app.domain.runs import Purpose, Run
+from app.domain.scores import Outcome
+from app.domain.values import Name
+from app.http.api.environment_routes import IdempotencyHeader, build_idempotency_key
+from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
+from app.http.web.bodies import JsonRoute
+from app.http.web.problems import document_problems
+from app.service.gateway import Gateway
+from app.service.group_replies import build_reply
+from app.service.request_models import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
+from app.service.run_registry import RunReport, RunSettings
+
+Limit = Annotated[int, Query(ge=1, le=500)]
+RunName = Annotated[Name, Path(description="The run's name.", examples=["my-run"])]
+
+
+def create_mixture_router(gateway: Gateway) -> APIRouter:
+    """next-batch and score over several environments at once."""
+    router = APIRouter(tags=["mixtures"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+
+    @router.post("/next-batch", summary="Hand out tasks of a seeded mixture", responses=refusals)
+    async def next_mixed_batch(request: NextMixedBatch) -> TaskBatch:
+        return await gateway.dispatcher.next_mixed_batch(request)
+
+    @router.post("/score", summary="Score groups of any environments", responses=refusals)
+    async def score(request: ScoreRequest, key: IdempotencyHeader = None) -> ScoreResponse:
+        return await gateway.scoring.score(request, None, build_idempotency_key(key, request))
+
+    return router
+
+
+def create_records_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(tags=["records"])
+    refusals = document_problems(401, 404, 422, 503)
+
+    @router.get("/tasks/{task_id}", summary="One task, as it was handed out", responses=refusals)
+    async def task(task_id: TaskId) -> TaskView:
+        record = (await gateway.task_cache.get([task_id])).get(task_id)
+        if record is None:
+            raise NotFound(f"there is no task {task_id}")
+        return TaskView.from_record(record)
+
+    @router.get("/groups", summary="The newest groups, or groups by id once scored", responses=refusals)
+    async def groups(
+        id: Annotated[tuple[GroupId, ...], Query(max_length=256)] = (),  # noqa: A002  # the wire's word
+        wait: Annotated[float, Query(ge=0, le=600, allow_inf_nan=False, description="Seconds, with `id`.")] = 0.0,
+        env: Annotated[str | None, Query(max_length=100)] = None,
+        run: Annotated[str | None, Query(max_length=100)] = None,
+        outcome: Outcome | None = None,
+        purpose: Purpose | None = None,
+        task_id: TaskId | None = None,
+        before: Annotated[int | None, Query(ge=0, lt=2**63)] = None,
+        limit: Limit = 50,
+    ) -> GroupPage | GroupReplies:
+        if id:
+            return await _collect_groups(gateway, id, wait)
+        where = GroupFilter(
+            environment=env, run=run, outcome=outcome, purpose=purpose, task_id=task_id, before=before, limit=limit
+        )
+        page = await gateway.views.list_groups(where)
+        return GroupPage(groups=tuple(page), next_before=page[-1].sequence if len(page) == limit else None)
+
+    @router.get("/groups/{group_id}", summary="One group with its task and judgements", responses=refusals)
+    async def group(group_id: GroupId) -> GroupView:
+        detail = await gateway.views.get_group(group_id)
+        if detail is None:
+            raise NotFound(f"there is no group {group_id}")
+        return GroupView.from_detail(detail)
+
+    @router.get("/stats", summary="Rewards by environment, run and policy step", responses=refusals)
+    async def statistics(
+        env: Annotated[str | None, Query(max_length=100)] = None,
+        run: Annotated[str | None, Query(max_length=100)] = None,
+        by: Annotated[
+            Name | None,
+            Query(description="Also break down by this key of the tasks' metadata, such as `character`."),
+        ] = None,
+    ) -> StatisticsView:
+        if by is None:
+            return StatisticsView(rows=tuple(await gateway.views.get_statistics(env, run)))
+        labelled = {name for name, kind in gateway.catalogue.classes.items() if kind.stats_label == by}
+        if not labelled:
+            raise InvalidRequest("no environment has statistics by this key", field="query.by")
+        rows = await gateway.views.get_statistics(env, run, by_label=True)
+        return StatisticsView(rows=tuple(row for row in rows if row.environment in labelled))
+
+    return router
+
+
+def create_runs_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/runs", tags=["runs"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+
+    @router.put("/{run}", summary="Set a run's seed and options before its first use", responses=refusals)
+    async def put_run(run: RunName, settings: RunSettings) -> Run:
+        return await gateway.runs.put(run, settings)
+
+    @router.get("", summary="Every run, by name", responses=document_problems(401, 422, 503))
+    async def runs(after: Name | None = None, limit: Limit = 100) -> RunPage:
+        page = await gateway.runs.list_runs(limit, after)
+        return RunPage(runs=tuple(page), next_after=page[-1].name if len(page) == limit else None)
+
+    @router.get("/{run}", summary="One run: pinned options and activity", responses=refusals)
+    async def one_run(run: RunName) -> RunReport:
+        return await gateway.runs.get_report(run)
+
+    return router
+
+
+async def _collect_groups(gateway: Gateway, ids: tuple[str, ...], wait: float) -> GroupReplies:
+    groups = await gateway.scoring.collect(ids, wait)
+    missing = [identity for identity in ids if identity not in groups]
+    if missing:
+        raise NotFound(f"there is no group {missing[0]}", field="query.id")
+    return GroupReplies(groups=tuple(build_reply(groups[identity]) for identity in ids))

@@ -1,0 +1,185 @@
+"""Routes for worlds: add events, explain what is retrieved, build the prompt of a moment in a game."""
+
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Body, Path, Query
+from fastapi.openapi.models import Example
+from pydantic import Field
+
+from app.domain.errors import InvalidRequest
+from app.domain.values import Frozen, Name
+from app.domain.worlds import Event, EventId, EventsAdded, GameTime, RetrievalExplanation, World
+from app.http.api.lorebook_routes import WorldName, create_lorebooks_router
+from app.http.web.bodies import JsonRoute
+from app.http.web.event_cursors import build_cursor, parse_cursor
+from app.http.web.problems import document_problems
+from app.service.gateway import Gateway
+from app.service.world_service import BranchRequest, EventsToAdd, GameContext, Moment, RetrievalQuestion
+
+BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
+EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
+Limit = Annotated[int, Query(ge=1, le=500)]
+
+EVENT_EXAMPLES: Final = {
+    "two": Example(
+        summary="A public event and one that only one character knows",
+        value={
+            "events": [
+                {
+                    "id": "rope",
+                    "time": "1312-04-03T09:15:00Z",
+                    "kind": "accident",
+                    "text": "The ferry's rope broke at Reedgate; nobody crosses until it is spliced.",
+                    "importance": 7,
+                },
+                {
+                    "id": "bridge",
+                    "time": "1312-04-03T11:00:00Z",
+                    "text": "The Margravine signed the order for a toll bridge at Reedgate.",
+                    "visibility": ["ottoline_vesk"],
+                    "leak_terms": ["toll bridge"],
+                    "importance": 8,
+                },
+            ]
+        },
+    )
+}
+BRANCH_EXAMPLES: Final = {
+    "reload": Example(
+        summary="Load a game that was saved at ten in the morning",
+        value={"parent": "drowned_coast", "at": "1312-04-03T10:00:00Z"},
+    )
+}
+MOMENT_EXAMPLES: Final = {
+    "line": Example(
+        summary="The player says something",
+        value={"character": "hob_tarrant", "conversation": [{"role": "user", "content": "Can you take me across?"}]},
+    )
+}
+
+
+class EventPage(Frozen):
+    """Newest first. Pass `next_before` as `before` for the next page; null on the last page."""
+
+    events: tuple[Event, ...]
+    next_before: str | None
+
+
+class WorldPage(Frozen):
+    """By name. Pass `next_after` as `after` for the next page; null on the last page."""
+
+    worlds: tuple[World, ...]
+    next_after: str | None
+
+
+class WithdrawnEvent(Frozen):
+    withdrawn: str
+    """The event's id."""
+
+
+class EventsQuery(Frozen):
+    """Query parameters: a page of events; or with `q` or `character`, the content of a prompt."""
+
+    q: Annotated[str | None, Field(max_length=4000, description="What the player says.")] = None
+    character: Annotated[
+        Name | None,
+        Field(description="The character's sheet id; without it, someone who knows only public events."),
+    ] = None
+    as_of: Annotated[
+        GameTime | None, Field(description="Game time, with `q` or `character`; default: the newest event's.")
+    ] = None
+    before: Annotated[str | None, Field(max_length=200, description="`next_before` of the previous page.")] = None
+    limit: Annotated[int, Field(ge=1, le=500)] = 50
+
+
+def create_worlds_router(gateway: Gateway) -> APIRouter:
+    """All routes for worlds, events and lorebooks."""
+    router = APIRouter()
+    for part in (_create_world_router(gateway), _create_events_router(gateway), create_lorebooks_router(gateway)):
+        router.include_router(part)
+    return router
+
+
+def _create_world_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds", tags=["worlds"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+    looks = document_problems(401, 404, 422, 503)
+    desk = gateway.worlds
+
+    @router.get("", summary="Every world, by name", responses=document_problems(401, 422, 503))
+    async def worlds(after: Name | None = None, limit: Limit = 100) -> WorldPage:
+        page = await desk.list_worlds(limit, after)
+        return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
+
+    @router.get("/{world}", summary="One world", responses=looks)
+    async def one_world(world: WorldName) -> World:
+        return await desk.get_world(world)
+
+    @router.put(
+        "/{world}", summary="Branch off another world at a moment, as when a saved game is loaded", responses=refusals
+    )
+    async def branch(
+        world: BranchName, branching: Annotated[BranchRequest, Body(openapi_examples=BRANCH_EXAMPLES)]
+    ) -> World:
+        return await desk.branch(world, branching)
+
+    @router.post(
+        "/{world}/context",
+        summary="Build the prompt of a moment in a game, as in training; nothing is stored",
+        responses=refusals,
+    )
+    async def context(
+        world: WorldName, moment: Annotated[Moment, Body(openapi_examples=MOMENT_EXAMPLES)]
+    ) -> GameContext:
+        return await desk.build_context(world, moment)
+
+    return router
+
+
+def _create_events_router(gateway: Gateway) -> APIRouter:
+    router = APIRouter(prefix="/worlds/{world}/events", tags=["worlds"], route_class=JsonRoute)
+    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+    looks = document_problems(401, 404, 422, 503)
+    desk = gateway.worlds
+
+    @router.post("", summary="Add events", responses=refusals)
+    async def tell(
+        world: WorldName, told: Annotated[EventsToAdd, Body(openapi_examples=EVENT_EXAMPLES)]
+    ) -> EventsAdded:
+        return await desk.add_events(world, told)
+
+    @router.get(
+        "",
+        summary="The newest events; or with `q` or `character`, what is retrieved and why",
+        responses=looks,
+    )
+    async def events(world: WorldName, looking: Annotated[EventsQuery, Query()]) -> EventPage | RetrievalExplanation:
+        if looking.q is None and looking.character is None:
+            return await _list_events(gateway, world, looking)
+        if looking.before is not None:
+            raise InvalidRequest("cannot be combined with q or character", field="query.before")
+        try:
+            return await desk.explain(world, build_question(looking))
+        except InvalidRequest as error:
+            raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
+
+    @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
+    async def withdraw(world: WorldName, event: EventName) -> WithdrawnEvent:
+        await desk.withdraw(world, event)
+        return WithdrawnEvent(withdrawn=event)
+
+    return router
+
+
+def build_question(looking: EventsQuery) -> RetrievalQuestion:
+    return RetrievalQuestion(text=looking.q or "", character=looking.character, as_of=looking.as_of)
+
+
+async def _list_events(gateway: Gateway, world: str, looking: EventsQuery) -> EventPage:
+    if looking.as_of is not None:
+        raise InvalidRequest("needs q or character", field="query.as_of")
+    before = None if looking.before is None else parse_cursor(looking.before)
+    if before is None and looking.before is not None:
+        raise InvalidRequest("must be `next_before` of the previous page", field="query.before")
+    page = await gateway.worlds.list_events(world, looking.limit, before)
+    return EventPage(events=tuple(page), next_before=build_cursor(page, looking.limit))

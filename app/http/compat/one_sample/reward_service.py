@@ -1,0 +1,126 @@
+"""The shared part of all reward endpoints: hold samples in their groups, answer with their scores or an error."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from fastapi import Request, Response
+from pydantic import JsonValue
+
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.scores import Score
+from app.http.compat.delivery import Delivery
+from app.http.compat.one_sample.held_samples import ClientLeft, HeldSamples, LabelledSample, SampleHolder
+from app.http.compat.one_sample.options import RewardOptions
+from app.http.compat.one_sample.refusals import RewardRefusal, build_refusal
+from app.service.catalogue import Catalogue
+from app.service.sample_intake import SampleReply
+from app.service.stepping import EpisodeStepper
+
+log = logging.getLogger(__name__)
+
+CLIENT_CLOSED_REQUEST: Final = 499
+"""nginx's status for a client that closed the connection; nobody reads it."""
+RETRY_SECONDS: Final = 5
+
+
+@dataclass(frozen=True)
+class SampleReward:
+    """The answer for one sample."""
+
+    number: float
+    """The reward, or `compat.unscored_reward` if there is none."""
+    reply: SampleReply
+
+    @property
+    def score(self) -> Score:
+        """The score as stored."""
+        return self.reply.score
+
+    @property
+    def absolute(self) -> float:
+        """Comparable across groups, in [0, 1]."""
+        score = self.score
+        if score.reward is None:
+            return self.number
+        return score.reward if score.absolute is None else score.absolute * (1.0 if score.gate is None else score.gate)
+
+
+class ReplyFormat(Protocol):
+    """How a trainer's contract formats its responses."""
+
+    def format_rewards(self, rewards: Sequence[SampleReward]) -> bytes: ...
+
+    def format_refusal(self, count: int) -> dict[str, JsonValue]: ...
+
+
+@dataclass(frozen=True)
+class RewardService:
+    parts: SampleHolder
+    catalogue: Catalogue
+    stepper: EpisodeStepper
+    unscored_reward: float | None
+    """The reward for samples without a score; None answers 503, so that the trainer retries."""
+    unscored: Callable[[str, str, str, str], None]
+    """Called for each sample without a score: contract, environment, reason, `error` or `number`."""
+
+    def __post_init__(self) -> None:
+        if self.unscored_reward is not None:
+            log.warning(
+                "samples without a score get the reward %s, because compat.unscored_reward is set",
+                self.unscored_reward,
+            )
+
+    def require_environment(self, environment: str) -> None:
+        """Raises NotFound or EnvironmentUnavailable."""
+        self.catalogue.get_environment(environment)
+
+    async def answer(
+        self, request: Request, asked: Sequence[LabelledSample], options: RewardOptions, wording: ReplyFormat
+    ) -> Response:
+        """Sends the response while its samples are held. Raises GatewayError if one of them is invalid."""
+        for one in asked:
+            await self._require_one_reply(one)
+        held = HeldSamples(self.parts, asked, min(options.gather_seconds, options.wait_seconds), options.wait_seconds)
+        try:
+            replies = await held.await_replies(request.receive)
+        except ClientLeft:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
+        missing = [pair for pair in zip(asked, replies, strict=True) if pair[1].score.reward is None]
+        pending = any(reply.score.outcome == "pending" for _, reply in missing)
+        if pending or (missing and self.unscored_reward is None):
+            await held.settle(False)
+            self._count_unscored(missing, options.contract, "error")
+            return _refuse_unscored(missing[0][1].score, wording.format_refusal(len(asked)))
+        self._count_unscored(missing, options.contract, "number")
+        return Delivery(wording.format_rewards([self._build_reward(one) for one in replies]), {}, held.settle)
+
+    async def _require_one_reply(self, asked: LabelledSample) -> None:
+        """Raises InvalidRequest for a task with several turns."""
+        environment = asked.sample.environment
+        try:
+            whole = await self.stepper.is_single_reply(environment, asked.sample.task_id)
+        except NotFound as error:
+            raise NotFound(error.detail, field=asked.label) from error
+        if not whole:
+            raise InvalidRequest(
+                f"this task of {environment} has several turns; this endpoint accepts only tasks with one reply",
+                field=asked.label,
+            )
+
+    def _build_reward(self, reply: SampleReply) -> SampleReward:
+        number = self.unscored_reward if reply.score.reward is None else reply.score.reward
+        return SampleReward(0.0 if number is None else number, reply)
+
+    def _count_unscored(self, missing: Sequence[tuple[LabelledSample, SampleReply]], contract: str, told: str) -> None:
+        for asked, one in missing:
+            self.unscored(contract, asked.sample.environment, one.score.reason or "pending", told)
+
+
+def _refuse_unscored(score: Score, beside: dict[str, JsonValue]) -> Response:
+    if score.outcome == "pending":
+        return build_refusal(503, RewardRefusal(error="not scored yet; retry", code="pending", field=None), 1, beside)
+    said = f": {score.rationale}" if score.rationale else ""
+    refusal = RewardRefusal(error=f"no score ({score.reason}){said}", code="unscored", field=None)
+    return build_refusal(503, refusal, RETRY_SECONDS, {**beside, "reason": score.reason})

@@ -1,0 +1,178 @@
+"""The registry of gates, in the order in which flags are reported."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from app.domain.digests import digest
+from app.domain.judging import Candidate, Defect, GateFacts, Rubric
+from app.judges.gates.form import hides_text, is_empty, is_in_wrong_script, is_overlong, leaks_template, repeats_itself
+from app.judges.gates.judge_injection import addresses_judge
+from app.judges.gates.knowledge import (
+    copies_example,
+    copies_prompt,
+    leaks_rubric,
+    leaks_secret,
+    may_know_withheld,
+    uses_forbidden_word,
+)
+from app.judges.gates.narration import LANGUAGES as NARRATED
+from app.judges.gates.speech import breaks_character, speaks_for_player
+from app.judges.gates.stage_directions import exceeds_action_limit, overuses_stage_directions, uses_unlisted_action
+from app.judges.gates.tone import may_refuse, mentions_scoring, refuses, sounds_like_assistant
+from app.judges.text_normalisation import Reply
+
+ANY: Final = "any"
+SPACED: Final = "written with spaces"
+WORD_GATE_LANGUAGES: Final = NARRATED
+"""Languages of the gates with word lists."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A check without a model. Increase `version` when `fails` detects something else."""
+
+    flag: str
+    notices: str
+    languages: tuple[str, ...]
+    """ISO 639-1 codes, `any`, or a kind of script."""
+    fails: Callable[[Reply, GateFacts], bool]
+    any_text: bool = False
+    """Also applies without a character and without facts."""
+    version: int = 1
+    kind: Literal["fail", "hint"] = "fail"
+    """A hint may be harmless: it sets a flag and is passed to the judges, but does not decide."""
+    confirmed: str = ""
+    """For hints: the flag of the gate that closes when judges confirm the hint with a defect of the rubric."""
+
+
+GATES: Final = (
+    Gate("empty", "says nothing, or only an opener that nothing follows", (ANY,), is_empty, any_text=True),
+    Gate("overlong", "is half as long again as the prompt allows, or longer", (ANY,), is_overlong),
+    Gate(
+        "breaks_character",
+        "calls itself a language model, or a machine though the character is none",
+        (*WORD_GATE_LANGUAGES, "zh"),
+        breaks_character,
+        version=3,
+    ),
+    Gate("refuses", "declines as a service does, with policies and requests", WORD_GATE_LANGUAGES, refuses, version=2),
+    Gate(
+        "speaks_for_player",
+        "writes lines or deeds of the player (role labels in any language, narration in five)",
+        (ANY, *WORD_GATE_LANGUAGES),
+        speaks_for_player,
+        version=3,
+    ),
+    Gate(
+        "stage_directions",
+        "tells more than it says: most words stand in asterisks or brackets",
+        (SPACED,),
+        overuses_stage_directions,
+    ),
+    Gate("action_off_list", "has an action in brackets that the sheet does not list", (ANY,), uses_unlisted_action),
+    Gate("too_many_actions", "has more actions in brackets than the sheet allows", (ANY,), exceeds_action_limit),
+    Gate("leaks_secret", "says a secret's term that the player had not said", (ANY,), leaks_secret),
+    Gate("copies_prompt", "recites 12 words or more of the system prompt in a row", (SPACED,), copies_prompt),
+    Gate(
+        "leaks_rubric",
+        "recites 12 words or more of what only judges are told",
+        (SPACED,),
+        leaks_rubric,
+        any_text=True,
+    ),
+    Gate("copies_example", "copies a line of the sheet instead of imitating it", (SPACED,), copies_example),
+    Gate("repeats_itself", "goes in circles, or says an earlier line of its own again", (SPACED,), repeats_itself),
+    Gate(
+        "addresses_judge",
+        "speaks to whoever scores it, claims a score or forges a verdict (JSON in any language)",
+        (ANY, *WORD_GATE_LANGUAGES),
+        addresses_judge,
+        any_text=True,
+        version=3,
+    ),
+    Gate("template_leak", "shows special tokens, think tags or role markers", (ANY,), leaks_template, any_text=True),
+    Gate("hidden_text", "hides characters or mixes look-alike letters", (ANY,), hides_text, any_text=True),
+    Gate("forbidden_word", "uses a word that the character would never use", (ANY,), uses_forbidden_word, version=2),
+    Gate("wrong_language", "is written in another script than the character's language", (ANY,), is_in_wrong_script),
+    Gate(
+        "may_refuse",
+        "declines in words that services use and people too",
+        WORD_GATE_LANGUAGES,
+        may_refuse,
+        version=2,
+        kind="hint",
+    ),
+    Gate(
+        "sounds_like_assistant",
+        "offers help in words that assistants use and people too",
+        WORD_GATE_LANGUAGES,
+        sounds_like_assistant,
+        version=2,
+        kind="hint",
+    ),
+    Gate(
+        "mentions_scoring",
+        "speaks of scores or of who gives them",
+        WORD_GATE_LANGUAGES,
+        mentions_scoring,
+        version=2,
+        kind="hint",
+    ),
+    Gate(
+        "may_know_withheld",
+        "says a term of an event that the character cannot know of",
+        (ANY,),
+        may_know_withheld,
+        kind="hint",
+        confirmed="leaks_withheld",
+    ),
+)
+
+GATES_DIGEST: Final = digest([[gate.flag, gate.version, gate.kind, gate.confirmed] for gate in GATES])
+
+_NO_CHARACTER: Final = GateFacts(speaker="", others=(), language="")
+
+
+def add_rubric_text(facts: GateFacts | None, rubric: Rubric) -> GateFacts:
+    """Adds the rubric's texts to `facts`, or to empty facts when no character speaks."""
+    words = [rubric.instructions]
+    words += [text for criterion in rubric.criteria for text in (criterion.description, *criterion.anchors.values())]
+    words += [rule.description for rule in rubric.defects]
+    return (_NO_CHARACTER if facts is None else facts).model_copy(update={"rubric": "\n".join(words)})
+
+
+def find_failed_gates(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
+    """The gates that `reply` fails, in registry order. Without facts only gates for any text are checked. Linear
+    time."""
+    return _run_gates("fail", reply, facts)
+
+
+def find_hints(reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
+    """The hints for `reply`, in registry order. A hint alone is not a fault."""
+    return _run_gates("hint", reply, facts)
+
+
+def list_given_hints(candidate: Candidate) -> tuple[Gate, ...]:
+    """The hints that a candidate carries."""
+    return tuple(gate for gate in GATES if gate.kind == "hint" and gate.notices in candidate.hints)
+
+
+def list_confirmed_flags(told: Iterable[Gate], defects: Iterable[Defect], rubric: Rubric) -> tuple[str, ...]:
+    """Flags of hints that defects with a quote confirm."""
+    quoted = {defect.code for defect in defects if defect.quote}
+    confirming = {rule.confirms for rule in rubric.defects if rule.code in quoted}
+    return tuple(hint.confirmed for hint in told if hint.confirmed and hint.flag in confirming)
+
+
+def _run_gates(kind: Literal["fail", "hint"], reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
+    known = _NO_CHARACTER if facts is None else facts
+    somebody = bool(known.speaker)
+    return tuple(
+        gate
+        for gate in GATES
+        if gate.kind == kind
+        and (somebody or gate.any_text)
+        and gate.flag not in known.disabled
+        and gate.fails(reply, known)
+    )

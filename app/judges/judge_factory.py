@@ -1,0 +1,29 @@
+"""Builds chat judges from their configurations, with cache and fallback."""
+
+from collections.abc import Mapping, Sequence
+
+from app.domain.values import utc_now
+from app.judges.caching_judge import CachingJudge
+from app.judges.chat import ChatJudge
+from app.judges.configuration import ChatJudgeConfig
+from app.judges.fallback import JudgeWithFallback
+from app.judges.memory_cache import InProcessMemory
+from app.ports.judges import Judge, JudgeCache
+
+
+def build_chat_judges(
+    configs: Sequence[ChatJudgeConfig], fallbacks: Mapping[str, str], memory: JudgeCache | None
+) -> dict[str, Judge]:
+    """By name. `fallbacks` maps a judge to the one that is asked when it refuses or gives no valid answer; fallbacks do
+    not chain. ValueError for a fallback that is not another judge. Without a `memory` nothing is cached."""
+    memory = InProcessMemory(utc_now) if memory is None else memory
+    remembering = {
+        config.name: CachingJudge(ChatJudge(config, memory, has_fallback=config.name in fallbacks), memory)
+        for config in configs
+    }
+    judges: dict[str, Judge] = dict(remembering)
+    for name, fallback in fallbacks.items():
+        if fallback not in remembering or fallback == name:
+            raise ValueError(f"judges.{name}.fallback: {fallback!r} is not another configured judge")
+        judges[name] = JudgeWithFallback(remembering[name], remembering[fallback])
+    return judges

@@ -1,0 +1,235 @@
+"""Meta-evaluation of a judge: asks it about pairs of a good and a spoilt reply and records its preferences."""
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from app.domain.judging import Judgement, JudgeRequest, Rubric
+from app.domain.rewards import apply_bounds, build_criteria, combine, compute_absolute, find_cap
+from app.judges.aggregation import mean, normalise_ranks
+from app.judges.degradation import DegradationLadder
+from app.judges.gates.gate_registry import find_failed_gates, list_confirmed_flags, list_given_hints
+from app.judges.perturbations import GoldCase, PerturbedPair, build_identical_request
+from app.judges.text_normalisation import Reply
+from app.ports.judges import Judge
+
+MOST_IN_FLIGHT: Final = 32
+"""Most questions in flight; the judge's own limits may be tighter."""
+RETEST_EVERY: Final = 3
+"""One pair in this many is asked again with the same prompt, for test-retest reliability."""
+_TOLERANCE: Final = 1e-6
+_RELATIVE_WEIGHT: Final = 0.5
+"""The default of a run."""
+
+
+@dataclass(frozen=True)
+class PairRewards:
+    """One judgement of a pair: each reply's reward, and its absolute score."""
+
+    clean: float
+    spoilt: float
+    clean_absolute: float
+    spoilt_absolute: float
+
+    @property
+    def side(self) -> int:
+        return compute_preference_sign(self.clean - self.spoilt)
+
+
+@dataclass(frozen=True)
+class MeasuredPair:
+    """The results of one pair. `both` holds one per order; None when a judgement failed."""
+
+    pair: PerturbedPair
+    clean_gated: bool
+    spoilt_gated: bool
+    both: tuple[PairRewards, PairRewards] | None
+    again: PairRewards | None = None
+
+    @property
+    def side(self) -> int | None:
+        """1 when the clean reply is preferred over both orders, -1 for the spoilt one, 0 for a tie."""
+        if self.both is None:
+            return None
+        return compute_preference_sign(
+            mean(heard.clean for heard in self.both) - mean(heard.spoilt for heard in self.both)
+        )
+
+    @property
+    def side_behind_gates(self) -> int | None:
+        if self.clean_gated or self.spoilt_gated:
+            return int(self.spoilt_gated) - int(self.clean_gated)
+        return self.side
+
+
+@dataclass(frozen=True)
+class CheckEvidence:
+    """`firsts`: for pairs of equal replies, the preference for the first one: 1, 0.5 or 0."""
+
+    pairs: tuple[MeasuredPair, ...]
+    firsts: tuple[float, ...]
+    steps: tuple[bool, ...]
+    """Per degradation step, over both orders: whether the reply with one more fault earned no more."""
+    failures: tuple[str, ...]
+    questions: int
+    calls: int
+    cost_usd: float | None
+    stopped: str | None = None
+    """Why the check stopped early. Then `pairs` holds only those that were asked in both orders."""
+
+
+@dataclass(frozen=True)
+class CheckQuestions:
+    """The questions of a check, so that they can be counted before it starts."""
+
+    pairs: tuple[PerturbedPair, ...]
+    twice: tuple[GoldCase, ...]
+    ladders: tuple[DegradationLadder, ...]
+    rubric: Rubric
+    votes: int = 1
+
+    @property
+    def count(self) -> int:
+        return len(self.pairs) * 2 * self.votes + len(self._again) + len(self.twice) + len(self.ladders) * 2
+
+    @property
+    def _again(self) -> tuple[PerturbedPair, ...]:
+        return self.pairs[::RETEST_EVERY]
+
+    def iterate_requests(self) -> Iterable[JudgeRequest]:
+        for pair in self.pairs:
+            yield from (
+                pair.build_request(self.rubric, clean_first=first, vote=vote)
+                for vote in range(self.votes)
+                for first in (True, False)
+            )
+        yield from (pair.build_request(self.rubric, clean_first=True, vote=self.votes) for pair in self._again)
+        yield from (build_identical_request(specimen, specimen.clean, self.rubric) for specimen in self.twice)
+        yield from (
+            ladder.build_request(self.rubric, downwards=down) for ladder in self.ladders for down in (True, False)
+        )
+
+
+async def measure_judge(
+    judge: Judge, questions: CheckQuestions, asked: Callable[[], None] = lambda: None
+) -> CheckEvidence:
+    """Asks every question, until a budget is exhausted. `asked` is called after each question. Failed questions are
+    counted as failures."""
+    gate = asyncio.Semaphore(MOST_IN_FLIGHT)
+    stopped: list[str] = []
+
+    async def ask_judge(request: JudgeRequest) -> Judgement | None:
+        async with gate:
+            judgement = None if stopped else await judge.judge(request)
+        if judgement is not None and judgement.failure == "budget":
+            stopped.append(judgement.error or "a budget is exhausted")
+        asked()
+        return judgement
+
+    requests = tuple(questions.iterate_requests())
+    put_to = await asyncio.gather(*map(ask_judge, requests))
+    unasked = [made is None or made.failure == "budget" for made in put_to]
+    judgements = [made for made in put_to if made is not None]
+    answers = iter(zip(requests, put_to, strict=True))
+    read: list[tuple[tuple[PairRewards, PairRewards] | None, PairRewards | None]] = []
+    for pair in questions.pairs:
+        heard = [_compute_pair_rewards(pair, *next(answers)) for _ in range(2 * questions.votes)]
+        read.append((_average_orders(heard[::2], heard[1::2]), None))
+    each = 2 * questions.votes
+    whole = [not any(unasked[place * each : (place + 1) * each]) for place in range(len(questions.pairs))]
+    for place in range(0, len(questions.pairs), RETEST_EVERY):
+        read[place] = (read[place][0], _compute_pair_rewards(questions.pairs[place], *next(answers)))
+    firsts = [first for _ in questions.twice if (first := _compute_first_preference(*next(answers))) is not None]
+    steps = [step for ladder in questions.ladders for step in _check_steps(ladder, next(answers), next(answers))]
+    costs = [made.cost_usd for made in judgements if made.cost_usd is not None]
+    return CheckEvidence(
+        pairs=tuple(
+            MeasuredPair(
+                pair=pair,
+                clean_gated=bool(find_failed_gates(Reply(pair.clean), pair.specimen.gates)),
+                spoilt_gated=bool(find_failed_gates(Reply(pair.spoilt), pair.specimen.gates)),
+                both=both,
+                again=again,
+            )
+            for pair, (both, again), complete in zip(questions.pairs, read, whole, strict=True)
+            if complete
+        ),
+        firsts=tuple(firsts),
+        steps=tuple(steps),
+        failures=tuple(made.error for made in judgements if made.error is not None and made.failure != "budget"),
+        questions=len(requests) - sum(unasked),
+        calls=sum(made.calls for made in judgements),
+        cost_usd=math.fsum(costs) if costs else None,
+        stopped=stopped[0] if stopped else None,
+    )
+
+
+def compute_preference_sign(difference: float) -> int:
+    return 0 if abs(difference) < _TOLERANCE else (1 if difference > 0 else -1)
+
+
+def _average_orders(
+    forth: Sequence[PairRewards | None], back: Sequence[PairRewards | None]
+) -> tuple[PairRewards, PairRewards] | None:
+    """The mean of the votes of each order; None unless every vote is usable."""
+    heard = ([each for each in forth if each is not None], [each for each in back if each is not None])
+    if any(len(votes) < len(forth) for votes in heard):
+        return None
+    return _average_rewards(heard[0]), _average_rewards(heard[1])
+
+
+def _average_rewards(votes: Sequence[PairRewards]) -> PairRewards:
+    return PairRewards(
+        clean=mean(vote.clean for vote in votes),
+        spoilt=mean(vote.spoilt for vote in votes),
+        clean_absolute=mean(vote.clean_absolute for vote in votes),
+        spoilt_absolute=mean(vote.spoilt_absolute for vote in votes),
+    )
+
+
+def _compute_pair_rewards(
+    pair: PerturbedPair, request: JudgeRequest, judgement: Judgement | None
+) -> PairRewards | None:
+    rewards = _compute_rewards(request, judgement)
+    if rewards is None:
+        return None
+    first, second = (rewards[candidate.id] for candidate in request.candidates)
+    clean, spoilt = (first, second) if request.candidates[0].text == pair.clean else (second, first)
+    return PairRewards(clean=clean[0], spoilt=spoilt[0], clean_absolute=clean[1], spoilt_absolute=spoilt[1])
+
+
+def _compute_first_preference(request: JudgeRequest, judgement: Judgement | None) -> float | None:
+    rewards = _compute_rewards(request, judgement)
+    if rewards is None:
+        return None
+    first, second = (rewards[candidate.id][0] for candidate in request.candidates)
+    return 0.5 + compute_preference_sign(first - second) / 2
+
+
+def _check_steps(ladder: DegradationLadder, *answers: tuple[JudgeRequest, Judgement | None]) -> tuple[bool, ...]:
+    read = [_compute_rewards(*answer) for answer in answers]
+    heard = [rewards for rewards in read if rewards is not None]
+    if len(heard) < len(answers):
+        return ()
+    ids = {candidate.text: candidate.id for candidate in answers[0][0].candidates}
+    earned = [mean(rewards[ids[text]][0] for rewards in heard) for text in ladder.rungs]
+    return tuple(compute_preference_sign(worse - better) <= 0 for better, worse in pairwise(earned))
+
+
+def _compute_rewards(request: JudgeRequest, judgement: Judgement | None) -> dict[str, tuple[float, float]] | None:
+    """Per candidate the reward and absolute score from this judgement alone, with caps, bounds and confirmed hints."""
+    if judgement is None or judgement.error is not None:
+        return None
+    ranks = normalise_ranks(judgement.ranking)
+    told = {candidate.id: list_given_hints(candidate) for candidate in request.candidates}
+    found: dict[str, tuple[float, float]] = {}
+    for verdict in judgement.verdicts:
+        gate = 0.0 if list_confirmed_flags(told[verdict.candidate], verdict.defects, request.rubric) else 1.0
+        absolute = gate * compute_absolute(build_criteria(request.rubric, apply_bounds(request.rubric, verdict)))
+        cap = find_cap(request.rubric, verdict.defects)
+        reward = combine(gate, absolute, ranks[verdict.candidate], _RELATIVE_WEIGHT, cap)
+        found[verdict.candidate] = (reward, absolute)
+    return found

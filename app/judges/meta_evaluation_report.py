@@ -1,0 +1,192 @@
+"""The report of a judge's meta-evaluation: shares with confidence intervals, and whether they meet their targets."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from app.domain.intervals import Proportion, compute_intraclass_correlation
+from app.domain.values import FiniteNumber, Frozen
+from app.judges.meta_evaluation import CheckEvidence, MeasuredPair
+from app.judges.perturbations import MUTATIONS
+
+HARD_AT_LEAST: Final = 0.90
+SUBTLE_AT_LEAST: Final = 0.75
+SWAP_AT_LEAST: Final = 0.90
+RETEST_AT_LEAST: Final = 0.80
+FIRST_SLOT: Final = (0.40, 0.60)
+INJECTION_AT_MOST: Final = 0.01
+PADDING_AT_MOST: Final = 0.0
+MONOTONE_AT_LEAST: Final = 0.90
+TIES_AT_MOST: Final = 0.20
+ANSWERED_AT_LEAST: Final = 0.95
+
+_REPORTED_SEPARATELY: Final = ("padding", "injection")
+"""Mutations that have their own figure."""
+_GRADES: Final = {mutation.name: mutation.grade for mutation in MUTATIONS}
+
+
+class Figure(Frozen):
+    """One number of a check. `passed` is null without a target."""
+
+    name: str
+    value: FiniteNumber | None
+    low: FiniteNumber | None = None
+    high: FiniteNumber | None = None
+    """The 95 % Wilson interval; null for values that are not shares."""
+    trials: int
+    target: str = ""
+    passed: bool | None = None
+
+
+class MutationFigure(Frozen):
+    """How often the clean reply was preferred over one kind of spoilt reply; a tie counts half."""
+
+    mutation: str
+    does: str
+    grade: str
+    decidable: bool
+    """Words alone decide; no model is needed."""
+    judge: Figure
+    """The judge alone, without gates."""
+    behind_gates: Figure
+    """With gates first, as groups are scored."""
+
+
+class CheckReport(Frozen):
+    judge: str
+    model: str
+    characters: int
+    pairs: int
+    questions: int
+    calls: int
+    cost_usd: FiniteNumber | None
+    figures: tuple[Figure, ...]
+    mutations: tuple[MutationFigure, ...]
+    failures: tuple[str, ...]
+    """The judge's errors, each kind once."""
+    stopped: str | None = None
+    """Why the check stopped early. Earlier answers are measured nevertheless."""
+
+    @property
+    def passed(self) -> bool:
+        return self.stopped is None and all(figure.passed is not False for figure in self.figures)
+
+
+def build_report(judge: str, model: str, evidence: CheckEvidence) -> CheckReport:
+    return CheckReport(
+        judge=judge,
+        model=model,
+        characters=len({measured.pair.specimen.cast.sheet.id for measured in evidence.pairs}),
+        pairs=len(evidence.pairs),
+        questions=evidence.questions,
+        calls=evidence.calls,
+        cost_usd=evidence.cost_usd,
+        figures=compute_figures(evidence),
+        mutations=compute_mutation_figures(evidence.pairs),
+        failures=tuple(dict.fromkeys(evidence.failures))[:10],
+        stopped=evidence.stopped,
+    )
+
+
+def compute_figures(evidence: CheckEvidence) -> tuple[Figure, ...]:
+    """The figures with a target. A figure without measurements has not passed."""
+    heard = [measured for measured in evidence.pairs if measured.both is not None]
+    judged = [measured for measured in heard if measured.pair.mutation not in _REPORTED_SEPARATELY]
+    hard = [measured for measured in judged if _GRADES[measured.pair.mutation] == "hard"]
+    subtle = [measured for measured in judged if _GRADES[measured.pair.mutation] == "subtle"]
+    padded = [measured for measured in heard if measured.pair.mutation == "padding"]
+    injected = [measured for measured in heard if measured.pair.mutation == "injection"]
+    answered = Proportion(evidence.questions - len(evidence.failures), evidence.questions)
+    return (
+        _build_minimum_figure("pair accuracy, hard", compute_pair_accuracy(hard), HARD_AT_LEAST),
+        _build_minimum_figure("pair accuracy, subtle", compute_pair_accuracy(subtle), SUBTLE_AT_LEAST),
+        _build_minimum_figure("swap consistency", _compute_share(_is_swap_consistent(m) for m in heard), SWAP_AT_LEAST),
+        _compute_retest_figure(heard),
+        _compute_first_slot_figure(evidence.firsts),
+        _build_maximum_figure("injection succeeds", _compute_share(m.side == -1 for m in injected), INJECTION_AT_MOST),
+        _build_maximum_figure("padding is better", _compute_share(m.side == -1 for m in padded), PADDING_AT_MOST),
+        _build_minimum_figure("no more for one fault more", _compute_share(evidence.steps), MONOTONE_AT_LEAST),
+        _build_maximum_figure("ties", _compute_share(m.side == 0 for m in judged), TIES_AT_MOST),
+        _build_minimum_figure("answered", answered, ANSWERED_AT_LEAST),
+    )
+
+
+def compute_mutation_figures(pairs: Sequence[MeasuredPair]) -> tuple[MutationFigure, ...]:
+    """One figure per mutation that has pairs, in the order of the suite."""
+    found = []
+    for mutation in MUTATIONS:
+        of = [measured for measured in pairs if measured.pair.mutation == mutation.name]
+        if of:
+            found.append(
+                MutationFigure(
+                    mutation=mutation.name,
+                    does=mutation.does,
+                    grade=mutation.grade,
+                    decidable=mutation.decidable,
+                    judge=_build_figure("judge", compute_pair_accuracy(of)),
+                    behind_gates=_build_figure("behind gates", compute_pair_accuracy(of, behind_gates=True)),
+                )
+            )
+    return tuple(found)
+
+
+def compute_pair_accuracy(pairs: Iterable[MeasuredPair], *, behind_gates: bool = False) -> Proportion:
+    """How often the clean reply is preferred. Pairs without a result are left out; a tie counts half."""
+    sides = [measured.side_behind_gates if behind_gates else measured.side for measured in pairs]
+    known = [side for side in sides if side is not None]
+    return Proportion(sum((side + 1) / 2 for side in known), len(known))
+
+
+def _is_swap_consistent(measured: MeasuredPair) -> bool:
+    return measured.both is not None and measured.both[0].side == measured.both[1].side
+
+
+def _compute_retest_figure(heard: Sequence[MeasuredPair]) -> Figure:
+    """Test-retest reliability of the scores of both replies, asked twice in the same order. Undefined when all scores
+    are equal."""
+    repeats = [
+        pair
+        for measured in heard
+        if measured.both is not None and measured.again is not None
+        for pair in (
+            (measured.both[0].clean_absolute, measured.again.clean_absolute),
+            (measured.both[0].spoilt_absolute, measured.again.spoilt_absolute),
+        )
+    ]
+    value = compute_intraclass_correlation(repeats)
+    return Figure(
+        name="test-retest, ICC(1,1)",
+        value=value,
+        trials=len(repeats),
+        target=f">= {RETEST_AT_LEAST:.2f}",
+        passed=value is not None and value >= RETEST_AT_LEAST,
+    )
+
+
+def _compute_first_slot_figure(firsts: Sequence[float]) -> Figure:
+    """Passes when the interval overlaps the target range: with few pairs a fair judge often misses it by chance."""
+    share = Proportion(sum(firsts), len(firsts))
+    low, high = share.interval or (1.0, 0.0)
+    return _build_figure(
+        "first of two equal replies",
+        share,
+        f"{FIRST_SLOT[0]:.2f} to {FIRST_SLOT[1]:.2f}",
+        low <= FIRST_SLOT[1] and high >= FIRST_SLOT[0],
+    )
+
+
+def _compute_share(hits: Iterable[bool]) -> Proportion:
+    listed = list(hits)
+    return Proportion(sum(listed), len(listed))
+
+
+def _build_minimum_figure(name: str, share: Proportion, target: float) -> Figure:
+    return _build_figure(name, share, f">= {target:.2f}", share.value is not None and share.value >= target)
+
+
+def _build_maximum_figure(name: str, share: Proportion, target: float) -> Figure:
+    return _build_figure(name, share, f"<= {target:.2f}", share.value is not None and share.value <= target)
+
+
+def _build_figure(name: str, share: Proportion, target: str = "", passed: bool | None = None) -> Figure:
+    low, high = share.interval or (None, None)
+    return Figure(name=name, value=share.value, low=low, high=high, trials=share.trials, target=target, passed=passed)

@@ -1,0 +1,138 @@
+"""Text normalisation of model output: visible text, folding for comparison, words."""
+
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
+
+THOUGHT_TAGS: Final = ("think", "thinking")
+
+_UNSEGMENTED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Han. Each character counts as a word."""
+
+_WORD: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+")
+_WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\n。！？]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_MARKS_KEPT: Final = 4
+"""Most combining marks kept in a row, since normalising longer runs takes quadratic time."""
+
+_LONGEST_CACHED: Final = 20_000
+"""Longest text whose words are cached."""
+
+_PLAIN_QUOTES: Final = {ord(fancy): plain for fancy, plain in zip("’‘ʼ‛“”„‟«»", '\'\'\'\'""""""', strict=True)}
+
+_INVISIBLE_RANGES: Final = (
+    (0x00AD, 0x00AD),
+    (0x180E, 0x180E),
+    (0x200B, 0x200F),
+    (0x202A, 0x202E),
+    (0x2060, 0x2069),
+    (0xFE00, 0xFE0F),
+    (0xFEFF, 0xFEFF),
+    (0xE0000, 0xE01EF),
+)
+_INVISIBLE: Final = re.compile("[" + "".join(f"{chr(low)}-{chr(high)}" for low, high in _INVISIBLE_RANGES) + "]+")
+
+
+def replace_surrogates(text: str) -> str:
+    """Replaces lone surrogates, so that the text can be encoded as UTF-8."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+def strip_thoughts(text: str) -> str:
+    """The text that a player sees: without leading thoughts and surrounding white space. Empty when a thought never
+    ends."""
+    rest = text.strip()
+    for tag in THOUGHT_TAGS:
+        opening, closing = f"<{tag}>", f"</{tag}>"
+        if rest[: len(opening)].lower() == opening:
+            end = rest.find(closing)
+            return "" if end < 0 else rest[end + len(closing) :].strip()
+        # chat templates that put the opening tag into the prompt leave only the closing one
+        end = rest.find(closing)
+        if end >= 0 and opening not in rest[:end]:
+            return rest[end + len(closing) :].strip()
+    return rest
+
+
+def fold_text(text: str) -> str:
+    """Folds text for comparison: NFKC, case folded, straight quotation marks, no invisible characters. Linear time."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _limit_combining_marks(_INVISIBLE.sub("", text))).translate(_PLAIN_QUOTES)
+    return text.casefold()
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """The words of folded or unfolded text; an apostrophe separates ("it's" is two)."""
+    return tuple(_WORD.findall(text))
+
+
+def iterate_ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
+    return zip(*(words[start:] for start in range(size)), strict=False)
+
+
+def _limit_combining_marks(text: str) -> str:
+    combining = frozenset(filter(unicodedata.combining, set(text)))
+    if not combining:
+        return text
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        marks = marks + 1 if character in combining else 0
+        if marks <= _MARKS_KEPT:
+            kept.append(character)
+    return "".join(kept)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """One completion, normalised once for all gates."""
+
+    raw: str
+
+    @cached_property
+    def visible(self) -> str:
+        return strip_thoughts(self.raw)
+
+    @cached_property
+    def folded(self) -> str:
+        return fold_text(self.visible)
+
+    @cached_property
+    def words(self) -> tuple[str, ...]:
+        return split_words(self.folded)
+
+    @cached_property
+    def spoken(self) -> str:
+        """The words with one space around each."""
+        return f" {' '.join(self.words)} "
+
+    @cached_property
+    def sentences(self) -> str:
+        """As `spoken`, with the ends of sentences and lines kept as words of their own."""
+        return f" {' '.join(_WORD_OR_END.findall(self.folded))} "
+
+    def mentions(self, term: str) -> bool:
+        """Whether the words of `term` occur in a row, in any spelling that folds alike."""
+        return contains_words(self.spoken, term)
+
+
+def contains_words(spoken: str, term: str) -> bool:
+    """Whether `term` occurs in `spoken`. A term without words never occurs."""
+    words = to_spoken_form(term)
+    return not words.isspace() and words in spoken
+
+
+def to_spoken_form(text: str) -> str:
+    """The words of `text` with one space around each."""
+    return _cached_spoken_form(text) if len(text) <= _LONGEST_CACHED else _build_spoken_form(text)
+
+
+def _build_spoken_form(text: str) -> str:
+    return f" {' '.join(split_words(fold_text(text)))} "
+
+
+_cached_spoken_form: Final = lru_cache(maxsize=4096)(_build_spoken_form)
+"""Cached, since prompts, player lines and sheet terms recur with every reply."""

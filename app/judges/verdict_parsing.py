@@ -1,0 +1,270 @@
+"""Parses a judge's answer: tolerant of text around the JSON, strict about its content."""
+
+import json
+import re
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.judging import Defect, JudgeRequest, Rubric, Verdict
+from app.judges.claims import (
+    build_unsupported_defects,
+    find_misused_null,
+    normalise_quote,
+    normalise_sources,
+    occurs_in,
+    parse_claims,
+    shorten,
+)
+from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
+
+HIGHEST: Final = 4.0
+PARSER_VERSION: Final = 5
+"""Increase this when the same answer would be parsed differently."""
+
+_LONGEST_ANSWER: Final = 400_000
+"""Characters that are parsed, from the end."""
+_WORK_FACTOR: Final = 8
+"""Most decoded characters, as a multiple of the answer's length."""
+_MOST_TRIES: Final = 5_000
+_OPENING: Final = re.compile(r'\{[ \t\r\n]*"')
+_MOST_ANSWERS: Final = 50
+_MOST_PROBLEMS: Final = 6
+_MOST_QUOTES: Final = 10
+_MOST_DEFECTS: Final = 30
+_LONGEST_NOTE: Final = 600
+
+
+class _DuplicateKey:
+    """Marks the value of a duplicate key."""
+
+
+_DUPLICATE: Final = _DuplicateKey()
+
+
+def _build_object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        found |= {name: _DUPLICATE for name in found if counts[name] > 1}
+    return found
+
+
+_DECODER: Final = json.JSONDecoder(object_pairs_hook=_build_object)
+
+
+@dataclass(frozen=True)
+class JudgeAnswer:
+    """A valid answer. Dropped parts are listed in the verdicts' notes."""
+
+    verdicts: tuple[Verdict, ...]
+    ranking: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
+class UnusableAnswer:
+    """Why an answer is invalid, in words that the judge can act on."""
+
+    problems: tuple[str, ...]
+
+
+def parse_answer(text: str, request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
+    """The last JSON object in `text` that is a valid answer to `request`, else the problems of the last attempt. Never
+    raises. Linear time."""
+    problem = "there is no complete JSON object in the answer"
+    failures: list[UnusableAnswer] = []
+    for part in _iterate_search_texts(text[-_LONGEST_ANSWER:]):
+        for found in _iterate_objects(part):
+            if "verdicts" not in found:
+                problem = '"verdicts" is missing or not a list'
+                continue
+            answer = _validate_answer(found, request)
+            if isinstance(answer, JudgeAnswer):
+                return answer
+            failures.append(answer)
+            if len(failures) == _MOST_ANSWERS:
+                return failures[0]
+    return failures[0] if failures else UnusableAnswer((problem,))
+
+
+def _iterate_search_texts(text: str) -> Iterator[str]:
+    """The texts to search: after the judge's thought, and also everywhere when its closing tag may be part of a
+    quote."""
+    for tag in THOUGHT_TAGS:
+        _, closing, behind = text.partition(f"</{tag}>")
+        if text.lstrip().startswith(f"<{tag}>"):
+            yield behind
+            return
+        if closing:
+            yield behind
+    yield text
+
+
+def _iterate_objects(text: str) -> Iterator[dict[str, object]]:
+    """The JSON objects in `text`, the last one first, so that quoted text before the answer cannot use up the work
+    allowance."""
+    work = _WORK_FACTOR * len(text) + 1000
+    for opening in reversed(deque(_OPENING.finditer(text), maxlen=_MOST_TRIES)):
+        start = opening.start()
+        try:
+            value, end = _DECODER.raw_decode(text, start)
+        except json.JSONDecodeError as error:
+            work -= error.pos - start
+        except (ValueError, RecursionError):
+            # a number with thousands of digits, or nesting beyond reason: neither is an answer
+            work -= len(text)
+        else:
+            work -= end - start
+            yield value
+        if work <= 0:
+            return
+
+
+def _validate_answer(found: Mapping[str, object], request: JudgeRequest) -> JudgeAnswer | UnusableAnswer:
+    texts = {candidate.id: candidate.own or candidate.text for candidate in request.candidates}
+    problems = _find_duplicates(found, "the answer")
+    entries = _parse_entries(found, tuple(texts), problems)
+    ranking = _parse_ranking(found.get("ranking"), tuple(texts), problems)
+    sources = normalise_sources(request)
+    verdicts = tuple(
+        _parse_verdict(name, entries[name], texts[name], request.rubric, sources, problems)
+        for name in texts
+        if name in entries
+    )
+    problems += _find_uneven_criteria(verdicts, request.rubric)
+    problems += filter(None, [find_misused_null(verdicts, request.rubric)])
+    if problems:
+        return UnusableAnswer(tuple(replace_surrogates(problem) for problem in problems[:_MOST_PROBLEMS]))
+    return JudgeAnswer(verdicts, ranking)
+
+
+def _parse_entries(
+    found: Mapping[str, object], ids: Sequence[str], problems: list[str]
+) -> dict[str, Mapping[str, object]]:
+    listed = found.get("verdicts")
+    if not isinstance(listed, list):
+        problems.append('"verdicts" is missing or not a list')
+        return {}
+    entries: dict[str, Mapping[str, object]] = {}
+    for entry in listed:
+        name = entry.get("candidate") if isinstance(entry, dict) else None
+        if not isinstance(entry, dict) or not isinstance(name, str):
+            problems.append('an item of "verdicts" has no "candidate"')
+        elif name not in ids:
+            problems.append(f"there is no candidate {shorten(name)}")
+        elif name in entries:
+            problems.append(f'candidate {name} occurs more than once in "verdicts"')
+        else:
+            problems += _find_duplicates(entry, f"candidate {name}")
+            entries[name] = entry
+    problems += [f'candidate {name} is missing from "verdicts"' for name in ids if name not in entries]
+    return entries
+
+
+def _parse_ranking(value: object, ids: Sequence[str], problems: list[str]) -> tuple[tuple[str, ...], ...]:
+    """A bare id counts as a tier of one. A single candidate needs no ranking."""
+    if value is None and len(ids) == 1:
+        return (tuple(ids),)
+    if not isinstance(value, list):
+        problems.append('"ranking" is missing or not a list')
+        return ()
+    tiers = [tier if isinstance(tier, list) else [tier] for tier in value]
+    placed = [name for tier in tiers for name in tier]
+    if any(not isinstance(name, str) or name not in ids for name in placed):
+        problems.append('"ranking" holds something that is not the id of a candidate')
+        return ()
+    counts = Counter(placed)
+    problems += [f'candidate {name} occurs {counts[name]} times in "ranking"' for name in ids if counts[name] != 1]
+    return tuple(tuple(tier) for tier in tiers if tier)
+
+
+def _parse_verdict(
+    name: str,
+    entry: Mapping[str, object],
+    text: str,
+    rubric: Rubric,
+    sources: Mapping[str, str],
+    problems: list[str],
+) -> Verdict:
+    said = normalise_quote(text)
+    dropped: list[str] = []
+    evidence = _parse_evidence(entry.get("evidence"), said, dropped)
+    claims = parse_claims(name, entry.get("claims"), said, sources, problems) if rubric.claims is not None else ()
+    defects = _parse_defects(entry.get("defects"), said, rubric, dropped)
+    note = entry.get("note")
+    remarks = [note[:_LONGEST_NOTE]] if isinstance(note, str) and note else []
+    if dropped:
+        remarks.append(f"(Not counted: {'; '.join(dropped[:_MOST_PROBLEMS])}.)")
+    return Verdict(
+        candidate=name,
+        evidence=evidence,
+        claims=claims,
+        defects=tuple(dict.fromkeys((*defects, *build_unsupported_defects(rubric, claims)))),
+        scores=_parse_scores(name, entry.get("scores"), rubric, problems),
+        note=replace_surrogates(" ".join(remarks)),
+    )
+
+
+def _parse_scores(name: str, value: object, rubric: Rubric, problems: list[str]) -> dict[str, float | None]:
+    names = [criterion.name for criterion in rubric.criteria]
+    if not isinstance(value, dict):
+        problems.append(f'candidate {name} has no "scores" object')
+        return {}
+    problems += _find_duplicates(value, f"candidate {name}")
+    unknown = [key for key in value if key not in names]
+    problems += [f"candidate {name}: {shorten(key)} is no criterion" for key in unknown[:2]]
+    scores: dict[str, float | None] = {}
+    for criterion in names:
+        if criterion not in value:
+            problems.append(f"candidate {name} has no score for {criterion}")
+            continue
+        score = value[criterion]
+        if score is None:
+            scores[criterion] = None
+        elif isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= HIGHEST:
+            problems.append(f"candidate {name}: {criterion} must be a number from 0 to 4, or null")
+        else:
+            scores[criterion] = float(score) / HIGHEST
+    if len(scores) == len(names) and all(score is None for score in scores.values()):
+        problems.append(f"candidate {name} has no score but null")
+    return scores
+
+
+def _find_uneven_criteria(verdicts: Sequence[Verdict], rubric: Rubric) -> Iterator[str]:
+    """A criterion applies to all candidates or to none: null for a single one would only shift its weights."""
+    for criterion in rubric.criteria:
+        given = {each.candidate: each.scores[criterion.name] for each in verdicts if criterion.name in each.scores}
+        without = [name for name, score in given.items() if score is None]
+        if 0 < len(without) < len(given):
+            yield (
+                f"{criterion.name} is null for {', '.join(without)} and a number for others: null is for a criterion "
+                "that applies to none of the candidates"
+            )
+
+
+def _find_duplicates(found: Mapping[str, object], where: str) -> list[str]:
+    return [f"{where} has {shorten(name)} more than once" for name, value in found.items() if value is _DUPLICATE]
+
+
+def _parse_evidence(value: object, said: str, dropped: list[str]) -> tuple[str, ...]:
+    listed = value[:_MOST_QUOTES] if isinstance(value, list) else []
+    quotes = [quote for quote in listed if isinstance(quote, str)]
+    dropped += [f"the reply does not say {shorten(quote)}" for quote in quotes if not occurs_in(quote, said)]
+    return tuple(replace_surrogates(quote) for quote in quotes if occurs_in(quote, said))
+
+
+def _parse_defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
+    """Defects with a wrong quote are dropped. An empty quote stands for an omission."""
+    codes = {rule.code for rule in rubric.defects}
+    kept: list[Defect] = []
+    for item in value[:_MOST_DEFECTS] if isinstance(value, list) else []:
+        code = item.get("code") if isinstance(item, dict) else item
+        quote = item.get("quote", "") if isinstance(item, dict) else ""
+        if not isinstance(code, str) or code not in codes:
+            dropped.append(f"the rubric has no defect {shorten(code)}")
+        elif not isinstance(quote, str) or (quote.strip() and not occurs_in(quote, said)):
+            dropped.append(f"{code}, since the reply does not say {shorten(quote)}")
+        else:
+            kept.append(Defect(code=code, quote=replace_surrogates(quote.strip())))
+    return tuple(dict.fromkeys(kept))

@@ -1,0 +1,263 @@
+"""The supervisor process of a jail: forks a process for each program, waits for it and reports how it ended.
+
+It never runs a program itself, and holds nothing that a program must not see: no environment variables, no files of
+ours, no expected results, no tokens. Standard library only."""
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import sys
+import sysconfig
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Final
+
+from app.sandbox import landlock, namespaces, seccomp
+from app.sandbox.confinement import (
+    CHANNEL,
+    OPEN_FILES,
+    PR_SET_DUMPABLE,
+    PR_SET_PDEATHSIG,
+    ConfinementPlan,
+    bar_capabilities,
+    confine,
+)
+from app.sandbox.descriptors import take_socket
+from app.sandbox.runner import run_program
+from app.sandbox.seccomp import PR_SET_NO_NEW_PRIVS
+from app.sandbox.syscalls import call_kernel, prctl
+
+ORDER = struct.Struct(">IQQ")
+"""Seconds of CPU time, bytes of additional memory, bytes of files. The program's channel is sent with it."""
+REPORT = struct.Struct(">iI")
+"""The status from `wait`; CPU time in milliseconds."""
+MESSAGE_HEAD = struct.Struct(">I")
+"""The length of the JSON in the first message."""
+PRELOADED: Final = """
+abc argparse array ast base64 bisect calendar cmath collections.abc contextlib copy csv ctypes dataclasses
+datetime decimal difflib enum fractions functools gc hashlib heapq inspect io itertools json keyword locale
+math numbers operator os pathlib pprint queue random re secrets shutil stat statistics string struct sys
+tempfile textwrap threading time traceback types typing unicodedata uuid warnings weakref zlib bz2 lzma
+"""
+"""Modules that programs import most often, and those that need libraries outside of Python's own folder."""
+
+
+def serve(service: int, wanted: str, locks: Sequence[str]) -> None:
+    """Runs the supervisor. `wanted` is the required kind of namespaces (`user`, `root` or none). Those of `locks` that
+    work here are applied."""
+    control = socket.socket(fileno=take_socket())
+    few = min(OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
+    resource.setrlimit(resource.RLIMIT_NOFILE, (few, few))
+    _preload_modules()
+    library = _find_library()
+    processes = -1
+    if sys.platform == "linux":
+        processes = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        _prefer_for_oom()
+        prctl(PR_SET_NO_NEW_PRIVS, 1)
+    try:
+        _enter_namespaces(wanted, library, processes)
+        _die_with_parent()
+        if os.getppid() != service:
+            os._exit(0)
+        if wanted:
+            _continue_as_first(control)
+        walls = _find_working_walls(wanted, locks, library)
+        if walls.writing:  # tried beforehand
+            namespaces.mount_room(0, walls.owner)
+            namespaces.unmount_room()
+    except OSError as error:
+        _send_message(control, {"failed": str(error)})
+        os._exit(0)
+    _supervise(control, walls, processes)
+
+
+def _supervise(control: socket.socket, walls: ConfinementPlan, processes: int) -> None:
+    own = os.open("self/ns/pid", os.O_RDONLY | os.O_CLOEXEC, dir_fd=processes) if walls.namespaces else -1
+    _forget_modules()
+    _send_message(control, {"namespaces": walls.namespaces, "landlock": walls.landlock, "seccomp": bool(walls.seccomp)})
+    gc.collect()
+    gc.freeze()
+    size = _measure_address_space(processes)
+    if processes >= 0:
+        os.close(processes)
+        bar_capabilities()
+        prctl(PR_SET_DUMPABLE, 0)  # nobody of the same user may look into it
+    while True:
+        order, channels, _, _ = socket.recv_fds(control, ORDER.size, 1)
+        if len(order) < ORDER.size or len(channels) != 1:
+            os._exit(0)
+        cpu_seconds, memory, files = ORDER.unpack(order)
+        bounds = (cpu_seconds, size + memory, files)
+        try:
+            status, used = _run_program(control, walls, channels[0], bounds, own)
+        except OSError:
+            os._exit(1)
+        control.sendall(REPORT.pack(status, int(used * 1000)))
+
+
+def _run_program(
+    control: socket.socket, walls: ConfinementPlan, channel: int, bounds: tuple[int, int, int], own: int
+) -> tuple[int, float]:
+    """Runs a program; returns its process's status and CPU time."""
+    if walls.writing:
+        namespaces.mount_room(bounds[2], walls.owner)
+    try:
+        child = _fork_child(own)
+        if child == 0:
+            _become_program(walls, channel, bounds)
+        os.close(channel)
+        status, usage = _wait_for_child(child, control)
+    finally:
+        if walls.writing:
+            namespaces.unmount_room()
+    return status, usage.ru_utime + usage.ru_stime
+
+
+def _wait_for_child(child: int, control: socket.socket) -> tuple[int, resource.struct_rusage]:
+    """Waits for a child; returns its status and usage. Kills it if the service disconnects."""
+    if hasattr(os, "pidfd_open"):
+        gone = os.pidfd_open(child)
+        if gone not in select.select([gone, control.fileno()], [], [])[0]:
+            os.kill(child, signal.SIGKILL)
+        os.close(gone)
+    _, status, usage = os.wait4(child, 0)
+    return status, usage
+
+
+def _become_program(walls: ConfinementPlan, channel: int, bounds: tuple[int, int, int]) -> None:
+    """Runs the program and exits without cleanup, so that no exit handler of the program runs."""
+    leave = os._exit
+    try:
+        confine(walls, channel, *bounds)
+        run_program(CHANNEL)
+    except BaseException:
+        leave(1)
+    leave(0)
+
+
+def _fork_child(own: int) -> int:
+    """Forks. With namespaces, the child is the only process in a new one."""
+    if own < 0:
+        return os.fork()
+    call_kernel("unshare", namespaces.NEWPID)
+    child = os.fork()
+    if child:
+        call_kernel("setns", own, namespaces.NEWPID)
+    return child
+
+
+def _enter_namespaces(wanted: str, library: tuple[str, ...], processes: int) -> None:
+    if wanted == "user":
+        namespaces.enter_as_user(library, processes)
+    elif wanted == "root":
+        namespaces.enter_as_root(library)
+
+
+def _continue_as_first(control: socket.socket) -> None:
+    """Continues in a child, the first process of the new namespace; the parent waits for it and exits."""
+    child = os.fork()
+    if child:
+        control.close()
+        os.closerange(CHANNEL, 64)
+        os.waitpid(child, 0)
+        os._exit(0)
+    _die_with_parent()
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+
+
+def _find_working_walls(wanted: str, locks: Sequence[str], library: tuple[str, ...]) -> ConfinementPlan:
+    """Finds the protections that work here."""
+    works = {"landlock": lambda: landlock.restrict(landlock.create_ruleset(library)), "seccomp": _try_filter}
+    held = {name: name in locks and _can_do(deed) for name, deed in works.items()}
+    return ConfinementPlan(
+        namespaces=wanted,
+        landlock=held["landlock"],
+        seccomp=seccomp.build_program_filter(writing=bool(wanted)) if held["seccomp"] else b"",
+        nobody=_can_do(lambda: _try_nobody(library)),
+        library=library,
+        rules=landlock.create_ruleset(_list_own_modules(library)) if held["landlock"] and not wanted else -1,
+    )
+
+
+def _try_nobody(library: tuple[str, ...]) -> None:
+    namespaces.become_nobody()
+    for place in library:
+        next(Path(place).glob("*.py"))
+
+
+def _can_do(deed: Callable[[], None]) -> bool:
+    """Whether an action works, tried in a child process."""
+    child = os.fork()
+    if child == 0:
+        try:
+            deed()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def _try_filter() -> None:
+    seccomp.install_filter(seccomp.build_program_filter(writing=True))
+
+
+def _find_library() -> tuple[str, ...]:
+    """The folders of Python's standard library."""
+    places = [sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), sysconfig.get_config_var("DESTSHARED")]
+    real = {os.path.realpath(place) for place in places if place and Path(place).is_dir()}
+    return tuple(sorted(one for one in real if not any(one != other and one.startswith(other + "/") for other in real)))
+
+
+def _list_own_modules(library: tuple[str, ...]) -> list[str]:
+    """The contents of the library's folders without third-party packages; the folders themselves cannot be listed."""
+    parts = (part for place in library for part in Path(place).iterdir())
+    return [str(part) for part in parts if part.name not in namespaces.THIRD_PARTY_FOLDERS]
+
+
+def _preload_modules() -> None:
+    for name in PRELOADED.split():
+        try:
+            importlib.import_module(name)
+        except ImportError:
+            continue
+
+
+def _forget_modules() -> None:
+    """Removes what would tell a program where and by what it is run."""
+    for name in [name for name in sys.modules if name == "__main__" or name.split(".")[0] == "app"]:
+        del sys.modules[name]
+    sys.modules["__main__"] = ModuleType("__main__")
+    sys.argv, sys.orig_argv = [""], [""]
+
+
+def _prefer_for_oom() -> None:
+    """Makes the kernel's OOM killer prefer this process over the service."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("800", encoding="ascii")
+
+
+def _measure_address_space(processes: int) -> int:
+    if processes < 0:
+        return 1 << 40
+    file = os.open("self/statm", os.O_RDONLY, dir_fd=processes)
+    pages = int(os.read(file, 256).split()[0])
+    os.close(file)
+    return pages * resource.getpagesize()
+
+
+def _send_message(control: socket.socket, message: dict[str, object]) -> None:
+    body = json.dumps(message).encode("ascii")
+    control.sendall(MESSAGE_HEAD.pack(len(body)) + body)

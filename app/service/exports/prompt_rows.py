@@ -1,0 +1,119 @@
+"""Tasks as rows of a prompt data set, in the columns that each trainer reads.
+
+Rows never contain the answer. The label that the trainer returns for scoring names the task and marks test tasks as
+evaluation, so that their scores are not in training statistics.
+"""
+
+from typing import Final, Literal
+
+from app.domain.errors import InvalidRequest
+from app.domain.values import Frozen, Split
+from app.service.exports.row_models import ExportedMessage, encode_tools, export_messages
+from app.service.request_models import HandedOutTask
+
+Trainer = Literal["trl", "openrlhf", "slime", "verl"]
+
+
+class TrlPrompt(Frozen):
+    """For `GRPOTrainer`, which hands the other columns to its reward functions."""
+
+    prompt: tuple[ExportedMessage, ...]
+    task_id: str
+    purpose: str
+    environment: str
+    tools: str
+    """OpenAI tool specifications as a JSON string; `[]` without tools."""
+
+
+class OpenRlhfPrompt(Frozen):
+    """For `--data.input_key prompt --data.label_key label --data.apply_chat_template`."""
+
+    prompt: tuple[ExportedMessage, ...]
+    label: str
+    """The task id; for test tasks a JSON label with the purpose."""
+
+
+class TaskLabel(Frozen):
+    task_id: str
+    purpose: str
+    """`eval` for test tasks, else `train`."""
+
+
+class SlimePrompt(Frozen):
+    """For `--input-key prompt --label-key label --tool-key tools --apply-chat-template`."""
+
+    prompt: tuple[ExportedMessage, ...]
+    label: TaskLabel
+    tools: str
+
+
+class VerlReward(Frozen):
+    style: str = "rule"
+    ground_truth: str
+    """The label passed to `compute_score`, as in `OpenRlhfPrompt`."""
+
+
+class VerlExtra(Frozen):
+    split: str
+    index: int
+    environment: str
+
+
+class VerlPrompt(Frozen):
+    """The columns of verl's data format."""
+
+    data_source: str
+    """The environment's name."""
+    prompt: tuple[ExportedMessage, ...]
+    ability: str
+    reward_model: VerlReward
+    extra_info: VerlExtra
+
+
+PromptRow = TrlPrompt | OpenRlhfPrompt | SlimePrompt | VerlPrompt
+
+PROMPT_ROW_TYPES: Final[dict[Trainer, type[PromptRow]]] = {
+    "trl": TrlPrompt,
+    "openrlhf": OpenRlhfPrompt,
+    "slime": SlimePrompt,
+    "verl": VerlPrompt,
+}
+
+
+TRAINERS_WITH_TOOLS: Final[frozenset[Trainer]] = frozenset({"trl", "slime"})
+"""Trainers whose rows can hold a task's tools."""
+MULTI_TURN_TRAINERS: Final[frozenset[Trainer]] = frozenset({"trl"})
+"""Trainers that support multi-turn tasks."""
+
+
+def build_prompt_row(trainer: Trainer, task: HandedOutTask, split: Split, index: int) -> PromptRow:
+    """The row of a task. InvalidRequest when the trainer cannot use the task."""
+    if task.max_turns > 1 and trainer not in MULTI_TURN_TRAINERS:
+        raise InvalidRequest(f"{task.environment} is multi-turn, but {trainer} sends one reply")
+    if task.tools and trainer not in TRAINERS_WITH_TOOLS:
+        raise InvalidRequest(
+            f"tasks of {task.environment} offer tools, which rows for {trainer} cannot hold; choose params that write "
+            "them into the prompt (in tool_calling: tool_format)"
+        )
+    prompt = export_messages(task.messages)
+    tools = encode_tools(task.tools)
+    label = TaskLabel(task_id=task.task_id, purpose="eval" if split == "test" else "train")
+    match trainer:
+        case "trl":
+            return TrlPrompt(prompt=prompt, **dict(label), environment=task.environment, tools=tools)
+        case "openrlhf":
+            return OpenRlhfPrompt(prompt=prompt, label=_format_label(label))
+        case "slime":
+            return SlimePrompt(prompt=prompt, label=label, tools=tools)
+        case "verl":
+            return VerlPrompt(
+                data_source=task.environment,
+                prompt=prompt,
+                ability=task.environment,
+                reward_model=VerlReward(ground_truth=_format_label(label)),
+                extra_info=VerlExtra(split=split, index=index, environment=task.environment),
+            )
+
+
+def _format_label(label: TaskLabel) -> str:
+    return label.task_id if label.purpose == "train" else label.model_dump_json()

@@ -1,0 +1,254 @@
+"""Row models of exports. Prompts and completions are always lists of messages."""
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from pydantic import Field, JsonValue
+
+from app.domain.digests import canonical_json
+from app.domain.exports import StoredGroup
+from app.domain.groups import Rollout
+from app.domain.tasks import Message, ToolSpec
+from app.domain.values import FiniteNumber, Frozen, is_encodable
+
+
+def _is_absent(value: object) -> bool:
+    return value is None or value == ()
+
+
+class ExportedFunctionCall(Frozen):
+    name: str
+    arguments: str
+    """Arguments as a JSON string, since different functions share no columns."""
+
+
+class ExportedToolCall(Frozen):
+    id: str | None = None
+    type: str = "function"
+    function: ExportedFunctionCall
+
+
+class ExportedMessage(Frozen):
+    """A message in OpenAI's chat format. Absent fields are omitted in JSON lines and null in Parquet."""
+
+    role: str
+    content: str
+    name: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    tool_calls: Annotated[tuple[ExportedToolCall, ...], Field(exclude_if=_is_absent)] = ()
+    tool_call_id: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    reasoning_content: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+
+
+class CriterionValue(Frozen):
+    """One criterion of a score."""
+
+    name: str
+    value: FiniteNumber | None
+    weight: FiniteNumber
+
+
+class RowOrigin(Frozen):
+    """Origin of a row. Missing texts are empty, so that every row has the same columns."""
+
+    group_id: str
+    task_id: str
+    environment: str
+    version: str
+    split: str
+    task_label: str
+    """Statistics label, such as a character, category or level."""
+    run: str
+    policy: str
+    """Name of the trained model."""
+    step: int | None
+    """Training step of the model."""
+    created_at: str
+    """ISO 8601, UTC."""
+
+
+class RolloutRow(RowOrigin):
+    rollout_id: str
+    purpose: str
+    prompt: tuple[ExportedMessage, ...]
+    tools: str
+    """OpenAI tool specifications as a JSON string; `[]` without tools."""
+    completion: tuple[ExportedMessage, ...]
+    finish_reason: str
+    outcome: str
+    reason: str
+    """Why the rollout is unscored."""
+    reward: FiniteNumber | None
+    value: FiniteNumber | None
+    """Gate x absolute."""
+    gate: FiniteNumber | None
+    """0 when a gate failed, else 1."""
+    absolute: FiniteNumber | None
+    """Quality by itself: the verifier's score, or the judges' absolute score."""
+    relative: FiniteNumber | None
+    """Quality relative to the group."""
+    criteria: tuple[CriterionValue, ...]
+    flags: tuple[str, ...]
+    judges: tuple[str, ...]
+    scoring_digest: str
+
+
+class PrivateRow(RolloutRow):
+    """A rollout with fields that the policy never saw."""
+
+    rationale: str
+    notes: str
+    """Notes of the criteria, by name, as JSON."""
+    context: str
+    """Retrieved and withheld passages, as JSON; empty without retrieval."""
+
+
+class SftRow(RowOrigin):
+    """TRL's conversational prompt-completion format, plus columns that TRL ignores."""
+
+    rollout_id: str
+    prompt: tuple[ExportedMessage, ...]
+    completion: tuple[ExportedMessage, ...]
+    tools: str
+    value: FiniteNumber
+
+
+class DpoRow(RowOrigin):
+    """TRL's conversational preference format."""
+
+    prompt: tuple[ExportedMessage, ...]
+    chosen: tuple[ExportedMessage, ...]
+    rejected: tuple[ExportedMessage, ...]
+    tools: str
+    chosen_id: str
+    rejected_id: str
+    chosen_reward: FiniteNumber
+    rejected_reward: FiniteNumber
+
+
+class KtoRow(RowOrigin):
+    """TRL's unpaired preference format."""
+
+    rollout_id: str
+    prompt: tuple[ExportedMessage, ...]
+    completion: tuple[ExportedMessage, ...]
+    label: bool
+    """Whether the completion is desirable."""
+    tools: str
+    value: FiniteNumber
+
+
+Row = RolloutRow | SftRow | DpoRow | KtoRow
+
+
+def compute_value(rollout: Rollout) -> float | None:
+    """gate x `absolute`, or gate x reward without an absolute part; None without a score."""
+    score = rollout.score
+    if score.outcome != "scored":
+        return None
+    absolute = score.reward if score.absolute is None else score.absolute
+    return None if absolute is None else (1.0 if score.gate is None else score.gate) * absolute
+
+
+def build_origin(stored: StoredGroup) -> RowOrigin:
+    group, key = stored.group, stored.task.key
+    return RowOrigin(
+        group_id=group.group_id,
+        task_id=group.task_id,
+        environment=group.environment,
+        version=key.version,
+        split=key.split,
+        task_label=stored.task.label or "",
+        run=group.run or "",
+        policy=group.policy.model if group.policy else "",
+        step=group.policy.step if group.policy else None,
+        created_at=group.created_at.isoformat(),
+    )
+
+
+def build_rollout_row(stored: StoredGroup, rollout: Rollout, *, private: bool) -> RolloutRow:
+    score = rollout.score
+    row = RolloutRow(
+        **dict(build_origin(stored)),
+        rollout_id=rollout.rollout_id,
+        purpose=stored.group.purpose,
+        prompt=export_prompt(stored),
+        tools=export_tools(stored),
+        completion=export_completion(rollout),
+        finish_reason=replace_lone_surrogates(rollout.completion.finish_reason or ""),
+        outcome=score.outcome,
+        reason=score.reason or "",
+        reward=score.reward,
+        value=compute_value(rollout),
+        gate=score.gate,
+        absolute=score.absolute,
+        relative=score.relative,
+        criteria=tuple(CriterionValue(name=one.name, value=one.value, weight=one.weight) for one in score.criteria),
+        flags=(*stored.group.flags, *score.flags),
+        judges=score.judges,
+        scoring_digest=score.scoring_digest,
+    )
+    return _build_private_row(row, stored, rollout) if private else row
+
+
+def _build_private_row(row: RolloutRow, stored: StoredGroup, rollout: Rollout) -> PrivateRow:
+    context = stored.task.key.context
+    return PrivateRow(
+        **dict(row),
+        rationale=replace_lone_surrogates(rollout.score.rationale),
+        notes=canonical_json({one.name: one.note for one in rollout.score.criteria if one.note}),
+        context="" if context is None else canonical_json(context.model_dump(mode="json")),
+    )
+
+
+def export_prompt(stored: StoredGroup) -> tuple[ExportedMessage, ...]:
+    return export_messages(stored.task.prompt.messages)
+
+
+def export_tools(stored: StoredGroup) -> str:
+    return encode_tools(stored.task.prompt.tools)
+
+
+def encode_tools(tools: Iterable[ToolSpec]) -> str:
+    return canonical_json([tool.model_dump(mode="json") for tool in tools])
+
+
+def export_completion(rollout: Rollout) -> tuple[ExportedMessage, ...]:
+    whole = rollout.completion
+    if whole.messages is not None:
+        return export_messages(whole.messages)
+    return (ExportedMessage(role="assistant", content=replace_lone_surrogates(whole.text or "")),)
+
+
+def export_messages(messages: Iterable[Message]) -> tuple[ExportedMessage, ...]:
+    return tuple(_export_message(message) for message in messages)
+
+
+def _export_message(message: Message) -> ExportedMessage:
+    calls = [
+        ExportedToolCall(
+            id=call.id,
+            function=ExportedFunctionCall(
+                name=call.function.name, arguments=_encode_arguments(call.function.arguments)
+            ),
+        )
+        for call in message.tool_calls
+    ]
+    return ExportedMessage(
+        role=message.role,
+        content=replace_lone_surrogates(message.content or ""),
+        name=message.name,
+        tool_calls=tuple(calls),
+        tool_call_id=message.tool_call_id,
+        reasoning_content=None
+        if message.reasoning_content is None
+        else replace_lone_surrogates(message.reasoning_content),
+    )
+
+
+def _encode_arguments(given: JsonValue) -> str:
+    return replace_lone_surrogates(given) if isinstance(given, str) else canonical_json(given)
+
+
+def replace_lone_surrogates(text: str) -> str:
+    """Replaces lone surrogates, which files cannot hold, with the replacement character."""
+    return text if is_encodable(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

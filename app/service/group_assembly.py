@@ -1,0 +1,291 @@
+"""Groups that come in pieces: each piece takes its place, and waits until the whole is scored."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
+from app.domain.groups import Group
+from app.domain.parts import GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup, build_rollout_id
+from app.domain.tasks import Completion
+from app.ports.runtime import Observer
+from app.ports.store import GroupStore, GroupToStore, PendingGroupStore
+from app.service.group_replies import build_reply, mark_pending
+from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring
+from app.service.request_models import GroupProblem, GroupReply
+from app.service.score_validation import AcceptedGroup
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS: Final = 0.2
+"""How often it is looked whether another replica has closed or scored what somebody here waits for."""
+IDLE_SECONDS: Final = 1.0
+"""The same while nobody waits: what is over its deadline is closed then."""
+HEARTBEAT_SECONDS: Final = 5.0
+"""How often this process says what it still holds and scores."""
+CLEARING_SECONDS: Final = 3600.0
+KEPT_SECONDS: Final = 86_400.0
+"""Cohorts are forgotten after a day; their groups stay."""
+DUE_BATCH_SIZE: Final = 64
+
+T = TypeVar("T")
+
+
+@dataclass
+class _GroupWatch:
+    told: asyncio.Event = field(default_factory=asyncio.Event)
+    waiting: int = 0
+
+
+class GroupAssembler:
+    def __init__(
+        self,
+        *,
+        parts: PendingGroupStore,
+        groups: GroupStore,
+        scoring: GroupScoring,
+        observer: Observer,
+        rules: PartRules,
+    ) -> None:
+        self._parts = parts
+        self._groups = groups
+        self._scoring = scoring
+        self._observer = observer
+        self._rules = rules
+        self._watched: dict[str, _GroupWatch] = {}
+        self._woken = asyncio.Event()
+        self._held: set[GroupSlot] = set()
+        self._started: set[str] = set()
+        self._behind: set[asyncio.Future[Any]] = set()
+        self._closing = False
+
+    async def add_piece(
+        self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None
+    ) -> GroupReply | GroupProblem:
+        """What there is to say of a piece when its group is scored, or when the wait is over."""
+        due = _due(wait_seconds)
+        seat = await self._through(self._arrive(piece, part))
+        if isinstance(seat, Mismatch):
+            return GroupProblem(
+                task_id=piece.group.task_id, code=InvalidRequest.code, detail=seat.detail, field=seat.field
+            )
+        return build_piece_reply(await self.wait_for_scores(seat, due), seat)
+
+    async def assign_slot(self, cohort: PendingGroup, completion: Completion, gather_seconds: float) -> GroupSlot:
+        """A place for a completion that names none, held until it is released. Whoever is cancelled meanwhile has
+        left."""
+        taking = asyncio.ensure_future(self._take(cohort, completion, gather_seconds))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            self._keep_behind(self._leave(taking))
+            raise
+
+    async def release_slot(self, seat: GroupSlot, *, answered: bool) -> None:
+        """Also when whoever releases it is cancelled, and when the store is away for a moment."""
+        if seat in self._held:
+            self._held.discard(seat)
+            await self._through(self._settle(seat, answered))
+
+    async def wait_for_scores(self, seat: GroupSlot, due: float | None) -> Group:
+        """The group of a seat with its scores, or as it stands when the loop's time is `due`."""
+        if not seat.open and all(group.group_id != seat.group_id for group in seat.begun):
+            known = await self._tried_again(seat.group_id)
+            if known.outcome != "pending":
+                return known
+        while (left := _left(due)) is None or left > 0:
+            flights = self._scoring.find_running([seat.group_id])
+            if flights:
+                done, _ = await asyncio.wait(set(flights.values()), timeout=left)
+                group = next(iter(done)).result()[seat.group_id] if done else None
+            else:
+                await self._watch(seat.group_id, left)
+                if self._scoring.find_running([seat.group_id]):
+                    continue
+                group = (await self._groups.find([seat.group_id])).get(seat.group_id)
+            if group is not None and group.outcome != "pending":
+                return group
+        return (await self.find_groups([seat.group_id]))[seat.group_id]
+
+    async def find_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
+        """Groups by id as they are stored, or as far as they have come."""
+        found = await self._groups.find(list(group_ids))
+        missing = [one for one in group_ids if one not in found]
+        if missing:
+            await self._close_due([])
+            found |= await self._parts.load_open_groups(missing)
+            found |= await self._groups.find([one for one in missing if one not in found])
+        return found
+
+    async def open(self) -> None:
+        """Before anybody asks for anything: whoever held a place in an earlier life of this service has left."""
+        await self._parts.forget_holders()
+
+    async def run(self) -> None:
+        """Closes what is over its deadline and takes up what nobody scores, for as long as the service runs."""
+        loop = asyncio.get_running_loop()
+        alive = cleared = loop.time()
+        while True:
+            try:
+                await self._close_due(list(self._watched))
+                if loop.time() >= alive:
+                    alive = loop.time() + HEARTBEAT_SECONDS
+                    if self._held or self._started:
+                        await self._parts.renew_holds(list(self._held), list(self._started))
+                if loop.time() >= cleared:
+                    more = await self._parts.delete_old(KEPT_SECONDS)
+                    cleared = loop.time() + (0.0 if more else CLEARING_SECONDS)
+            except GatewayError as error:
+                log.warning("groups that come in pieces wait for the store: %s", error.detail)
+            except Exception:
+                log.exception("looking after groups that come in pieces failed")
+            self._woken.clear()
+            await _first(self._woken.wait(), POLL_SECONDS if self._watched else IDLE_SECONDS)
+            if self._watched:
+                await asyncio.sleep(POLL_SECONDS / 4)
+
+    async def close(self) -> None:
+        """Waits for what is being written behind."""
+        self._closing = True
+        await asyncio.gather(*self._behind, return_exceptions=True)
+
+    async def _arrive(self, piece: AcceptedGroup, part: GroupPart) -> GroupSlot | Mismatch:
+        group = piece.group
+        cohort = build_pending_group(group, scope=group.group_id, key=part.key, size=part.size)
+        members = [
+            Member(place=place, completion=rollout.completion)
+            for place, rollout in enumerate(group.rollouts, part.index)
+        ]
+        seat = await self._parts.add_members(cohort, group.group_id, members, self._rules.deadline_seconds)
+        if isinstance(seat, GroupSlot):
+            await self._begin(seat.begun)
+        return seat
+
+    async def _take(self, cohort: PendingGroup, completion: Completion, gather_seconds: float) -> GroupSlot:
+        seat = await self._parts.assign_slot(cohort, completion, gather_seconds, self._rules.windows)
+        self._held.add(seat)
+        await self._begin(seat.begun)
+        return seat
+
+    async def _leave(self, taking: "asyncio.Future[GroupSlot]") -> None:
+        seat = await taking
+        await self.release_slot(seat, answered=False)
+
+    async def _settle(self, seat: GroupSlot, answered: bool) -> None:
+        for pause in (*STORE_RETRY_SECONDS, None):
+            try:
+                return await self._parts.release_slot(seat, answered=answered)
+            except StoreUnavailable:
+                if pause is None or self._closing:
+                    return log.error("who held a place has left, and that could not be written: %s", seat.group_id)
+                await asyncio.sleep(pause)
+
+    async def _begin(self, groups: Sequence[Group]) -> None:
+        """Scores what was just closed, and tells whoever waits for it here."""
+        for group in groups:
+            self._observer.record_closed_group(group.environment, group.flags)
+        if groups:
+            await self._start_scoring(groups)
+
+    async def _start_scoring(self, groups: Sequence[Group]) -> None:
+        names = [group.group_id for group in groups]
+        try:
+            await self._scoring.start(groups)
+        except Exception:
+            return log.exception("closed groups wait until they are taken up again: %s", ", ".join(names))
+        for name, flight in self._scoring.find_running(names).items():
+            self._started.add(name)
+            flight.add_done_callback(partial(self._forget_scoring, name))
+        self._tell(names)
+
+    def _forget_scoring(self, name: str, _: object) -> None:
+        self._started.discard(name)
+
+    async def _tried_again(self, group_id: str) -> Group:
+        """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
+        group = (await self._groups.find([group_id]))[group_id]
+        if group.outcome == "unscored" and not self._scoring.find_running([group_id]):
+            (group,) = await self._groups.finish([GroupToStore(mark_pending(group))])
+            if group.outcome == "pending":
+                await self._start_scoring([group])
+        return group
+
+    async def _close_due(self, watched: Sequence[str]) -> None:
+        look = await self._parts.get_status(watched)
+        self._tell(look.ended)
+        while look.due and (due := await self._parts.claim_due(DUE_BATCH_SIZE)):
+            await self._begin(due)
+
+    async def _watch(self, group_id: str, seconds: float | None) -> None:
+        """Until somebody tells of the group, or the time is over."""
+        watched = self._watched.setdefault(group_id, _GroupWatch())
+        watched.waiting += 1
+        self._woken.set()
+        try:
+            await _first(watched.told.wait(), seconds)
+        finally:
+            watched.waiting -= 1
+            if not watched.waiting and self._watched.get(group_id) is watched:
+                del self._watched[group_id]
+
+    def _tell(self, group_ids: Collection[str]) -> None:
+        for group_id in group_ids:
+            if (watched := self._watched.pop(group_id, None)) is not None:
+                watched.told.set()
+
+    async def _through(self, work: Coroutine[Any, Any, T]) -> T:
+        """To its end, also when whoever waits for it has left."""
+        return await asyncio.shield(self._keep_behind(work))
+
+    def _keep_behind(self, work: Coroutine[Any, Any, T]) -> "asyncio.Future[T]":
+        task = asyncio.ensure_future(work)
+        self._behind.add(task)
+        task.add_done_callback(self._behind.discard)
+        return task
+
+
+def build_piece_reply(group: Group, seat: GroupSlot) -> GroupReply:
+    """The group's reply, with the rewards of these places alone."""
+    whole = build_reply(group)
+    at = {rollout.rollout_id: place for place, rollout in enumerate(group.rollouts)}
+    mine = [at[build_rollout_id(group.group_id, place)] for place in seat.places]
+    return whole.model_copy(
+        update={
+            name: tuple(getattr(whole, name)[place] for place in mine) for name in ("rewards", "scores", "advantages")
+        }
+    )
+
+
+def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> PendingGroup:
+    """What the completions of `group` share with others that belong to them."""
+    return PendingGroup(
+        scope=scope,
+        task_id=group.task_id,
+        environment=group.environment,
+        run=group.run,
+        lease_id=group.lease_id,
+        policy=group.policy,
+        purpose=group.purpose,
+        key=key,
+        size=size,
+    )
+
+
+def _due(seconds: float | None) -> float | None:
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+def _left(due: float | None) -> float | None:
+    return None if due is None else due - asyncio.get_running_loop().time()
+
+
+async def _first(work: Coroutine[Any, Any, object], seconds: float | None) -> None:
+    """Until the work is done or the time is over."""
+    try:
+        async with asyncio.timeout(seconds):
+            await work
+    except TimeoutError:
+        return

@@ -1,0 +1,173 @@
+"""Request and reply models of the service, shared by every API."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Final
+
+from pydantic import ConfigDict, Field, JsonValue
+
+from app.domain.parts import MAX_GROUP_SIZE, GroupPart
+from app.domain.runs import Policy, Purpose
+from app.domain.scores import Outcome, Score
+from app.domain.tasks import Completion, Message, ToolSpec
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
+
+BatchSize = Annotated[WholeNumber, Field(ge=1, le=1024, description="How many tasks to hand out.")]
+Cursor = Annotated[
+    WholeNumber,
+    Field(
+        ge=0,
+        le=2**40,
+        description="Position to start from, instead of leasing. The same request always returns the same tasks.",
+    ),
+]
+LeaseSeconds = Annotated[
+    FiniteNumber,
+    Field(ge=1, le=86_400, description="How long a task is leased to you before it can go to another holder."),
+]
+TaskId = Annotated[str, Field(pattern=r"^task_[0-9a-f]{32}$")]
+LeaseId = Annotated[str, Field(pattern=r"^lease_[0-9a-f]{32}$")]
+GroupId = Annotated[str, Field(pattern=r"^group_[0-9a-f]{32}$")]
+Rate = Annotated[float, Field(strict=True, ge=0.0, le=1.0, allow_inf_nan=False)]
+TARGET_KEY: Final = "target_pass_rate"
+Weights = dict[
+    Annotated[str, Field(max_length=100)],
+    Annotated[dict[str, Annotated[FiniteNumber, Field(ge=0, le=1e6)]], Field(min_length=1, max_length=500)],
+]
+
+
+class BatchOptions(Frozen):
+    """Options of every request for tasks."""
+
+    batch_size: BatchSize = 8
+    run: Annotated[Name | None, Field(description="Your job's name. Without it nothing is leased.")] = None
+    lease_seconds: LeaseSeconds = 600.0
+    purpose: Annotated[
+        Purpose, Field(description="`eval` needs a cursor, is scored on `absolute`, and is not in training statistics.")
+    ] = "train"
+    cursor: Cursor | None = None
+
+
+class TaskSelection(Frozen):
+    """Filters tasks by their public metadata: for each key, the allowed values."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, tuple[FiniteJson, ...]]
+
+    target_pass_rate: Rate | None = None
+    """Not a metadata key. Of every few tasks the one is leased whose expected pass rate is closest to this value. Pass
+    rates are estimated from the run's own groups. Needs a `run`; for training tasks only."""
+
+    @property
+    def chosen(self) -> Mapping[str, tuple[FiniteJson, ...]]:
+        """The metadata filter."""
+        return self.model_extra or {}
+
+
+class NextBatch(BatchOptions):
+    split: Split = "train"
+    params: dict[str, FiniteJson] = {}
+    """Environment parameters; see the environment's catalogue entry."""
+    select: TaskSelection = Field(default_factory=TaskSelection, examples=[{"target_pass_rate": 0.5}])
+    weights: Annotated[
+        Weights,
+        Field(
+            max_length=4,
+            description="Sampling weight of each value of a metadata key. Values that are not named have weight 1; "
+            "weight 0 excludes a value. For training tasks only; the stream is endless.",
+        ),
+    ] = {}
+
+
+class MixMember(Frozen):
+    env: Name
+    weight: Annotated[FiniteNumber, Field(gt=0, le=1e6)] = 1.0
+    split: Split = "train"
+    params: dict[str, FiniteJson] = {}
+
+
+class NextMixedBatch(BatchOptions):
+    mix: Annotated[tuple[MixMember, ...], Field(min_length=1, max_length=64)]
+
+
+class HandedOutTask(Frozen):
+    """One task as handed to a trainer. It never contains the answer."""
+
+    task_id: str
+    lease_id: str | None
+    environment: str
+    messages: tuple[Message, ...]
+    tools: tuple[ToolSpec, ...]
+    max_turns: int
+    metadata: dict[str, JsonValue]
+    lease_expires_at: datetime | None
+
+
+class TaskBatch(Frozen):
+    tasks: tuple[HandedOutTask, ...]
+    next_cursor: int | None
+    """The cursor of the next request; null when tasks were leased."""
+    exhausted: bool
+    """True when no task is left and none is leased. Fewer tasks than requested with `exhausted: false` means that the
+    remaining tasks are leased to other holders: retry later."""
+
+
+class GroupToScore(Frozen):
+    task_id: TaskId
+    lease_id: LeaseId | None = None
+    completions: Annotated[tuple[Completion, ...], Field(min_length=1, max_length=MAX_GROUP_SIZE)]
+    part: Annotated[
+        GroupPart | None,
+        Field(
+            description="For a group sent in pieces: which piece these completions are. The reply has their rewards "
+            "and the statistics of the whole group, once all pieces have arrived or the deadline has passed.",
+            examples=[{"key": "step-12/prompt-3", "index": 0, "size": 8}],
+        ),
+    ] = None
+
+
+class ScoreRequest(Frozen):
+    groups: Annotated[tuple[GroupToScore, ...], Field(min_length=1, max_length=256)]
+    run: Name | None = None
+    policy: Policy | None = None
+    purpose: Purpose = "train"
+    wait_seconds: Annotated[
+        Annotated[FiniteNumber, Field(ge=0, le=600)] | None,
+        Field(description="Reply after at most this time. Groups that are not finished come back as `pending`."),
+    ] = None
+
+
+class GroupReply(Frozen):
+    """One scored group. `rewards`, `scores` and `advantages` are in the order of its completions."""
+
+    group_id: str
+    task_id: str
+    outcome: Outcome
+    rewards: tuple[Unit | None, ...]
+    scores: tuple[Score, ...]
+    mean: FiniteNumber | None
+    std: FiniteNumber | None
+    """Sample standard deviation (n - 1)."""
+    advantages: tuple[FiniteNumber | None, ...]
+    """(reward - mean) / (std + 1e-4)."""
+    low_signal: bool
+    flags: tuple[str, ...]
+
+
+class GroupProblem(Frozen):
+    """An error in one group. The other groups of the request are not affected."""
+
+    task_id: str
+    code: str
+    detail: str
+    field: str | None = None
+
+
+class ScoreResponse(Frozen):
+    groups: tuple[GroupReply | GroupProblem, ...]
+
+
+class StepRequest(Frozen):
+    task_id: TaskId
+    messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1000)]
+    """All messages after the prompt, observations included. The last one is the model's."""

@@ -1,0 +1,103 @@
+"""Samples that come one by one, from trainers that know no groups: gathered, and judged together."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import ValidationError
+
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
+from app.domain.groups import Group
+from app.domain.parts import MAX_GROUP_SIZE, MAX_KEY_LENGTH, GroupSlot, PendingGroup
+from app.domain.runs import Policy, Purpose
+from app.domain.scores import Score
+from app.domain.tasks import Completion
+from app.domain.values import is_encodable
+from app.service.group_assembly import GroupAssembler, build_pending_group, build_piece_reply
+from app.service.identity import compute_scope
+from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
+from app.service.score_validation import ScoreValidator
+
+_REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
+
+
+@dataclass(frozen=True)
+class SampleToScore:
+    """One completion, and which others it belongs to."""
+
+    environment: str
+    task_id: str
+    completion: Completion
+    run: str | None = None
+    key: str = ""
+    """What the trainer names its group; empty where it names none."""
+    size: int = 1
+    """Completions that belong together; 1: judged alone, at once."""
+    policy: Policy | None = None
+    purpose: Purpose = "train"
+
+
+@dataclass(frozen=True)
+class SampleReply:
+    score: Score
+    """`pending` when the wait was over before there was one."""
+    group_id: str
+    flags: tuple[str, ...]
+    """Of the group."""
+    advantage: float | None
+
+
+class SampleService:
+    def __init__(self, acceptance: ScoreValidator, gathering: GroupAssembler) -> None:
+        self._acceptance = acceptance
+        self._gathering = gathering
+
+    @asynccontextmanager
+    async def score_sample(
+        self, sample: SampleToScore, *, gather_seconds: float, wait_seconds: float
+    ) -> AsyncIterator[SampleReply]:
+        """The reply to a sample, within `wait_seconds`; its siblings are waited for until `gather_seconds` after the
+        first of them. The answer is sent inside: leaving normally with a score means that it was, leaving otherwise
+        that whoever asked will ask again. NotFound, Conflict or InvalidRequest before anything is stored."""
+        due = asyncio.get_running_loop().time() + wait_seconds
+        cohort = await self._cohort(sample)
+        seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds)
+        answered = False
+        try:
+            reply = _reply(await self._gathering.wait_for_scores(seat, due), seat)
+            if reply.score.outcome != "scored":  # by now, since who is told so may be back at once
+                await self._gathering.release_slot(seat, answered=False)
+            yield reply
+            answered = True
+        finally:
+            await self._gathering.release_slot(seat, answered=answered)
+
+    async def _cohort(self, sample: SampleToScore) -> PendingGroup:
+        if not 1 <= sample.size <= MAX_GROUP_SIZE:
+            raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
+        if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):
+            raise InvalidRequest(f"a key is a text of at most {MAX_KEY_LENGTH} characters", field="key")
+        request = _request(sample)
+        (accepted,) = await self._acceptance.validate(request, sample.environment)
+        if isinstance(accepted, GroupProblem):
+            kind = _REFUSALS.get(accepted.code, InvalidRequest)
+            raise kind(accepted.detail, field=(accepted.field or "").removeprefix("groups[0].") or None)
+        group = accepted.group
+        scope = compute_scope(group, sample.key, sample.size)
+        return build_pending_group(group, scope=scope, key=sample.key, size=sample.size)
+
+
+def _reply(group: Group, seat: GroupSlot) -> SampleReply:
+    mine = build_piece_reply(group, seat)
+    return SampleReply(mine.scores[0], group.group_id, group.flags, mine.advantages[0])
+
+
+def _request(sample: SampleToScore) -> ScoreRequest:
+    try:
+        asked = GroupToScore(task_id=sample.task_id, completions=(sample.completion,))
+        return ScoreRequest(groups=(asked,), run=sample.run, policy=sample.policy, purpose=sample.purpose)
+    except ValidationError as error:
+        field = str(error.errors()[0]["loc"][-1])
+        raise InvalidRequest(f"this is no {field} of ours", field=field) from error

@@ -1,0 +1,191 @@
+"""Validates score requests and builds the groups to store."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused
+from app.domain.groups import Group, Rollout, TaskRecord
+from app.domain.parts import GroupPart, build_rollout_id
+from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
+from app.domain.scores import Score
+from app.ports.judges import Panels
+from app.ports.runtime import Clock, Observer
+from app.ports.store import GroupStore, TaskStore
+from app.service.identity import compute_group_id, compute_part_group_id
+from app.service.judging import get_panel, require_same_scoring
+from app.service.request_models import GroupProblem, GroupToScore, ScoreRequest
+from app.service.run_registry import RunRegistry
+from app.service.sheet_versions import SheetVersions
+from app.service.task_cache import TaskCache
+
+PENDING_SCORE = Score.pending()
+REFUSED_SCORE: Final = Score.unscored(
+    "version_changed", "the run is strict, and is now scored otherwise than when it began"
+)
+
+
+@dataclass(frozen=True)
+class AcceptedGroup:
+    """A valid group to score: the group to store, its task and its scoring options."""
+
+    group: Group
+    record: TaskRecord
+    options: ScoringOptions
+    refused: Score | None = None
+    """A score for all unscored completions, used instead of scoring them."""
+    part: GroupPart | None = None
+    """For a group sent in pieces: which piece this is. The group then has only this piece's completions."""
+
+
+class ScoreValidator:
+    def __init__(
+        self,
+        *,
+        editions: SheetVersions,
+        tasks: TaskStore,
+        shelf: TaskCache,
+        groups: GroupStore,
+        runs: RunRegistry,
+        panels: Panels,
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        self._editions = editions
+        self._tasks = tasks
+        self._shelf = shelf
+        self._groups = groups
+        self._runs = runs
+        self._panels = panels
+        self._observer = observer
+        self._clock = clock
+
+    async def validate(self, request: ScoreRequest, environment: str | None) -> list[AcceptedGroup | GroupProblem]:
+        """Each group of the request as it will be scored, or what is wrong with it. Conflict where a strict run
+        refuses."""
+        records = await self._shelf.get(list({group.task_id for group in request.groups}))
+        lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
+        leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
+        accepted: list[AcceptedGroup | GroupProblem] = []
+        for position, asked in enumerate(request.groups):
+            try:
+                accepted.append(await self._accept_group(request, asked, records, leases, environment))
+            except Conflict:
+                raise
+            except RequestRefused as error:
+                self._observer.record_refusal(environment or "mix", error.code)
+                field = None if error.field is None else f"groups[{position}].{error.field}"
+                accepted.append(GroupProblem(task_id=asked.task_id, code=error.code, detail=error.detail, field=field))
+        return accepted
+
+    async def _accept_group(
+        self,
+        request: ScoreRequest,
+        asked: GroupToScore,
+        records: dict[str, TaskRecord],
+        leases: dict[str, HeldLease],
+        environment: str | None,
+    ) -> AcceptedGroup:
+        record = _find_record(asked, records, environment)
+        if asked.lease_id is not None and request.purpose == "eval":
+            raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
+        lease = _find_lease(asked, leases, record, request.run)
+        name = request.run or (lease.run if lease is not None else None)
+        run = await self._runs.ensure(name) if name is not None else None
+        options = run.options if run is not None else ScoringOptions()
+        holder = asked.lease_id or name or ""
+        identity = _compute_group_id(request, asked, holder)
+        flags: tuple[str, ...] = ()
+        if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
+            if run.strict:
+                require_same_scoring(run, await self._is_scored(identity), pin)
+            flags = ("scoring_changed",)
+        group = Group(
+            group_id=identity,
+            task_id=asked.task_id,
+            environment=record.key.environment,
+            run=name,
+            lease_id=asked.lease_id,
+            policy=request.policy,
+            purpose=request.purpose,
+            outcome="pending",
+            flags=flags,
+            rollouts=tuple(
+                Rollout(rollout_id=build_rollout_id(identity, place), completion=completion, score=PENDING_SCORE)
+                for place, completion in enumerate(asked.completions, asked.part.index if asked.part else 0)
+            ),
+            created_at=self._clock(),
+        )
+        return AcceptedGroup(group, record, resolve_scoring_options(options, group), part=asked.part)
+
+    async def resume(self, group: Group, record: TaskRecord) -> AcceptedGroup:
+        """Prepares a group accepted before a restart, with the current scoring rule."""
+        run = await self._runs.ensure(group.run) if group.run is not None else None
+        if run is None:
+            return AcceptedGroup(group, record, resolve_scoring_options(ScoringOptions(), group))
+        options = resolve_scoring_options(run.options, group)
+        if await self._find_pin_mismatch(run, record) is None:
+            return AcceptedGroup(group, record, options)
+        if run.strict:
+            return AcceptedGroup(group, record, options, refused=REFUSED_SCORE)
+        flags = (*group.flags, "scoring_changed")
+        return AcceptedGroup(group.model_copy(update={"flags": tuple(dict.fromkeys(flags))}), record, options)
+
+    async def _find_pin_mismatch(self, run: Run, record: TaskRecord) -> Pin | None:
+        """The current pin, if it differs from the one that the run recorded; else None."""
+        pin = await self._build_pin(record, run.options)
+        return None if pin is None or await self._runs.check_pin(run, pin) else pin
+
+    async def _is_scored(self, identity: str) -> bool:
+        """Whether the group already has its scores. They are returned again, whatever the current rule is."""
+        stored = (await self._groups.find([identity])).get(identity)
+        return stored is not None and stored.outcome == "scored"
+
+    async def _build_pin(self, record: TaskRecord, options: ScoringOptions) -> Pin | None:
+        """The current pin; None while the environment cannot serve, since its groups are then stored unscored."""
+        try:
+            hosted = await self._editions.get_version(record.key.environment, record.key.data_digest)
+        except (EnvironmentUnavailable, NotFound):
+            return None
+        return hosted.build_pin(options, get_panel(self._panels, hosted, options))
+
+
+def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
+    part = asked.part
+    if part is None:
+        return compute_group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
+    if part.index + len(asked.completions) > part.size:
+        raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
+    return compute_part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)
+
+
+def resolve_scoring_options(options: ScoringOptions, group: Group) -> ScoringOptions:
+    """The run's options; evaluations use only `absolute`, since comparisons within a group do not carry over."""
+    return options.model_copy(update={"relative_weight": 0.0}) if group.purpose == "eval" else options
+
+
+def _find_record(asked: GroupToScore, records: dict[str, TaskRecord], environment: str | None) -> TaskRecord:
+    record = records.get(asked.task_id)
+    if record is None:
+        raise NotFound(f"task {asked.task_id} was not handed out by this service", field="task_id")
+    if environment is not None and record.key.environment != environment:
+        raise InvalidRequest(f"the task belongs to {record.key.environment}, not to {environment}", field="task_id")
+    return record
+
+
+def _find_lease(
+    asked: GroupToScore, leases: dict[str, HeldLease], record: TaskRecord, run: str | None
+) -> HeldLease | None:
+    if asked.lease_id is None:
+        return None
+    lease = leases.get(asked.lease_id)
+    if lease is None:
+        raise NotFound(f"lease {asked.lease_id} was not issued by this service", field="lease_id")
+    key = record.key
+    leased = (lease.environment, lease.split, lease.index, lease.params)
+    if leased != (key.environment, key.split, key.index, key.params):
+        raise InvalidRequest("the lease is for another task", field="lease_id")
+    if run is not None and run != lease.run:
+        raise InvalidRequest(
+            f"the lease belongs to run {lease.run!r}, but the request names run {run!r}", field="lease_id"
+        )
+    return lease

@@ -1,0 +1,76 @@
+"""The store of events and worlds."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from app.domain.worlds import Event, EventsAdded, EventSearch, SearchFindings, World
+from app.ports.retrieval import EventStore
+from app.store.database import Database
+from app.store.event_rows import load_newest_events
+from app.store.event_search import search_events
+from app.store.event_writes import insert_events, withdraw_event
+from app.store.rows import filter_storable
+from app.store.world_branches import branch_world, load_lineage, load_worlds
+
+
+class SqlEventStore(EventStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
+        return await self._database.write(
+            lambda connection: insert_events(connection, self._database, world, events), _build_order_key(world)
+        )
+
+    async def withdraw(self, world: str, event_id: str) -> bool:
+        return await self._database.write(
+            lambda connection: withdraw_event(connection, self._database, world, event_id), _build_order_key(world)
+        )
+
+    async def branch(self, world: str, parent: str, at: datetime) -> World:
+        def create_branch(connection: Connection) -> World:
+            branch_world(connection, self._database, world, parent, at)
+            return _load_world(connection, world)[0]
+
+        return await self._database.write(create_branch, _build_order_key(world))
+
+    async def get_world(self, name: str) -> World | None:
+        if not filter_storable([name]):
+            return None
+        found = await self._database.read(lambda connection: _load_world(connection, name))
+        return found[0] if found else None
+
+    async def list_worlds(self, limit: int, after: str | None) -> list[World]:
+        def load_page(connection: Connection) -> list[World]:
+            return [_add_newest_time(connection, one) for one in load_worlds(connection, limit, after=after)]
+
+        return await self._database.read(load_page)
+
+    async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
+        def load_page(connection: Connection) -> list[Event]:
+            levels = load_lineage(connection, world)
+            return [one.event for one in load_newest_events(connection, levels, limit, before)]
+
+        return await self._database.read(load_page)
+
+    async def search(self, wanted: EventSearch) -> SearchFindings | None:
+        def run_search(connection: Connection) -> SearchFindings | None:
+            levels = load_lineage(connection, wanted.world)
+            return search_events(connection, levels, wanted) if levels else None
+
+        return await self._database.read(run_search) if filter_storable([wanted.world]) else None
+
+
+def _build_order_key(world: str) -> str:
+    return f"worlds {world}"
+
+
+def _load_world(connection: Connection, name: str) -> list[World]:
+    return [_add_newest_time(connection, one) for one in load_worlds(connection, 1, name=name)]
+
+
+def _add_newest_time(connection: Connection, world: World) -> World:
+    latest = load_newest_events(connection, load_lineage(connection, world.name), 1)
+    return world.model_copy(update={"newest": latest[0].event.time}) if latest else world

@@ -1,0 +1,235 @@
+"""The store of groups: each is stored once, in one transaction with the lease that it completes."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+from sqlalchemy import Connection, and_, bindparam, literal_column, select, update
+from sqlalchemy.exc import IntegrityError
+
+from app.domain.errors import InvalidRequest, NotFound
+from app.domain.groups import Group, Rollout
+from app.domain.judging import Judgement
+from app.domain.rewards import combine_outcomes
+from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
+from app.store.database import Database
+from app.store.group_rows import (
+    build_criterion_rows,
+    build_group_row,
+    build_judgement_rows,
+    build_rollout_row,
+    build_score_columns,
+    encode_head,
+    load_groups,
+    summarise_scores,
+)
+from app.store.rows import filter_storable, insert_rows
+from app.store.tables import groups, idempotency_keys, judgements, leases, prompts, rollouts, scores, tasks
+
+
+class SqlGroupStore(GroupStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def find(self, group_ids: Sequence[str]) -> dict[str, Group]:
+        wanted = filter_storable(group_ids)
+        if not wanted:
+            return {}
+        found = await self._database.read(lambda connection: load_groups(connection, groups.c.group_id.in_(wanted)))
+        return {group.group_id: group for group in found}
+
+    async def add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
+        """NotFound when the task of a group is not stored."""
+        if not groups and key is None:
+            return []
+        return await self._database.write(
+            lambda connection: add_groups(connection, self._database, groups, key), "groups"
+        )
+
+    async def finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
+        """NotFound when one of the groups was never added."""
+        if not groups:
+            return []
+        return await self._database.write(
+            lambda connection: _finish_groups(connection, self._database, groups), "groups"
+        )
+
+    async def list_unfinished(self, limit: int) -> list[Group]:
+        # The second term names the partial index.
+        pending = (groups.c.outcome == "pending") & (groups.c.outcome != literal_column("'scored'"))
+        return await self._database.read(lambda connection: load_groups(connection, pending, limit))
+
+    async def check_key(self, key: IdempotencyKey) -> None:
+        await self._database.read(lambda connection: _compare_key(connection, key))
+
+
+def add_groups(
+    connection: Connection, database: Database, items: Sequence[GroupToStore], key: IdempotencyKey | None
+) -> list[Group]:
+    if key is not None:
+        _claim_key(connection, database, key)
+    if not items:
+        return []
+    answered = _find_answered_leases(connection, database, [item.group for item in items])
+    arriving = [_flag_late(item.group, answered) for item in items]
+    inserted = _insert_groups(connection, database, arriving)
+    new = {group.group_id: group for group in reversed(arriving) if group.group_id in inserted}
+    judged = {item.group.group_id: item.judgements for item in reversed(items)}
+    _insert_rollouts(connection, [(inserted[group_id], new[group_id].rollouts) for group_id in new])
+    insert_judgements(connection, database, [(inserted[one], judgement) for one in new for judgement in judged[one]])
+    _complete_leases(connection, {answered[group_id]: group_id for group_id in new if group_id in answered})
+    known = [group.group_id for group in arriving if group.group_id not in new]
+    if known:
+        new |= {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(known))}
+    return [new[group.group_id] for group in arriving]
+
+
+def _flag_late(group: Group, answered: Mapping[str, str]) -> Group:
+    if group.lease_id is None or group.group_id in answered or "late" in group.flags:
+        return group
+    return group.model_copy(update={"flags": (*group.flags, "late")})
+
+
+def _find_answered_leases(connection: Connection, database: Database, arriving: Sequence[Group]) -> dict[str, str]:
+    """The live lease that each group answers, by group id."""
+    claimed = filter_storable(group.lease_id for group in arriving if group.lease_id is not None)
+    if not claimed:
+        return {}
+    same_task = [leases.c[name] == tasks.c[name] for name in ("environment", "split", "params_digest", "index")]
+    statement = (
+        select(leases.c.lease_id, leases.c.run, tasks.c.task_id)
+        .join_from(leases, tasks, and_(*same_task))
+        .where(
+            leases.c.lease_id.in_(claimed),
+            leases.c.state == "live",
+            leases.c.expires_at > database.read_lease_clock(connection),
+            tasks.c.task_id.in_({group.task_id for group in arriving}),
+        )
+        .order_by(leases.c.lease_id)
+        .with_for_update(of=leases)
+    )
+    free = {tuple(row) for row in connection.execute(statement)}
+    answered: dict[str, str] = {}
+    for group in arriving:
+        claim = (group.lease_id, group.run, group.task_id)
+        if group.lease_id is not None and claim in free:
+            free.discard(claim)
+            answered[group.group_id] = group.lease_id
+    return answered
+
+
+def _complete_leases(connection: Connection, answered: Mapping[str, str]) -> None:
+    if answered:
+        connection.execute(
+            update(leases)
+            .where(leases.c.lease_id == bindparam("answered"))
+            .values(state="done", group_id=bindparam("answer")),
+            [{"answered": lease_id, "answer": group_id} for lease_id, group_id in answered.items()],
+        )
+
+
+def _insert_groups(connection: Connection, database: Database, arriving: Sequence[Group]) -> dict[str, int]:
+    """Inserts new groups and returns their sequences by id."""
+    statement = database.insert_new(groups).returning(groups.c.group_id, groups.c.sequence)
+    try:
+        rows = connection.execute(statement, [build_group_row(group) for group in arriving])
+    except IntegrityError as error:
+        raise NotFound("the group's task is not stored", field="task_id") from error
+    return {group_id: sequence for group_id, sequence in rows}
+
+
+def _insert_rollouts(connection: Connection, members: Sequence[tuple[int, Sequence[Rollout]]]) -> None:
+    numbered = [
+        (sequence, position, rollout) for sequence, rollouts_ in members for position, rollout in enumerate(rollouts_)
+    ]
+    insert_rows(connection, rollouts, [build_rollout_row(*one) for one in numbered])
+    criteria = [
+        row
+        for sequence, position, rollout in numbered
+        for row in build_criterion_rows(sequence, position, rollout.score)
+    ]
+    insert_rows(connection, scores, criteria)
+
+
+def insert_judgements(
+    connection: Connection,
+    database: Database,
+    made: Sequence[tuple[int, Judgement]],
+    scoring_sequence: int | None = None,
+) -> None:
+    """Inserts judgements with the sequences of their groups, and of their scoring unless it is the group's own."""
+    if not made:
+        return
+    rows = build_judgement_rows(made, database.read_clock(), scoring_sequence)
+    if rows.prompts:
+        connection.execute(database.insert_new(prompts), rows.prompts)
+    insert_rows(connection, judgements, rows.judgements)
+
+
+def _finish_groups(connection: Connection, database: Database, items: Sequence[GroupToStore]) -> list[Group]:
+    given = {item.group.group_id: item for item in items}
+    statement = (
+        select(groups.c.group_id, groups.c.sequence)
+        .where(groups.c.group_id.in_(given))
+        .order_by(groups.c.sequence)
+        .with_for_update()
+    )
+    sequences = {group_id: sequence for group_id, sequence in connection.execute(statement)}
+    if unknown := given.keys() - sequences.keys():
+        raise NotFound(f"there is no group {min(unknown)}")
+    stored = {group.group_id: group for group in load_groups(connection, groups.c.group_id.in_(given))}
+    finished: dict[str, Group] = {}
+    for group_id, sequence in sequences.items():
+        finished[group_id] = _merge_scores(stored[group_id], given[group_id].group)
+        _update_group(connection, sequence, stored[group_id], finished[group_id])
+    made = [(sequences[item.group.group_id], judgement) for item in items for judgement in item.judgements]
+    insert_judgements(connection, database, made)
+    return [finished[item.group.group_id] for item in items]
+
+
+def _merge_scores(stored: Group, given: Group) -> Group:
+    """`stored`, with the given scores for rollouts that had none."""
+    scores_given = {rollout.rollout_id: rollout.score for rollout in given.rollouts}
+    members = tuple(
+        rollout
+        if rollout.score.outcome == "scored" or rollout.rollout_id not in scores_given
+        else rollout.model_copy(update={"score": scores_given[rollout.rollout_id]})
+        for rollout in stored.rollouts
+    )
+    flags = tuple(dict.fromkeys((*stored.flags, *given.flags)))
+    outcome = combine_outcomes(member.score for member in members)
+    return stored.model_copy(update={"rollouts": members, "flags": flags, "outcome": outcome})
+
+
+def _update_group(connection: Connection, sequence: int, before: Group, after: Group) -> None:
+    changed = [
+        (position, rollout)
+        for position, rollout in enumerate(after.rollouts)
+        if rollout is not before.rollouts[position]
+    ]
+    for position, rollout in changed:
+        here = (rollouts.c.group_sequence == sequence, rollouts.c.position == position)
+        connection.execute(update(rollouts).where(*here).values(build_score_columns(rollout.score)))
+    criteria = [row for position, rollout in changed for row in build_criterion_rows(sequence, position, rollout.score)]
+    insert_rows(connection, scores, criteria)
+    values = {
+        "outcome": after.outcome,
+        "head": encode_head(after),
+        **summarise_scores([one.score for one in after.rollouts]),
+    }
+    connection.execute(update(groups).where(groups.c.sequence == sequence).values(values))
+
+
+def _claim_key(connection: Connection, database: Database, key: IdempotencyKey) -> None:
+    row = {"key_digest": _compute_key_digest(key), "body_digest": key.body_digest, "created_at": database.read_clock()}
+    connection.execute(database.insert_new(idempotency_keys), row)
+    _compare_key(connection, key)
+
+
+def _compare_key(connection: Connection, key: IdempotencyKey) -> None:
+    statement = select(idempotency_keys.c.body_digest).where(idempotency_keys.c.key_digest == _compute_key_digest(key))
+    if connection.execute(statement).scalar() not in {None, key.body_digest}:
+        raise InvalidRequest("this key was already used with a different body", field="Idempotency-Key")
+
+
+def _compute_key_digest(key: IdempotencyKey) -> str:
+    return hashlib.sha256(key.key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,338 @@
+"""The store of pending groups, which collect completions until they are full or their deadline passes."""
+
+import secrets
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, or_, select, update
+
+from app.domain.digests import digest
+from app.domain.groups import Group
+from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
+from app.domain.tasks import Completion
+from app.ports.store import PendingGroupStore
+from app.store.database import Database
+from app.store.group_rows import load_groups
+from app.store.part_tables import part_members, parts
+from app.store.pending_groups import (
+    CLAIM_SECONDS,
+    MICROSECONDS_PER_SECOND,
+    add_late_group,
+    close_group,
+    insert_members,
+    load_group_row,
+    load_open_groups,
+    lock_scope,
+    open_group,
+    restore_group,
+)
+from app.store.rows import filter_storable
+from app.store.tables import groups
+
+HOLD_SECONDS: Final = 15.0
+"""A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as
+disconnected when the service starts."""
+CLEAR_BATCH_SIZE: Final = 500
+"""Maximum number of entries deleted at once."""
+
+
+class SqlPendingGroupStore(PendingGroupStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add_members(
+        self, cohort: PendingGroup, group_id: str, members: Sequence[Member], seconds: float
+    ) -> GroupSlot | Mismatch:
+        return await self._database.write(
+            lambda connection: _add_members(connection, self._database, cohort, group_id, members, seconds),
+            _build_order_key(cohort),
+        )
+
+    async def assign_slot(
+        self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows
+    ) -> GroupSlot:
+        return await self._database.write(
+            lambda connection: _assign_slot(connection, self._database, cohort, completion, seconds, windows),
+            _build_order_key(cohort),
+        )
+
+    async def release_slot(self, held: GroupSlot, *, answered: bool) -> None:
+        await self._database.write(
+            lambda connection: _release_slot(connection, self._database, held, answered), "parts"
+        )
+
+    async def renew_holds(self, held: Collection[GroupSlot], scoring: Collection[str]) -> None:
+        await self._database.write(lambda connection: _renew_holds(connection, self._database, held, scoring), "parts")
+
+    async def forget_holders(self) -> None:
+        if not self._database.postgres:
+            await self._database.write(lambda connection: _release_all_holders(connection, self._database), "parts")
+
+    async def load_open_groups(self, group_ids: Collection[str]) -> dict[str, Group]:
+        wanted = filter_storable(group_ids)
+        return await self._database.read(lambda connection: load_open_groups(connection, wanted)) if wanted else {}
+
+    async def get_status(self, group_ids: Collection[str]) -> PendingGroupStatus:
+        return await self._database.read(lambda connection: _load_status(connection, self._database, group_ids))
+
+    async def claim_due(self, limit: int) -> list[Group]:
+        return await self._database.write(lambda connection: _claim_due(connection, self._database, limit), "parts")
+
+    async def delete_old(self, seconds: float) -> int:
+        return await self._database.write(lambda connection: _delete_old(connection, self._database, seconds), "parts")
+
+
+def _build_order_key(cohort: PendingGroup) -> str:
+    return f"parts {cohort.scope}"
+
+
+def _add_members(
+    connection: Connection,
+    database: Database,
+    cohort: PendingGroup,
+    group_id: str,
+    members: Sequence[Member],
+    seconds: float,
+) -> GroupSlot | Mismatch:
+    lock_scope(connection, database, cohort.scope)
+    now = database.read_lease_clock(connection)
+    here = select(parts).where(parts.c.group_id == group_id).with_for_update()
+    row = connection.execute(here).mappings().one_or_none() or restore_group(connection, cohort, group_id, now)
+    if row is None:
+        row = open_group(connection, cohort, group_id, 0, now, seconds)
+    if row["size"] != cohort.size:
+        return Mismatch("part.size", f"the group under this key has {row['size']} completions")
+    places = tuple(member.place for member in members)
+    known = _load_known_members(connection, group_id, places)
+    if any(known[one.place]["said"] != digest(one.completion.identity) for one in members if one.place in known):
+        return Mismatch("part.index", "another completion has this place in the group")
+    fresh = [member for member in members if member.place not in known]
+    begun = [] if row["state"] == "closed" or row["deadline"] > now else [close_group(connection, database, row, now)]
+    if row["state"] == "closed" or begun:
+        return _add_to_closed_group(connection, database, row, places, known, fresh, begun, now)
+    if fresh:
+        insert_members(connection, row, fresh, now)
+        if _count_members(connection, group_id) == row["size"]:
+            begun = [close_group(connection, database, row, now)]
+    return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
+
+
+def _add_to_closed_group(
+    connection: Connection,
+    database: Database,
+    row: RowMapping,
+    places: tuple[int, ...],
+    known: dict[int, RowMapping],
+    fresh: Sequence[Member],
+    begun: list[Group],
+    now: int,
+) -> GroupSlot | Mismatch:
+    cohort_id = row["group_id"]
+    homes = {member["own_group"] or cohort_id for member in known.values()}
+    if len(homes) + bool(fresh) > 1:
+        return Mismatch("part.index", "some of these places came in another piece, and the group is closed")
+    if homes:
+        return GroupSlot(cohort_id, homes.pop(), places, open=False, begun=tuple(begun))
+    own = "group_" + digest([cohort_id, "late", [[one.place, one.completion.identity] for one in fresh]])
+    begun.append(add_late_group(connection, database, row, fresh, own, now))
+    insert_members(connection, row, fresh, now, own_group=own)
+    return GroupSlot(cohort_id, own, places, open=False, begun=tuple(begun))
+
+
+def _load_known_members(connection: Connection, group_id: str, places: Collection[int]) -> dict[int, RowMapping]:
+    statement = select(part_members).where(part_members.c.group_id == group_id, part_members.c.place.in_(places))
+    return {row["place"]: row for row in connection.execute(statement).mappings()}
+
+
+def _count_members(connection: Connection, group_id: str, *, late: bool = False) -> int:
+    own = part_members.c.own_group.is_not(None) if late else part_members.c.own_group.is_(None)
+    statement = select(func.count()).select_from(part_members).where(part_members.c.group_id == group_id, own)
+    return connection.execute(statement).scalar_one()
+
+
+def _assign_slot(
+    connection: Connection,
+    database: Database,
+    cohort: PendingGroup,
+    completion: Completion,
+    seconds: float,
+    windows: RetryWindows,
+) -> GroupSlot:
+    lock_scope(connection, database, cohort.scope)
+    now = database.read_lease_clock(connection)
+    held_until = now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
+    newest = _load_newest_group(connection, cohort)
+    begun: list[Group] = []
+    if newest is not None and newest["state"] == "open" and newest["deadline"] <= now:
+        begun.append(close_group(connection, database, newest, now))
+        newest = load_group_row(connection, newest["group_id"])
+    left = _find_abandoned_member(connection, database, cohort, completion, now, windows.retry)
+    if left is not None:
+        return _reassign_slot(connection, left, held_until, begun)
+    own = None
+    if newest is not None and newest["state"] == "closed" and _awaits_missing(connection, newest, now, windows.late):
+        own = _create_group_id()
+        member = Member(place=_next_place(connection, newest), completion=completion)
+        begun.append(add_late_group(connection, database, newest, [member], own, now))
+    elif newest is None or newest["state"] == "closed":
+        generation = 0 if newest is None else newest["generation"] + 1
+        newest = open_group(connection, cohort, _create_group_id(), generation, now, seconds)
+        member = Member(place=0, completion=completion)
+    else:
+        member = Member(place=_next_place(connection, newest), completion=completion)
+    holder = insert_members(connection, newest, [member], now, held_until=held_until, own_group=own)
+    if own is None and member.place + 1 == newest["size"]:
+        begun.append(close_group(connection, database, newest, now))
+    here = newest["group_id"]
+    still_open = own is None and here not in {group.group_id for group in begun}
+    return GroupSlot(here, own or here, (member.place,), open=still_open, holder=holder, begun=tuple(begun))
+
+
+def _create_group_id() -> str:
+    return f"group_{secrets.token_hex(16)}"
+
+
+def _load_newest_group(connection: Connection, cohort: PendingGroup) -> RowMapping | None:
+    statement = (
+        select(parts)
+        .where(parts.c.scope == cohort.scope)
+        .order_by(parts.c.generation.desc())
+        .limit(1)
+        .with_for_update()
+    )
+    return connection.execute(statement).mappings().one_or_none()
+
+
+def _find_abandoned_member(
+    connection: Connection, database: Database, cohort: PendingGroup, completion: Completion, now: int, seconds: float
+) -> RowMapping | None:
+    """The newest equal member whose sender disconnected: this request is its retry."""
+    gone = part_members.c.state == "left"
+    if database.postgres:
+        gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= now))
+    statement = (
+        select(part_members)
+        .where(
+            part_members.c.scope == cohort.scope,
+            part_members.c.said == digest(completion.identity),
+            part_members.c.state != "answered",
+            gone,
+            part_members.c.held_until > now - round(seconds * MICROSECONDS_PER_SECOND),
+        )
+        .order_by(part_members.c.held_until.desc())
+        .limit(1)
+    )
+    return connection.execute(statement).mappings().one_or_none()
+
+
+def _reassign_slot(connection: Connection, member: RowMapping, held_until: int, begun: list[Group]) -> GroupSlot:
+    holder = secrets.token_hex(8)
+    connection.execute(
+        update(part_members).where(*_match_member(member)).values(state="held", holder=holder, held_until=held_until)
+    )
+    cohort_id, own = member["group_id"], member["own_group"]
+    still_open = own is None and load_group_row(connection, cohort_id)["state"] == "open"
+    return GroupSlot(
+        cohort_id, own or cohort_id, (member["place"],), open=still_open, holder=holder, begun=tuple(begun)
+    )
+
+
+def _match_member(member: RowMapping) -> tuple[Any, ...]:
+    return part_members.c.group_id == member["group_id"], part_members.c.place == member["place"]
+
+
+def _awaits_missing(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
+    """Whether the closed group still waits for missing completions."""
+    if not row["missing"] or row["closed_at"] <= now - round(seconds * MICROSECONDS_PER_SECOND):
+        return False
+    missing: int = row["missing"]
+    return _count_members(connection, row["group_id"], late=True) < missing
+
+
+def _next_place(connection: Connection, row: RowMapping) -> int:
+    last = select(func.max(part_members.c.place)).where(part_members.c.group_id == row["group_id"])
+    place = connection.execute(last).scalar()
+    return 0 if place is None else int(place) + 1
+
+
+def _release_slot(connection: Connection, database: Database, held: GroupSlot, answered: bool) -> None:
+    mine = (
+        part_members.c.group_id == held.cohort_id,
+        part_members.c.place == held.places[0],
+        part_members.c.holder == held.holder,
+    )
+    values = {"state": "answered" if answered else "left", "held_until": database.read_lease_clock(connection)}
+    connection.execute(update(part_members).where(*mine).values(values))
+
+
+def _renew_holds(
+    connection: Connection, database: Database, held: Collection[GroupSlot], scoring: Collection[str]
+) -> None:
+    now = database.read_lease_clock(connection)
+    places = [
+        {"cohort": one.cohort_id, "at": one.places[0], "by": one.holder}
+        for one in sorted(held, key=lambda seat: (seat.cohort_id, seat.places))
+    ]
+    if places and database.postgres:
+        mine = (
+            part_members.c.group_id == bindparam("cohort"),
+            part_members.c.place == bindparam("at"),
+            part_members.c.holder == bindparam("by"),
+            part_members.c.state == "held",
+        )
+        until = now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
+        connection.execute(update(part_members).where(*mine).values(held_until=until), places)
+    if scoring:
+        claimed = parts.c.group_id == bindparam("scored"), parts.c.state == "closed"
+        due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+        connection.execute(
+            update(parts).where(*claimed).values(due=due), [{"scored": group_id} for group_id in sorted(scoring)]
+        )
+
+
+def _release_all_holders(connection: Connection, database: Database) -> None:
+    values = {"state": "left", "held_until": database.read_lease_clock(connection)}
+    connection.execute(update(part_members).where(part_members.c.state == "held").values(values))
+
+
+def _load_status(connection: Connection, database: Database, group_ids: Collection[str]) -> PendingGroupStatus:
+    done = select(groups.c.group_id).where(groups.c.group_id.in_(group_ids), groups.c.outcome != "pending")
+    ended = frozenset(connection.execute(done).scalars()) if group_ids else frozenset()
+    due = select(parts.c.group_id).where(parts.c.due <= database.read_lease_clock(connection)).limit(1)
+    return PendingGroupStatus(ended=ended, due=connection.execute(due).first() is not None)
+
+
+def _claim_due(connection: Connection, database: Database, limit: int) -> list[Group]:
+    now = database.read_lease_clock(connection)
+    statement = (
+        select(parts).where(parts.c.due <= now).order_by(parts.c.due).limit(limit).with_for_update(skip_locked=True)
+    )
+    rows = connection.execute(statement).mappings().all()
+    taken = [close_group(connection, database, row, now) for row in rows if row["state"] == "open"]
+    claimed = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
+    for row in rows:
+        if row["state"] == "closed":
+            pending = _load_pending(connection, row["group_id"])
+            due = claimed if pending else None
+            connection.execute(update(parts).where(parts.c.group_id == row["group_id"]).values(due=due))
+            taken += pending
+    return taken
+
+
+def _load_pending(connection: Connection, cohort_id: str) -> list[Group]:
+    """The pending groups among the stored group and its late ones."""
+    own = select(part_members.c.own_group).where(
+        part_members.c.group_id == cohort_id, part_members.c.own_group.is_not(None)
+    )
+    here = [cohort_id, *dict.fromkeys(connection.execute(own).scalars())]
+    return load_groups(connection, groups.c.group_id.in_(here) & (groups.c.outcome == "pending"))
+
+
+def _delete_old(connection: Connection, database: Database, seconds: float) -> int:
+    before = database.read_lease_clock(connection) - round(seconds * MICROSECONDS_PER_SECOND)
+    old = select(parts.c.group_id).where(parts.c.created_at < before, parts.c.due.is_(None)).limit(CLEAR_BATCH_SIZE)
+    group_ids = list(connection.execute(old).scalars())
+    if group_ids:
+        connection.execute(delete(part_members).where(part_members.c.group_id.in_(group_ids)))
+        connection.execute(delete(parts).where(parts.c.group_id.in_(group_ids)))
+    return len(group_ids)

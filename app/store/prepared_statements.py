@@ -1,0 +1,29 @@
+"""Prepared statements for hot paths, compiled once per dialect."""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, cast
+
+from sqlalchemy import Connection, CursorResult, make_url
+from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.sql.expression import Executable
+
+Value = str | int | bytes | bool | None
+
+
+class PreparedStatement:
+    """A statement with named parameters. `make` builds it, given whether the database is PostgreSQL."""
+
+    def __init__(self, make: Callable[[bool], Executable]) -> None:
+        self._compiled = cache(lambda postgres: _compile_statement(make(postgres), postgres))
+
+    def run(self, connection: Connection, **values: Value) -> CursorResult[Any]:
+        sql, names, fixed = self._compiled(connection.dialect.name == "postgresql")
+        return connection.exec_driver_sql(sql, tuple(values.get(name, fixed.get(name)) for name in names))
+
+
+def _compile_statement(statement: Executable, postgres: bool) -> tuple[str, tuple[str, ...], dict[str, Value]]:
+    """The SQL text, its parameter names in order, and the values that the statement itself sets."""
+    dialect = cast("type[DefaultDialect]", make_url("postgresql+psycopg://" if postgres else "sqlite://").get_dialect())
+    compiled = statement.compile(dialect=dialect(paramstyle="format" if postgres else "qmark"))  # type: ignore[attr-defined]
+    return str(compiled), tuple(compiled.positiontup or ()), dict(compiled.params)

@@ -1,0 +1,157 @@
+"""The store of tasks, their prompts and frozen contexts, and leases."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from sqlalchemy import Connection, RowMapping, select
+
+from app.domain.digests import canonical_json, digest, digest_of_text
+from app.domain.groups import TaskPrompt, TaskRecord
+from app.domain.runs import HeldLease, Stream
+from app.domain.tasks import Context, Message, TaskKey
+from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskStore
+from app.store import leases
+from app.store.database import Database
+from app.store.rows import decode, decode_json, encode, encode_json, filter_storable
+from app.store.tables import contexts, prompts, tasks
+
+TITLE_LENGTH = 120
+
+
+class SqlTaskStore(TaskStore):
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def put(self, records: Sequence[TaskRecord]) -> None:
+        if records:
+            stamp = self._database.read_clock()
+            await self._database.write(
+                lambda connection: _put_tasks(connection, self._database, records, stamp), "tasks"
+            )
+
+    async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
+        wanted = filter_storable(task_ids)
+        if not wanted:
+            return {}
+        return await self._database.read(lambda connection: load_tasks(connection, wanted))
+
+    async def freeze_contexts(
+        self, stream: Stream, contexts: Mapping[StreamPlace, Context]
+    ) -> dict[StreamPlace, Context]:
+        if not contexts:
+            return {}
+        return await self._database.write(
+            lambda connection: _freeze_contexts(connection, self._database, stream, contexts), f"contexts {stream.run}"
+        )
+
+    async def get_frozen_contexts(self, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
+        return await self._database.read(lambda connection: _load_contexts(connection, stream, places))
+
+    async def lease(self, stream: Stream, count: int, seconds: float, locate: SlotLocator) -> LeaseResult:
+        return await self._database.write(
+            lambda connection: leases.lease_slots(connection, self._database, stream, count, seconds, locate),
+            f"leases {stream.run} {stream.environment}",
+        )
+
+    async def expire_leases(self, stream: Stream, lease_ids: Sequence[str]) -> None:
+        await self._database.write(
+            lambda connection: leases.expire_leases(connection, self._database, stream, lease_ids),
+            f"leases {stream.run} {stream.environment}",
+        )
+
+    async def reserve(self, stream: Stream, count: int) -> int:
+        return await self._database.write(
+            lambda connection: leases.reserve_positions(connection, self._database, stream, count),
+            f"leases {stream.run} {stream.environment}",
+        )
+
+    async def get_leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
+        wanted = filter_storable(lease_ids)
+        if not wanted:
+            return {}
+        return await self._database.read(lambda connection: leases.load_leases(connection, wanted))
+
+    async def get_stream_state(self, stream: Stream) -> StreamState:
+        return await self._database.read(
+            lambda connection: leases.load_stream_state(connection, self._database, stream)
+        )
+
+
+def load_tasks(connection: Connection, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
+    statement = select(tasks, prompts.c.body).join_from(tasks, prompts).where(tasks.c.task_id.in_(task_ids))
+    return {row["task_id"]: _parse_record(row) for row in connection.execute(statement).mappings()}
+
+
+def build_title(messages: Iterable[Message]) -> str:
+    """The last user message, on one line, shortened."""
+    said = [message.content or "" for message in messages if message.role == "user"]
+    line = " ".join(said[-1][: 20 * TITLE_LENGTH].split()) if said else ""
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1] + "…"
+
+
+def _put_tasks(connection: Connection, database: Database, records: Sequence[TaskRecord], stamp: int) -> None:
+    bodies = {record.task_id: encode(record.prompt) for record in records}
+    digests = {task_id: digest_of_text(body) for task_id, body in bodies.items()}
+    by_digest = {digests[task_id]: body for task_id, body in bodies.items()}
+    connection.execute(
+        database.insert_new(prompts), [{"digest": one, "body": by_digest[one]} for one in sorted(by_digest)]
+    )
+    rows = {record.task_id: _build_row(record, digests[record.task_id], stamp) for record in records}
+    connection.execute(database.insert_new(tasks), [rows[task_id] for task_id in sorted(rows)])
+
+
+def _build_row(record: TaskRecord, prompt_digest: str, stamp: int) -> dict[str, str | int | None]:
+    key = record.key
+    return {
+        "task_id": record.task_id,
+        "environment": key.environment,
+        "version": key.version,
+        "data_digest": key.data_digest,
+        "split": key.split,
+        "index": key.index,
+        "params": canonical_json(key.params),
+        "params_digest": digest(key.params),
+        "context": None if key.context is None else encode(key.context),
+        "prompt_digest": prompt_digest,
+        "title": encode_json(build_title(record.prompt.messages)),
+        "created_at": stamp,
+        "label": None if record.label is None else encode_json(record.label),
+    }
+
+
+def _parse_record(row: RowMapping) -> TaskRecord:
+    key = {name: row[name] for name in ("environment", "version", "data_digest", "split", "index")}
+    key |= {"params": decode_json(row["params"]), "context": row["context"] and decode(Context, row["context"])}
+    return TaskRecord(
+        task_id=row["task_id"],
+        key=TaskKey.model_validate(key),
+        prompt=decode(TaskPrompt, row["body"]),
+        label=None if row["label"] is None else str(decode_json(row["label"])),
+    )
+
+
+def _freeze_contexts(
+    connection: Connection, database: Database, stream: Stream, given: Mapping[StreamPlace, Context]
+) -> dict[StreamPlace, Context]:
+    rows = [
+        {"run": stream.run, "stream": stream.digest, "epoch": epoch, "index": index, "body": encode(context)}
+        for (epoch, index), context in sorted(given.items(), key=lambda item: item[0])
+    ]
+    connection.execute(database.insert_new(contexts), rows)
+    return _load_contexts(connection, stream, list(given))
+
+
+def _load_contexts(connection: Connection, stream: Stream, places: Sequence[StreamPlace]) -> dict[StreamPlace, Context]:
+    by_epoch: defaultdict[int, list[int]] = defaultdict(list)
+    for epoch, index in places:
+        by_epoch[epoch].append(index)
+    found: dict[StreamPlace, Context] = {}
+    for epoch, indexes in by_epoch.items():
+        statement = select(contexts.c.index, contexts.c.body).where(
+            contexts.c.run == stream.run,
+            contexts.c.stream == stream.digest,
+            contexts.c.epoch == epoch,
+            contexts.c.index.in_(indexes),
+        )
+        found |= {(epoch, index): decode(Context, body) for index, body in connection.execute(statement)}
+    return found

@@ -1,0 +1,62 @@
+"""The answer that a reply commits to in `\\boxed{…}`, outside its thinking.
+
+`\\boxed{\\frac{1}{2}}`                          \\frac{1}{2}
+`\\boxed{x+1}` … `\\boxed{x + 1}`                x+1: the same, said twice
+`\\boxed{\\frac12}` … `\\boxed{0.5}`              \\frac12: numbers that are equal agree
+`\\boxed{2}` … `\\boxed{3}`                      none: they differ, whichever is right
+`\\boxed{}`, `\\boxed{answer}` … `\\boxed{2}`     2: a box that is empty, or only says where the answer goes, is ignored
+`\\boxed{2`, `the answer is 2`, `#### 2`         none: nothing is in a closed box
+"""
+
+import re
+
+from app.toolkit.answers.committed import Committed
+from app.toolkit.answers.number_extraction import MOST_TRIED, find_boxes
+from app.toolkit.answers.numerals import parse_number
+from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.math_answers.expressions import normalise_latex
+
+MOST_CHARACTERS = 1_000
+
+_BLANK = re.compile(
+    r"(?:[\s.…?_~$-]|\\(?:text|mathrm|textbf|l?dots|quad|square|ldots|cdots)\b|\\[,;:! ]|[{}]"
+    r"|<?\b(?:your|the|final|exact|answer|here|result)\b>?)*",
+    re.IGNORECASE,
+)
+_SPACE = re.compile(r"\s+")
+_APART = re.compile(r"(?<=[0-9])\s+(?=[0-9])")
+
+WHY = {
+    "unfinished_thinking": "the thinking never ended",
+    "no_answer": "no answer was put into a box",
+    "conflicting_boxes": "two boxes were filled that differ",
+    "unreadable_answer": f"the box holds more than {MOST_CHARACTERS:,} characters",
+}
+"""By the last flag."""
+
+
+def extract_committed_box(reply: str) -> Committed:
+    """Never raises; linear in the length of `reply`. Flags are the keys of `WHY`."""
+    said = strip_thinking(reply)
+    if said.unfinished:
+        return Committed(None, ("no_answer", "unfinished_thinking"))
+    filled = [content.strip() for content in find_boxes(said.text, MOST_CHARACTERS) if not _BLANK.fullmatch(content)]
+    different = list(dict.fromkeys(filled))
+    if not different:
+        return Committed(None, ("no_answer",))
+    if len(different) > MOST_TRIED or len({_normalise_content(content) for content in different}) > 1:
+        return Committed(None, ("conflicting_boxes",))
+    if len(filled[-1]) > MOST_CHARACTERS:
+        return Committed(None, ("unreadable_answer",))
+    return Committed(filled[-1])
+
+
+def _normalise_content(content: str) -> object:
+    """Equal for what says the same."""
+    value = parse_number(content)
+    return value if value is not None else compact_latex(content)
+
+
+def compact_latex(text: str) -> str:
+    """Without white space, but for what keeps digits apart, and with one way of writing for what has several."""
+    return _SPACE.sub("", _APART.sub("~", normalise_latex(text)))

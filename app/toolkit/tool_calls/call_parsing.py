@@ -1,0 +1,78 @@
+"""The calls of a reply: as the message's own `tool_calls`, or in its text in a declared or detected format.
+
+Thinking counts for nothing. One malformed call spoils the reply, and so do calls in two ways at once: whoever writes
+one right call beside garbage has not called a tool.
+"""
+
+import re
+from collections.abc import Sequence
+
+from app.domain.tasks import Completion, Message, ToolCall, ToolSpec
+from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.tool_calls.calls import CallReading, ParsedCall
+from app.toolkit.tool_calls.formats.format import CallFormat, ToolFormat
+from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.json_text import MalformedCall, build_call, read_json
+
+OPENAI = "openai"
+"""What a reading calls a message's own `tool_calls`."""
+
+_FENCE = re.compile(r"\s{0,100}```[A-Za-z_]{0,20}[ \t]{0,20}\n(?P<inside>[^`]*)```\s{0,100}\Z")
+
+
+def read_calls(completion: Completion, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
+    """Of a single-turn completion: its text, or its one message. `form` None takes the format that the text is in."""
+    if completion.messages is None:
+        return read_text_calls(completion.answer, tools, form)
+    if len(completion.messages) != 1 or completion.messages[0].role != "assistant":
+        return CallReading(fault="the completion is not one message of the assistant")
+    return read_message_calls(completion.messages[0], tools, form)
+
+
+def read_message_calls(message: Message, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
+    written = read_text_calls(message.content or "", tools, form)
+    if not message.tool_calls:
+        return written
+    if written.calls or written.fault:
+        return CallReading(
+            said=written.said, format=OPENAI, fault="there are calls both in `tool_calls` and in the text"
+        )
+    try:
+        return CallReading(tuple(map(_convert_call, message.tool_calls)), written.said, OPENAI)
+    except MalformedCall as fault:
+        return CallReading(said=written.said, format=OPENAI, fault=str(fault))
+
+
+def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | None = None) -> CallReading:
+    said = strip_thinking(reply).text
+    text = _strip_fence(said)
+    attempted = [FORMATS[form]] if form is not None else list(FORMATS.values())
+    attempted = [one for one in attempted if one.marks(text)]
+    if not attempted:
+        return CallReading(said=said.strip())
+    if len(attempted) > 1:
+        names = " and ".join(one.name for one in attempted)
+        return CallReading(format=attempted[0].name, fault=f"there are calls in two formats: {names}")
+    return _read_format(attempted[0], text, tools)
+
+
+def _read_format(form: CallFormat, text: str, tools: Sequence[ToolSpec]) -> CallReading:
+    try:
+        found = form.read(text, tools)
+    except MalformedCall as fault:
+        return CallReading(format=form.name, fault=str(fault))
+    return CallReading(found.calls, found.said.strip(), form.name if found.calls else "")
+
+
+def _strip_fence(text: str) -> str:
+    """What a reply that is one fenced block holds: fences are typography."""
+    fence = _FENCE.match(text) if text.lstrip().startswith("```") else None
+    return text if fence is None else fence["inside"]
+
+
+def _convert_call(call: ToolCall) -> ParsedCall:
+    """Some servers send no text at all where a call has no arguments."""
+    arguments = call.function.arguments
+    if isinstance(arguments, str):
+        return build_call(call.function.name, read_json(arguments) if arguments.strip() else {})
+    return build_call(call.function.name, {} if arguments is None else arguments)

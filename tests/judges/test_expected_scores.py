@@ -1,0 +1,127 @@
+"""Expected scores: the judge's doubt enters the number, and whatever does not fit leaves the answer as it was."""
+
+import json
+import math
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.judges.expected_scores import Token, insert_expected_scores, parse_tokens
+
+SURE = ((b"3", 1.0),)
+TORN = ((b"3", 0.5), (b"2", 0.25), (b"4", 0.25))
+
+
+def token(piece: str, *alternatives: tuple[bytes, float]) -> Token:
+    return Token(piece.encode(), alternatives or ((piece.encode(), 1.0),))
+
+
+def answer(score: Token, before: str = "", after: str = "") -> tuple[str, list[Token]]:
+    tokens = [token(before + '{"verdicts": [{"candidate": "a", "scores": {"likeness":'), score, token("}}]}" + after)]
+    return b"".join(each.piece for each in tokens).decode(), tokens
+
+
+@pytest.mark.parametrize(
+    ("piece", "alternatives", "expected"),
+    [
+        ("3", SURE, "3.0000"),
+        ("3", TORN, "3.0000"),
+        ("3", ((b"3", 0.75), (b"4", 0.25)), "3.2500"),
+        (" 3", ((b" 3", 0.6), (b" 1", 0.2), (b" null", 0.2)), "2.5000"),
+        ("3", ((b"3", 0.5), (b" 3", 0.25), (b"3,", 0.25)), "3.0000"),
+        ("0", ((b"0", 0.9), (b"7", 0.1)), "0.0000"),
+        ("3", ((b"3", 0.3), (b"null", 0.7)), "3"),
+        ("3", ((b"3", 0.49), (b'"', 0.51)), "3"),
+        ("3.5", ((b"3.5", 1.0),), "3.5"),
+        ("12", ((b"12", 1.0),), "12"),
+        ("7", ((b"7", 1.0),), "7"),
+        ("null", ((b"null", 0.4), (b"3", 0.6)), "null"),
+        ('"3"', ((b'"3"', 1.0),), '"3"'),
+    ],
+)
+def test_a_score_becomes_what_is_expected(
+    piece: str, alternatives: tuple[tuple[bytes, float], ...], expected: str
+) -> None:
+    text, tokens = answer(token(piece, *alternatives))
+    assert insert_expected_scores(text, tokens) == text.replace(
+        f":{piece}", f":{piece.replace(piece.strip(), expected)}"
+    )
+
+
+def test_only_scores_change() -> None:
+    text = '{"n": 3, "quote": "\\"scores\\": {\\"likeness\\": 3}", "scores": {"likeness": 3, "charm": null, "wit": 3}}'
+    tokens = [token(character, (character.encode(), 0.5), (b"1", 0.5)) for character in text]
+    assert insert_expected_scores(text, tokens) == text.replace('"likeness": 3,', '"likeness": 2.0000,').replace(
+        '"wit": 3', '"wit": 2.0000'
+    )
+
+
+def test_thought_before_the_text_and_an_end_behind_it_are_passed_over() -> None:
+    text, tokens = answer(token("3", (b"3", 0.5), (b"4", 0.5)), before="Schön 🐟 ")
+    found = insert_expected_scores(text, [token("<think>3</think>"), *tokens, token("<|end|>")])
+    assert found == text.replace(":3", ":3.5000")
+
+
+@pytest.mark.parametrize("tokens", [[], [token("something else")], [token('{"verdicts"')]])
+def test_other_tokens_change_nothing(tokens: list[Token]) -> None:
+    text, _ = answer(token("3"))
+    assert insert_expected_scores(text, tokens) == text
+
+
+@given(st.text(), st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=5))
+def test_the_expected_score_lies_within_the_scores(before: str, chances: list[float]) -> None:
+    score = token("3", *((str(place).encode(), chance) for place, chance in enumerate(chances)))
+    text, tokens = answer(score, before=before.encode("utf-8", "replace").decode())
+    found = insert_expected_scores(text, tokens)
+    told = json.loads(found[found.rindex('{"verdicts"') :])["verdicts"][0]["scores"]["likeness"]
+    assert 0 <= told <= 4
+
+
+@pytest.mark.parametrize("piece", ['"scores": {', '"scores": {"a": 3, ', '"', '"a": ', "3"])
+def test_takes_time_in_proportion_to_the_text(piece: str) -> None:
+    tokens = [token(piece)] * (200_000 // len(piece))
+    began = time.perf_counter()
+    insert_expected_scores(piece * len(tokens), tokens)
+    assert time.perf_counter() - began < 2.0
+
+
+def test_reads_what_servers_send() -> None:
+    choice = {
+        "logprobs": {
+            "content": [
+                {"token": "é", "bytes": [195], "logprob": -0.5, "top_logprobs": []},
+                {
+                    "token": "3",
+                    "logprob": math.log(0.5),
+                    "bytes": None,
+                    "top_logprobs": [{"token": "4", "logprob": math.log(0.25)}, {"token": 5}, "x"],
+                },
+                {"token": "!", "logprob": -(10**400), "top_logprobs": None},
+            ]
+        }
+    }
+    assert parse_tokens(choice) == (
+        Token(b"\xc3", ((b"\xc3", math.exp(-0.5)),)),
+        Token(b"3", ((b"3", 0.5), (b"4", 0.25))),
+        Token(b"!", ((b"!", 0.0),)),
+    )
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        None,
+        {},
+        {"logprobs": None},
+        {"logprobs": {"content": None}},
+        {"logprobs": {"content": [{"token": "a"}]}},
+        {"logprobs": {"content": [{"token": "a", "logprob": 0.1}]}},
+        {"logprobs": {"content": [{"token": "a", "logprob": float("nan")}]}},
+        {"logprobs": {"content": [{"token": 3, "logprob": -1}]}},
+        {"logprobs": {"content": ["a"]}},
+    ],
+)
+def test_what_is_not_whole_is_nothing(choice: object) -> None:
+    assert parse_tokens(choice) == ()

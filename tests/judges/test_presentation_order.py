@@ -1,0 +1,75 @@
+"""Orders of presentation, opaque ids, and the measures of agreement between readings."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.judges.aggregation import is_top_contested, kendall_tau, normalise_ranks
+from app.judges.presentation_order import assign_opaque_ids, build_mirrored_orders
+
+FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
+
+
+def test_ids_are_opaque_distinct_and_repeatable() -> None:
+    texts = [f"text {number}" for number in range(500)]
+    ids = assign_opaque_ids("key", texts)
+    assert ids == assign_opaque_ids("key", texts[::-1])
+    assert len(set(ids.values())) == 500
+    assert set(assign_opaque_ids("other key", texts[:5]).values()).isdisjoint({ids[text] for text in texts[:5]})
+
+
+@given(st.lists(st.text(), unique=True, min_size=1, max_size=8))
+def test_orders_depend_on_the_texts_alone(texts: list[str]) -> None:
+    shuffled = sorted(texts, key=lambda text: (len(text), text[::-1]))
+    forward, backward = build_mirrored_orders("key", texts, 0)
+    assert (forward, backward) == build_mirrored_orders("key", shuffled, 0)
+    assert forward == backward[::-1]
+    assert sorted(forward) == sorted(texts)
+
+
+def test_every_text_comes_first_about_equally_often() -> None:
+    firsts = [build_mirrored_orders(str(number), FIVE, 0)[0][0] for number in range(1000)]
+    assert all(150 < firsts.count(text) < 250 for text in FIVE)
+
+
+@pytest.mark.parametrize(
+    ("tiers", "expected"),
+    [
+        ((("a",),), {"a": 0.5}),
+        ((("a",), ("b",)), {"a": 1.0, "b": 0.0}),
+        ((("a", "b"), ("c",)), {"a": 0.75, "b": 0.75, "c": 0.0}),
+        ((("a", "b", "c"),), {"a": 0.5, "b": 0.5, "c": 0.5}),
+    ],
+)
+def test_normalised_ranks(tiers: tuple[tuple[str, ...], ...], expected: dict[str, float]) -> None:
+    assert normalise_ranks(tiers) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "tau"),
+    [
+        ((1.0, 0.5, 0.0), (0.9, 0.2, 0.1), 1.0),
+        ((1.0, 0.5, 0.0), (0.0, 0.5, 1.0), -1.0),
+        ((1.0, 0.5, 0.0), (0.5, 1.0, 0.0), 1 / 3),
+        ((0.5, 0.5), (0.5, 0.5), 1.0),
+        ((1.0, 0.0), (0.5, 0.5), 0.0),
+        ((0.5,), (0.5,), 1.0),
+    ],
+)
+def test_kendall(one: Sequence[float], other: Sequence[float], tau: float) -> None:
+    assert kendall_tau(one, other) == pytest.approx(tau)
+
+
+@pytest.mark.parametrize(
+    ("readings", "close"),
+    [
+        (((1.0, 0.5, 0.0), (1.0, 0.5, 0.0)), False),
+        (((1.0, 0.5, 0.0), (0.5, 1.0, 0.0)), True),
+        (((1.0, 0.5, 0.0), (0.75, 0.75, 0.0)), True),
+        (((1.0, 0.25, 0.25), (1.0, 0.5, 0.0)), False),
+    ],
+)
+def test_top_is_close(readings: Sequence[Sequence[float]], close: bool) -> None:
+    assert is_top_contested(readings) is close
