@@ -24,7 +24,7 @@ def _docstrings_in(module: str) -> Mapping[str, Mapping[str, str]]:
         source = inspect.getsource(sys.modules[module])
     except (KeyError, OSError, TypeError):
         return {}
-    return {name: dict(_described(body)) for name, body in _classes(ast.parse(source), "")}
+    return {name: dict(_iter_described(body)) for name, body in _classes(ast.parse(source), "")}
 
 
 def _classes(inside: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[str, list[ast.stmt]]]:
@@ -34,7 +34,7 @@ def _classes(inside: ast.Module | ast.ClassDef, prefix: str) -> Iterator[tuple[s
             yield from _classes(node, f"{prefix}{node.name}.")
 
 
-def _described(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
+def _iter_described(body: list[ast.stmt]) -> Iterator[tuple[str, str]]:
     for field, below in pairwise(body):
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
             continue

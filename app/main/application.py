@@ -25,7 +25,7 @@ from app.http.api.rescoring_routes import create_rescoring_router
 from app.http.api.world_routes import create_worlds_router
 from app.http.compat.atropos.addresses import PREFIX as ATROPOS
 from app.http.compat.atropos.group_posts import create_post_routes
-from app.http.compat.atropos.queue import AtroposOutput
+from app.http.compat.atropos.queue import AtroposQueue
 from app.http.compat.atropos.routes import create_atropos_router
 from app.http.compat.atropos.run_ports import RunPorts
 from app.http.compat.one_sample.reward_service import RewardService
@@ -143,7 +143,7 @@ def create_app(
         lifespan=_create_lifespan(settings, gateway, store, workers, jails, retriever, examples),
     )
     roster = partial(list_judges, gateway.catalogue, panels)
-    atropos = AtroposOutput(store.trajectories, observer, clock or utc_now)
+    atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
     service.include_router(create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     rewards = RewardService(

@@ -26,7 +26,7 @@ from app.sandbox.programs import JailedPrograms
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS_FILE: Final = Path(__file__).with_name("attempts.py")
+ATTEMPTS_FILE: Final = Path(__file__).with_name("breakout_attempts.py")
 LIMITS: Final = ProgramLimits(seconds=5, cpu_seconds=2, memory_mb=64)
 TOO_MUCH_MB: Final = 256
 OUTLAST_LIMITS: Final = ProgramLimits(seconds=0.2)

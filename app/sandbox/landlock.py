@@ -1,5 +1,6 @@
-"""Landlock: irrevocably restricts the files that a process may read and write, without privileges. Standard library
-only.
+"""Landlock: restricts for good the files that a process may read and write, without privileges.
+
+Standard library only.
 
 Rules allow access below a directory; all other rights that the kernel's version knows are refused. Landlock also
 prevents tracing of other processes and, in newer versions, TCP, abstract sockets and signals to others."""

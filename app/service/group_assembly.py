@@ -66,7 +66,7 @@ class GroupAssembler:
         self, piece: AcceptedGroup, part: GroupPart, wait_seconds: float | None
     ) -> GroupReply | GroupProblem:
         """What there is to say of a piece when its group is scored, or when the wait is over."""
-        due = _due(wait_seconds)
+        due = _compute_due_time(wait_seconds)
         seat = await self._through(self._arrive(piece, part))
         if isinstance(seat, Mismatch):
             return GroupProblem(
@@ -96,7 +96,7 @@ class GroupAssembler:
             known = await self._tried_again(seat.group_id)
             if known.outcome != "pending":
                 return known
-        while (left := _left(due)) is None or left > 0:
+        while (left := _compute_time_left(due)) is None or left > 0:
             flights = self._scoring.find_running([seat.group_id])
             if flights:
                 done, _ = await asyncio.wait(set(flights.values()), timeout=left)
@@ -274,11 +274,11 @@ def build_pending_group(group: Group, *, scope: str, key: str, size: int) -> Pen
     )
 
 
-def _due(seconds: float | None) -> float | None:
+def _compute_due_time(seconds: float | None) -> float | None:
     return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
 
-def _left(due: float | None) -> float | None:
+def _compute_time_left(due: float | None) -> float | None:
     return None if due is None else due - asyncio.get_running_loop().time()
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import Connection, select, update
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import Event, EventsAdded
-from app.store import posting_queries as seeks
+from app.store import posting_queries
 from app.store.database import Database
 from app.store.event_rows import compute_sequence, decode_event
 from app.store.event_tables import events, successions, withdrawals
@@ -53,7 +53,7 @@ def insert_events(connection: Connection, database: Database, world: str, told: 
     if rows:
         insert_rows(connection, events, rows)
         insert_rows(connection, successions, successors)
-        seeks.insert_postings(connection, found)
+        posting_queries.insert_postings(connection, found)
         add_to_event_count(connection, mine.number, len(rows))
     return EventsAdded(new=len(rows), known=len(told) - len(rows))
 
@@ -69,7 +69,9 @@ def withdraw_event(connection: Connection, database: Database, world: str, event
         here = events.c.sequence == known.sequence
         connection.execute(update(events).where(here).values(withdrawn=1))
         event = decode_event(known.body)
-        seeks.delete_postings(connection, index_event(known.sequence, to_micros(event.time), known.world, event))
+        posting_queries.delete_postings(
+            connection, index_event(known.sequence, to_micros(event.time), known.world, event)
+        )
     else:
         row = {"world": levels[0].number, "sequence": known.sequence}
         connection.execute(database.insert_new(withdrawals), row)

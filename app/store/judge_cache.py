@@ -8,7 +8,7 @@ from sqlalchemy import Connection, bindparam, delete, select
 from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Judgement
 from app.ports.judges import CachedJudgement, JudgeCache
-from app.store import judge_budgets as judge_money
+from app.store import judge_budgets
 from app.store.database import Database
 from app.store.rows import decode, encode
 from app.store.tables import judge_cache, judgements
@@ -48,19 +48,20 @@ class SqlJudgeCache(JudgeCache):
 
     async def get_budget_state(self, judge: str) -> BudgetState:
         stamp = self._database.read_clock()
-        return await self._database.read(lambda connection: judge_money.load_budget_state(connection, judge, stamp))
+        return await self._database.read(lambda connection: judge_budgets.load_budget_state(connection, judge, stamp))
 
     async def reserve(self, hold: Reservation, budget: BudgetConfig) -> Admission:
         stamp, postgres = self._database.read_clock(), self._database.postgres
         return await self._database.write(
-            lambda connection: judge_money.reserve_budget(connection, hold, budget, stamp, postgres),
+            lambda connection: judge_budgets.reserve_budget(connection, hold, budget, stamp, postgres),
             _build_order_key(hold.judge),
         )
 
     async def release(self, judge: str, hold: str) -> BudgetState:
         stamp = self._database.read_clock()
         return await self._database.write(
-            lambda connection: judge_money.release_reservation(connection, judge, hold, stamp), _build_order_key(judge)
+            lambda connection: judge_budgets.release_reservation(connection, judge, hold, stamp),
+            _build_order_key(judge),
         )
 
     def _insert_judgement(
@@ -76,13 +77,13 @@ class SqlJudgeCache(JudgeCache):
             connection.execute(self._database.insert_new(judge_cache), row)
         if sweep:
             _delete_expired(connection, self._compute_expiry(), self._keeping.entries)
-        return judge_money.record_spending(connection, judgement, hold, stamp, self._database.postgres)
+        return judge_budgets.record_spending(connection, judgement, hold, stamp, self._database.postgres)
 
     def _compute_expiry(self) -> int | None:
         return (
             None
             if self._keeping.days is None
-            else self._database.read_clock() - int(self._keeping.days * judge_money.MICROSECONDS_PER_DAY)
+            else self._database.read_clock() - int(self._keeping.days * judge_budgets.MICROSECONDS_PER_DAY)
         )
 
 

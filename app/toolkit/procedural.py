@@ -94,7 +94,7 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
         chosen = cast("ParamsT", self.Params.model_validate(params, from_attributes=True))
         level = self.level(split, index, chosen)
         seed = f"{self.name} {chosen.model_dump_json()} {index}"
-        made = self.drawn(seed, split, level, chosen)
+        made = self.draw_content(seed, split, level, chosen)
         values = {"number": 2 * index + (split == "test"), **self.slots(made)}
         prompt = self.wording(made).say(SeededRandom(f"{seed} {split}"), **values)
         return Task(
@@ -104,7 +104,7 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
             reference=made.model_dump(mode="json"),
         )
 
-    def drawn(self, seed: str, split: Split, level: Level, params: ParamsT) -> MadeT:
+    def draw_content(self, seed: str, split: Split, level: Level, params: ParamsT) -> MadeT:
         """Pure. Override it to defer work until the task's split is known."""
         return draw_apart(seed, split == "test", lambda draws: self.make(draws, level, params), self.key)
 
@@ -117,15 +117,15 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
         return super().label(split, index, params)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        made = self.made(task)
+        made = self.parse_reference(task)
         return [grade_committed(completion.answer, lambda answer: self.fault(answer, made)) for completion in group]
 
     def gold(self, task: Task) -> Completion | None:
-        return Completion(text=f"<answer>{self.solution(self.made(task))}</answer>")
+        return Completion(text=f"<answer>{self.solution(self.parse_reference(task))}</answer>")
 
     def equivalent(self, one: Task, other: Task) -> bool:
-        first, second = self.made(one), self.made(other)
+        first, second = self.parse_reference(one), self.parse_reference(other)
         return self.key(first) == self.key(second) or self.solution(first) == self.solution(second)
 
-    def made(self, task: Task) -> MadeT:
+    def parse_reference(self, task: Task) -> MadeT:
         return cast("MadeT", self.Made.model_validate(task.reference))

@@ -132,8 +132,8 @@ _IRREGULAR = """
     chosen done fallen gone grown laid led lost meant paid sold spent stood struck taught thought understood won worn
 """
 PARTICIPLES = frozenset(_IRREGULAR.split())
-VERBS_ALIKE = frozenset({"seed", "need", "feed"})
-"""Verbs that end like a participle."""
+NAMES_KEPT = frozenset({"seed", "need", "feed", "succeed", "gated", "unscored", "shuffled"})
+"""Verbs that end like a participle, the states of a score, and `shuffled`, which returns a list as `sorted` does."""
 
 
 def named_by_a_participle(module: ast.Module) -> Iterator[int]:
@@ -143,7 +143,7 @@ def named_by_a_participle(module: ast.Module) -> Iterator[int]:
             decorators = {getattr(one, "id", getattr(one, "attr", "")) for one in node.decorator_list}
             name = node.name.strip("_")
             participle = name in PARTICIPLES or (name.endswith("ed") and "_" not in name)
-            if participle and name not in VERBS_ALIKE and not decorators & {"property", "cached_property"}:
+            if participle and name not in NAMES_KEPT and not decorators & {"property", "cached_property"}:
                 yield node.lineno
 
 

@@ -197,7 +197,7 @@ def test_every_operation_has_a_summary_and_a_problem_for_every_refusal() -> None
         if isinstance(responses := operation["responses"], dict)
         for status, response in responses.items()
         if status >= "400"
-        and not any(shape in str(response) for shape in ("application/problem+json", "schemas/Refusal"))
+        and not any(shape in str(response) for shape in ("application/problem+json", "schemas/RewardRefusal"))
     ]
     assert (silent, plain) == ([], [])
 

@@ -58,15 +58,16 @@ def test_levels_come_evenly_and_say_themselves() -> None:
 def test_one_level_may_be_asked_for(level: Level) -> None:
     tasks = [SUMS.task("test", index, LevelParams(level=level)) for index in range(50)]
     most = 10 ** (1 + LEVELS.index(level))
-    assert {(task.metadata["level"], max(SUMS.made(task).one, SUMS.made(task).other) < most) for task in tasks} == {
-        (level, True)
-    }
+    assert {
+        (task.metadata["level"], max(SUMS.parse_reference(task).one, SUMS.parse_reference(task).other) < most)
+        for task in tasks
+    } == {(level, True)}
 
 
 def test_no_key_is_in_both_splits() -> None:
     hard = LevelParams(level="easy")
     keys = {
-        split: {SUMS.key(SUMS.made(SUMS.task(split, index, hard))) for index in range(400)}
+        split: {SUMS.key(SUMS.parse_reference(SUMS.task(split, index, hard))) for index in range(400)}
         for split in ("train", "test")
     }
     assert (keys["train"] & keys["test"], len(keys["test"]) > 1) == (set(), True)
@@ -115,5 +116,5 @@ class Worded(Sums):
 
 def test_kinds_of_task_may_have_words_of_their_own() -> None:
     tasks = [Worded().task("train", index, LevelParams()) for index in range(50)]
-    even = [SUMS.made(task).one % 2 == 0 for task in tasks]
+    even = [SUMS.parse_reference(task).one % 2 == 0 for task in tasks]
     assert [(task.messages[0].content or "").endswith("even") for task in tasks] == even

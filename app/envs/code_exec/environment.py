@@ -73,7 +73,7 @@ class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
         return whole if is_held_out(whole) else f"{made.family} {canonical_json(made.chosen)}"
 
     def equivalent(self, one: Task, other: Task) -> bool:
-        first, second = self.made(one), self.made(other)
+        first, second = self.parse_reference(one), self.parse_reference(other)
         return (first.family, first.chosen) == (second.family, second.chosen)
 
     def slots(self, made: CodeExercise) -> Mapping[str, str | int]:
@@ -93,11 +93,11 @@ class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
         return made.definition.solution(made.chosen)
 
     def gold(self, task: Task) -> Completion | None:
-        return Completion(text=f"```python\n{self.solution(self.made(task))}\n```")
+        return Completion(text=f"```python\n{self.solution(self.parse_reference(task))}\n```")
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """Programs run at the same time, equal ones once."""
-        made = self.made(task)
+        made = self.parse_reference(task)
         programs = [extract_committed_code(completion.answer, made.family) for completion in group]
         tests = choose_hidden_tests(made)
         sources = list(dict.fromkeys(program.text for program in programs if program.text is not None))

@@ -65,11 +65,11 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
         number = params.instructions or number
         return draw_assignment(draws, number, min(hard, number))
 
-    def drawn(self, seed: str, split: Split, level: Level, params: InstructionFollowingParams) -> Assignment:
+    def draw_content(self, seed: str, split: Split, level: Level, params: InstructionFollowingParams) -> Assignment:
         """Draws again until a text that follows all instructions can be written. The split is decided before that."""
         attempt, found = 0, None
         while found is None:
-            made = super().drawn(f"{seed} {attempt}", split, level, params)
+            made = super().draw_content(f"{seed} {attempt}", split, level, params)
             found = add_gold(made, SeededRandom(f"{seed} {split} {attempt} gold"), _join_prompt_texts(made))
             attempt += 1
         return found
@@ -91,14 +91,14 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
         return {"instructions": [instruction.kind for instruction in made.instructions]}
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        made = self.made(task)
+        made = self.parse_reference(task)
         return [_score_reply(made, completion.answer) for completion in group]
 
     def solution(self, made: Assignment) -> str:
         return made.gold
 
     def gold(self, task: Task) -> Completion:
-        return Completion(text=self.solution(self.made(task)))
+        return Completion(text=self.solution(self.parse_reference(task)))
 
 
 def _score_reply(made: Assignment, answer: str) -> Score:

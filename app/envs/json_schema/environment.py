@@ -82,7 +82,7 @@ class JsonSchema(ProceduralEnvironment[JsonExercise, JsonSchemaParams]):
         return {"kind": made.kind, "members": len(made.value)}
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        made = self.made(task)
+        made = self.parse_reference(task)
         return [_add_validity(grade_committed(each.answer, lambda answer: self.fault(answer, made))) for each in group]
 
     def fault(self, answer: str, made: JsonExercise) -> str:

@@ -118,14 +118,14 @@ class Math(ProceduralEnvironment[MathExercise, MathParams]):
         return made.gold.latex
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        gold = self.made(task).gold
+        gold = self.parse_reference(task).gold
         return list(await asyncio.gather(*(_score_reply(completion.answer, gold, tools) for completion in group)))
 
     def gold(self, task: Task) -> Completion | None:
-        return Completion(text=f"\\boxed{{{self.solution(self.made(task))}}}")
+        return Completion(text=f"\\boxed{{{self.solution(self.parse_reference(task))}}}")
 
     def equivalent(self, one: Task, other: Task) -> bool:
-        first, second = self.made(one).gold, self.made(other).gold
+        first, second = self.parse_reference(one).gold, self.parse_reference(other).gold
         checked = check_answer(second.latex, first)
         return not checked.fault
 

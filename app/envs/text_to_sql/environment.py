@@ -22,8 +22,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Frozen, Split
 from app.domain.work import Limits
-from app.envs.text_to_sql.tasks import database_domains as domains
-from app.envs.text_to_sql.tasks import question_builder as asking
+from app.envs.text_to_sql.tasks import database_domains, question_builder
 from app.envs.text_to_sql.tasks.query_ast import render_sql
 from app.envs.text_to_sql.tasks.query_execution import find_query_fault
 from app.envs.text_to_sql.tasks.soundness import is_sound
@@ -50,7 +49,7 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
     name: ClassVar[str] = "text_to_sql"
     version: ClassVar[str] = "1"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
-    data: ClassVar[Mapping[str, str]] = {"domains": domains.DIGEST, "questions": asking.DIGEST}
+    data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": question_builder.DIGEST}
 
     def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> SqlTaskSpec:
         seed = f"{draws.below(2**40):010x}"
@@ -60,10 +59,10 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
         """The query, so that a question is in one split only, whatever else its schema has."""
         return made.query
 
-    def drawn(self, seed: str, split: Split, level: Level, params: LevelParams) -> SqlTaskSpec:
+    def draw_content(self, seed: str, split: Split, level: Level, params: LevelParams) -> SqlTaskSpec:
         """Checks soundness only for questions of the right split, since that takes databases."""
         for attempt in range(MOST_ATTEMPTS):
-            made = super().drawn(f"{seed} {attempt}", split, level, params)
+            made = super().draw_content(f"{seed} {attempt}", split, level, params)
             if is_sound(_rebuild_exercise(made)):
                 return made
         raise ValueError(f"seed {seed!r} gives no sound question")
@@ -82,7 +81,7 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
         return {"domain": asked.schema.domain, "shape": asked.shape, "tables": len(asked.schema.tables)}
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        made = self.made(task)
+        made = self.parse_reference(task)
 
         async def find_fault(answer: str) -> str:
             try:

@@ -186,7 +186,7 @@ def test_rationales_hold_nothing_of_the_tests() -> None:
 def test_a_prompt_says_all_that_is_asked() -> None:
     for index in range(60):
         task = ENV.task("train", index, LevelParams())
-        made = ENV.made(task)
+        made = ENV.parse_reference(task)
         prompt = task.messages[0].content or ""
         calls = [
             f"{made.family}({', '.join(map(repr, case.arguments))}) == {case.expected!r}"
@@ -205,7 +205,8 @@ def test_a_prompt_says_all_that_is_asked() -> None:
 
 def test_a_tenth_of_the_families_is_for_testing_alone_and_no_combination_is_in_both_splits() -> None:
     made = {
-        split: [ENV.made(ENV.task(split, index, LevelParams())) for index in range(400)] for split in ("train", "test")
+        split: [ENV.parse_reference(ENV.task(split, index, LevelParams())) for index in range(400)]
+        for split in ("train", "test")
     }
     keys = {split: {(one.family, str(sorted(one.chosen.items()))) for one in found} for split, found in made.items()}
     apart = {name for name in FAMILIES if is_held_out(f"family {name}")}
@@ -218,7 +219,7 @@ def test_a_tenth_of_the_families_is_for_testing_alone_and_no_combination_is_in_b
 def test_every_family_comes_up() -> None:
     tasks = [ENV.task(split, index, LevelParams()) for split in ("train", "test") for index in range(700)]
     assert {task.metadata["function"] for task in tasks} == set(FAMILIES)
-    levels = {(task.metadata["level"], ENV.made(task).definition.spec.level) for task in tasks}
+    levels = {(task.metadata["level"], ENV.parse_reference(task).definition.spec.level) for task in tasks}
     assert levels == {(level, level) for level in LEVELS}
 
 

@@ -13,7 +13,7 @@ CHOSEN: dict[str, JsonValue] = {"sign": "=", "limit": 40, "coins": [5, 20]}
 
 
 def drawn(shape: object) -> list[JsonValue]:
-    return [SHAPE.validate_python(shape).drawn(SeededRandom(str(number)), CHOSEN) for number in range(300)]
+    return [SHAPE.validate_python(shape).draw(SeededRandom(str(number)), CHOSEN) for number in range(300)]
 
 
 SMALL = {"whole": [1, 3]}

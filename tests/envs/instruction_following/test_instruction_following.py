@@ -93,7 +93,7 @@ def test_what_a_reply_earns(text: str, result: Score) -> None:
 
 def tricks(task: Task, other: Task, draws: SeededRandom) -> dict[str, str]:
     prompt = task.messages[0].content or ""
-    request, words = ENVIRONMENT.made(task).request, prompt.split()
+    request, words = ENVIRONMENT.parse_reference(task).request, prompt.split()
     both = f"{request.thing} {request.place}"
     function = sorted(FUNCTION_WORDS)
     return {
@@ -107,7 +107,7 @@ def tricks(task: Task, other: Task, draws: SeededRandom) -> dict[str, str]:
         "a sentence over and over": f"There is a {request.thing} in the {request.place} and we like it a lot. " * 9,
         "random words": " ".join(draws.some(function, 90)) + f" {both}.",
         "what ties words together": ". ".join(" ".join(draws.some(function, 7)) for _ in range(12)) + f" {both}.",
-        "another's gold": ENVIRONMENT.made(other).gold,
+        "another's gold": ENVIRONMENT.parse_reference(other).gold,
     }
 
 
@@ -123,7 +123,7 @@ def test_no_trick_is_paid() -> None:
 def test_another_s_text_about_the_right_things_is_seldom_paid() -> None:
     paid = {level: list[float | None]() for level in LEVELS}
     for number, task in enumerate(tasks()):
-        made, other = ENVIRONMENT.made(task), ENVIRONMENT.made(tasks()[number - 1])
+        made, other = ENVIRONMENT.parse_reference(task), ENVIRONMENT.parse_reference(tasks()[number - 1])
         text = other.gold.replace(other.request.thing, made.request.thing)
         (result,) = scored(task, text.replace(other.request.place, made.request.place))
         paid[ENVIRONMENT.level("train", number, InstructionFollowingParams())].append(result.reward)
@@ -134,7 +134,7 @@ def test_another_s_text_about_the_right_things_is_seldom_paid() -> None:
 @pytest.mark.parametrize(("level", "numbers"), [("easy", {1, 2}), ("medium", {2, 3}), ("hard", {3, 4, 5})])
 def test_harder_tasks_have_more_and_harder_instructions(level: Level, numbers: set[int]) -> None:
     made = [
-        ENVIRONMENT.made(ENVIRONMENT.task("test", index, InstructionFollowingParams(level=level)))
+        ENVIRONMENT.parse_reference(ENVIRONMENT.task("test", index, InstructionFollowingParams(level=level)))
         for index in range(60)
     ]
     hard = {sum(one.hard for one in task.instructions) for task in made}
@@ -146,7 +146,7 @@ def test_harder_tasks_have_more_and_harder_instructions(level: Level, numbers: s
 
 def test_the_number_of_instructions_may_be_asked_for() -> None:
     made = [
-        ENVIRONMENT.made(ENVIRONMENT.task("train", index, InstructionFollowingParams(instructions=4)))
+        ENVIRONMENT.parse_reference(ENVIRONMENT.task("train", index, InstructionFollowingParams(instructions=4)))
         for index in range(30)
     ]
     assert {len(task.instructions) for task in made} == {4}
@@ -154,11 +154,11 @@ def test_the_number_of_instructions_may_be_asked_for() -> None:
 
 def test_a_prompt_says_all_that_is_checked() -> None:
     for task in tasks():
-        made, prompt = ENVIRONMENT.made(task), task.messages[0].content or ""
+        made, prompt = ENVIRONMENT.parse_reference(task), task.messages[0].content or ""
         wanted = [made.request.sentence, *made.asked, made.request.thing, made.request.place, f"{made.request.least}"]
         assert [text for text in wanted if text not in prompt] == []
 
 
 def test_metadata_say_which_kinds_are_asked_for() -> None:
     task = tasks()[0]
-    assert task.metadata["instructions"] == [one.kind for one in ENVIRONMENT.made(task).instructions]
+    assert task.metadata["instructions"] == [one.kind for one in ENVIRONMENT.parse_reference(task).instructions]

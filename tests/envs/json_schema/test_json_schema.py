@@ -109,7 +109,7 @@ def test_without_an_answer_nothing_was_valid() -> None:
 
 def exercises(kind: Kind, level: Level, count: int = 150) -> list[JsonExercise]:
     params = JsonSchemaParams(kind=kind, level=level)
-    return [JSON_SCHEMA.made(JSON_SCHEMA.task("train", index, params)) for index in range(count)]
+    return [JSON_SCHEMA.parse_reference(JSON_SCHEMA.task("train", index, params)) for index in range(count)]
 
 
 @pytest.mark.parametrize(("kind", "level"), list(product(KINDS, LEVELS)))

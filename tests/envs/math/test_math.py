@@ -67,7 +67,7 @@ def test_topics_and_families_are_in_the_metadata_and_topics_may_be_asked_for() -
 
 
 def test_thousands_of_tasks_differ() -> None:
-    keys = Counter(MATH.key(MATH.made(MATH.task("train", index, MathParams()))) for index in range(4_000))
+    keys = Counter(MATH.key(MATH.parse_reference(MATH.task("train", index, MathParams()))) for index in range(4_000))
     assert len(keys) > 3_800
 
 
@@ -79,7 +79,7 @@ def test_making_a_task_takes_a_fraction_of_a_millisecond() -> None:
 
 
 def test_no_constant_answer_earns_much() -> None:
-    golds = [MATH.made(MATH.task("train", index, MathParams())).gold.latex for index in range(2_000)]
+    golds = [MATH.parse_reference(MATH.task("train", index, MathParams())).gold.latex for index in range(2_000)]
     ((_, most),) = Counter(golds).most_common(1)
     assert most < 0.015 * len(golds)
 

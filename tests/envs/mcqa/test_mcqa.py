@@ -17,7 +17,7 @@ ENVIRONMENT = Mcqa()
 
 
 def right(task: Task) -> str:
-    return ENVIRONMENT.solution(ENVIRONMENT.made(task))
+    return ENVIRONMENT.solution(ENVIRONMENT.parse_reference(task))
 
 
 TASKS = [ENVIRONMENT.task("train", index, McqaParams(options=3 + index % 4)) for index in range(1_000)]

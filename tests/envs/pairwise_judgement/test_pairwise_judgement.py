@@ -62,7 +62,7 @@ def test_all_verdicts_are_paid_together(answer: str, verdicts: str, expected: st
 @lru_cache
 def questions() -> tuple[PairQuestion, ...]:
     tasks = [PAIRWISE.task("train", index, PairwiseJudgementParams()) for index in range(TASKS)]
-    return tuple(one for task in tasks for one in PAIRWISE.made(task).questions)
+    return tuple(one for task in tasks for one in PAIRWISE.parse_reference(task).questions)
 
 
 def _shared(answer: str, context: str) -> float:
@@ -149,7 +149,7 @@ def test_both_places_are_as_often_the_better_one() -> None:
 
 def test_a_constant_reply_earns_a_sixteenth() -> None:
     golds = [
-        PAIRWISE.solution(PAIRWISE.made(PAIRWISE.task("train", index, PairwiseJudgementParams())))
+        PAIRWISE.solution(PAIRWISE.parse_reference(PAIRWISE.task("train", index, PairwiseJudgementParams())))
         for index in range(TASKS)
     ]
     shares = [golds.count(reply) / TASKS for reply in sorted(set(golds))]
@@ -159,7 +159,11 @@ def test_a_constant_reply_earns_a_sixteenth() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_no_pair_is_in_both_splits(level: Level) -> None:
     matters = [
-        {one.matter for index in range(300) for one in PAIRWISE.made(PAIRWISE.task(split, index, params)).questions}
+        {
+            one.matter
+            for index in range(300)
+            for one in PAIRWISE.parse_reference(PAIRWISE.task(split, index, params)).questions
+        }
         for split in ("train", "test")
         for params in [PairwiseJudgementParams(level=level)]
     ]
@@ -178,7 +182,7 @@ def test_params_choose_how_many_pairs_and_their_kinds_differ(pairs: int) -> None
 def test_orders_to_the_judge_come_at_every_level_on_either_side(level: Level) -> None:
     rule = SHALLOW["orders the judge"]
     made = [
-        PAIRWISE.made(PAIRWISE.task("train", index, PairwiseJudgementParams(level=level))).questions
+        PAIRWISE.parse_reference(PAIRWISE.task("train", index, PairwiseJudgementParams(level=level))).questions
         for index in range(400)
     ]
     sides = [

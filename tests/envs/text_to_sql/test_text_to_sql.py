@@ -42,7 +42,7 @@ def of(shape: str) -> Task:
 
 
 def query_for(task: Task) -> str:
-    return SQL.made(task).query
+    return SQL.parse_reference(task).query
 
 
 def scored(task: Task, answers: Sequence[str], workers: Workers | None = None) -> list[Score]:
@@ -180,14 +180,17 @@ def test_a_query_that_takes_too_much_is_wrong_and_a_broken_worker_is_not_its_fau
 
 
 def test_no_question_is_in_both_splits() -> None:
-    keys = [{SQL.key(SQL.made(task)) for task in tasks(split, 150, LevelParams(level="easy"))} for split in SPLITS]
+    keys = [
+        {SQL.key(SQL.parse_reference(task)) for task in tasks(split, 150, LevelParams(level="easy"))}
+        for split in SPLITS
+    ]
     assert (keys[0] & keys[1], min(map(len, keys)) > 100) == (set(), True)
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_prompt_has_the_tables_some_rows_and_the_question_but_not_the_query(level: Level) -> None:
     asked = tasks("train", 30, LevelParams(level=level))
-    made = [draw_exercise(SQL.made(task).seed, level) for task in asked]
+    made = [draw_exercise(SQL.parse_reference(task).seed, level) for task in asked]
     prompts = [task.messages[0].content or "" for task in asked]
     parts = [(one.schema.write_ddl(), write_samples(one.schema, one.shown), one.asked.question) for one in made]
     assert [all(part in prompt for part in some) for prompt, some in zip(prompts, parts, strict=True)] == [True] * 30

@@ -117,7 +117,7 @@ class Careless(Sums):
     """The answer is looked for anywhere."""
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        return [Score.exact(self.solution(self.made(task)) in completion.answer) for completion in group]
+        return [Score.exact(self.solution(self.parse_reference(task)) in completion.answer) for completion in group]
 
 
 class Fragile(Sums):

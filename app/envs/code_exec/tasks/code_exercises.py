@@ -95,7 +95,7 @@ def _find_telling_cases(
 
 
 def _has_other_result(family: Family, case: ReferenceCase, chosen: Chosen) -> bool:
-    return not is_same_json(family.expected(case.arguments, chosen), case.expected)
+    return not is_same_json(family.compute_expected(case.arguments, chosen), case.expected)
 
 
 def check_results(tests: Sequence[ReferenceCase], returned: Sequence[CallResult]) -> list[bool]:
@@ -116,7 +116,7 @@ def _iterate_tests(exercise: CodeExercise) -> Iterator[ReferenceCase]:
     """The fixed edge cases, then drawn ones without end."""
     family = exercise.definition
     for edge in family.spec.edges:
-        yield ReferenceCase(list(edge), family.expected(list(edge), exercise.chosen))
+        yield ReferenceCase(list(edge), family.compute_expected(list(edge), exercise.chosen))
     yield from _draw_cases(exercise, "tests")
 
 
@@ -124,4 +124,4 @@ def _draw_cases(exercise: CodeExercise, purpose: str) -> Iterator[ReferenceCase]
     family, draws = exercise.definition, SeededRandom(f"{exercise.model_dump_json()} {purpose}")
     while True:
         arguments = family.arguments(draws, exercise.chosen)
-        yield ReferenceCase(arguments, family.expected(arguments, exercise.chosen))
+        yield ReferenceCase(arguments, family.compute_expected(arguments, exercise.chosen))

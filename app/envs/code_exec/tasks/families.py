@@ -74,14 +74,14 @@ class Family:
         return {name: draws.one(values) for name, values in self.choices.items()}
 
     def arguments(self, draws: SeededRandom, chosen: Chosen) -> list[JsonValue]:
-        return [shape.drawn(draws, chosen) for shape in self.spec.inputs.values()]
+        return [shape.draw(draws, chosen) for shape in self.spec.inputs.values()]
 
-    def expected(self, arguments: list[JsonValue], chosen: Chosen) -> JsonValue:
+    def compute_expected(self, arguments: list[JsonValue], chosen: Chosen) -> JsonValue:
         return self.function(*arguments, **chosen)
 
     def statement(self, chosen: Chosen) -> str:
         plain = {name: _plain(value) for name, value in chosen.items()}
-        words = {name: _worded(self.spec.choices[name], value) for name, value in chosen.items()}
+        words = {name: _describe_value(self.spec.choices[name], value) for name, value in chosen.items()}
         said = {name: word.format_map(plain) for name, word in words.items() if word is not None}
         return _in_english(self.spec.says.format_map({**plain, **said}).strip())
 
@@ -127,5 +127,5 @@ def _plain(value: JsonValue) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _worded(choice: str | tuple[JsonValue, ...] | Words, value: JsonValue) -> str | None:
+def _describe_value(choice: str | tuple[JsonValue, ...] | Words, value: JsonValue) -> str | None:
     return choice[value] if isinstance(choice, dict) and isinstance(value, str | int) else None

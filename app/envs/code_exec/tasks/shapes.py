@@ -30,7 +30,7 @@ Bounds = Annotated[tuple[int, int], AfterValidator(_check_bounds)]
 class IntegerShape(Frozen):
     whole: Bounds
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return _draw_within(self.whole, draws)
 
 
@@ -40,7 +40,7 @@ class NearParameterShape(Frozen):
     near: str
     within: int
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         middle = chosen[self.near]
         if not isinstance(middle, int):
             raise ValueError(f"parameter {self.near} is not a whole number")
@@ -52,7 +52,7 @@ class ParameterShape(Frozen):
 
     parameter: str
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         value = chosen[self.parameter]
         return draws.one(value) if isinstance(value, list) else value
 
@@ -60,7 +60,7 @@ class ParameterShape(Frozen):
 class OneOfShape(Frozen):
     one_of: Annotated[tuple[FiniteJson, ...], Field(min_length=1)]
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return draws.one(self.one_of)
 
 
@@ -70,7 +70,7 @@ class NumeralShape(Frozen):
     numeral: Bounds
     width: int = 1
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return str(_draw_within(self.numeral, draws)).zfill(self.width)
 
 
@@ -80,7 +80,7 @@ class TextShape(Frozen):
     text: Annotated[str, Field(min_length=1)]
     length: Bounds
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         return "".join(draws.one(self.text) for _ in range(_draw_within(self.length, draws)))
 
 
@@ -91,11 +91,11 @@ class JoinedShape(Frozen):
     by: "Shape | str" = ""
     length: Bounds
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         text = ""
         for place in range(_draw_within(self.length, draws)):
-            between = self.by if isinstance(self.by, str) else str(self.by.drawn(draws, chosen))
-            text += between * (place > 0) + str(self.joined.drawn(draws, chosen))
+            between = self.by if isinstance(self.by, str) else str(self.by.draw(draws, chosen))
+            text += between * (place > 0) + str(self.joined.draw(draws, chosen))
         return text
 
 
@@ -104,8 +104,8 @@ class ConcatenatedShape(Frozen):
 
     parts: tuple["Shape | str", ...]
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
-        return "".join(part if isinstance(part, str) else str(part.drawn(draws, chosen)) for part in self.parts)
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        return "".join(part if isinstance(part, str) else str(part.draw(draws, chosen)) for part in self.parts)
 
 
 class ListShape(Frozen):
@@ -115,11 +115,11 @@ class ListShape(Frozen):
     ordered: bool = False
     """Sorted; for numbers, texts, or lists of these only."""
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         count = _draw_within(self.length, draws)
         found: list[JsonValue] = []
         for _ in range(count + MOST_REPEATS * self.distinct):
-            item = self.items.drawn(draws, chosen)
+            item = self.items.draw(draws, chosen)
             if len(found) < count and not (self.distinct and item in found):
                 found.append(item)
         return sorted(found, key=_make_sort_key) if self.ordered else found
@@ -128,8 +128,8 @@ class ListShape(Frozen):
 class RowShape(Frozen):
     row: tuple["Shape", ...]
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
-        return [one.drawn(draws, chosen) for one in self.row]
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        return [one.draw(draws, chosen) for one in self.row]
 
 
 class SpanShape(Frozen):
@@ -139,7 +139,7 @@ class SpanShape(Frozen):
     most: int
     least: int = 0
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         start = _draw_within(self.span, draws)
         return [start, start + _draw_within((self.least, self.most), draws)]
 
@@ -151,10 +151,10 @@ class GridShape(Frozen):
     rows: Bounds
     columns: Bounds
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         width = _draw_within(self.columns, draws)
         rows = _draw_within(self.rows, draws)
-        return [[self.grid.drawn(draws, chosen) for _ in range(width)] for _ in range(rows)]
+        return [[self.grid.draw(draws, chosen) for _ in range(width)] for _ in range(rows)]
 
 
 class TextGridShape(Frozen):
@@ -164,7 +164,7 @@ class TextGridShape(Frozen):
     rows: Bounds
     columns: Bounds
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         width = _draw_within(self.columns, draws)
         return ["".join(draws.one(self.lines) for _ in range(width)) for _ in range(_draw_within(self.rows, draws))]
 
@@ -176,9 +176,9 @@ class MappingShape(Frozen):
     to: "Shape"
     length: Bounds
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
         count = _draw_within(self.length, draws)
-        return {str(self.names.drawn(draws, chosen)): self.to.drawn(draws, chosen) for _ in range(count)}
+        return {str(self.names.draw(draws, chosen)): self.to.draw(draws, chosen) for _ in range(count)}
 
 
 class EitherShape(Frozen):
@@ -186,8 +186,8 @@ class EitherShape(Frozen):
 
     either: Annotated[tuple["Shape", ...], Field(min_length=1)]
 
-    def drawn(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
-        return draws.one(self.either).drawn(draws, chosen)
+    def draw(self, draws: SeededRandom, chosen: Chosen) -> JsonValue:
+        return draws.one(self.either).draw(draws, chosen)
 
 
 Shape: TypeAlias = (

@@ -20,8 +20,8 @@ from app.envs.json_schema.tasks.record_fields import (
     draw_fact,
     draw_other_fact,
     draw_person,
+    write_date,
 )
-from app.envs.json_schema.tasks.record_fields import write_date as written_day
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.seeded import SeededRandom
 
@@ -128,7 +128,7 @@ def _write_label(fact: RecordFact) -> str:
 def _draw_aside(draws: SeededRandom, subject: _RecordSubject) -> str:
     values = {
         "name": draw_person(draws),
-        "date": written_day(draw_day(draws)),
+        "date": write_date(draw_day(draws)),
         "time": draws.one(_HOURS),
         "count": str(2 + draws.below(9)),
     }

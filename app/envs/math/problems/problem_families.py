@@ -3,9 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple
 
-from app.envs.math.problems import algebra, calculus, geometry
-from app.envs.math.problems import discrete as numbers
-from app.envs.math.problems import matrices_and_sets as systems
+from app.envs.math.problems import algebra, calculus, discrete, geometry, matrices_and_sets
 from app.envs.math.problems.latex import Level, MathProblem
 from app.toolkit.seeded import SeededRandom
 
@@ -40,20 +38,20 @@ FAMILIES: Final[Mapping[str, ProblemFamily]] = {
     "surds": ProblemFamily("algebra", algebra.make_surds),
     "rationalized": ProblemFamily("algebra", algebra.make_rationalization),
     "radical_equation": ProblemFamily("algebra", algebra.make_radical_equation),
-    "common_divisor": ProblemFamily("number_theory", numbers.make_common_divisor),
-    "common_multiple": ProblemFamily("number_theory", numbers.make_common_multiple),
-    "remainder_of_power": ProblemFamily("number_theory", numbers.make_remainder_of_power),
-    "inverse": ProblemFamily("number_theory", numbers.make_inverse),
-    "divisors": ProblemFamily("number_theory", numbers.make_divisors),
-    "common_remainders": ProblemFamily("number_theory", numbers.make_common_remainders),
-    "committee": ProblemFamily("counting", numbers.make_committee),
-    "arrangements": ProblemFamily("counting", numbers.make_arrangements),
-    "ranked": ProblemFamily("counting", numbers.make_ranking),
-    "drawn_balls": ProblemFamily("counting", numbers.make_drawn_balls),
-    "dice": ProblemFamily("counting", numbers.make_dice),
-    "arithmetic_series": ProblemFamily("sequences", numbers.make_arithmetic_series),
-    "geometric_series": ProblemFamily("sequences", numbers.make_geometric_series),
-    "general_term": ProblemFamily("sequences", numbers.make_general_term),
+    "common_divisor": ProblemFamily("number_theory", discrete.make_common_divisor),
+    "common_multiple": ProblemFamily("number_theory", discrete.make_common_multiple),
+    "remainder_of_power": ProblemFamily("number_theory", discrete.make_remainder_of_power),
+    "inverse": ProblemFamily("number_theory", discrete.make_inverse),
+    "divisors": ProblemFamily("number_theory", discrete.make_divisors),
+    "common_remainders": ProblemFamily("number_theory", discrete.make_common_remainders),
+    "committee": ProblemFamily("counting", discrete.make_committee),
+    "arrangements": ProblemFamily("counting", discrete.make_arrangements),
+    "ranked": ProblemFamily("counting", discrete.make_ranking),
+    "drawn_balls": ProblemFamily("counting", discrete.make_drawn_balls),
+    "dice": ProblemFamily("counting", discrete.make_dice),
+    "arithmetic_series": ProblemFamily("sequences", discrete.make_arithmetic_series),
+    "geometric_series": ProblemFamily("sequences", discrete.make_geometric_series),
+    "general_term": ProblemFamily("sequences", discrete.make_general_term),
     "distance": ProblemFamily("geometry", geometry.make_distance),
     "circle": ProblemFamily("geometry", geometry.make_circle),
     "solid": ProblemFamily("geometry", geometry.make_solid),
@@ -68,13 +66,13 @@ FAMILIES: Final[Mapping[str, ProblemFamily]] = {
     "polynomial_integral": ProblemFamily("calculus", calculus.make_polynomial_integral),
     "exact_integral": ProblemFamily("calculus", calculus.make_exact_integral),
     "limit": ProblemFamily("calculus", calculus.make_limit),
-    "complex_product": ProblemFamily("complex_numbers", systems.make_complex_product),
-    "complex_quotient": ProblemFamily("complex_numbers", systems.make_complex_quotient),
+    "complex_product": ProblemFamily("complex_numbers", matrices_and_sets.make_complex_product),
+    "complex_quotient": ProblemFamily("complex_numbers", matrices_and_sets.make_complex_quotient),
     "absolute_value": ProblemFamily("complex_numbers", geometry.make_absolute_value),
-    "determinant": ProblemFamily("matrices", systems.make_determinant),
-    "matrix_product": ProblemFamily("matrices", systems.make_matrix_product),
-    "linear_inequality": ProblemFamily("inequalities", systems.make_linear_inequality),
-    "quadratic_inequality": ProblemFamily("inequalities", systems.make_quadratic_inequality),
-    "absolute_inequality": ProblemFamily("inequalities", systems.make_absolute_inequality),
-    "set_operation": ProblemFamily("sets", systems.make_set_operation),
+    "determinant": ProblemFamily("matrices", matrices_and_sets.make_determinant),
+    "matrix_product": ProblemFamily("matrices", matrices_and_sets.make_matrix_product),
+    "linear_inequality": ProblemFamily("inequalities", matrices_and_sets.make_linear_inequality),
+    "quadratic_inequality": ProblemFamily("inequalities", matrices_and_sets.make_quadratic_inequality),
+    "absolute_inequality": ProblemFamily("inequalities", matrices_and_sets.make_absolute_inequality),
+    "set_operation": ProblemFamily("sets", matrices_and_sets.make_set_operation),
 }

@@ -16,7 +16,7 @@ from app.domain.trajectories import PackedGroup
 from app.http.compat.atropos.addresses import PREFIX, parse_run_name
 from app.http.compat.atropos.decompression import NOT_GZIP, NotGzip, inflate, is_gzip
 from app.http.compat.atropos.packing import read_group, read_groups
-from app.http.compat.atropos.queue import AtroposOutput
+from app.http.compat.atropos.queue import AtroposQueue
 from app.http.compat.atropos.wire import Received, ReceivedList
 
 
@@ -26,7 +26,7 @@ class GroupPostEndpoint:
     def __init__(
         self,
         path: str,
-        desk: AtroposOutput,
+        desk: AtroposQueue,
         read: Callable[[bytes], Sequence[PackedGroup]],
         reply: Callable[[int], BaseModel],
         limit: int,
@@ -69,7 +69,7 @@ async def _receive_body(receive: Receive) -> bytes | None:
     return b"".join(parts)
 
 
-def create_post_routes(desk: AtroposOutput, limit: int) -> list[Route]:
+def create_post_routes(desk: AtroposQueue, limit: int) -> list[Route]:
     """Must be registered before other routes. `limit` applies to decompressed bodies."""
     return [
         Route(path, GroupPostEndpoint(path, desk, read, reply, limit), methods=["POST"], include_in_schema=False)

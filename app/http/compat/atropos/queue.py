@@ -35,7 +35,7 @@ class QueueObserver(Protocol):
         """`outcome` is `handed`, `again`, `not_yet` or `no_trainer`."""
 
 
-class AtroposOutput:
+class AtroposQueue:
     """One per process. It knows which batches were sent in full; they count as delivered at the next request."""
 
     def __init__(self, queue: TrajectoryQueue, observer: QueueObserver, clock: Clock) -> None:
@@ -125,7 +125,7 @@ class AtroposOutput:
 class OutgoingBatch:
     """A batch that is being sent. `settle` records whether it was sent in full."""
 
-    def __init__(self, desk: AtroposOutput, run: str, number: int) -> None:
+    def __init__(self, desk: AtroposQueue, run: str, number: int) -> None:
         self._desk = desk
         self._run = run
         self._number = number

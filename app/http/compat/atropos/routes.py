@@ -12,7 +12,7 @@ from app.domain.trajectories import EnvRegistration, TrainerRegistration
 from app.http.compat.atropos.addresses import PREFIX, parse_run_name
 from app.http.compat.atropos.batch_encoding import GZIP_FROM, compress_text
 from app.http.compat.atropos.decompression import create_inflating_route
-from app.http.compat.atropos.queue import AtroposOutput, OutgoingBatch
+from app.http.compat.atropos.queue import AtroposQueue, OutgoingBatch
 from app.http.compat.atropos.status import compute_env_status
 from app.http.compat.atropos.wire import (
     BatchExplanation,
@@ -46,7 +46,7 @@ async def read_run_name(request: Request) -> str:
 Run = Annotated[str, Depends(read_run_name)]
 
 
-def create_atropos_router(desk: AtroposOutput, max_body_bytes: int) -> APIRouter:
+def create_atropos_router(desk: AtroposQueue, max_body_bytes: int) -> APIRouter:
     """`/compat/atropos` for the run `default`, `/compat/atropos/{run}` for others. `max_body_bytes` applies to bodies
     before and after decompression."""
     router = APIRouter(tags=["atropos"], route_class=create_inflating_route(max_body_bytes))
@@ -58,7 +58,7 @@ def create_atropos_router(desk: AtroposOutput, max_body_bytes: int) -> APIRouter
     return router
 
 
-def _add_trainer_routes(router: APIRouter, prefix: str, desk: AtroposOutput) -> None:
+def _add_trainer_routes(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
     @router.post(prefix + "/register", include_in_schema=False)
     async def register(run: Run, registration: TrainerRegistration) -> TrainerRegistered:
         await desk.queue.register(run, registration)
@@ -93,7 +93,7 @@ async def _encode_text(request: Request, text: bytes) -> tuple[bytes, dict[str, 
     return content, {"Vary": "Accept-Encoding", "Content-Encoding": "gzip"}
 
 
-def _add_environment_routes(router: APIRouter, prefix: str, desk: AtroposOutput) -> None:
+def _add_environment_routes(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
     @router.post(prefix + "/register-env", include_in_schema=False)
     async def register_env(run: Run, joining: EnvRegistration) -> EnvJoined | WaitForTrainer:
         feeder = await desk.queue.join(run, joining)
@@ -123,7 +123,7 @@ def _add_environment_routes(router: APIRouter, prefix: str, desk: AtroposOutput)
         return status
 
 
-def _add_status_routes(router: APIRouter, prefix: str, desk: AtroposOutput) -> None:
+def _add_status_routes(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
     @router.get(prefix, include_in_schema=False)
     @router.get(prefix + "/", include_in_schema=False)
     async def root(_: Run) -> Root:
@@ -150,7 +150,7 @@ def _add_status_routes(router: APIRouter, prefix: str, desk: AtroposOutput) -> N
         return Response(content, headers=headers, media_type="application/json")
 
 
-def _add_explanation_route(router: APIRouter, prefix: str, desk: AtroposOutput) -> None:
+def _add_explanation_route(router: APIRouter, prefix: str, desk: AtroposQueue) -> None:
     @router.get(
         prefix + "/why",
         summary="Why an Atropos trainer gets no batch yet",

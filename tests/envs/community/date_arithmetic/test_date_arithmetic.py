@@ -86,14 +86,15 @@ def test_only_the_day_itself_is_paid(answer: str, rationale: str) -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_level_has_its_steps_and_kinds(level: Level) -> None:
     params = DateArithmeticParams(level=level)
-    walks = [DATES.made(DATES.task("train", index, params)) for index in range(300)]
+    walks = [DATES.parse_reference(DATES.task("train", index, params)) for index in range(300)]
     kinds = {step.kind for walk in walks for step in walk.steps}
     assert (kinds, {len(walk.steps) for walk in walks}) == (set(KINDS[level]), {STEPS[level]})
 
 
 def test_no_step_is_of_the_same_kind_as_the_one_before() -> None:
     walks = [
-        DATES.made(DATES.task("test", index, DateArithmeticParams(level="hard", steps=12))) for index in range(100)
+        DATES.parse_reference(DATES.task("test", index, DateArithmeticParams(level="hard", steps=12)))
+        for index in range(100)
     ]
     pairs = [(one.kind, other.kind) for walk in walks for one, other in zip(walk.steps, walk.steps[1:], strict=False)]
     assert (len(pairs), [pair for pair in pairs if pair[0] == pair[1]]) == (1_100, [])

@@ -8,7 +8,7 @@ import pytest
 
 from app.domain.errors import StoreUnavailable
 from app.domain.trajectories import PackedGroup
-from app.http.compat.atropos.queue import AtroposOutput, OutgoingBatch
+from app.http.compat.atropos.queue import AtroposQueue, OutgoingBatch
 from app.store.database import Database
 from app.store.migration import migrate
 from app.store.trajectory_store import SqlTrajectoryQueue
@@ -36,7 +36,7 @@ def test_a_batch_that_could_not_be_given_back_comes_again(tmp_path: Path) -> Non
         migrate(url, MIGRATIONS)
         database = Database(url, readers=1, clock=None, committed=None)
         try:
-            desk = AtroposOutput(Stumbling(database), PrometheusObserver(), lambda: START)
+            desk = AtroposQueue(Stumbling(database), PrometheusObserver(), lambda: START)
             await desk.queue.register("run", TRAINER)
             await desk.queue.add("run", [*(PackedGroup(0, 8, name, zlib.compress(name.encode())) for name in "ab")])
             lost = await desk.take_batch("run")

@@ -139,7 +139,7 @@ def test_a_minimum_allocation_is_in_every_batch() -> None:
 
 def test_a_living_environment_with_a_minimum_is_waited_for_by_name() -> None:
     feeders = [feeder(0), feeder(1, minimum=0.5, silent=ALIVE_SECONDS)]
-    assert "Environment 1 must have 8 sequences" in str(taken(form_batch(line(16, [(0, 8)] * 4, feeders))))
+    assert "Environment 1 needs 8 sequences" in str(taken(form_batch(line(16, [(0, 8)] * 4, feeders))))
 
 
 @pytest.mark.parametrize(
