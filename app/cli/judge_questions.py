@@ -9,15 +9,8 @@ from app.domain.values import Split
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.degradation import build_ladders
 from app.judges.meta_evaluation import CheckQuestions
-from app.judges.perturbations import (
-    GoldCase,
-    Templates,
-    build_gold_cases,
-    build_pairs,
-    load_packaged_templates,
-    sample_one_per_character,
-    sample_seldom_pairs,
-)
+from app.judges.perturbations import GoldCase, Templates, load_packaged_templates
+from app.judges.perturbed_pairs import build_gold_cases, build_pairs, sample_one_per_character, sample_seldom_pairs
 from app.toolkit.package_data import find_packaged_folder
 
 _SPLITS: tuple[Split, ...] = ("train", "test")

@@ -27,6 +27,7 @@ from app.service.request_models import (
     NextMixedBatch,
     TaskBatch,
     TaskSelection,
+    build_handed_out_task,
 )
 from app.service.retrieval import RetrievalService
 from app.service.run_registry import RunRegistry
@@ -221,7 +222,7 @@ class Dispatcher:
         ]
         await self._shelf.put(records, tasks)
         self._observer.record_hand_out(source.hosted.name, len(records))
-        return tuple(_build_handed_out_task(record, one.lease) for record, one in zip(records, dealt, strict=True))
+        return tuple(build_handed_out_task(record, one.lease) for record, one in zip(records, dealt, strict=True))
 
     async def _retrieve_contexts(
         self, source: TaskSource, dealt: Sequence[DealtSlot], bare: Sequence[Task]
@@ -321,17 +322,4 @@ def _build_record(
     label = task.metadata.get(hosted.environment.stats_label or "")
     return TaskRecord(
         task_id=compute_task_id(key), key=key, prompt=prompt, label=label if isinstance(label, str) else None
-    )
-
-
-def _build_handed_out_task(record: TaskRecord, lease: Lease | None) -> HandedOutTask:
-    return HandedOutTask(
-        task_id=record.task_id,
-        lease_id=None if lease is None else lease.lease_id,
-        environment=record.key.environment,
-        messages=record.prompt.messages,
-        tools=record.prompt.tools,
-        max_turns=record.prompt.max_turns,
-        metadata=record.prompt.metadata,
-        lease_expires_at=None if lease is None else lease.expires_at,
     )

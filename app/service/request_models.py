@@ -6,8 +6,9 @@ from typing import Annotated, Final
 
 from pydantic import ConfigDict, Field, JsonValue
 
+from app.domain.groups import TaskRecord
 from app.domain.parts import MAX_GROUP_SIZE, GroupPart
-from app.domain.runs import Policy, Purpose
+from app.domain.runs import Lease, Policy, Purpose
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, ToolSpec
 from app.domain.values import FiniteJson, FiniteNumber, Frozen, Name, Split, Unit, WholeNumber
@@ -171,3 +172,16 @@ class StepRequest(Frozen):
     task_id: TaskId
     messages: Annotated[tuple[Message, ...], Field(min_length=1, max_length=1000)]
     """All messages after the prompt, observations included. The last one is the model's."""
+
+
+def build_handed_out_task(record: TaskRecord, lease: Lease | None) -> HandedOutTask:
+    return HandedOutTask(
+        task_id=record.task_id,
+        lease_id=None if lease is None else lease.lease_id,
+        environment=record.key.environment,
+        messages=record.prompt.messages,
+        tools=record.prompt.tools,
+        max_turns=record.prompt.max_turns,
+        metadata=record.prompt.metadata,
+        lease_expires_at=None if lease is None else lease.expires_at,
+    )

@@ -19,8 +19,10 @@ from app.store.pending_groups import (
     MICROSECONDS_PER_SECOND,
     add_late_group,
     close_group,
+    count_members,
     insert_members,
     load_group_row,
+    load_known_members,
     load_open_groups,
     lock_scope,
     open_group,
@@ -103,7 +105,7 @@ def _add_members(
     if row["size"] != cohort.size:
         return Mismatch("part.size", f"the group under this key has {row['size']} completions")
     places = tuple(member.place for member in members)
-    known = _load_known_members(connection, group_id, places)
+    known = load_known_members(connection, group_id, places)
     if any(known[one.place]["said"] != digest(one.completion.identity) for one in members if one.place in known):
         return Mismatch("part.index", "another completion has this place in the group")
     fresh = [member for member in members if member.place not in known]
@@ -112,7 +114,7 @@ def _add_members(
         return _add_to_closed_group(connection, database, row, places, known, fresh, begun, now)
     if fresh:
         insert_members(connection, row, fresh, now)
-        if _count_members(connection, group_id) == row["size"]:
+        if count_members(connection, group_id) == row["size"]:
             begun = [close_group(connection, database, row, now)]
     return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
 
@@ -137,17 +139,6 @@ def _add_to_closed_group(
     begun.append(add_late_group(connection, database, row, fresh, own, now))
     insert_members(connection, row, fresh, now, own_group=own)
     return GroupSlot(cohort_id, own, places, open=False, begun=tuple(begun))
-
-
-def _load_known_members(connection: Connection, group_id: str, places: Collection[int]) -> dict[int, RowMapping]:
-    statement = select(part_members).where(part_members.c.group_id == group_id, part_members.c.place.in_(places))
-    return {row["place"]: row for row in connection.execute(statement).mappings()}
-
-
-def _count_members(connection: Connection, group_id: str, *, late: bool = False) -> int:
-    own = part_members.c.own_group.is_not(None) if late else part_members.c.own_group.is_(None)
-    statement = select(func.count()).select_from(part_members).where(part_members.c.group_id == group_id, own)
-    return connection.execute(statement).scalar_one()
 
 
 def _assign_slot(
@@ -246,7 +237,7 @@ def _awaits_missing(connection: Connection, row: RowMapping, now: int, seconds: 
     if not row["missing"] or row["closed_at"] <= now - round(seconds * MICROSECONDS_PER_SECOND):
         return False
     missing: int = row["missing"]
-    return _count_members(connection, row["group_id"], late=True) < missing
+    return count_members(connection, row["group_id"], late=True) < missing
 
 
 def _next_place(connection: Connection, row: RowMapping) -> int:

@@ -183,3 +183,14 @@ def _build_group(row: RowMapping, come: Sequence[RowMapping], flags: tuple[str, 
         Member(place=member["place"], completion=decode(Completion, member["completion"])) for member in come
     )
     return parse_group(row).build_group(row["group_id"], members, flags, from_micros(row["created_at"]))
+
+
+def load_known_members(connection: Connection, group_id: str, places: Collection[int]) -> dict[int, RowMapping]:
+    statement = select(part_members).where(part_members.c.group_id == group_id, part_members.c.place.in_(places))
+    return {row["place"]: row for row in connection.execute(statement).mappings()}
+
+
+def count_members(connection: Connection, group_id: str, *, late: bool = False) -> int:
+    own = part_members.c.own_group.is_not(None) if late else part_members.c.own_group.is_(None)
+    statement = select(func.count()).select_from(part_members).where(part_members.c.group_id == group_id, own)
+    return connection.execute(statement).scalar_one()

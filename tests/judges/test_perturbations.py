@@ -16,15 +16,8 @@ from app.judges.gates.gate_registry import find_failed_gates
 from app.judges.languages import LANGUAGES
 from app.judges.meta_evaluation import measure_judge
 from app.judges.meta_evaluation_report import CheckReport, build_report
-from app.judges.perturbations import (
-    MUTATIONS,
-    GoldCase,
-    PerturbedPair,
-    build_pairs,
-    load_packaged_templates,
-    sample_one_per_character,
-    sample_seldom_pairs,
-)
+from app.judges.perturbations import MUTATIONS, GoldCase, PerturbedPair, load_packaged_templates
+from app.judges.perturbed_pairs import build_pairs, sample_one_per_character, sample_seldom_pairs
 from app.judges.scripted import Script, ScriptedJudge, fail_requests, score_by_position, score_equally, score_randomly
 from app.judges.text_normalisation import Reply
 from tests.support.specimens import shipped_specimens
