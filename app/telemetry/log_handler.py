@@ -2,9 +2,9 @@
 
 import logging
 import queue
-import threading
 import time
 from collections.abc import MutableMapping
+from logging.handlers import QueueHandler, QueueListener
 from typing import Any, TextIO
 
 MOST_QUEUED_LINES = 10_000
@@ -12,31 +12,28 @@ MOST_QUEUED_LINES = 10_000
 FLUSH_SECONDS = 2.0
 
 
-class NonBlockingHandler(logging.Handler):
-    """Formats in the caller, writes in a thread. Lines beyond `room` are dropped, and the next written line reports how
-    many."""
+class NonBlockingHandler(QueueHandler):
+    """Formats in the caller, writes in a listener's thread. Lines beyond `room` are dropped, and the next written line
+    reports how many."""
 
     def __init__(self, stream: TextIO, room: int = MOST_QUEUED_LINES) -> None:
-        super().__init__()
-        self._stream = stream
-        self._lines: queue.Queue[str] = queue.Queue(room)
+        self._lines: queue.Queue[logging.LogRecord] = queue.Queue(room)
+        super().__init__(self._lines)
         self._dropped = 0
-        self._thread: threading.Thread | None = None
+        self._listener = QueueListener(self._lines, _LineWriter(stream))
+        self._listening = False
 
-    def emit(self, record: logging.LogRecord) -> None:
+    def enqueue(self, record: logging.LogRecord) -> None:
         try:
-            line = self.format(record)
             if self._dropped:
-                self._lines.put_nowait(self.format(_build_dropped_record(self._dropped)))
+                self._lines.put_nowait(self.prepare(_build_dropped_record(self._dropped)))
                 self._dropped = 0
-            self._lines.put_nowait(line)
+            self._lines.put_nowait(record)
         except queue.Full:
             self._dropped += 1
-        except Exception:
-            self.handleError(record)
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._write_lines, name="logs", daemon=True)
-            self._thread.start()
+        if not self._listening:
+            self._listening = True
+            self._listener.start()
 
     def flush(self) -> None:
         """Waits at most FLUSH_SECONDS until all lines are written."""
@@ -45,17 +42,12 @@ class NonBlockingHandler(logging.Handler):
             while self._lines.unfinished_tasks and (left := end - time.monotonic()) > 0:
                 self._lines.all_tasks_done.wait(left)
 
-    def _write_lines(self) -> None:
-        while True:
-            line = self._lines.get()
-            try:
-                self._stream.write(line + "\n")
-                if self._lines.empty():
-                    self._stream.flush()
-            except (OSError, ValueError):  # the reader is gone or the stream is closed
-                pass
-            finally:
-                self._lines.task_done()
+
+class _LineWriter(logging.StreamHandler[TextIO]):
+    """Writes lines that are formatted already."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """The reader is gone or the stream is closed: there is nobody to tell."""
 
 
 def _build_dropped_record(dropped: int) -> logging.LogRecord:
