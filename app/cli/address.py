@@ -25,3 +25,8 @@ def build_policy_headers(variable: str | None) -> dict[str, str]:
     if variable is not None and key is None:
         raise ValueError(f"--api-key-env: the environment variable {variable} is not set")
     return build_bearer_headers(key)
+
+
+def build_gateway_headers(api_key: str) -> dict[str, str]:
+    """Of every request to the gateway; empty without a key."""
+    return {"Authorization": f"Bearer {api_key}"} if api_key else {}

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.characters.world_files import read_world
-from app.cli.address import find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.consoles import output_console
 from app.cli.gateway_client import GatewayClient
 from app.cli.scripted_policy import script_turns
@@ -64,7 +64,7 @@ def demo(
 
     Loads the sample world, and runs a scripted policy that improves with each step in every environment."""
     url = url or find_gateway_url()
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = build_gateway_headers(api_key)
     try:
         asyncio.run(_run_demo(url, headers, DemoPlan(steps, batch_size, group_size, run, seed)))
     except GatewayError as error:

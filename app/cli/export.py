@@ -9,7 +9,7 @@ import typer
 from pydantic import ValidationError
 from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
-from app.cli.address import find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.data_files import console, infer_format, stop, use_partial_file
 from app.cli.gateway_client import describe_refusal
 from app.domain.exports import ExportRequest, ExportShape
@@ -85,7 +85,7 @@ def _assume_utc(**moments: datetime | None) -> dict[str, datetime]:
 
 def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
     asked = wanted.model_dump(mode="json", exclude_defaults=True)
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = build_gateway_headers(api_key)
     columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
     timeout = httpx.Timeout(30, read=READ_SECONDS)
     with (

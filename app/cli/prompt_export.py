@@ -10,7 +10,7 @@ import typer
 from pydantic import JsonValue
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.cli.address import find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.data_files import console, infer_format, stop, use_partial_file
 from app.cli.gateway_client import GatewayClient
 from app.cli.process.plan import parse_params
@@ -83,7 +83,7 @@ class PromptExportSpec:
 
 async def _write_rows(part: Path, encoder: RowEncoder, url: str, api_key: str, wanted: PromptExportSpec) -> int:
     """Returns the number of rows."""
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = build_gateway_headers(api_key)
     columns = (TextColumn("tasks"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
         gateway = GatewayClient(client)

@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from app.cli.address import find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.agreement import Rewards, measure_agreement
 from app.cli.consoles import output_console
 from app.domain.judging import Mode
@@ -76,7 +76,7 @@ def rescore(
     except ValueError as error:
         _stop(str(error))
     url = url or find_gateway_url()
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = build_gateway_headers(api_key)
     tally = RescoreTally()
     try:
         asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request), tally))

@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from app.characters.world_files import Timeline, WorldFile, read_world
-from app.cli.address import find_gateway_url
+from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.consoles import output_console
 from app.cli.gateway_client import GatewayClient
 from app.domain.errors import GatewayError
@@ -72,7 +72,7 @@ def sample(url: Url = "", api_key: ApiKey = "") -> None:
 
 def _load_and_report(world: WorldFile, url: str, api_key: str) -> None:
     url = url or find_gateway_url()
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    headers = build_gateway_headers(api_key)
     try:
         told = asyncio.run(_load_at(world, url, headers))
     except GatewayError as error:

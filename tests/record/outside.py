@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 import typer
 from pydantic import JsonValue
 
-from app.cli.main import cli
+from app.cli.main import DeferredCommand, cli
 from app.domain.digests import digest
 from app.settings import DEFAULT_FILE, PREFIX
 from app.store.migration import migrate
@@ -18,6 +18,7 @@ from docs.parts.metrics import metrics_table
 from docs.parts.settings import settings
 from tests.record.rows import Blocks, as_plain, line_of
 from tests.support.databases import MIGRATIONS
+from tests.support.serving import ROOT
 
 COMPONENT = "#/components/schemas/"
 WORDS = frozenset({"title", "description", "summary", "operationId"})
@@ -132,6 +133,7 @@ def commands() -> Blocks:
 
 
 def _commands(command: Any, name: str) -> Iterator[tuple[str, list[JsonValue]]]:
+    command = command.load() if isinstance(command, DeferredCommand) else command
     yield name, [_parameter(one) for one in command.params]
     for key, within in sorted(getattr(command, "commands", {}).items()):
         yield from _commands(within, f"{name} {key}")
@@ -154,7 +156,7 @@ def _plain(value: object) -> object:
         if isinstance(value, tuple)
         else value
         if isinstance(value, str | int | float | list)
-        else str(value)
+        else str(value).replace(str(ROOT), "")  # a default may lie in the checkout
     )
 
 

@@ -11,13 +11,31 @@ import typer
 from pydantic import JsonValue
 from rich.console import Console
 
-from app.cli.address import build_policy_headers, find_gateway_url
+from app.cli.address import build_gateway_headers, build_policy_headers, find_gateway_url
 from app.cli.endpoints import Endpoints
 from app.cli.evaluate.estimate import CostEstimate
 from app.cli.evaluate.eval_spec import EvaluationSpec
 from app.cli.evaluate.files import COMPARISON, REPORT, read_evaluation, write_document
 from app.cli.evaluate.session import EvaluationOutcome, EvaluationSession
 from app.cli.evaluate.summary import build_comparison_summary, build_summary
+from app.cli.policy_options import (
+    CONNECTIONS,
+    COST_AND_CHECKS,
+    SAMPLING,
+    TASKS,
+    Concurrency,
+    GatewayKey,
+    GatewayUrl,
+    InputPrice,
+    MaxTokens,
+    OutputPrice,
+    PolicyKeyVariable,
+    PolicyModel,
+    PolicyStep,
+    PolicyUrl,
+    Temperature,
+    TopP,
+)
 from app.cli.prices import PolicyPrices
 from app.cli.process.plan import check_run_name, parse_params
 from app.domain.errors import GatewayError
@@ -30,103 +48,71 @@ from app.toolkit.display import escape_invisible
 console = Console()
 errors = Console(stderr=True)
 
-_CONNECTIONS = "Connections"
-_TASKS = "Tasks"
-_SAMPLING = "Sampling"
-_COST_AND_CHECKS = "Cost and checks"
-
 
 def evaluate(
-    policy: Annotated[
-        str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_CONNECTIONS)
-    ],
-    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_CONNECTIONS)],
-    env: Annotated[str, typer.Option(help="Environment name.", rich_help_panel=_TASKS)],
-    split: Annotated[Split, typer.Option(help="Split to evaluate.", rich_help_panel=_TASKS)] = "test",
-    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=_TASKS)] = "{}",
+    policy: PolicyUrl,
+    model: PolicyModel,
+    env: Annotated[str, typer.Option(help="Environment name.", rich_help_panel=TASKS)],
+    split: Annotated[Split, typer.Option(help="Split to evaluate.", rich_help_panel=TASKS)] = "test",
+    params: Annotated[str, typer.Option(help="Environment params, as a JSON object.", rich_help_panel=TASKS)] = "{}",
     tasks: Annotated[
         int | None,
         typer.Option(
             min=1,
             show_default="the whole split; 100 if it is endless",
             help="Number of tasks.",
-            rich_help_panel=_TASKS,
+            rich_help_panel=TASKS,
         ),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=256, help="Attempts per task.", rich_help_panel=_TASKS)] = 1,
-    run: Annotated[str, typer.Option(help="Run name to store results under.", rich_help_panel=_TASKS)] = "evaluation",
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_TASKS)
-    ] = None,
+    samples: Annotated[int, typer.Option(min=1, max=256, help="Attempts per task.", rich_help_panel=TASKS)] = 1,
+    run: Annotated[str, typer.Option(help="Run name to store results under.", rich_help_panel=TASKS)] = "evaluation",
+    step: PolicyStep = None,
     seed: Annotated[
         int,
-        typer.Option(min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=_TASKS),
+        typer.Option(min=0, max=2**53 - 1, help="Seed for task order, sampling and bootstrap.", rich_help_panel=TASKS),
     ] = 0,
     pass_at: Annotated[
-        float, typer.Option(min=0, max=1, help="Minimum reward that counts as a pass.", rich_help_panel=_TASKS)
+        float, typer.Option(min=0, max=1, help="Minimum reward that counts as a pass.", rich_help_panel=TASKS)
     ] = 1.0,
-    url: Annotated[
-        str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_CONNECTIONS)
-    ] = "",
+    url: GatewayUrl = "",
     out: Annotated[
         Path | None,
-        typer.Option(help="Output folder.", show_default="evaluations/<env>-<model>", rich_help_panel=_CONNECTIONS),
+        typer.Option(help="Output folder.", show_default="evaluations/<env>-<model>", rich_help_panel=CONNECTIONS),
     ] = None,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum tokens per answer.", rich_help_panel=_SAMPLING)
-    ] = 1_024,
-    temperature: Annotated[
-        float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_SAMPLING)
-    ] = 1.0,
-    top_p: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_SAMPLING),
-    ] = None,
+    max_tokens: MaxTokens = 1_024,
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
     extra: Annotated[
         str,
-        typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=_SAMPLING),
+        typer.Option(help="Extra request fields, as a JSON object; null removes a field.", rich_help_panel=SAMPLING),
     ] = "{}",
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=4096, help="Concurrent attempts.", rich_help_panel=_SAMPLING)
-    ] = 32,
+    concurrency: Concurrency = 32,
     patience: Annotated[
-        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=_SAMPLING)
+        float, typer.Option(min=0, help="Seconds to keep retrying a failing server.", rich_help_panel=SAMPLING)
     ] = 600.0,
     tokenizer: Annotated[
-        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=_COST_AND_CHECKS)
+        Path | None, typer.Option(help="tokenizer.json file for the token estimate.", rich_help_panel=COST_AND_CHECKS)
     ] = None,
-    input_price: Annotated[
-        float | None,
-        typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=_COST_AND_CHECKS),
-    ] = None,
-    output_price: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=_COST_AND_CHECKS
-        ),
-    ] = None,
+    input_price: InputPrice = None,
+    output_price: OutputPrice = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=_COST_AND_CHECKS)
+        bool, typer.Option("--dry-run", help="Print the estimate and exit.", rich_help_panel=COST_AND_CHECKS)
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=_COST_AND_CHECKS)
+        bool, typer.Option("--yes", help="Skip the confirmation prompt.", rich_help_panel=COST_AND_CHECKS)
     ] = False,
     fail_under: Annotated[
         float | None,
         typer.Option(
-            min=0, max=1, help="Exit with code 1 if the mean reward is lower.", rich_help_panel=_COST_AND_CHECKS
+            min=0, max=1, help="Exit with code 1 if the mean reward is lower.", rich_help_panel=COST_AND_CHECKS
         ),
     ] = None,
     against: Annotated[
         Path | None,
-        typer.Option(help="Folder of a finished evaluation to compare with.", rich_help_panel=_COST_AND_CHECKS),
+        typer.Option(help="Folder of a finished evaluation to compare with.", rich_help_panel=COST_AND_CHECKS),
     ] = None,
-    api_key: Annotated[
-        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_CONNECTIONS)
-    ] = "",
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_CONNECTIONS)
-    ] = None,
+    api_key: GatewayKey = "",
+    api_key_env: PolicyKeyVariable = None,
 ) -> None:
     """Evaluate a model on the tasks of a held-out split and write a report.
 
@@ -149,7 +135,7 @@ def evaluate(
             ),
             ends=Endpoints(
                 gateway=url,
-                gateway_headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+                gateway_headers=build_gateway_headers(api_key),
                 policy=policy,
                 policy_headers=build_policy_headers(api_key_env),
                 out=place,

@@ -8,7 +8,24 @@ import httpx
 import typer
 from rich.console import Console
 
-from app.cli.address import build_policy_headers, find_gateway_url
+from app.cli.address import build_gateway_headers, build_policy_headers, find_gateway_url
+from app.cli.policy_options import (
+    CONNECTIONS,
+    SAMPLING,
+    TASKS,
+    Concurrency,
+    GatewayKey,
+    GatewayUrl,
+    InputPrice,
+    MaxTokens,
+    OutputPrice,
+    PolicyKeyVariable,
+    PolicyModel,
+    PolicyStep,
+    PolicyUrl,
+    Temperature,
+    TopP,
+)
 from app.cli.prices import PolicyPrices
 from app.cli.process.journal import open_process_journal
 from app.cli.process.plan import ProcessPlan, ProcessSetup, To, check_run_name, parse_mix
@@ -20,105 +37,73 @@ from app.inference.tokenizer import LocalTokenizer
 
 errors = Console(stderr=True)
 
-_CONNECTIONS = "Connections"
-_TASKS = "Tasks"
-_SAMPLING = "Sampling"
-_COST_AND_CHECKS = "Cost and checks"
-
 
 def process(
-    policy: Annotated[
-        str, typer.Option(help="URL of the OpenAI-compatible policy server.", rich_help_panel=_CONNECTIONS)
-    ],
-    model: Annotated[str, typer.Option(help="Model name on the policy server.", rich_help_panel=_CONNECTIONS)],
-    env: Annotated[str | None, typer.Option(help="Environment name.", rich_help_panel=_TASKS)] = None,
+    policy: PolicyUrl,
+    model: PolicyModel,
+    env: Annotated[str | None, typer.Option(help="Environment name.", rich_help_panel=TASKS)] = None,
     mix: Annotated[
-        str | None, typer.Option(help="Several environments: env=weight,env=weight.", rich_help_panel=_TASKS)
+        str | None, typer.Option(help="Several environments: env=weight,env=weight.", rich_help_panel=TASKS)
     ] = None,
-    split: Annotated[Split, typer.Option(help="Split to take tasks from.", rich_help_panel=_TASKS)] = "train",
+    split: Annotated[Split, typer.Option(help="Split to take tasks from.", rich_help_panel=TASKS)] = "train",
     params: Annotated[
-        str | None, typer.Option(help="Params of --env, as a JSON object.", rich_help_panel=_TASKS)
+        str | None, typer.Option(help="Params of --env, as a JSON object.", rich_help_panel=TASKS)
     ] = None,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Total number of groups to write; unlimited by default.", rich_help_panel=_TASKS),
+        typer.Option(min=1, help="Total number of groups to write; unlimited by default.", rich_help_panel=TASKS),
     ] = None,
-    url: Annotated[
-        str, typer.Option(help="Gateway URL.", show_default="from settings", rich_help_panel=_CONNECTIONS)
-    ] = "",
+    url: GatewayUrl = "",
     to: Annotated[
-        To, typer.Option(help="Output: a JSON Lines file or an Atropos trainer.", rich_help_panel=_CONNECTIONS)
+        To, typer.Option(help="Output: a JSON Lines file or an Atropos trainer.", rich_help_panel=CONNECTIONS)
     ] = "jsonl",
     out: Annotated[
         Path | None,
         typer.Option(
             help="Output file; the journal is written next to it.",
             show_default="<run>.<to>",
-            rich_help_panel=_CONNECTIONS,
+            rich_help_panel=CONNECTIONS,
         ),
     ] = None,
     atropos: Annotated[
         str | None,
         typer.Option(
-            help="URL of the trainer's Atropos API.", show_default="the gateway's", rich_help_panel=_CONNECTIONS
+            help="URL of the trainer's Atropos API.", show_default="the gateway's", rich_help_panel=CONNECTIONS
         ),
     ] = None,
-    run: Annotated[str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=_TASKS)] = "process",
+    run: Annotated[str, typer.Option(help="Run name to lease tasks under.", rich_help_panel=TASKS)] = "process",
     cursor: Annotated[
-        int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=_TASKS)
+        int | None, typer.Option(min=0, help="Start index for taking tasks without leases.", rich_help_panel=TASKS)
     ] = None,
-    group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions per task.", rich_help_panel=_TASKS)] = 8,
+    group_size: Annotated[int, typer.Option(min=1, max=256, help="Completions per task.", rich_help_panel=TASKS)] = 8,
     batch_size: Annotated[
-        int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=_TASKS)
+        int, typer.Option(min=1, max=1024, help="Tasks per gateway request.", rich_help_panel=TASKS)
     ] = 16,
-    concurrency: Annotated[
-        int, typer.Option(min=1, max=4096, help="Concurrent requests to the policy server.", rich_help_panel=_SAMPLING)
-    ] = 32,
+    concurrency: Concurrency = 32,
     lease_seconds: Annotated[
-        float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=_TASKS)
+        float, typer.Option(min=1, max=86_400, help="Lease duration of a task, in seconds.", rich_help_panel=TASKS)
     ] = 600.0,
-    max_tokens: Annotated[
-        int, typer.Option(min=1, help="Maximum tokens per completion.", rich_help_panel=_SAMPLING)
-    ] = 1_024,
-    temperature: Annotated[
-        float, typer.Option(min=0, max=2, help="Sampling temperature.", rich_help_panel=_SAMPLING)
-    ] = 1.0,
-    top_p: Annotated[
-        float | None,
-        typer.Option(min=0, max=1, help="Nucleus sampling probability (top_p).", rich_help_panel=_SAMPLING),
-    ] = None,
-    step: Annotated[
-        int | None, typer.Option(min=0, help="Training step of the policy.", rich_help_panel=_TASKS)
-    ] = None,
+    max_tokens: MaxTokens = 1_024,
+    temperature: Temperature = 1.0,
+    top_p: TopP = None,
+    step: PolicyStep = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=_SAMPLING),
+        typer.Option(help="tokenizer.json file for servers that return no token ids.", rich_help_panel=SAMPLING),
     ] = None,
     batches_ahead: Annotated[
         int,
         typer.Option(
-            min=1, help="Pause when this many batches are queued at the trainer.", rich_help_panel=_CONNECTIONS
+            min=1, help="Pause when this many batches are queued at the trainer.", rich_help_panel=CONNECTIONS
         ),
     ] = 3,
     weight: Annotated[
-        float, typer.Option(min=0, help="Weight among the trainer's environments.", rich_help_panel=_CONNECTIONS)
+        float, typer.Option(min=0, help="Weight among the trainer's environments.", rich_help_panel=CONNECTIONS)
     ] = 1.0,
-    input_price: Annotated[
-        float | None,
-        typer.Option(min=0, help="Price in US dollars per million prompt tokens.", rich_help_panel=_COST_AND_CHECKS),
-    ] = None,
-    output_price: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Price in US dollars per million completion tokens.", rich_help_panel=_COST_AND_CHECKS
-        ),
-    ] = None,
-    api_key: Annotated[
-        str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.", rich_help_panel=_CONNECTIONS)
-    ] = "",
-    api_key_env: Annotated[
-        str | None, typer.Option(help="Environment variable with the policy API key.", rich_help_panel=_CONNECTIONS)
-    ] = None,
+    input_price: InputPrice = None,
+    output_price: OutputPrice = None,
+    api_key: GatewayKey = "",
+    api_key_env: PolicyKeyVariable = None,
 ) -> None:
     """Sample and score completions for a trainer, and write the groups to a file or an Atropos trainer.
 
@@ -146,7 +131,7 @@ def process(
             ),
             ends=TrainerEndpoints(
                 gateway=url,
-                gateway_headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
+                gateway_headers=build_gateway_headers(api_key),
                 policy=policy,
                 policy_headers=build_policy_headers(api_key_env),
                 atropos=atropos or f"{url.rstrip('/')}/compat/atropos",

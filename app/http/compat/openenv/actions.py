@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from app.domain.tasks import Completion, Message, ToolCall
 from app.domain.values import Frozen
@@ -22,6 +22,8 @@ _EMPTY: Final[tuple[JsonValue, ...]] = (None, [], {})
 
 class OpenEnvAction(Frozen):
     """One message of the model: its text under one of three keys, its tool calls, or both."""
+
+    model_config = ConfigDict(title="Action")  # the name that OpenEnv's `/schema` shows
 
     text: str | None = None
     message: str | Message | None = None
