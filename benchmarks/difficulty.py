@@ -180,7 +180,7 @@ async def _trained(gateway: Gateway, case: Case, select: TaskSelection) -> Train
 
 
 def _answered(gateway: Gateway, case: Case, handed: HandedOutTask, luck: random.Random) -> GroupToScore:
-    hosted = gateway.catalogue.get_environment(case.environment)
+    hosted = gateway.catalogue.get_environment_or_current(case.environment)
     index = handed.metadata["index"]
     assert isinstance(index, int)
     right = hosted.environment.gold(hosted.environment.task("train", index, hosted.validate_params(case.params)))

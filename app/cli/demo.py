@@ -18,7 +18,7 @@ from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.consoles import output_console
 from app.cli.gateway_client import GatewayClient
 from app.cli.scripted_policy import script_turns
-from app.cli.world_commands import SAMPLE, MomentQuestion, build_retrieval_table, build_summary, load_world
+from app.cli.world_commands import SAMPLE, MomentQuestion, build_retrieved_events_table, build_summary, load_world
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.programs import Isolation
@@ -107,7 +107,7 @@ async def _load_sample_world(gateway: GatewayClient) -> Group:
     """Loads the sample world, and shows what a character retrieves at some times."""
     loaded = await load_world(gateway, read_world(SAMPLE))
     return Group(
-        build_summary(loaded), f'Hob Tarrant is asked: "{LINE}"', await build_retrieval_table(gateway, MOMENTS)
+        build_summary(loaded), f'Hob Tarrant is asked: "{LINE}"', await build_retrieved_events_table(gateway, MOMENTS)
     )
 
 
@@ -137,7 +137,7 @@ async def _find_gold(client: httpx.AsyncClient, solver: Catalogue, task: HandedO
     """A right answer, computed locally: the gateway never reveals one."""
     view = TaskView.model_validate((await _require_success(client.get(f"/tasks/{task.task_id}"))).json())
     try:
-        environment = solver.get_environment(view.environment).environment
+        environment = solver.get_environment_or_current(view.environment).environment
         made = environment.task(view.split, view.index, environment.Params.model_validate(view.params))
     except (GatewayError, LookupError, ValueError):
         return None

@@ -91,7 +91,7 @@ def check(
         _stop(f"unknown judge {name!r}{near}")
     questions = build_packaged_questions(sheets, votes, seed)
     _print_estimate(name, questions, settings)
-    _confirm_cost(name, settings, yes)
+    _confirm_cost_if_priced(name, settings, yes)
     try:
         found = asyncio.run(_measure_judge(name, settings, questions))
     except GatewayError as error:
@@ -133,7 +133,7 @@ def _print_estimate(name: str, questions: CheckQuestions, settings: Settings) ->
     errors.print(words, highlight=False, markup=False)
 
 
-def _confirm_cost(name: str, settings: Settings, yes: bool) -> None:
+def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
     if yes or not _find_prices(name, settings).known or _find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
         return
     if not sys.stdin.isatty():

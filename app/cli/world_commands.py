@@ -148,7 +148,7 @@ class MomentQuestion:
     as_of: datetime
 
 
-async def build_retrieval_table(gateway: GatewayClient, moments: Sequence[MomentQuestion]) -> Table:
+async def build_retrieved_events_table(gateway: GatewayClient, moments: Sequence[MomentQuestion]) -> Table:
     """Retrieved events for each moment, best first, and the number of withheld ones."""
     table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
     for asked in moments:

@@ -126,7 +126,7 @@ class PassAtCurve:
     ticks: tuple[tuple[float, str], ...]
 
 
-def build_curve(passes: Sequence[PassAt]) -> PassAtCurve | None:
+def draw_pass_at_curve(passes: Sequence[PassAt]) -> PassAtCurve | None:
     """pass@k over k on a logarithmic scale; None for a single k."""
     measured = [(each.k, build_whisker(each.rate, Scale(1.0, 0.0, _TALL))) for each in passes]
     known = [(k, found) for k, found in measured if found is not None]

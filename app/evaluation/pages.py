@@ -7,7 +7,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from app.domain.digests import canonical_json
-from app.evaluation.charts import UNIT, build_curve, build_histogram, build_whisker, fit_around_zero
+from app.evaluation.charts import UNIT, build_histogram, build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import Comparison
 from app.evaluation.report import EvaluationReport
 from app.toolkit.display import (
@@ -72,7 +72,7 @@ def _build_report_values(report: EvaluationReport) -> dict[str, object]:
         "report": report,
         "scale": UNIT,
         "columns": build_histogram(report.histogram),
-        "curve": build_curve(report.passes),
+        "curve": draw_pass_at_curve(report.passes),
         "tasks": report.tasks[:_TASKS_SHOWN],
         "tasks_left_out": max(0, len(report.tasks) - _TASKS_SHOWN),
     }

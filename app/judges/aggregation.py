@@ -10,7 +10,7 @@ from typing import Final
 
 from app.domain.judging import Candidate, Case, Judgement, JudgeRequest, Mode, Verdict
 from app.domain.rewards import apply_bounds, build_criteria, compute_absolute
-from app.judges.presentation_order import assign_opaque_ids
+from app.judges.presentation_order import derive_opaque_ids
 from app.ports.judges import Judge
 
 NEUTRAL: Final = 0.5
@@ -96,7 +96,7 @@ class CandidateGroup:
         hints: Mapping[str, tuple[str, ...]] | None = None,
     ) -> "CandidateGroup":
         distinct = tuple(sorted(set(texts)))
-        return cls(case, distinct, assign_opaque_ids(case.key, distinct), own or {}, hints or {})
+        return cls(case, distinct, derive_opaque_ids(case.key, distinct), own or {}, hints or {})
 
     def select_texts(self, texts: Iterable[str]) -> "CandidateGroup":
         """A part of the group with some of its texts, under the same ids."""

@@ -9,7 +9,7 @@ from app.domain.budgets import Admission, BudgetConfig, BudgetState, Reservation
 from app.domain.errors import StoreUnavailable
 from app.domain.judging import Judgement, JudgeReport, JudgeRequest
 from app.judges.budget import create_reservation_id
-from app.judges.limits import take_turn
+from app.judges.limits import take_exclusive_turn
 from app.judges.prompt import JudgeQuestion
 from app.ports.judges import CachedJudgement, Judge, JudgeCache, ReportingJudge
 
@@ -98,7 +98,7 @@ class CachingJudge:
         return self._judge.report().model_copy(update={"cache_hits": self._hits})
 
     async def judge(self, request: JudgeRequest) -> Judgement:
-        async with take_turn():
+        async with take_exclusive_turn():
             question = self._judge.build_question(request)
         reading = question.cache_key
         flight = self._under_way.get(reading)

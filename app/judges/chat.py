@@ -18,7 +18,7 @@ from app.judges.deadline import Deadline
 from app.judges.expected_scores import insert_expected_scores
 from app.judges.failures import ReadingFailed, build_refusal_error
 from app.judges.judge_client import JudgeClient, PromptMessage, ReadingCost
-from app.judges.limits import take_turn
+from app.judges.limits import take_exclusive_turn
 from app.judges.memory_cache import InProcessMemory
 from app.judges.prompt import TEMPLATES_DIGEST, JudgePrompt, JudgeQuestion, build_prompt, render_correction
 from app.judges.refusal_detection import is_refusal
@@ -96,7 +96,7 @@ class ChatJudge:
     async def judge(self, request: JudgeRequest) -> Judgement:
         """Records the cost at once and caches nothing."""
         hold = create_reservation_id()
-        async with take_turn():
+        async with take_exclusive_turn():
             question = self.build_question(request)
         judgement = await self.answer_question(question, hold)
         await self.record_spending(judgement, hold)
@@ -186,7 +186,7 @@ class ChatJudge:
         if len(reply.text) > _MOST_PARSED_ON_LOOP:
             found = await asyncio.to_thread(_parse_response_text, reply, request, expected)
         else:
-            async with take_turn():
+            async with take_exclusive_turn():
                 found = _parse_response_text(reply, request, expected)
         # words behind an object say that it may have been a draft; blank space does not
         finished = reply.text.rstrip(" \t\r\n`").endswith("}")

@@ -7,7 +7,7 @@ from typing import Final
 
 from app.domain.judging import JudgeRequest, Rubric
 from app.judges.perturbations import MUTATIONS, GoldCase, Mutation, PerturbationContext, Templates, build_check_request
-from app.judges.presentation_order import assign_opaque_ids
+from app.judges.presentation_order import derive_opaque_ids
 
 STEPS: Final = 3
 
@@ -21,7 +21,7 @@ class DegradationLadder:
 
     def build_request(self, rubric: Rubric, *, downwards: bool) -> JudgeRequest:
         """All rungs at once. The ids are opaque and the same in both orders."""
-        ids = assign_opaque_ids(f"ladder {self.specimen.cast.scene.id}", self.rungs)
+        ids = derive_opaque_ids(f"ladder {self.specimen.cast.scene.id}", self.rungs)
         texts = self.rungs if downwards else self.rungs[::-1]
         return build_check_request(
             self.specimen, rubric, tuple(self.specimen.build_candidate(ids[text], text) for text in texts)

@@ -104,7 +104,7 @@ def get_language(code: str) -> Language | None:
 
 
 @cache
-def collect_assistant_phrases() -> tuple[str, ...]:
+def list_assistant_phrases_of_all_languages() -> tuple[str, ...]:
     """Assistant phrases of all languages."""
     known = [found for code in LANGUAGES if (found := get_language(code)) is not None]
     return tuple(dict.fromkeys(phrase for each in known for phrase in each.assistant))

@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from app.domain.judging import JudgeRequest, Probes
-from app.judges.languages import Language, collect_assistant_phrases
+from app.judges.languages import Language, list_assistant_phrases_of_all_languages
 from app.judges.text_normalisation import Reply, contains_words, iterate_ngrams, split_words, to_spoken_form
 
 _LIST_ITEM: Final = re.compile(r"^ {0,4}(?:[-*•] |\d{1,2}[.)] |#{1,4} )", re.MULTILINE)
@@ -208,7 +208,7 @@ def iterate_texts(value: JsonValue) -> Iterator[str]:
 
 
 def _measure_assistant_tone(reply: Reply) -> float:
-    phrases = sum(f" {phrase} " in reply.spoken for phrase in collect_assistant_phrases())
+    phrases = sum(f" {phrase} " in reply.spoken for phrase in list_assistant_phrases_of_all_languages())
     items = len(_LIST_ITEM.findall(reply.visible))
     return min(1.0, (phrases + (1 if items >= 2 else 0)) / 2)
 

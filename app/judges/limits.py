@@ -13,7 +13,7 @@ _locks_by_loop: "WeakKeyDictionary[asyncio.AbstractEventLoop, defaultdict[Work, 
 
 
 @asynccontextmanager
-async def take_turn(work: Work = "judges") -> AsyncIterator[None]:
+async def take_exclusive_turn(work: Work = "judges") -> AsyncIterator[None]:
     """Wraps a few milliseconds of work, or more with `asyncio.sleep(0)` between its parts. The next holder runs in a
     later pass of the loop, after everything else that is ready. Gates and judges take turns separately, so started
     groups finish before many others begin."""

@@ -22,7 +22,7 @@ from app.judges.gates.gate_registry import (
     find_hints,
     list_confirmed_flags,
 )
-from app.judges.limits import take_turn
+from app.judges.limits import take_exclusive_turn
 from app.judges.listwise import read_listwise
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
@@ -214,7 +214,7 @@ async def _run_gates_on_case(case: Case) -> Sequence[_GateResult]:
             lambda: [_run_gates_on_lines(lines, case) for lines in _iterate_gate_inputs(case)]
         )
     noticed = []
-    async with take_turn("gates"):
+    async with take_exclusive_turn("gates"):
         for lines in _iterate_gate_inputs(case):
             noticed.append(_run_gates_on_lines(lines, case))
             await asyncio.sleep(0)

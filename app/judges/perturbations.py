@@ -20,7 +20,7 @@ from app.characters.casting import (
 )
 from app.domain.judging import Candidate, GateFacts, JudgeRequest, Probes, Rubric, SourceEvent
 from app.judges.gates.gate_registry import find_hints
-from app.judges.presentation_order import assign_opaque_ids
+from app.judges.presentation_order import derive_opaque_ids
 from app.judges.text_normalisation import Reply, contains_words, to_spoken_form
 from app.toolkit.package_data import read_yaml
 
@@ -91,7 +91,7 @@ class PerturbedPair:
 
     def build_request(self, rubric: Rubric, *, clean_first: bool, vote: int = 0) -> JudgeRequest:
         """The ids are opaque and the same in both orders."""
-        ids = assign_opaque_ids(f"check {self.mutation} {self.specimen.cast.scene.id}", (self.clean, self.spoilt))
+        ids = derive_opaque_ids(f"check {self.mutation} {self.specimen.cast.scene.id}", (self.clean, self.spoilt))
         texts = (self.clean, self.spoilt) if clean_first else (self.spoilt, self.clean)
         candidates = tuple(self.specimen.build_candidate(ids[text], text) for text in texts)
         return build_check_request(self.specimen, rubric, candidates, vote)
@@ -99,7 +99,7 @@ class PerturbedPair:
 
 def build_identical_request(specimen: GoldCase, text: str, rubric: Rubric) -> JudgeRequest:
     """The same reply twice: a preference shows position bias."""
-    first, second = sorted(assign_opaque_ids(f"twice {specimen.cast.scene.id}", (text, f"{text} ")).values())
+    first, second = sorted(derive_opaque_ids(f"twice {specimen.cast.scene.id}", (text, f"{text} ")).values())
     return build_check_request(
         specimen, rubric, (specimen.build_candidate(first, text), specimen.build_candidate(second, text)), 0
     )

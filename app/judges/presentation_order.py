@@ -8,7 +8,7 @@ from typing import Final
 _ID_LENGTH: Final = 5
 
 
-def assign_opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
+def derive_opaque_ids(key: str, texts: Sequence[str]) -> dict[str, str]:
     """One id per text, the same in every judgement of the group. `texts` are distinct. Ids are unpredictable without
     `key`."""
     ids: dict[str, str] = {}

@@ -70,7 +70,7 @@ async def write_rubric(config: ChatJudgeConfig, preference: str, memory: JudgeCa
         raise JudgeFailed(failed) from None
     finally:
         await line.close()
-        await _record_spending(line, _build_judgement(config, messages, failed), spent, memory)
+        await _record_spending(line, _build_spending_judgement(config, messages, failed), spent, memory)
 
 
 async def _ask_for_rubric(
@@ -97,7 +97,9 @@ async def _record_spending(line: JudgeClient, judgement: Judgement, spent: Readi
         await line.budget.release(spent.hold)
 
 
-def _build_judgement(config: ChatJudgeConfig, messages: Sequence[PromptMessage], failed: str | None) -> Judgement:
+def _build_spending_judgement(
+    config: ChatJudgeConfig, messages: Sequence[PromptMessage], failed: str | None
+) -> Judgement:
     told = json.dumps(messages[:2], ensure_ascii=False)
     return Judgement(
         judge=config.name,

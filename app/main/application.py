@@ -270,5 +270,5 @@ def list_characters(gateway: Gateway) -> tuple[CharacterCard, ...]:
     """Of NPC Arena, when it is served."""
     if gateway.catalogue.explain_unavailability(NpcArena.name) is not None:
         return ()
-    arena = gateway.catalogue.get_environment(NpcArena.name).environment
+    arena = gateway.catalogue.get_environment_or_current(NpcArena.name).environment
     return build_character_cards(arena.sheets) if isinstance(arena, NpcArena) else ()

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from app.domain.suggestions import suggest
 from app.judges.offline import NAME as OFFLINE
 from app.main.components import build_judge_config
-from app.settings import Settings, SettingsError, place_of
+from app.settings import Settings, SettingsError, find_where_set
 
 
 def require_known_names(settings: Settings, environments: Collection[str]) -> None:
@@ -20,7 +20,7 @@ def _unknown_environments(settings: Settings, environments: Collection[str]) -> 
         ("datasets", name) for name in settings.datasets
     ]
     return [
-        f"{place_of(key)}: there is no environment {key[1]!r}{suggest(key[1], environments)}"
+        f"{find_where_set(key)}: there is no environment {key[1]!r}{suggest(key[1], environments)}"
         for key in named
         if key[1] not in environments
     ]
@@ -39,7 +39,9 @@ def _unknown_judges(settings: Settings) -> list[str]:
     ]
     known = {OFFLINE, *settings.judges}
     return [
-        f"{place_of(key)}: there is no judge {name!r}{suggest(name, known)}" for key, name in named if name not in known
+        f"{find_where_set(key)}: there is no judge {name!r}{suggest(name, known)}"
+        for key, name in named
+        if name not in known
     ]
 
 
@@ -49,5 +51,5 @@ def _broken_judges(settings: Settings) -> list[str]:
         try:
             build_judge_config(settings, name, judge)
         except ValueError as error:
-            wrong.append(f"{place_of(('judges', name))}: {error}")
+            wrong.append(f"{find_where_set(('judges', name))}: {error}")
     return wrong

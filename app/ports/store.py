@@ -222,7 +222,7 @@ class GroupViews(Protocol):
 class ExportStore(Protocol):
     """Reads stored groups for exports."""
 
-    async def get_newest_sequence(self) -> int:
+    async def get_newest_group_sequence(self) -> int:
         """The sequence of the newest group; 0 where nothing is stored."""
 
     async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:

@@ -62,7 +62,7 @@ def build_file_deeds(readable: dict[str, str], folder: str) -> dict[str, Deed]:
     }
 
 
-def build_process_deeds() -> dict[str, Deed]:
+def build_process_breakouts() -> dict[str, Deed]:
     return {
         "it forked": fork_child,
         "a program was started": lambda: subprocess.run(["/bin/true"], check=True),
@@ -110,7 +110,7 @@ def is_open(descriptor: int) -> bool:
 DEEDS: dict[str, Callable[..., dict[str, Deed]]] = {
     "network": build_network_deeds,
     "files": build_file_deeds,
-    "processes": build_process_deeds,
+    "processes": build_process_breakouts,
     "memory": build_memory_deeds,
     "service": build_service_deeds,
 }

@@ -139,7 +139,7 @@ class Catalogue:
         if name not in self.classes:
             raise NotFound(f"there is no environment {name!r}{suggest(name, self.classes)}; GET /envs lists them")
 
-    def get_environment(self, name: str, data_digest: str | None = None) -> ServedEnvironment:
+    def get_environment_or_current(self, name: str, data_digest: str | None = None) -> ServedEnvironment:
         """The current version, or the one with `data_digest` if it is still kept. NotFound for an unknown name;
         EnvironmentUnavailable with the reason for one that cannot serve."""
         self.require_known(name)

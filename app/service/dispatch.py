@@ -81,7 +81,7 @@ class Dispatcher:
         self._observer = observer
 
     async def next_batch(self, environment: str, request: NextBatch) -> TaskBatch:
-        hosted = self._catalogue.get_environment(environment)
+        hosted = self._catalogue.get_environment_or_current(environment)
         _refuse_leased_evaluation(request)
         _refuse_unleased_target(request)
         run = await self._ensure_run(request.run, [hosted])
@@ -133,7 +133,7 @@ class Dispatcher:
 
     async def next_mixed_batch(self, request: NextMixedBatch) -> TaskBatch:
         _refuse_leased_evaluation(request)
-        members = [self._catalogue.get_environment(member.env) for member in request.mix]
+        members = [self._catalogue.get_environment_or_current(member.env) for member in request.mix]
         run = await self._ensure_run(request.run, members)
         named = enumerate(zip(members, request.mix, strict=True))
         sources = _merge_sources([_build_member(place, hosted, run, member) for place, (hosted, member) in named])

@@ -33,7 +33,7 @@ class DraftBuilder:
     def build_draft(self, environment: str, draft: BaseModel) -> Drafted:
         """Builds the draft's task. InvalidRequest naming `draft.<field>`; EnvironmentUnavailable if the environment
         fails."""
-        hosted = self._catalogue.get_environment(environment)
+        hosted = self._catalogue.get_environment_or_current(environment)
         with _convert_unexpected_errors(environment):
             return hosted.environment.draft(draft)
 

@@ -40,7 +40,7 @@ class ScoringService:
     ) -> ScoreResponse:
         """Groups or problems in request order; what is in the reply as scored is committed."""
         if environment is not None:
-            self._catalogue.get_environment(environment)
+            self._catalogue.get_environment_or_current(environment)
         if key is not None:
             await self._groups.check_key(key)
         if request.run is not None:

@@ -31,17 +31,17 @@ class SheetVersions:
 
     def get_current(self, name: str) -> ServedEnvironment:
         """NotFound for an unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
-        return self._catalogue.get_environment(name)
+        return self._catalogue.get_environment_or_current(name)
 
     async def get_version(self, name: str, data_digest: str) -> ServedEnvironment:
         """The version with this data digest, or the current one if it cannot be rebuilt. Raises as `present` does, and
         StoreUnavailable."""
-        found = self._catalogue.get_environment(name, data_digest)
+        found = self._catalogue.get_environment_or_current(name, data_digest)
         edition = (name, data_digest)
         if found.data_digest == data_digest or edition in self._lost or not found.environment.sheet_texts():
             return found
         async with self._making:
-            found = self._catalogue.get_environment(name, data_digest)
+            found = self._catalogue.get_environment_or_current(name, data_digest)
             if found.data_digest == data_digest:
                 return found
             texts = await self._sheets.get(name, data_digest)

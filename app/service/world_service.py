@@ -203,7 +203,7 @@ class WorldService:
         ]
         opening = {"event": moment.event} if moment.event is not None else {"player": said.pop()["text"]}
         staging = {name: getattr(moment, name) for name in Staging.model_fields}
-        kind = self._catalogue.get_environment(self._environment).environment.Draft
+        kind = self._catalogue.get_environment_or_current(self._environment).environment.Draft
         if kind is None:
             raise NotFound(f"{self._environment} does not accept game moments")
         draft = kind.model_validate(

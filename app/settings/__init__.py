@@ -23,7 +23,7 @@ from app.settings.mistakes import DEFAULT_FILE as DEFAULT_FILE
 from app.settings.mistakes import PREFIX as PREFIX
 from app.settings.mistakes import SettingsError as SettingsError
 from app.settings.mistakes import explain, settings_file, unknown_variables
-from app.settings.mistakes import place_of as place_of
+from app.settings.mistakes import find_where_set as find_where_set
 
 
 class _Section(BaseModel):

@@ -25,7 +25,7 @@ def settings_file() -> Path:
     return Path(os.environ.get(PREFIX + "SETTINGS") or DEFAULT_FILE)
 
 
-def place_of(key: Sequence[str | int]) -> str:
+def find_where_set(key: Sequence[str | int]) -> str:
     """Where a setting was given: its variable, or file, line and key."""
     for end in range(len(key), 0, -1):
         variable = PREFIX + "__".join(map(str, key[:end])).upper()
@@ -50,9 +50,9 @@ def _line_of(key: Sequence[str | int], file: Path) -> int:
 def explain(settings: type[BaseModel], kind: str, key: tuple[str | int, ...], message: str) -> str:
     """One error of pydantic's, by its type, location and message."""
     if kind != "extra_forbidden":
-        return f"{place_of(key)}: {message.removeprefix('Value error, ')}"
+        return f"{find_where_set(key)}: {message.removeprefix('Value error, ')}"
     known = _fields_at(settings, key[:-1])
-    return f"{place_of(key)}: there is no setting {key[-1]!r}{suggest(str(key[-1]), known)}"
+    return f"{find_where_set(key)}: there is no setting {key[-1]!r}{suggest(str(key[-1]), known)}"
 
 
 def _fields_at(settings: type[BaseModel], key: Sequence[str | int]) -> list[str]:

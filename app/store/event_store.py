@@ -12,7 +12,7 @@ from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
 from app.store.event_writes import insert_events, withdraw_event
 from app.store.rows import filter_storable
-from app.store.world_branches import branch_world, load_lineage, load_worlds
+from app.store.world_branches import branch_world, load_world_lineage, load_worlds
 
 
 class SqlEventStore(EventStore):
@@ -50,14 +50,14 @@ class SqlEventStore(EventStore):
 
     async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
         def load_page(connection: Connection) -> list[Event]:
-            levels = load_lineage(connection, world)
+            levels = load_world_lineage(connection, world)
             return [one.event for one in load_newest_events(connection, levels, limit, before)]
 
         return await self._database.read(load_page)
 
     async def search(self, wanted: EventSearch) -> SearchFindings | None:
         def run_search(connection: Connection) -> SearchFindings | None:
-            levels = load_lineage(connection, wanted.world)
+            levels = load_world_lineage(connection, wanted.world)
             return search_events(connection, levels, wanted) if levels else None
 
         return await self._database.read(run_search) if filter_storable([wanted.world]) else None
@@ -72,5 +72,5 @@ def _load_world(connection: Connection, name: str) -> list[World]:
 
 
 def _add_newest_time(connection: Connection, world: World) -> World:
-    latest = load_newest_events(connection, load_lineage(connection, world.name), 1)
+    latest = load_newest_events(connection, load_world_lineage(connection, world.name), 1)
     return world.model_copy(update={"newest": latest[0].event.time}) if latest else world

@@ -13,7 +13,7 @@ from app.store.event_rows import compute_sequence, decode_event
 from app.store.event_tables import events, successions, withdrawals
 from app.store.posting_keys import PostedEvent, index_event
 from app.store.rows import Row, encode, insert_rows, to_micros
-from app.store.world_branches import LineageLevel, add_to_event_count, load_lineage, lock_lineage
+from app.store.world_branches import LineageLevel, add_to_event_count, load_world_lineage, lock_lineage
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def insert_events(connection: Connection, database: Database, world: str, told: 
 
 
 def withdraw_event(connection: Connection, database: Database, world: str, event_id: str) -> bool:
-    if not load_lineage(connection, world):
+    if not load_world_lineage(connection, world):
         raise NotFound(f"there is no world {world!r}")
     levels = lock_lineage(connection, database, world)
     known = _find_known_events(connection, levels, [event_id]).get(event_id)

@@ -17,7 +17,7 @@ class SqlExportStore(ExportStore):
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def get_newest_sequence(self) -> int:
+    async def get_newest_group_sequence(self) -> int:
         newest = select(func.max(groups.c.sequence))
         return await self._database.read(lambda connection: connection.execute(newest).scalar() or 0)
 

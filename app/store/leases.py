@@ -36,7 +36,7 @@ def lease_slots(
     hand = _LeaseAllocation(connection, stream, digest(stream.params), now, now + round(seconds * 1_000_000), count)
     hand.assign_expired()
     hand.assign_deferred()
-    position = hand.assign_new(position, locate)
+    position = hand.lease_new_positions(position, locate)
     hand.write_leases(position)
     return LeaseResult(
         leases=tuple(
@@ -143,7 +143,7 @@ class _LeaseAllocation:
                 .values(state="live", expires_at=self.expires_at, created_at=self.now)
             )
 
-    def assign_new(self, position: int, locate: SlotLocator) -> int:
+    def lease_new_positions(self, position: int, locate: SlotLocator) -> int:
         """Leases new positions and returns the stream's next one."""
         room = MAX_DEFERRED - _count_outstanding(self.connection, self.stream, _IS_DEFERRED)
         while self.wanted > 0:

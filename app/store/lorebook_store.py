@@ -7,7 +7,7 @@ from app.ports.retrieval import LorebookStore
 from app.store.database import Database
 from app.store.event_tables import lorebooks
 from app.store.rows import decode, encode, filter_storable
-from app.store.world_branches import load_lineage, lock_lineage
+from app.store.world_branches import load_world_lineage, lock_lineage
 
 
 class SqlLorebookStore(LorebookStore):
@@ -42,7 +42,7 @@ def _put_lorebook(connection: Connection, database: Database, world: str, name: 
 
 
 def _remove_lorebook(connection: Connection, world: str, name: str) -> bool:
-    levels = load_lineage(connection, world)
+    levels = load_world_lineage(connection, world)
     if not levels:
         return False
     here = (lorebooks.c.world == levels[0].number, lorebooks.c.name == name)
@@ -51,7 +51,7 @@ def _remove_lorebook(connection: Connection, world: str, name: str) -> bool:
 
 def _load_lorebooks(connection: Connection, world: str) -> dict[str, Lorebook]:
     found: dict[str, str] = {}
-    for level in reversed(load_lineage(connection, world)):
+    for level in reversed(load_world_lineage(connection, world)):
         statement = select(lorebooks.c.name, lorebooks.c.body).where(lorebooks.c.world == level.number)
         found |= {name: body for name, body in connection.execute(statement)}
     return {name: decode(Lorebook, found[name]) for name in sorted(found)}

@@ -29,10 +29,12 @@ class SqlOutcomeStore(OutcomeStore):
     async def list_since(
         self, stream: Stream, sequence: int, limit: int, others: Sequence[int] = ()
     ) -> list[TaskOutcome]:
-        return await self._database.read(lambda connection: _load_outcomes(connection, stream, sequence, limit, others))
+        return await self._database.read(
+            lambda connection: _load_outcomes_after(connection, stream, sequence, limit, others)
+        )
 
 
-def _load_outcomes(
+def _load_outcomes_after(
     connection: Connection, stream: Stream, sequence: int, limit: int, others: Sequence[int]
 ) -> list[TaskOutcome]:
     newest = (

@@ -28,7 +28,9 @@ class SqlRunStore(RunStore):
         return await self._database.read(lambda connection: _load_runs(connection, [name]).get(name))
 
     async def create(self, run: Run) -> Run:
-        return await self._database.write(lambda connection: _create_run(connection, self._database, run), "runs")
+        return await self._database.write(
+            lambda connection: _get_or_create_run(connection, self._database, run), "runs"
+        )
 
     async def pin(self, name: str, pin: Pin) -> Run:
         """NotFound when there is no such run."""
@@ -43,7 +45,7 @@ class SqlRunStore(RunStore):
         return await self._database.read(lambda connection: _load_activity(connection, self._database, name))
 
 
-def _create_run(connection: Connection, database: Database, run: Run) -> Run:
+def _get_or_create_run(connection: Connection, database: Database, run: Run) -> Run:
     row = {
         "name": run.name,
         "seed": run.seed,

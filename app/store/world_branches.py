@@ -31,7 +31,7 @@ class LineageLevel:
     events: int
 
 
-def load_lineage(connection: Connection, name: str) -> list[LineageLevel]:
+def load_world_lineage(connection: Connection, name: str) -> list[LineageLevel]:
     """The world itself, then its parent, and so on; empty without the world."""
     found: list[LineageLevel] = []
     until = NO_TIME_LIMIT
@@ -56,17 +56,17 @@ def lock_lineage(connection: Connection, database: Database, name: str) -> list[
     """The lineage of a world, which is created if it does not exist. Locks the world and its past against writes until
     the transaction ends."""
     _ensure_world(connection, database, name)
-    numbers = [level.number for level in load_lineage(connection, name)]
+    numbers = [level.number for level in load_world_lineage(connection, name)]
     if database.postgres:
         past = worlds.c.number.in_(numbers[1:])
         connection.execute(select(worlds.c.number).where(past).order_by(worlds.c.number).with_for_update(read=True))
         own = worlds.c.number == numbers[0]
         connection.execute(select(worlds.c.number).where(own).with_for_update())
-    return load_lineage(connection, name)
+    return load_world_lineage(connection, name)
 
 
 def _ensure_world(connection: Connection, database: Database, name: str) -> None:
-    if not load_lineage(connection, name):
+    if not load_world_lineage(connection, name):
         row = {"name": name, "depth": 0, "events": 0, "created_at": database.read_clock()}
         connection.execute(database.insert_new(worlds), row)
 
@@ -76,7 +76,7 @@ def add_to_event_count(connection: Connection, number: int, told: int) -> None:
 
 
 def branch_world(connection: Connection, database: Database, name: str, parent: str, at: datetime) -> None:
-    above = load_lineage(connection, parent)
+    above = load_world_lineage(connection, parent)
     if not above:
         raise NotFound(f"there is no world {parent!r} to branch from")
     if above[0].depth >= MAX_BRANCH_DEPTH:

@@ -68,14 +68,14 @@ def _route_standard_logging(handler: logging.Handler, level: int) -> None:
         logger.handlers = []
         logger.propagate = True
         logger.setLevel(logging.NOTSET)
-    logging.getLogger("uvicorn.error").filters = [_is_wanted_record]
+    logging.getLogger("uvicorn.error").filters = [_is_not_websocket_chatter]
     access = logging.getLogger("uvicorn.access")
     access.filters = [_AccessLogFilter(level)]
     for name in _VERBOSE_LIBRARIES:
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-def _is_wanted_record(record: logging.LogRecord) -> bool:
+def _is_not_websocket_chatter(record: logging.LogRecord) -> bool:
     """Drops uvicorn's lines about WebSockets below warnings: connections, and every frame when debugging."""
     return record.levelno >= logging.WARNING or "websockets" not in record.pathname
 

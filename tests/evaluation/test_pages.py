@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from app.evaluation.charts import Scale, build_curve, build_histogram, build_whisker, fit_around_zero
+from app.evaluation.charts import Scale, build_histogram, build_whisker, draw_pass_at_curve, fit_around_zero
 from app.evaluation.comparison import compare_evaluations
 from app.evaluation.pages import render_html
 from app.evaluation.report import PassAt
@@ -137,8 +137,8 @@ def test_columns_are_as_high_as_their_counts() -> None:
 
 def test_a_curve_needs_two_points_and_doubles_from_step_to_step() -> None:
     passes = [PassAt(k=k, rate=MeanEstimate(value=k / 8, low=0.0, high=1.0, tasks=9), left_out=0) for k in (1, 2, 4, 8)]
-    drawn = build_curve(passes)
+    drawn = draw_pass_at_curve(passes)
     assert drawn is not None
     steps = [two.x - one.x for one, two in zip(drawn.dots, drawn.dots[1:], strict=False)]
-    assert (build_curve(passes[:1]), [dot.y for dot in drawn.dots]) == (None, [105.0, 90.0, 60.0, 0.0])
+    assert (draw_pass_at_curve(passes[:1]), [dot.y for dot in drawn.dots]) == (None, [105.0, 90.0, 60.0, 0.0])
     assert steps == pytest.approx([steps[0]] * 3, abs=0.2)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from app.judges.limits import Work, take_turn
+from app.judges.limits import Work, take_exclusive_turn
 
 
 def _passes(work: Callable[[Callable[[], int]], Awaitable[None]]) -> None:
@@ -33,7 +33,7 @@ def test_everybody_gets_a_turn_in_a_pass_of_its_own_and_in_the_order_of_asking()
 
     async def work(now: Callable[[], int]) -> None:
         async def one(number: int) -> None:
-            async with take_turn():
+            async with take_exclusive_turn():
                 seen.append((now(), number))
 
         await asyncio.gather(*map(one, range(5)))
@@ -48,7 +48,7 @@ def test_a_judge_does_not_wait_for_the_groups_at_the_gates() -> None:
 
     async def work(now: Callable[[], int]) -> None:
         async def one(kind: Work) -> None:
-            async with take_turn(kind):
+            async with take_exclusive_turn(kind):
                 pass
             ended.append(kind)
 
@@ -63,9 +63,9 @@ def test_what_goes_wrong_in_a_turn_ends_it() -> None:
 
     async def work(now: Callable[[], int]) -> None:
         with pytest.raises(ValueError, match="broken"):
-            async with take_turn():
+            async with take_exclusive_turn():
                 raise ValueError("broken")
-        async with take_turn():
+        async with take_exclusive_turn():
             ended.append("the next")
 
     _passes(work)

@@ -24,7 +24,7 @@ from app.domain.judging import (
 from app.domain.rewards import compute_statistics
 from app.domain.scores import Criterion, Score
 from app.judges.panel import JudgePanel
-from app.judges.presentation_order import assign_opaque_ids
+from app.judges.presentation_order import derive_opaque_ids
 from app.judges.scripted import (
     Script,
     ScriptedJudge,
@@ -111,7 +111,7 @@ def test_a_score_is_made_of_its_parts() -> None:
             Criterion(name="charm", value=0.0, weight=0.25),
         ),
         judges=("scripted",),
-        candidate=assign_opaque_ids(asked.key, FIVE)[FIVE[3]],
+        candidate=derive_opaque_ids(asked.key, FIVE)[FIVE[3]],
     )
 
 

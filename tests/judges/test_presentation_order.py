@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.judges.aggregation import is_top_contested, kendall_tau, normalise_ranks
-from app.judges.presentation_order import assign_opaque_ids, build_mirrored_orders
+from app.judges.presentation_order import build_mirrored_orders, derive_opaque_ids
 
 FIVE = ("alpha one", "beta two", "gamma three", "delta four", "epsilon five")
 
 
 def test_ids_are_opaque_distinct_and_repeatable() -> None:
     texts = [f"text {number}" for number in range(500)]
-    ids = assign_opaque_ids("key", texts)
-    assert ids == assign_opaque_ids("key", texts[::-1])
+    ids = derive_opaque_ids("key", texts)
+    assert ids == derive_opaque_ids("key", texts[::-1])
     assert len(set(ids.values())) == 500
-    assert set(assign_opaque_ids("other key", texts[:5]).values()).isdisjoint({ids[text] for text in texts[:5]})
+    assert set(derive_opaque_ids("other key", texts[:5]).values()).isdisjoint({ids[text] for text in texts[:5]})
 
 
 @given(st.lists(st.text(), unique=True, min_size=1, max_size=8))

@@ -85,13 +85,13 @@ def opened(*classes: type[Environment]) -> Catalogue:
 def test_one_that_cannot_serve_does_not_stop_the_others() -> None:
     catalogue = opened(Toy, Broken)
     assert catalogue.opened
-    assert catalogue.get_environment("toy").name == "toy"
+    assert catalogue.get_environment_or_current("toy").name == "toy"
     assert {name: catalogue.explain_unavailability(name) for name in catalogue.classes} == {
         "broken": "the folder is empty",
         "toy": None,
     }
     with pytest.raises(EnvironmentUnavailable, match="broken: the folder is empty"):
-        catalogue.get_environment("broken")
+        catalogue.get_environment_or_current("broken")
 
 
 def test_nothing_is_served_before_it_is_open() -> None:
@@ -99,12 +99,12 @@ def test_nothing_is_served_before_it_is_open() -> None:
     assert not catalogue.opened
     assert catalogue.explain_unavailability("toy") == "its data is still being read"
     with pytest.raises(EnvironmentUnavailable, match="still being read"):
-        catalogue.get_environment("toy")
+        catalogue.get_environment_or_current("toy")
 
 
 def test_an_unknown_name_is_told_apart_from_one_that_cannot_serve() -> None:
     catalogue = opened(Toy)
-    for ask in (catalogue.require_known, catalogue.get_environment):
+    for ask in (catalogue.require_known, catalogue.get_environment_or_current):
         with pytest.raises(NotFound, match="there is no environment 'chess'"):
             ask("chess")
 
@@ -220,12 +220,13 @@ def edited() -> tuple[Catalogue, type[Edited]]:
 
 def test_what_is_read_again_serves_from_then_on_and_the_former_is_still_found() -> None:
     catalogue, kind = edited()
-    former = catalogue.get_environment("toy")
+    former = catalogue.get_environment_or_current("toy")
     kind.edition = "second"
     present = catalogue.reopen("toy")
     assert former.data_digest != present.data_digest
     assert [
-        catalogue.get_environment("toy", digest) for digest in (None, present.data_digest, former.data_digest, "?")
+        catalogue.get_environment_or_current("toy", digest)
+        for digest in (None, present.data_digest, former.data_digest, "?")
     ] == [
         present,
         present,
@@ -236,17 +237,17 @@ def test_what_is_read_again_serves_from_then_on_and_the_former_is_still_found() 
 
 def test_reading_the_same_again_changes_nothing() -> None:
     catalogue, _ = edited()
-    before = catalogue.get_environment("toy")
+    before = catalogue.get_environment_or_current("toy")
     assert catalogue.reopen("toy") is before
 
 
 def test_what_cannot_be_read_again_leaves_everything_as_it_is() -> None:
     catalogue, kind = edited()
-    before = catalogue.get_environment("toy")
+    before = catalogue.get_environment_or_current("toy")
     kind.broken = True
     with pytest.raises(InvalidRequest, match="a comma is missing; the data loaded before stays in use"):
         catalogue.reopen("toy")
-    assert (catalogue.get_environment("toy"), catalogue.explain_unavailability("toy")) == (before, None)
+    assert (catalogue.get_environment_or_current("toy"), catalogue.explain_unavailability("toy")) == (before, None)
 
 
 def test_what_could_not_be_read_at_first_can_be_read_again() -> None:
@@ -261,11 +262,11 @@ def test_what_could_not_be_read_at_first_can_be_read_again() -> None:
 
 def test_a_bounded_number_of_former_editions_is_kept() -> None:
     catalogue, kind = edited()
-    digests = [catalogue.get_environment("toy").data_digest]
+    digests = [catalogue.get_environment_or_current("toy").data_digest]
     for edition in range(KEPT_VERSIONS + 1):
         kind.edition = str(edition)
         digests.append(catalogue.reopen("toy").data_digest)
-    known = [catalogue.get_environment("toy", digest).data_digest == digest for digest in digests]
+    known = [catalogue.get_environment_or_current("toy", digest).data_digest == digest for digest in digests]
     assert known == [False, *[True] * (KEPT_VERSIONS + 1)]
 
 

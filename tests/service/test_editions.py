@@ -106,7 +106,9 @@ def edition_of(*texts: str) -> str:
 
 
 async def dealt(catalogue: Catalogue, editions: SheetVersions, run: str, *epochs: int) -> dict[int, tuple[str, ...]]:
-    by_epoch = await editions.get_epoch_versions(catalogue.get_environment("toy"), stream(run), NoParams(), set(epochs))
+    by_epoch = await editions.get_epoch_versions(
+        catalogue.get_environment_or_current("toy"), stream(run), NoParams(), set(epochs)
+    )
     return {epoch: hosted.environment.sheet_texts() for epoch, hosted in by_epoch.items()}
 
 

@@ -91,7 +91,7 @@ class Kept:
     def __init__(self, groups: Sequence[StoredGroup]) -> None:
         self._groups = groups
 
-    async def get_newest_sequence(self) -> int:
+    async def get_newest_group_sequence(self) -> int:
         return len(self._groups)
 
     async def read_page(self, where: ExportFilter, after: int, last: int, limit: int) -> list[StoredGroup]:

@@ -27,7 +27,7 @@ async def stored(store: Store) -> None:
 async def ids(store: Store, where: ExportFilter) -> list[str]:
     return [
         one.group.group_id
-        for one in await store.exports.read_page(where, 0, await store.exports.get_newest_sequence(), 100)
+        for one in await store.exports.read_page(where, 0, await store.exports.get_newest_group_sequence(), 100)
     ]
 
 
@@ -55,9 +55,9 @@ def test_every_field_narrows_it(store_url: str, where: ExportFilter, expected: l
 
 def test_pages_end_where_they_were_told_to(store_url: str) -> None:
     async def scenario(store: Store) -> list[list[str]]:
-        empty = await store.exports.get_newest_sequence()
+        empty = await store.exports.get_newest_group_sequence()
         await stored(store)
-        last = await store.exports.get_newest_sequence()
+        last = await store.exports.get_newest_group_sequence()
         await store.groups.add([group("meanwhile")])
         pages, after = [], empty
         while page := await store.exports.read_page(ExportFilter(), after, last, 2):

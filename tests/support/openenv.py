@@ -70,7 +70,7 @@ def _solver() -> Catalogue:
 
 def right_actions(name: str, seed: int) -> list[dict[str, Any]]:
     """What earns 1 with that seed, step by step; nothing where no win is sure."""
-    environment = _solver().get_environment(name).environment
+    environment = _solver().get_environment_or_current(name).environment
     gold = environment.gold(environment.task("train", seed, environment.Params.model_validate({})))
     if gold is None:
         return []

@@ -33,7 +33,7 @@ class CheckObserver:
 async def run_check(kind: type[Environment], check: Check, depth: CheckDepth | None = None) -> CheckResult:
     """Runs one check on an environment without configuration; for tests."""
     async with open_tools(kind) as tools:
-        return await apply_check(_build_subject(kind, depth or CheckDepth()).with_tools(tools), check)
+        return await apply_check(_get_shared_subject(kind, depth or CheckDepth()).with_tools(tools), check)
 
 
 async def run_all_checks(
@@ -88,6 +88,6 @@ async def _measure_figures(subject: CheckSubject) -> ConformanceFigures | None:
 
 
 @lru_cache(maxsize=64)
-def _build_subject(kind: type[Environment], depth: CheckDepth) -> CheckSubject:
+def _get_shared_subject(kind: type[Environment], depth: CheckDepth) -> CheckSubject:
     """Cached, so that checks share generated tasks; has no usable tools."""
     return CheckSubject(kind.open(NOTHING_CONFIGURED), kind.open(NOTHING_CONFIGURED), Tools(panel=NoPanel()), depth)

@@ -85,7 +85,7 @@ class ProcessRunner:
                     return
                 await self._wait()
         finally:
-            await self._cancel_running()
+            await self._cancel_running_tasks()
 
     def _resume(self) -> None:
         """Sampled items are scored and written again, which is safe. Items whose lease expired before sampling wait
@@ -182,7 +182,7 @@ class ProcessRunner:
             del self._running[task]
             task.result()
 
-    async def _cancel_running(self) -> None:
+    async def _cancel_running_tasks(self) -> None:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

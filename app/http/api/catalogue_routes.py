@@ -57,7 +57,7 @@ def _build_environment_info(gateway: Gateway, name: str) -> EnvironmentInfo:
         description=describe_environment(environment),
         available=reason is None,
         reason=reason,
-        origin=None if reason is not None else gateway.catalogue.get_environment(name).environment.origin,
+        origin=None if reason is not None else gateway.catalogue.get_environment_or_current(name).environment.origin,
         splits=() if reason is not None else _list_splits(gateway.catalogue, name),
         multi_turn=environment.multi_turn,
         label=environment.stats_label,
@@ -80,7 +80,7 @@ def _build_isolation_info(catalogue: Catalogue, environment: type[Environment]) 
 
 
 def _list_splits(catalogue: Catalogue, name: str) -> tuple[SplitInfo, ...]:
-    hosted = catalogue.get_environment(name)
+    hosted = catalogue.get_environment_or_current(name)
     defaults = hosted.validate_params({})
     return tuple(SplitInfo(name=split, size=hosted.environment.size(split, defaults)) for split in SPLITS)
 

@@ -56,7 +56,7 @@ async def _fetch_first_task(gateway: Gateway, name: str) -> tuple[str, Completio
     batch = await gateway.dispatcher.next_batch(name, NextBatch(batch_size=1, cursor=0))
     task_id = batch.tasks[0].task_id
     record = (await gateway.task_cache.get([task_id]))[task_id]
-    hosted = gateway.catalogue.get_environment(name)
+    hosted = gateway.catalogue.get_environment_or_current(name)
     environment: Environment = hosted.environment
     return task_id, environment.gold(gateway.task_cache.get_task(hosted, record)) or GREETING
 

@@ -31,7 +31,7 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
             raise NotFound(f"there is no environment {wanted.env!r}; GET /envs lists them", field="query.env")
         last = (
-            await gateway.exports.get_newest_sequence()
+            await gateway.exports.get_newest_group_sequence()
         )  # before the response starts, so that an unavailable store is a 503
         name = "-".join(["atropos", wanted.env or "all", wanted.shape])
         return StreamingResponse(

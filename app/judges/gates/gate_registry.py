@@ -11,10 +11,10 @@ from app.judges.gates.judge_injection import addresses_judge
 from app.judges.gates.knowledge import (
     copies_example,
     copies_prompt,
+    introduces_forbidden_word,
     leaks_rubric,
     leaks_secret,
     may_know_withheld,
-    uses_forbidden_word,
 )
 from app.judges.gates.narration import LANGUAGES as NARRATED
 from app.judges.gates.speech import breaks_character, speaks_for_player
@@ -93,7 +93,9 @@ GATES: Final = (
     ),
     Gate("template_leak", "shows special tokens, think tags or role markers", (ANY,), leaks_template, any_text=True),
     Gate("hidden_text", "hides characters or mixes look-alike letters", (ANY,), hides_text, any_text=True),
-    Gate("forbidden_word", "uses a word that the character would never use", (ANY,), uses_forbidden_word, version=2),
+    Gate(
+        "forbidden_word", "uses a word that the character would never use", (ANY,), introduces_forbidden_word, version=2
+    ),
     Gate("wrong_language", "is written in another script than the character's language", (ANY,), is_in_wrong_script),
     Gate(
         "may_refuse",

@@ -49,7 +49,7 @@ def _list_word_forms(term: str) -> tuple[str, ...]:
     return (term, *others) if folded else ()
 
 
-def uses_forbidden_word(reply: Reply, facts: GateFacts) -> bool:
+def introduces_forbidden_word(reply: Reply, facts: GateFacts) -> bool:
     """Words that the player used are allowed: the character may ask what they mean."""
     said = to_spoken_form(facts.player_said)
     return any(reply.mentions(word) and not contains_words(said, word) for word in facts.forbidden_words)

@@ -157,7 +157,7 @@ def narrates_player(text: str, facts: GateFacts) -> bool:
     )
 
 
-def build_deed_pattern(names: str, language: str) -> re.Pattern[str]:
+def build_player_narration_pattern(names: str, language: str) -> re.Pattern[str]:
     """Matches `*Player nods*` or narrated `the player says`. `names` is a pattern."""
     tellings = _select_patterns(language)
     articles = "|".join(telling.articles for telling in tellings)

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.gates.narration import build_deed_pattern, narrates_player
+from app.judges.gates.narration import build_player_narration_pattern, narrates_player
 from app.judges.text_normalisation import Reply, to_spoken_form
 
 _MADE_BY: Final = (
@@ -230,5 +230,5 @@ def _build_other_speakers(own_names: tuple[str, ...], others: tuple[str, ...], l
     names = "|".join(re.escape(name) for name in sorted(distinct) if name) or "(?!)"
     return _OtherSpeakers(
         label=re.compile(rf"(?:^|[\n.!?\"*)\]])[ \n]{{0,3}}[*_\[(<\"]{{0,3}}(?:{names})[*_\])>\"]{{0,3}} ?:"),
-        deed=build_deed_pattern(names, language),
+        deed=build_player_narration_pattern(names, language),
     )

@@ -84,13 +84,13 @@ async def apply_check(subject: CheckSubject, check: Check) -> CheckResult:
                 if len(findings) == MOST_FINDINGS:
                     break
         except EnvironmentBroke as broke:
-            findings.append(_build_crash_finding(broke.where, broke.said, f"nothing raised while {broke.doing}"))
+            findings.append(_build_exception_finding(broke.where, broke.said, f"nothing raised while {broke.doing}"))
         except Exception as error:  # whatever an environment may raise
-            findings.append(_build_crash_finding("", f"{type(error).__name__}: {error}", "nothing raised"))
+            findings.append(_build_exception_finding("", f"{type(error).__name__}: {error}", "nothing raised"))
     return CheckResult(name=check.name, asks=check.asks, applied=applied, findings=tuple(findings))
 
 
-def _build_crash_finding(task: str, came: str, expected: str) -> ConformanceFinding:
+def _build_exception_finding(task: str, came: str, expected: str) -> ConformanceFinding:
     mend = "Text from a model must never raise: unreadable text earns 0." if "scoring" in expected else ""
     return ConformanceFinding(
         task=task, expected=expected, came=came, mend=mend or "See the file and line after the error."

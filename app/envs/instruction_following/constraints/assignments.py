@@ -36,7 +36,7 @@ def draw_assignment(draws: SeededRandom, count: int, hard: int) -> Assignment:
     """`count` instructions without declared conflicts, `hard` of them of a hard kind; without a gold text."""
     request, chosen = draw_request(draws), list[type[Instruction]]()
     while len(chosen) < count:
-        chosen = _draw_kinds(draws, count, hard)
+        chosen = _draw_compatible_kinds(draws, count, hard)
     instructions = tuple(kind.draw(draws, request) for kind in chosen)
     asked = tuple(instruction.phrase_request(draws) for instruction in instructions)
     return Assignment(request=request, instructions=instructions, asked=asked)
@@ -60,7 +60,7 @@ def find_faults(reading: ParsedText, instructions: Sequence[Instruction]) -> tup
     return tuple(instruction.find_fault(reading) for instruction in instructions)
 
 
-def _draw_kinds(draws: SeededRandom, count: int, hard: int) -> list[type[Instruction]]:
+def _draw_compatible_kinds(draws: SeededRandom, count: int, hard: int) -> list[type[Instruction]]:
     chosen: list[type[Instruction]] = []
     for wanted, of_these in ((hard, True), (count, False)):
         for kind in draws.shuffled([kind for kind in KINDS.values() if kind.hard == of_these]):

@@ -108,7 +108,7 @@ def _write_text(
     """States every fact once, among sentences that the schema does not ask for. A wrong statement is corrected in the
     next sentence."""
     wrong = {fact.field.name for fact in facts[: size.corrected]}
-    sentences = [_write_correction(draws, fact) if fact.field.name in wrong else fact.sentence for fact in facts]
+    sentences = [_write_corrected_fact(draws, fact) if fact.field.name in wrong else fact.sentence for fact in facts]
     sentences += [fact.sentence for fact in idle]
     sentences += [f"As to “{_write_label(fact)}”, nothing is known yet." for fact in empty if draws.chance(50)]
     if size.beside or draws.chance(50):
@@ -116,7 +116,7 @@ def _write_text(
     return " ".join([draws.one(subject.openings), *draws.shuffled(sentences)])
 
 
-def _write_correction(draws: SeededRandom, fact: RecordFact) -> str:
+def _write_corrected_fact(draws: SeededRandom, fact: RecordFact) -> str:
     put_right = draws.one(("No, that was wrong:", "That has changed since:", "This was a mistake; correctly:"))
     return f"{draw_other_fact(draws, fact).sentence} {put_right} {fact.sentence}"
 

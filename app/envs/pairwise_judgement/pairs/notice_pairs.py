@@ -60,7 +60,7 @@ _RULE_TEXTS: Final[Mapping[str, _RuleWriter]] = {
 
 
 def draw_instruction_pair(draws: SeededRandom, level: Level) -> AnswerPair:
-    about = _draw_topic(draws)
+    about = _draw_notice_parts(draws)
     asked = {name: draws.chance(50) for name in draws.some([*_RULE_TEXTS], _RULES[level])}
     broken = draws.one([*asked])
     rules = [f"- {_RULE_TEXTS[name](about, side)}" for name, side in asked.items()]
@@ -74,7 +74,7 @@ def draw_instruction_pair(draws: SeededRandom, level: Level) -> AnswerPair:
     )
 
 
-def _draw_topic(draws: SeededRandom) -> _NoticeTopic:
+def _draw_notice_parts(draws: SeededRandom) -> _NoticeTopic:
     first, second = draws.some(_MATERIAL.greetings, 2)
     return _NoticeTopic(
         place=draw_two(draws, "place")[0],

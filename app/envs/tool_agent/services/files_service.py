@@ -25,7 +25,7 @@ TEXT: Final[JsonValue] = {"type": "string", "description": "All of the text; lin
 
 def _list_folder(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
     folder = parse_path(arguments["path"])
-    inside = [one.path.removeprefix(make_prefix(folder)) for one in state.list_inside(folder)]
+    inside = [one.path.removeprefix(make_prefix(folder)) for one in state.list_recursively(folder)]
     if not inside:
         raise OperationRefused(f"no folder {folder[:MOST_SHOWN]}")
     names = sorted({f"{name.partition('/')[0]}/" if "/" in name else name for name in inside})
@@ -41,7 +41,7 @@ def _search_files(state: FilesState, arguments: Arguments) -> tuple[FilesState, 
     wanted = str(arguments["text"]).casefold().strip()
     found: list[JsonValue] = [
         {"path": file.path, "line": line.strip()}
-        for file in state.list_inside(parse_path(arguments.get("folder", "/")))
+        for file in state.list_recursively(parse_path(arguments.get("folder", "/")))
         for line in (file.path, *file.text.splitlines())
         if wanted and wanted in line.casefold()
     ]
@@ -84,7 +84,7 @@ def _move_file(state: FilesState, arguments: Arguments) -> tuple[FilesState, Jso
 
 def _delete_path(state: FilesState, arguments: Arguments) -> tuple[FilesState, JsonValue]:
     path = parse_path(arguments["path"])
-    gone = [path] if state.has_file(path) else [one.path for one in state.list_inside(path)]
+    gone = [path] if state.has_file(path) else [one.path for one in state.list_recursively(path)]
     if not gone:
         raise OperationRefused(f"nothing is at {path[:MOST_SHOWN]}")
     for one in gone:
@@ -96,7 +96,7 @@ def _check_free_path(state: FilesState, text: str) -> str:
     """The path, if a file may be made there."""
     path = parse_path(text)
     _check_changeable(state, path)
-    if path == "/" or state.list_inside(path):
+    if path == "/" or state.list_recursively(path):
         raise OperationRefused(f"{path[:MOST_SHOWN]} is a folder; name the file in it")
     if state.has_file(path) or any(path.startswith(make_prefix(one.path)) for one in state.files):
         raise OperationRefused(f"there is a file at {path[:MOST_SHOWN]} already")

@@ -29,10 +29,10 @@ class FilesState(Frozen):
             if one.path == path:
                 return one
         raise OperationRefused(
-            f"{path[:MOST_SHOWN]} is a folder" if self.list_inside(path) else f"no file {path[:MOST_SHOWN]}"
+            f"{path[:MOST_SHOWN]} is a folder" if self.list_recursively(path) else f"no file {path[:MOST_SHOWN]}"
         )
 
-    def list_inside(self, folder: str) -> tuple[StoredFile, ...]:
+    def list_recursively(self, folder: str) -> tuple[StoredFile, ...]:
         """Files in a folder and its subfolders."""
         return tuple(one for one in self.files if one.path.startswith(make_prefix(folder)))
 

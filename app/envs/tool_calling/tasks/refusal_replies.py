@@ -32,7 +32,7 @@ def is_right_refusal(said: str, request: ToolRequest) -> bool:
     words that name something else."""
     if not said.startswith(OPENS) or len(said) > MOST_CHARACTERS:
         return False
-    words = _normalise_text(said.removeprefix(OPENS))
+    words = _pad_words(said.removeprefix(OPENS))
     if not request.missing:
         return words != "  "
     if not _has_any_name(words, request.missing):
@@ -43,7 +43,7 @@ def is_right_refusal(said: str, request: ToolRequest) -> bool:
 
 def list_absent_names(names: Sequence[str], said: Sequence[str]) -> tuple[str, ...]:
     """Those of `names` that none of these texts contains."""
-    words = "\n".join(map(_normalise_text, said))
+    words = "\n".join(map(_pad_words, said))
     return tuple(name for name in dict.fromkeys(names) if not _has_any_name(words, [name]))
 
 
@@ -53,9 +53,9 @@ def _has_any_name(words: str, names: Sequence[str]) -> bool:
 
 @lru_cache(maxsize=4096)
 def _normalise_name(name: str) -> str:
-    return _normalise_text(name)
+    return _pad_words(name)
 
 
-def _normalise_text(text: str) -> str:
+def _pad_words(text: str) -> str:
     """The words of the text with one space around each."""
     return f" {' '.join(_WORD.findall(text.casefold()))} "

@@ -74,7 +74,7 @@ class RewardService:
 
     def require_environment(self, environment: str) -> None:
         """Raises NotFound or EnvironmentUnavailable."""
-        self.catalogue.get_environment(environment)
+        self.catalogue.get_environment_or_current(environment)
 
     async def answer(
         self, request: Request, asked: Sequence[LabelledSample], options: RewardOptions, wording: ReplyFormat

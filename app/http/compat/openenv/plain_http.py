@@ -138,7 +138,7 @@ class PlainHttpRoutes:
     def _add_facts(self, router: APIRouter) -> None:
         @router.get("/health")
         async def health(env: str) -> Healthy:
-            self._catalogue.get_environment(env)
+            self._catalogue.get_environment_or_current(env)
             return Healthy()
 
         @router.get("/metadata")
@@ -227,7 +227,7 @@ class PlainHttpRoutes:
             raise NotFound(f"this URL serves {environment}, not {name!r}")
 
     def _find_end(self, environment: str, split: Split) -> int | None:
-        hosted = self._catalogue.get_environment(environment)
+        hosted = self._catalogue.get_environment_or_current(environment)
         return hosted.environment.size(split, hosted.validate_params({}))
 
     def _list_tasks(self, environment: str, wanted: TaskRange) -> TaskListing:

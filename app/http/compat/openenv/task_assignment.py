@@ -100,7 +100,7 @@ class TaskAssigner:
         """Seeds beyond the end of a split wrap around."""
         if reset.split == "train":
             return place % CURSOR_RANGE
-        hosted = self._gateway.catalogue.get_environment(environment)
+        hosted = self._gateway.catalogue.get_environment_or_current(environment)
         return place % (hosted.environment.size(reset.split, hosted.validate_params(reset.params)) or CURSOR_RANGE)
 
 
