@@ -69,8 +69,8 @@ def test_evaluations_are_exported_by_themselves(gateway: Served) -> None:
         (("rows.jsonl", "--env", "chess"), "there is no environment 'chess'"),
         (("rows.jsonl", "--since", "2026-02-01", "--until", "2026-01-01"), "until must be later than since"),
         (("rows.jsonl", "--margin", "0"), "margin: Input should be greater than 0"),
-        (("missing/rows.jsonl",), "cannot be written"),
-        (("n" * 300 + ".jsonl",), "cannot be written"),
+        (("missing/rows.jsonl",), "cannot write"),
+        (("n" * 300 + ".jsonl",), "cannot write"),
     ],
 )
 def test_what_cannot_be_exported_is_said(

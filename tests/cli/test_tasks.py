@@ -105,12 +105,12 @@ def test_what_was_written_can_be_scored_and_nothing_is_leased(gateway: Served, t
     ("arguments", "said"),
     [
         (("rows.csv", "--env", "gsm8k"), "its name must end in .jsonl or .parquet"),
-        (("rows.jsonl", "--env", "chess"), "the gateway has no environment 'chess'; it has: blackjack"),
+        (("rows.jsonl", "--env", "chess"), "the gateway has no environment 'chess'; available: blackjack"),
         (("rows.jsonl", "--env", "gsm8k", "--params", "["), "--params is not JSON"),
         (("rows.jsonl", "--env", "gsm8k", "--params", '{"level": 1}'), "params.level: Extra inputs are not permitted"),
         (("rows.jsonl", "--env", "mastermind", "--for", "verl"), "mastermind is multi-turn"),
         (("rows.jsonl", "--env", "tool_calling", "--for", "verl"), "tasks of tool_calling offer tools"),
-        (("missing/rows.jsonl", "--env", "gsm8k"), "cannot be written"),
+        (("missing/rows.jsonl", "--env", "gsm8k"), "cannot write"),
     ],
 )
 def test_what_cannot_be_written_is_said(gateway: Served, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:

@@ -162,7 +162,7 @@ def test_what_costs_is_not_begun_where_nobody_can_be_asked(gateway: Served, tmp_
 def test_a_mean_that_is_too_low_fails(gateway: Served, tmp_path: Path, least: str, exit_code: int) -> None:
     with serving_policy(Policy()) as policy:
         done = evaluate(gateway.url, policy.url, tmp_path / "out", "--fail-under", least)
-    assert (done.exit_code, "the mean is 0.500" in done.told) == (exit_code, exit_code == 1), done.told
+    assert (done.exit_code, "mean reward 0.500, --fail-under" in done.told) == (exit_code, exit_code == 1), done.told
 
 
 def test_compared_with_an_earlier_one(gateway: Served, tmp_path: Path) -> None:
@@ -275,12 +275,12 @@ def test_characters_that_are_held_out_of_training(gateway: Served, tmp_path: Pat
 
 
 WRONG = {
-    "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; it has: blackjack,"),
+    "no environment": (("--env", "chess"), "the gateway has no environment 'chess'; available: blackjack,"),
     "no gateway": (("--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
     "no policy": (("--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
     "no model": (("--model", "large"), "has no model 'large'; available: small"),
     "no key": (("--api-key-env", "MY_KEY"), "--api-key-env: the environment variable MY_KEY is not set"),
-    "no run": (("--run", "My Run"), "--run: lower-case letters"),
+    "no run": (("--run", "My Run"), "--run: use at most 64 lower-case letters"),
     "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
     "bad extra": (("--extra", "[]"), "--extra is not a JSON object"),
     "no other": (("--against", "nowhere"), "is not an evaluation folder"),
@@ -311,4 +311,4 @@ def test_a_server_that_takes_no_seed_is_asked_without(gateway: Served, tmp_path:
         done = evaluate(gateway.url, policy.url, tmp_path / "out", "--run", "unseeded", "--extra", extra)
         bodies = [one.body for one in policy.received[2:]]
     sent = {(str(body.get("max_tokens")), str(body.get("max_completion_tokens")), "seed" in body) for body in bodies}
-    assert (done.exit_code, sent, "takes no seed" in done.told) == (0, {("None", "77", False)}, True), done.told
+    assert (done.exit_code, sent, "does not accept seeds" in done.told) == (0, {("None", "77", False)}, True), done.told

@@ -207,7 +207,7 @@ def test_unscored_groups_are_asked_for_again_and_then_left_out(tmp_path: Path) -
 WRONG = {
     "no environment": (
         ("--env", "chess"),
-        "the gateway has no environment 'chess'; it has: blackjack, code_exec,",
+        "the gateway has no environment 'chess'; available: blackjack, code_exec,",
     ),
     "no gateway": (("--env", "gsm8k", "--url", "http://127.0.0.1:9"), "cannot reach the gateway at http://127.0.0.1:9"),
     "no policy": (("--env", "gsm8k", "--policy", "http://127.0.0.1:9/v1"), "http://127.0.0.1:9/v1 does not answer"),
@@ -217,7 +217,7 @@ WRONG = {
         ("--env", "gsm8k", "--api-key-env", "MY_KEY"),
         "--api-key-env: the environment variable MY_KEY is not set",
     ),
-    "no run": (("--env", "gsm8k", "--run", "My Run"), "--run: lower-case letters"),
+    "no run": (("--env", "gsm8k", "--run", "My Run"), "--run: use at most 64 lower-case letters"),
     "bad params": (("--env", "npc_arena", "--params", '{"turns": "many"}'), "params.turns"),
 }
 

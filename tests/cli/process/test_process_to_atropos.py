@@ -138,5 +138,5 @@ def test_a_refusal_is_told_and_nothing_is_lost(gateway: Served, tmp_path: Path) 
     with recording(kept, lambda number: 422 if number == 2 else 200) as url:
         first = fed(gateway, url, "refused", tmp_path / "fed", "--concurrency", "1")
         last = fed(gateway, url, "refused", tmp_path / "fed")
-    told = ("answers 422" in first.told, first.exit_code, last.exit_code)
+    told = ("returned 422" in first.told, first.exit_code, last.exit_code)
     assert (told, len(questions(kept))) == ((True, 2, 0), ROWS), last.told
