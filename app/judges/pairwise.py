@@ -52,7 +52,7 @@ class PairComparison:
     def by_slot(self) -> float:
         """Agreement of the orders by slot, from -1 to 1."""
         one, other = (
-            mean(reading.by_slot(reading.standings)[0] for reading in readings)
+            mean(reading.order_by_slot(reading.standings)[0] for reading in readings)
             for readings in zip(*self.votes, strict=True)
         )
         return kendall_tau((one, 1.0 - one), (other, 1.0 - other))

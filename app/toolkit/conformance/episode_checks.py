@@ -25,7 +25,7 @@ async def episodes_end(subject: CheckSubject) -> AsyncIterator[ConformanceFindin
                 task=str(one),
                 expected="the same observations for the same replies",
                 came="different ones",
-                mend="Replay the episode from its transcript with `app.toolkit.replay.replayed`, and keep no state.",
+                mend="Replay the episode from its transcript: `app.toolkit.replay.replay_episode`. Keep no state.",
             )
     if max((one.task.max_turns for one in subject.episodes), default=0) < 2:
         yield ConformanceFinding(

@@ -25,7 +25,7 @@ MOST_LABELS: Final = 100
 LABELLED: Final = 200
 """Number of tasks whose labels are counted."""
 _PURE = (
-    "Take all randomness from `app.toolkit.seeded.Draws`, seeded with split, params and index. Time, `random`, "
+    "Take all randomness from `app.toolkit.seeded.SeededRandom`, seeded with split, params and index. Time, `random`, "
     "`hash` and the order of sets differ between processes."
 )
 
@@ -97,7 +97,7 @@ async def splits_stay_apart(subject: CheckSubject) -> AsyncIterator[ConformanceF
                 task=str(one),
                 expected="no prompt in both splits",
                 came=f"{train[format_prompt(one.task)]} has the same prompt: {shorten_reply(format_prompt(one.task))}",
-                mend="Derive the split from the content with `app.toolkit.seeded.drawn_apart`, which "
+                mend="Derive the split from the content with `app.toolkit.seeded.draw_apart`, which "
                 "`app.toolkit.procedural` uses with `key`. Equal keys share a split; a key must hold everything that "
                 "makes two tasks different.",
             )

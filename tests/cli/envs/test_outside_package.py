@@ -70,7 +70,7 @@ def test_it_passes_every_check(python: Path, tmp_path: Path) -> None:
     said = run([str(python), "-m", "app.cli", "envs", "check", "tide_tables", "--tasks", "100", "--json"], tmp_path)
     report = ConformanceReport.model_validate_json(said)
     assert (report.source, report.passed, len(report.checks)) == (
-        "atropos_envs_tide_tables.TideTables",
+        "atropos_envs_tide_tables.environment.TideTables",
         True,
         len(CHECKS),
     )

@@ -29,7 +29,9 @@ from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
 CATEGORIES: tuple[Category, ...] = get_args(Category)
-COUNT = 1_000
+COUNT = examples(1_000)
+
+pytestmark = pytest.mark.deep
 
 every_category = pytest.mark.parametrize("category", CATEGORIES)
 every_split = pytest.mark.parametrize("split", get_args(Split))
