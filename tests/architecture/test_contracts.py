@@ -32,7 +32,7 @@ BREACHES = {
         ("app/envs/community/date_arithmetic/environment.py", "import app.envs.community.other.environment"),
     ],
     "No cycles": [("app/http/web/bodies.py", "import app.http.web.middleware")],
-    "Algebra is done in workers": [("app.toolkit.math_answers.worker_functions.py", "import sympy")],
+    "Algebra is done in workers": [("app/toolkit/math_answers/worker_functions.py", "import sympy")],
     "SQL lives in the store": [("app/http/viewer/pages.py", "import sqlalchemy")],
 }
 """By contract: a file and a line in it that this contract forbids, and no other one does."""

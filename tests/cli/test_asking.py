@@ -52,7 +52,7 @@ def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Except
     respx.get(f"{URL}/envs").respond(status, json=PROBLEM)
     with pytest.raises(kind) as raised:
         asked(lambda gateway: gateway.list_environments())
-    assert (type(raised.value), f"{URL}/envs answers {status}: too many." in str(raised.value)) == (kind, True)
+    assert (type(raised.value), f"{URL}/envs returned {status}: too many." in str(raised.value)) == (kind, True)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Except
 @respx.mock
 def test_who_does_not_answer_may_answer_later(error: httpx.HTTPError) -> None:
     respx.get(f"{URL}/livez").mock(side_effect=error)
-    with pytest.raises(Unavailable, match=f"no gateway answers at {URL}: {error}"):
+    with pytest.raises(Unavailable, match=f"cannot reach the gateway at {URL}: {error}"):
         asked(lambda gateway: gateway.fetch_version())
 
 
@@ -82,7 +82,7 @@ def test_a_run_that_is_not_there_is_none() -> None:
 
 @pytest.mark.parametrize(
     ("name", "kind", "said"),
-    [("chess", NotFound, "it has: drill, toy"), ("toy", EnvironmentUnavailable, "toy is not available: no data")],
+    [("chess", NotFound, "available: drill, toy"), ("toy", EnvironmentUnavailable, "toy is not available: no data")],
 )
 @respx.mock
 def test_an_environment_that_cannot_be_had_is_said(name: str, kind: type[Exception], said: str) -> None:

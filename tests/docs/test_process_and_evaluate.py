@@ -3,9 +3,8 @@
 import re
 
 import pytest
-import typer
 
-from app.cli.main import cli
+from app.cli.main import COMMANDS, DeferredCommand
 from docs.generate import ROOT
 
 PAGES = {"process": {"process"}, "evaluating": {"evaluate", "compare"}}
@@ -13,9 +12,12 @@ PAGES = {"process": {"process"}, "evaluating": {"evaluate", "compare"}}
 
 @pytest.mark.parametrize("page", PAGES)
 def test_options_are_all_there(page: str) -> None:
-    commands = typer.main.get_command(cli).commands  # type: ignore[attr-defined]
     named = set(re.findall(r"--[a-z][a-z-]+", (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")))
     options = {
-        option for name in PAGES[page] for one in commands[name].params for option in one.opts if option[0] == "-"
+        option
+        for name in PAGES[page]
+        for one in DeferredCommand(name, COMMANDS[name]).load().params
+        for option in one.opts
+        if option[0] == "-"
     }
     assert named == options

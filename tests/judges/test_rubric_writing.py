@@ -165,7 +165,7 @@ def test_the_command_prints_params_that_requests_take(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--preference", PREFERENCE, "--judge", "nobody"], "there is no judge 'nobody' in the settings"),
+        (["--preference", PREFERENCE, "--judge", "nobody"], "unknown judge 'nobody'; judges in the settings"),
         (["--preference", " ", "--judge", "writer"], "preference: String should have at least 1 character"),
         (["--preference", PREFERENCE, "--judge", "writer"], "could not be reached"),
     ],

@@ -98,7 +98,7 @@ def test_a_check_for_programs_is_one_object(broken: Path) -> None:
         ("x = 1\n", "should hold one environment, a class that inherits from Environment; it has none"),
         ("from app.ports import Environment\n\n\nclass Odd(Environment):\n    size = None\n", "Odd has no name"),
         (
-            "from app.toolkit.procedural import ProceduralEnvironment as Base\n\n\nclass Odd(Base):\n    name = 'odd'\n",
+            "from app.toolkit.procedural import ProceduralEnvironment as P\n\n\nclass Odd(P):\n    name = 'odd'\n",
             "cannot open odd: TypeError: Can't instantiate abstract class Odd",
         ),
         (
