@@ -44,7 +44,7 @@ class OfflineJudge:
         order = tuple(candidate.id for candidate in request.candidates)
         known = _choose_language(request)
         if known is None:
-            words = f"supports only the languages {', '.join(LANGUAGES)}: {_describe_language(request)}"
+            words = f"knows {', '.join(LANGUAGES)} and no other language: {_describe_language(request)}"
             return Judgement(judge=self.name, model=self.model, order=order, error=words, failure="language")
         verdicts = _build_verdicts(request, known)
         return Judgement(
@@ -67,7 +67,10 @@ def _choose_language(request: JudgeRequest) -> Language | None:
 
 
 def _describe_language(request: JudgeRequest) -> str:
-    return f"the language is {request.language!r}" if request.language else "the language could not be detected"
+    """As it is stored in rationales: the words stay."""
+    if request.language:
+        return f"this is {request.language!r}"
+    return "what is answered is in another, or too short to tell"
 
 
 def compute_absolute_score(rubric: Rubric, scores: Mapping[str, float | None]) -> float:

@@ -323,10 +323,10 @@ def test_the_request_says_which_language_it_is_or_what_was_said_does() -> None:
     }
     assert {name: (answer.failure, answer.error, len(answer.verdicts)) for name, answer in answers.items()} == {
         **dict.fromkeys(("told", "line", "said"), (None, None, 1)),
-        "other": ("language", "supports only the languages en, de, es, fr, it: the language is 'nl'", 0),
+        "other": ("language", "knows en, de, es, fr, it and no other language: this is 'nl'", 0),
         "nothing": (
             "language",
-            "supports only the languages en, de, es, fr, it: the language could not be detected",
+            "knows en, de, es, fr, it and no other language: what is answered is in another, or too short to tell",
             0,
         ),
     }
