@@ -43,9 +43,9 @@ def environment() -> ToolCalling:
 
 
 @lru_cache
-def tasks(category: Category, split: Split) -> tuple[Task, ...]:
+def tasks(category: Category, split: Split, count: int = COUNT) -> tuple[Task, ...]:
     params = ToolCallingParams(categories=(category,))
-    return tuple(environment().task(split, index, params) for index in range(COUNT))
+    return tuple(environment().task(split, index, params) for index in range(count))
 
 
 def rewards(task: Task, *group: Completion) -> list[float | None]:
@@ -158,10 +158,11 @@ def test_a_missing_argument_earns_nothing(category: Category, split: Split) -> N
 
 
 @every_split
+@pytest.mark.slow
 def test_the_order_counts_in_lists_and_not_in_sets(split: Split) -> None:
     """A list is a set where its schema says that its items are unique."""
     wrong, sets = [], 0
-    for task in tasks("simple", split):
+    for task in tasks("simple", split, 1_000):
         (call,) = calls_of(task)
         properties = request(task).tools[0].function.parameters["properties"]
         for name, value in call.arguments.items():
@@ -310,9 +311,10 @@ def test_no_text_raises_and_junk_is_not_paid(text: str, number: int) -> None:
     assert rewards(task, Completion(text=text)) == [0.0]
 
 
+@pytest.mark.slow
 def test_a_refusal_for_everything_pays_little() -> None:
     """Whoever knows every word, and puts the best of them together, is paid for an eighth of a fifth of the tasks."""
-    own = [request(task) for task in tasks("irrelevance", "train")]
+    own = [request(task) for task in tasks("irrelevance", "train", 1_000)]
     counts = Counter(word for one in own for word in one.missing)
     text, paid = OPENS, 0
     for word, _ in counts.most_common(150):
