@@ -29,7 +29,7 @@ from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
 CATEGORIES: tuple[Category, ...] = get_args(Category)
-COUNT = examples(1_000)
+COUNT = examples(1_000, fewest=200)
 
 pytestmark = pytest.mark.deep
 
