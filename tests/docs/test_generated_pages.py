@@ -26,6 +26,7 @@ WORD = re.compile(r"[a-z]+(_[a-z]+)*")
 LINK = re.compile(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
+@pytest.mark.slow
 def test_nothing_generated_is_stale() -> None:
     assert list(stale()) == []
 

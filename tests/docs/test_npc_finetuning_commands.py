@@ -21,7 +21,7 @@ from tests.support.chat_server import serving as serving_policy
 from tests.support.policy_server import MODEL, Speech, script
 from tests.support.serving import ROOT, serving
 
-pytestmark = pytest.mark.xdist_group("npc_report")
+pytestmark = [pytest.mark.xdist_group("npc_report"), pytest.mark.slow]
 
 PAGE = (ROOT / "docs" / "npc_finetuning_report.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

@@ -94,6 +94,7 @@ def test_what_is_held_out_is_stored_as_an_evaluation(gateway: Served, tmp_path: 
     assert stored(gateway.url, told["group_id"])["group"]["purpose"] == "eval"
 
 
+@pytest.mark.slow
 def test_a_gateway_that_starts_later_is_waited_for(tmp_path: Path) -> None:
     with serving(tmp_path, settings={"ATROPOS_ENVS_API_KEY": KEY}) as served:
         row, _ = rows(served.url, tmp_path, "countdown")

@@ -22,6 +22,8 @@ from tests.support.gateways import Gateways
 from tests.support.interrupted_processing import Programs
 from tests.support.serving import ROOT, Served, free_port, serving
 
+pytestmark = pytest.mark.slow
+
 ROWS = 30
 SECONDS = 0.2
 """What an answer takes."""

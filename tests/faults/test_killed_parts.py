@@ -15,6 +15,8 @@ from tests.support.data_sets import numbered_rows
 from tests.support.databases import Postgres
 from tests.support.serving import Served, free_port, serving
 
+pytestmark = pytest.mark.slow
+
 KILLS = 4
 TASKS = 60
 RANKS = 4

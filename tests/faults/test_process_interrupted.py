@@ -11,6 +11,8 @@ from tests.support.interrupted_processing import Programs, interrupted, wait_for
 from tests.support.processing import arguments, lines_of
 from tests.support.serving import free_port, serving
 
+pytestmark = pytest.mark.slow
+
 TASKS = 300
 
 

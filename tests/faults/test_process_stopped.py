@@ -18,6 +18,8 @@ from tests.support.policy_server import answers_rows, script
 from tests.support.processing import arguments, lines_of
 from tests.support.serving import ROOT, Served
 
+pytestmark = pytest.mark.slow
+
 ROWS = 40
 SECONDS = 0.4
 """What an answer takes."""

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.databases import Postgres
 from tests.support.serving import serving
+
+pytestmark = pytest.mark.slow
 
 
 def _folder(path: Path) -> Path:

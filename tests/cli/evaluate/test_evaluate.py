@@ -227,6 +227,7 @@ def test_a_policy_that_fails_for_one_task_holds_nobody_up(gateway: Served, tmp_p
     assert (done.exit_code, unscored, done.report.mean.tasks) == (0, [("policy_failed", 1)], ROWS - 1), done.told
 
 
+@pytest.mark.slow
 def test_unscored_is_never_zero(tmp_path: Path) -> None:
     """The only judge is not there."""
     judge = {"ATROPOS_ENVS_JUDGES__GONE__BASE_URL": "http://127.0.0.1:9/v1", "ATROPOS_ENVS_JUDGES__GONE__MODEL": "m"}

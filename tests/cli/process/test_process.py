@@ -189,6 +189,7 @@ def test_a_server_that_passes_and_one_that_breaks_off_are_asked_again(
     assert (done.exit_code, list(done.tasks.values())) == (0, [1] * ROWS), done.told
 
 
+@pytest.mark.slow
 def test_unscored_groups_are_asked_for_again_and_then_left_out(tmp_path: Path) -> None:
     """The only judge is not there: no group has a reward, and none is written."""
     judge = {"ATROPOS_ENVS_JUDGES__GONE__BASE_URL": "http://127.0.0.1:9/v1", "ATROPOS_ENVS_JUDGES__GONE__MODEL": "m"}

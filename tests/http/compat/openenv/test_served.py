@@ -156,6 +156,7 @@ def test_many_sessions_at_once(url: str) -> None:
     assert len(given) == 300
 
 
+@pytest.mark.slow
 def test_stopping_closes_sessions_and_keeps_what_is_being_scored(tmp_path: Path) -> None:
     with serving(tmp_path) as gateway, connected(gateway.url, "gsm8k") as (talk, socket):
         talk.told("reset", run="last", seed=3, group_size=2, gather_seconds=2)
