@@ -66,8 +66,9 @@ async def service(
         while (await door.get("/readyz")).status_code != 200:  # noqa: ASYNC110  # HTTP wakes nobody
             await asyncio.sleep(0.01)
         # Readiness waits for two seconds at most until it is known how well programs are isolated.
-        while "doubling" in kinds and (await door.get("/envs/doubling")).json()["isolation"] is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(60):
+            while "doubling" in kinds and (await door.get("/envs/doubling")).json()["isolation"] is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         yield door
 
 
