@@ -9,6 +9,7 @@ from fastapi.responses import StreamingResponse
 from app.domain.errors import NotFound
 from app.domain.exports import ExportRequest, ExportSummary
 from app.domain.suggestions import suggest
+from app.http.web.bodies import ApiRoute
 from app.http.web.problems import document_problems
 from app.service.exports.stream import MEDIA_TYPES, stream_export, summarise_export
 from app.service.gateway import Gateway
@@ -16,7 +17,7 @@ from app.service.gateway import Gateway
 
 def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
     """`not_for_training` names judges whose scores are exported only on request."""
-    router = APIRouter(tags=["records"])
+    router = APIRouter(tags=["records"], route_class=ApiRoute)
     files = {
         "description": "A file, streamed while it is read. docs/exports.md lists its columns.",
         "content": {media: {"schema": {"type": "string"}} for media in MEDIA_TYPES.values()},
