@@ -181,7 +181,9 @@ def create_app(
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
     install_middleware(
         service,
-        MiddlewareOptions(ring, open_paths, settings.max_body_bytes, observer.record_request, (ATROPOS,), own_hosts),
+        MiddlewareOptions(
+            ring, open_paths, settings.max_body_bytes, observer.record_request, (ATROPOS,), own_hosts, names
+        ),
     )
     if settings.atropos_listeners:
         service.add_middleware(RunPorts, runs=settings.atropos_listeners)
