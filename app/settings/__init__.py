@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -18,17 +18,12 @@ from pydantic_settings import SettingsError as UnreadableSource
 from app.domain.judging import Mode
 from app.domain.parts import PartRules, RetryWindows
 from app.domain.runs import ScoringOptions, Votes
-from app.domain.values import Name, Unit
+from app.domain.values import Described, Frozen, Name, Unit
 from app.settings.mistakes import DEFAULT_FILE as DEFAULT_FILE
 from app.settings.mistakes import PREFIX as PREFIX
 from app.settings.mistakes import SettingsError as SettingsError
 from app.settings.mistakes import explain, settings_file, unknown_variables
 from app.settings.mistakes import find_where_set as find_where_set
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
 
 JudgeFormat = Literal["schema", "object", "off"]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -39,7 +34,7 @@ def _normalise_judge_format(value: object) -> object:
     return {"true": "object", "false": "off"}.get(str(value).casefold(), value)
 
 
-class JudgeSettings(_Section):
+class JudgeSettings(Frozen):
     base_url: str
     """Of an OpenAI-compatible API, ending in `/v1` for most servers."""
     model: str
@@ -91,7 +86,7 @@ class JudgeSettings(_Section):
     """Let this judge score a policy that is its own model."""
 
 
-class EnvironmentSettings(_Section):
+class EnvironmentSettings(Frozen):
     judges: tuple[Name, ...] = ()
     """Names of judges from `judges`; the offline judge when empty."""
     mode: Mode | None = None
@@ -110,7 +105,7 @@ class EnvironmentSettings(_Section):
         )
 
 
-class RemoteSettings(_Section):
+class RemoteSettings(Frozen):
     url: str = ""
     """Where queries are posted, `http://` or `https://`; a remote retriever needs one. Redirects are not followed."""
     api_key_env: str | None = None
@@ -132,7 +127,7 @@ class RemoteSettings(_Section):
     """Connections at once; a query that has to wait for one has so much less time."""
 
 
-class RagSettings(_Section):
+class RagSettings(Frozen):
     retriever: str = "worlds"
     """What is asked for the passages of a prompt: `worlds` (the events and lorebooks kept here), `remote`, or the name
     of an entry point in the group `atropos_environments.retrievers`."""
@@ -145,7 +140,7 @@ class RagSettings(_Section):
     """The retriever behind a URL."""
 
 
-class ProgramSettings(_Section):
+class ProgramSettings(Frozen):
     allow_weak_isolation: bool = False
     """Let environments serve that run programs which models wrote, though these cannot be kept apart well enough on
     this machine: only where nothing on it is worth protecting."""
@@ -154,7 +149,7 @@ class ProgramSettings(_Section):
     default."""
 
 
-class CompatSettings(_Section):
+class CompatSettings(Frozen):
     unscored_reward: Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)] | None = None
     """The number that trainers are told where there is no score and their contract has no word for that (OpenRLHF,
     slime). Without one they are answered 503 and ask again. A number is trained on as if it had been judged: each is
@@ -165,7 +160,7 @@ class CompatSettings(_Section):
     """A client that sends nothing for so long is disconnected. Trainers keep their connections while they learn."""
 
 
-class PartSettings(_Section):
+class PartSettings(Frozen):
     deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
     """A group that comes in pieces is judged so long after its first piece, whatever has come by then."""
     late_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
@@ -180,7 +175,7 @@ class PartSettings(_Section):
         return PartRules(self.deadline_seconds, RetryWindows(late=self.late_seconds, retry=self.retry_seconds))
 
 
-class Settings(BaseSettings):
+class Settings(Described, BaseSettings):
     """Frozen after start."""
 
     model_config = SettingsConfigDict(
@@ -189,7 +184,6 @@ class Settings(BaseSettings):
         frozen=True,
         extra="forbid",
         env_ignore_empty=True,
-        use_attribute_docstrings=True,
     )
 
     host: str = "127.0.0.1"
