@@ -16,6 +16,9 @@ metadata = MetaData(
 
 
 class TableRecord(SQLModel):
+    """No row is validated, so that a start builds none of the validators."""
+
+    model_config = {"defer_build": True}
     metadata: ClassVar[MetaData] = metadata
 
 
