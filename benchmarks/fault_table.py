@@ -42,7 +42,7 @@ FAULTS: Final = tuple(
         ("envs/gsm8k/word_problems.py", "if value <= 0:", "if value < -9:"),
         ("envs/mastermind/environment.py", "1 - (game.used - 1) /", "1 - game.used /"),
         ("envs/math/problems/calculus.py", "- lower ** (power + 1))", "- lower ** power)"),
-        ("envs/mcqa/environment.py", "[(place + 1) % len(people)]", "[place % len(people)]"),
+        ("envs/mcqa/environment.py", "_MATERIAL.ordinals[places[0]]", "_MATERIAL.ordinals[places[0] - 1]"),
         ("envs/npc_arena/scripted_episodes.py", "if number + 1 < len(self.heard):", "if number < len(self.heard):"),
         ("envs/regex_match/environment.py", "== len(made.matching) and not misfits", "== len(made.matching)"),
         ("envs/rlaif/environment.py", "if wanted.system is not None:", "if wanted.system is None:"),
