@@ -44,7 +44,7 @@ FAULTS: Final = tuple(
         ("envs/math/problems/calculus.py", "- lower ** (power + 1))", "- lower ** power)"),
         ("envs/mcqa/environment.py", "_MATERIAL.ordinals[places[0]]", "_MATERIAL.ordinals[places[0] - 1]"),
         ("envs/npc_arena/scripted_episodes.py", "if number + 1 < len(self.heard):", "if number < len(self.heard):"),
-        ("envs/regex_match/environment.py", "== len(made.matching) and not misfits", "== len(made.matching)"),
+        ("envs/regex_match/environment.py", "== len(hidden.matching) and not misfits", "== len(hidden.matching)"),
         ("envs/rlaif/environment.py", "if wanted.system is not None:", "if wanted.system is None:"),
         ("envs/text_to_sql/tasks/aggregate_questions.py", "(column.dated and not column.nullable)", "column.dated"),
         ("envs/text_transform/environment.py", "now and said not in steps", "now"),
