@@ -111,7 +111,7 @@ def read_expression(answer: str, target: int) -> Sequence[str]:
 
 def compute_value(tokens: Sequence[str]) -> Fraction:
     """ValueError if it is not an expression."""
-    parser = _Parser([*tokens, ""])
+    parser = _ExpressionParser([*tokens, ""])
     value = parser.parse_term(0)
     if parser.left != [""]:
         raise ValueError("it goes on after the expression")
@@ -119,7 +119,7 @@ def compute_value(tokens: Sequence[str]) -> Fraction:
 
 
 @dataclass
-class _Parser:
+class _ExpressionParser:
     """Precedence climbing. `left` ends with an empty token."""
 
     left: list[str]
