@@ -69,6 +69,7 @@ def _draw_send_back_two(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 ),
                 reply=f"The rest is refunded; the {kept.name} cannot come back.",
                 answers=(kept.name,),
+                beside=(first.name, second.name),
             ),
             UserWish(
                 says=draws.one(added),
@@ -161,6 +162,7 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 ),
                 reply=f"You will get it in {sent.option}.",
                 answers=(sent.option,),
+                beside=(bought.option,),
             ),
             UserWish(
                 says=draws.one(added),
