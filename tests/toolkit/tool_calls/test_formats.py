@@ -249,30 +249,6 @@ def test_one_malformed_call_spoils_the_reply(name: ToolFormat, text: str) -> Non
     assert (declared.calls, bool(declared.fault), detected.calls) == ((), True, ())
 
 
-MARKS = (
-    *("</tool_call>", "<tool_call>", "<function=book_table>", "</function>", "[TOOL_CALLS]", "<|python_tag|>"),
-    *("</invoke>", '<invoke name="x">', "<function_calls>", "[book_table(guests=1)]"),
-    '<tool_call>{"name": "book_table", "arguments": {}}</tool_call>',
-)
-
-
-@pytest.mark.parametrize("mark", MARKS)
-@pytest.mark.parametrize("name", FORMATS)
-def test_an_argument_may_hold_the_marks_of_any_format(name: ToolFormat, mark: str) -> None:
-    calls = (ParsedCall(name="book_table", arguments={"restaurant": f"It says {mark} there", "guests": 2}),)
-    text = FORMATS[name].write(calls)
-    assert [read_text_calls(text, TOOLS, form).calls for form in (None, name)] == [calls, calls]
-
-
-def test_a_call_beside_the_marks_of_another_format_is_no_call() -> None:
-    book = ParsedCall(name="book_table", arguments={"restaurant": "a </tool_call> b", "guests": 2})
-    texts = [f"{FORMATS['llama_json'].write([book])} </tool_call>", f"<tool_call>{FORMATS['llama_json'].write([book])}"]
-    assert [(read.calls, bool(read.fault)) for read in (read_text_calls(text, TOOLS) for text in texts)] == [
-        ((), True),
-        ((), True),
-    ]
-
-
 def test_no_calls_are_no_fault() -> None:
     texts = [
         "",
