@@ -47,7 +47,7 @@ class SqlTaskSpec(Frozen):
 
 class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
     name: ClassVar[str] = "text_to_sql"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": question_builder.DIGEST}
 
