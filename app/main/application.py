@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from app.characters.views import CharacterCard, build_character_cards
 from app.datasets.configured_datasets import ConfiguredDatasets
@@ -145,7 +145,7 @@ def create_app(
     roster = partial(list_judges, gateway.catalogue, panels)
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
-    service.include_router(create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
+    _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
     rewards = RewardService(
         gateway.samples,
         gateway.catalogue,
@@ -153,28 +153,28 @@ def create_app(
         settings.compat.unscored_reward,
         observer.record_unscored_answer,
     )
-    service.include_router(create_openrlhf_router(rewards))
-    service.include_router(create_slime_router(rewards))
+    _add_routes(service, create_openrlhf_router(rewards))
+    _add_routes(service, create_slime_router(rewards))
     playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
     talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
     observer.watch_openenv(lambda: talks.open)
-    service.include_router(create_openenv_router(talks, describe_environment))
+    _add_routes(service, create_openenv_router(talks, describe_environment))
     names = tuple(gateway.catalogue.classes)
     characters = partial(list_characters, gateway)
     pages = WorldPages(gateway.worlds, characters)
-    service.include_router(create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages))
+    _add_routes(service, create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages))
     for environment in gateway.catalogue.classes.values():
-        service.include_router(create_environment_router(environment, gateway))
-        service.include_router(create_preview_router(environment, gateway))
-    service.include_router(create_catalogue_router(gateway, not_for_training={OFFLINE}))
-    service.include_router(create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
-    service.include_router(create_worlds_router(gateway))
-    service.include_router(create_mixture_router(gateway))
-    service.include_router(create_records_router(gateway))
-    service.include_router(create_export_router(gateway, not_for_training={OFFLINE}))
-    service.include_router(create_rescoring_router(gateway))
-    service.include_router(create_runs_router(gateway))
-    service.include_router(create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
+        _add_routes(service, create_environment_router(environment, gateway))
+        _add_routes(service, create_preview_router(environment, gateway))
+    _add_routes(service, create_catalogue_router(gateway, not_for_training={OFFLINE}))
+    _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
+    _add_routes(service, create_worlds_router(gateway))
+    _add_routes(service, create_mixture_router(gateway))
+    _add_routes(service, create_records_router(gateway))
+    _add_routes(service, create_export_router(gateway, not_for_training={OFFLINE}))
+    _add_routes(service, create_rescoring_router(gateway))
+    _add_routes(service, create_runs_router(gateway))
+    _add_routes(service, create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
     install_docs(service)
     ring = create_key_ring(settings, store, announce)
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
@@ -187,6 +187,11 @@ def create_app(
         service.add_middleware(RunPorts, runs=settings.atropos_listeners)
     examples.install(service)
     return service
+
+
+def _add_routes(service: FastAPI, router: APIRouter) -> None:
+    """As they are: `include_router` would analyse each a second time, and look for it twice at each request."""
+    service.router.routes.extend(router.routes)
 
 
 def _create_lifespan(
