@@ -18,6 +18,8 @@ from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
 PATIENCE_SECONDS = 900
+GROUPS_A_REQUEST = 256
+"""The most that the gateway takes in one request."""
 
 
 def connect(url: str) -> httpx.Client:
@@ -80,8 +82,11 @@ def gateway_reward(
             for task, members in itertools.groupby(zip(task_id, samples, strict=True), key=lambda pair: pair[0])
         ]
         policy = {"model": model, "step": trainer_state.global_step}
-        body = {"run": run, "policy": policy, "purpose": purpose[0], "groups": groups}
-        scored = send(gateway, f"/envs/{environment}/score", body)["groups"]
+        scored = []
+        for first in range(0, len(groups), GROUPS_A_REQUEST):
+            some = groups[first : first + GROUPS_A_REQUEST]
+            body = {"run": run, "policy": policy, "purpose": purpose[0], "groups": some}
+            scored += send(gateway, f"/envs/{environment}/score", body)["groups"]
         scores = [score for group, sent in zip(scored, groups, strict=True) for score in scores_of(group, sent)]
         log_extra("rationale", [score["rationale"] for score in scores])
         log_metric("unscored", sum(score["reward"] is None for score in scores) / len(scores))

@@ -91,7 +91,17 @@ def parse_document(text: str, name: str) -> YamlDocument:
     except ValidationError as error:
         raise BrokenYaml(_build_refusal(name, error).detail) from None
     except (yaml.YAMLError, ValueError) as error:
-        raise BrokenYaml(f"{name}: {_collapse_whitespace(str(error))}", _find_error_line(error)) from None
+        raise BrokenYaml(f"{name}: {_explain_yaml_error(error)}", _find_error_line(error)) from None
+
+
+def _explain_yaml_error(error: Exception) -> str:
+    said = _collapse_whitespace(str(error))
+    line = _find_error_line(error)
+    if "mapping values are not allowed" in said:
+        return f"line {line}: a text that holds ': ' must be in quotes, as in key: \"text: more text\""
+    if "cannot start any token" in said:
+        return f"line {line}: a text must not start with this character unless it is in quotes ({said})"
+    return said
 
 
 def _find_error_line(error: Exception) -> int | None:

@@ -1,12 +1,36 @@
-"""Where commands print."""
+"""Where commands print, and how they end with an error."""
 
 import sys
+from typing import Annotated, NoReturn
 
+import typer
+from pydantic import BaseModel
 from rich.console import Console
+
+from app.domain.errors import GatewayError
+from app.toolkit.display import escape_invisible
 
 PIPED_COLUMNS = 10_000
 """Wider than any table: what goes to a file or a program is not cut to the width of a terminal that is not there."""
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+errors = Console(stderr=True)
+
 
 def output_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else PIPED_COLUMNS)
+
+
+def print_json(result: BaseModel) -> None:
+    typer.echo(result.model_dump_json(indent=2))
+
+
+def describe_error(error: GatewayError) -> str:
+    return error.detail if error.field is None else f"{error.field}: {error.detail}"
+
+
+def stop(message: str, code: int = 2) -> NoReturn:
+    """Ends the command with a message for people on stderr. The message may hold untrusted text from servers."""
+    errors.print(escape_invisible(message), style="red", highlight=False, markup=False, soft_wrap=True)
+    raise typer.Exit(code)

@@ -4,19 +4,14 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
-import typer
-from rich.console import Console
-
+from app.cli.consoles import stop
 from app.domain.exports import ExportFormat
-
-console = Console(stderr=True)
 
 
 def infer_format(file: Path) -> ExportFormat:
     if file.suffix not in (".jsonl", ".parquet"):
-        stop(f"{file}: its name must end in .jsonl or .parquet")
+        stop(f"{file}: its name must end in .jsonl or .parquet", 1)
     return "jsonl" if file.suffix == ".jsonl" else "parquet"
 
 
@@ -28,8 +23,3 @@ def use_partial_file(file: Path) -> Iterator[Path]:
         yield part
     finally:
         part.unlink(missing_ok=True)
-
-
-def stop(message: str) -> NoReturn:
-    console.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(1)

@@ -2,34 +2,40 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
 import httpx
 import typer
-from rich.console import Group
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from app.characters.world_files import read_world
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import output_console
-from app.cli.gateway_client import GatewayClient
+from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.cli.gateway_client import AnsweredTask, GatewayClient
 from app.cli.scripted_policy import script_turns
-from app.cli.world_commands import SAMPLE, MomentQuestion, build_retrieved_events_table, build_summary, load_world
+from app.cli.world_commands import (
+    SAMPLE,
+    LoadedWorld,
+    MomentQuestion,
+    RetrievedEvents,
+    build_retrieved_events_table,
+    build_summary,
+    explain_moments,
+    load_world,
+)
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.programs import Isolation
-from app.domain.tasks import Completion, Message, Turn
-from app.http.api.models import EnvironmentList, TaskView
+from app.domain.tasks import Completion, Message
+from app.domain.values import Frozen
 from app.main.discovery import discover
 from app.service.catalogue import Catalogue
-from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
+from app.service.request_models import GroupReply, HandedOutTask
 from app.settings import read_settings
-
-console = output_console()
 
 CUT = Completion(text="Let us go through this slowly and", finish_reason="length")
 
@@ -51,6 +57,16 @@ class DemoPlan:
     seed: int
 
 
+class DemoResults(Frozen):
+    """What `demo --json` prints."""
+
+    worlds: tuple[LoadedWorld, ...]
+    retrieved: tuple[RetrievedEvents, ...]
+    """What a character retrieves at some times, when it is asked about the ferry."""
+    mean_rewards: dict[str, tuple[float | None, ...]]
+    """By environment and step; null where nothing was scored."""
+
+
 def demo(
     steps: Annotated[int, typer.Option(min=1, max=1000, help="Policy steps per environment.")] = 6,
     batch_size: Annotated[int, typer.Option(min=1, max=64, help="Tasks per step.")] = 8,
@@ -59,6 +75,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Random seed of the scripted policy.")] = 0,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Fill a running gateway with demo data.
 
@@ -66,76 +83,77 @@ def demo(
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     try:
-        asyncio.run(_run_demo(url, headers, DemoPlan(steps, batch_size, group_size, run, seed)))
+        results = asyncio.run(_run_demo(url, headers, DemoPlan(steps, batch_size, group_size, run, seed)))
     except GatewayError as error:
-        console.print(str(error), style="red", highlight=False, markup=False)
-        raise typer.Exit(1) from None
-    except httpx.HTTPStatusError as error:
-        console.print(f"{error.request.url}: {error.response.text[:500]}", style="red", highlight=False, markup=False)
-        raise typer.Exit(1) from None
-    except httpx.HTTPError as error:
-        console.print(
-            f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}",
-            style="red",
-            markup=False,
-        )
-        raise typer.Exit(1) from None
+        stop(describe_error(error), 1)
+    if as_json:
+        print_json(results)
+    else:
+        _print_results(results, url)
 
 
-async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> None:
+async def _run_demo(url: str, headers: dict[str, str], plan: DemoPlan) -> DemoResults:
     solver = await asyncio.to_thread(_open_solver)
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
-        listed = EnvironmentList.model_validate((await _require_success(client.get("/envs"))).json())
+        gateway = GatewayClient(client)
+        listed = await gateway.list_environments()
         served = [environment.name for environment in listed.environments if environment.available]
-        console.print(await _load_sample_world(GatewayClient(client)))
+        loaded = await load_world(gateway, read_world(SAMPLE))
+        retrieved = await explain_moments(gateway, MOMENTS)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        means: dict[str, list[float]] = {}
-        with Progress(*columns, TextColumn("{task.fields[reward]}"), console=console) as progress:
+        means: dict[str, tuple[float | None, ...]] = {}
+        with Progress(*columns, TextColumn("{task.fields[reward]}"), console=errors) as progress:
             for name in served:
                 bar = progress.add_task(name, total=plan.steps, reward="")
-                means[name] = []
+                means[name] = ()
                 for step in range(plan.steps):
-                    replies = await _run_step(client, solver, plan, name, step)
-                    rewards = [reward for reply in replies for reward in reply.rewards if reward is not None]
-                    means[name].append(sum(rewards) / len(rewards) if rewards else 0.0)
-                    progress.update(bar, advance=1, reward=f"mean reward {means[name][-1]:.2f}")
-    console.print(_build_summary(means))
+                    replies = await _run_step(gateway, solver, plan, name, step)
+                    means[name] += (_compute_mean(replies),)
+                    progress.update(bar, advance=1, reward=f"mean reward {_format_mean(means[name][-1])}")
+    return DemoResults(worlds=tuple(loaded), retrieved=tuple(retrieved), mean_rewards=means)
+
+
+def _compute_mean(replies: Sequence[GroupReply]) -> float | None:
+    """None where nothing was scored."""
+    rewards = [reward for reply in replies for reward in reply.rewards if reward is not None]
+    return sum(rewards) / len(rewards) if rewards else None
+
+
+def _format_mean(mean: float | None) -> str:
+    return "–" if mean is None else f"{mean:.3f}"
+
+
+def _print_results(results: DemoResults, url: str) -> None:
+    console = output_console()
+    console.print(build_summary(results.worlds), f'Hob Tarrant is asked: "{LINE}"', sep="\n")
+    console.print(build_retrieved_events_table(results.retrieved))
+    table = Table("environment", "first step", "last step", title="mean reward")
+    for name, means in results.mean_rewards.items():
+        table.add_row(name, _format_mean(means[0]), _format_mean(means[-1]))
+    console.print(table)
     console.print(f"Open {url}/ and {url}/view/stats", highlight=False)
 
 
-async def _load_sample_world(gateway: GatewayClient) -> Group:
-    """Loads the sample world, and shows what a character retrieves at some times."""
-    loaded = await load_world(gateway, read_world(SAMPLE))
-    return Group(
-        build_summary(loaded), f'Hob Tarrant is asked: "{LINE}"', await build_retrieved_events_table(gateway, MOMENTS)
-    )
-
-
 async def _run_step(
-    client: httpx.AsyncClient, solver: Catalogue, plan: DemoPlan, environment: str, step: int
+    gateway: GatewayClient, solver: Catalogue, plan: DemoPlan, environment: str, step: int
 ) -> Sequence[GroupReply]:
-    ask = {"run": plan.run, "batch_size": plan.batch_size}
-    handed = await _require_success(client.post(f"/envs/{environment}/next-batch", json=ask))
+    batch = await gateway.fetch_next_batch({"run": plan.run, "batch_size": plan.batch_size}, environment)
     luck = random.Random(f"{plan.seed}:{environment}:{step}")  # noqa: S311  # a toy policy
     skill = 0.15 + 0.7 * step / max(1, plan.steps - 1)
     groups = []
-    for task in TaskBatch.model_validate(handed.json()).tasks:
-        gold = await _find_gold(client, solver, task)
-        answers = await _play_attempts(
-            client, task, [_choose_attempt(luck, skill, task, gold) for _ in range(plan.group_size)]
-        )
-        completions = [answer.model_dump(mode="json", exclude_defaults=True) for answer in answers]
-        groups.append({"task_id": task.task_id, "lease_id": task.lease_id, "completions": completions})
+    for task in batch.tasks:
+        gold = await _find_gold(gateway, solver, task)
+        attempts = [_choose_attempt(luck, skill, task, gold) for _ in range(plan.group_size)]
+        groups.append(AnsweredTask(task.task_id, task.lease_id, await _play_attempts(gateway, task, attempts)))
     if not groups:
         return ()
-    body = {"groups": groups, "run": plan.run, "policy": {"model": "scripted", "step": step}}
-    scored = await _require_success(client.post(f"/envs/{environment}/score", json=body))
-    return [reply for reply in ScoreResponse.model_validate(scored.json()).groups if isinstance(reply, GroupReply)]
+    replies = await gateway.score(groups, plan.run, {"model": "scripted", "step": step})
+    return [reply for reply in replies if isinstance(reply, GroupReply)]
 
 
-async def _find_gold(client: httpx.AsyncClient, solver: Catalogue, task: HandedOutTask) -> Completion | None:
+async def _find_gold(gateway: GatewayClient, solver: Catalogue, task: HandedOutTask) -> Completion | None:
     """A right answer, computed locally: the gateway never reveals one."""
-    view = TaskView.model_validate((await _require_success(client.get(f"/tasks/{task.task_id}"))).json())
+    view = await gateway.fetch_task(task.task_id)
     try:
         environment = solver.get_environment_or_current(view.environment).environment
         made = environment.task(view.split, view.index, environment.Params.model_validate(view.params))
@@ -152,13 +170,13 @@ def _choose_attempt(
 
 
 async def _play_attempts(
-    client: httpx.AsyncClient, task: HandedOutTask, attempts: Sequence[Completion | tuple[Message, ...]]
+    gateway: GatewayClient, task: HandedOutTask, attempts: Sequence[Completion | tuple[Message, ...]]
 ) -> list[Completion]:
-    return list(await asyncio.gather(*(_play_attempt(client, task, attempt) for attempt in attempts)))
+    return list(await asyncio.gather(*(_play_attempt(gateway, task, attempt) for attempt in attempts)))
 
 
 async def _play_attempt(
-    client: httpx.AsyncClient, task: HandedOutTask, attempt: Completion | tuple[Message, ...]
+    gateway: GatewayClient, task: HandedOutTask, attempt: Completion | tuple[Message, ...]
 ) -> Completion:
     """The attempt's messages, with the environment's observations where there are several turns."""
     if isinstance(attempt, Completion):
@@ -169,9 +187,7 @@ async def _play_attempt(
     messages: list[Message] = []
     for said in attempt:
         messages.append(said)
-        body = {"task_id": task.task_id, "messages": [one.model_dump(mode="json") for one in messages]}
-        answer = await _require_success(client.post(f"/envs/{task.environment}/step", json=body))
-        turn = Turn.model_validate(answer.json())
+        turn = await gateway.step(task.environment, task.task_id, messages)
         messages += turn.messages
         if turn.done:
             break
@@ -185,14 +201,3 @@ def _open_solver() -> Catalogue:
     catalogue.open(ConfiguredDatasets(settings.datasets, hub_cache=settings.cache_dir))
     catalogue.set_isolation(Isolation(protections=()), weak_will_do=True)
     return catalogue
-
-
-async def _require_success(request: Awaitable[httpx.Response]) -> httpx.Response:
-    return (await request).raise_for_status()
-
-
-def _build_summary(means: dict[str, list[float]]) -> Table:
-    table = Table("environment", "first step", "last step", title="mean reward")
-    for name, values in means.items():
-        table.add_row(name, f"{values[0]:.3f}", f"{values[-1]:.3f}")
-    return table

@@ -1,5 +1,6 @@
 """`atropos-envs export`: training data from a running gateway into a file."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -10,13 +11,28 @@ from pydantic import ValidationError
 from rich.progress import DownloadColumn, Progress, TextColumn, TimeElapsedColumn, TransferSpeedColumn
 
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.data_files import console, infer_format, stop, use_partial_file
+from app.cli.consoles import AsJson, errors, print_json, stop
+from app.cli.data_files import infer_format, use_partial_file
 from app.cli.gateway_client import describe_refusal
-from app.domain.exports import ExportRequest, ExportShape
+from app.domain.exports import ExportRequest, ExportShape, ExportSummary, LeftOut
 from app.domain.runs import Purpose
 
 READ_SECONDS = 120.0
 """Timeout per chunk: with a narrow filter the gateway may search for long."""
+
+SUMMARY_SECONDS = 600.0
+
+EXPLANATIONS: Mapping[LeftOut, str] = {
+    "offline_judge": "scored by a judge that is not for training (--offline-judge includes them)",
+    "other_judge": "in groups that this judge did not score",
+    "unscored": "without a score",
+    "pending": "still being scored",
+    "undecided": "on whose order the judges contradict each other",
+    "below_threshold": "below the threshold",
+    "not_best": "not among the best of their group",
+    "no_pair": "without a partner for a pair",
+    "duplicate": "equal to another row",
+}
 
 FORMATS = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 """Accepted formats of times."""
@@ -54,6 +70,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Export stored rollouts as training data.
 
@@ -64,19 +81,48 @@ def export(
             {**given, "format": infer_format(file), **_assume_utc(since=since, until=until)}
         )
     except ValidationError as error:
-        stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()))
+        stop("; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}".lstrip(": ") for one in error.errors()), 1)
     url = (url or find_gateway_url()).rstrip("/")
     try:
         if file.exists() and not force:
-            stop(f"{file} already exists; use --force to overwrite it")
+            stop(f"{file} already exists; use --force to overwrite it", 1)
         with use_partial_file(file) as part:
             size = _download(url, api_key, wanted, part)
             part.replace(file)
+        summary = _fetch_summary(url, api_key, wanted)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
+        stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}", 1)
     except OSError as error:
-        stop(f"cannot write {file}: {error.strerror}")
-    console.print(f"{file}: {size:,} bytes", highlight=False, markup=False, soft_wrap=True)
+        stop(f"cannot write {file}: {error.strerror}", 1)
+    if as_json:
+        print_json(ExportReport(file=str(file), bytes=size, **dict(summary)))
+        return
+    report = f"{file}: {summary.rows:,} rows, {size:,} bytes{_describe_left_out(summary)}"
+    errors.print(report, highlight=False, markup=False, soft_wrap=True)
+
+
+class ExportReport(ExportSummary):
+    """What `export --json` prints."""
+
+    file: str
+    bytes: int
+
+
+def _describe_left_out(summary: ExportSummary) -> str:
+    reasons = [f"{count:,} {EXPLANATIONS[reason]}" for reason, count in summary.left_out.items() if count]
+    return f"\nleft out: {'; '.join(reasons)}" if reasons else ""
+
+
+def _fetch_summary(url: str, api_key: str, wanted: ExportRequest) -> ExportSummary:
+    reply = httpx.get(
+        f"{url}/export/summary",
+        params=wanted.model_dump(mode="json", exclude_defaults=True),
+        headers=build_gateway_headers(api_key),
+        timeout=httpx.Timeout(30, read=SUMMARY_SECONDS),
+    )
+    if reply.is_error:
+        stop(f"the file is complete, but {url}/export/summary returned {describe_refusal(reply)}", 1)
+    return ExportSummary.model_validate_json(reply.content)
 
 
 def _assume_utc(**moments: datetime | None) -> dict[str, datetime]:
@@ -90,11 +136,11 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
     timeout = httpx.Timeout(30, read=READ_SECONDS)
     with (
         httpx.stream("GET", f"{url}/export", params=asked, headers=headers, timeout=timeout) as reply,
-        Progress(*columns, console=console, transient=True) as progress,
+        Progress(*columns, console=errors, transient=True) as progress,
     ):
         if reply.is_error:
             reply.read()
-            stop(f"{url}/export returned {reply.status_code}: {describe_refusal(reply)}")
+            stop(f"{url}/export returned {reply.status_code}: {describe_refusal(reply)}", 1)
         bar = progress.add_task("", total=None)
         with part.open("wb") as written:
             try:
@@ -102,5 +148,5 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
                     written.write(piece)
                     progress.update(bar, advance=len(piece))
             except httpx.HTTPError as error:
-                stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {error}")
+                stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {error}", 1)
             return written.tell()

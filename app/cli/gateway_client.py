@@ -20,9 +20,18 @@ from app.domain.runs import Purpose, Run
 from app.domain.suggestions import suggest
 from app.domain.tasks import Completion, Message, Turn
 from app.domain.worlds import Event, EventsAdded, RetrievalExplanation
-from app.http.api.models import EnvironmentInfo, EnvironmentList, GroupView, JudgeList, ServiceHealth
+from app.http.api.models import (
+    EnvironmentInfo,
+    EnvironmentList,
+    GroupPage,
+    GroupView,
+    JudgeList,
+    ServiceHealth,
+    TaskView,
+)
 from app.http.web.problems import Problem
 from app.service.request_models import GroupProblem, GroupReply, ScoreResponse, TaskBatch
+from app.service.rescoring import RescoreReply, RescoreRequest
 from app.service.run_registry import RunReport
 
 _KINDS: Mapping[int, type[RequestRefused]] = {401: Unauthorized, 404: NotFound}
@@ -53,10 +62,14 @@ class GatewayClient:
     async def fetch_version(self) -> str:
         return ServiceHealth.model_validate_json(await self._send_request("GET", "/livez")).version
 
+    async def require_run(self, name: str) -> Run:
+        """NotFound, with near names, when there is no run of this name."""
+        return RunReport.model_validate_json(await self._send_request("GET", f"/runs/{name}")).run
+
     async def fetch_run(self, name: str) -> Run | None:
         """None while there is no run of this name."""
         try:
-            return RunReport.model_validate_json(await self._send_request("GET", f"/runs/{name}")).run
+            return await self.require_run(name)
         except NotFound:
             return None
 
@@ -65,6 +78,17 @@ class GatewayClient:
 
     async def fetch_group(self, group_id: str) -> GroupView:
         return GroupView.model_validate_json(await self._send_request("GET", f"/groups/{group_id}"))
+
+    async def list_groups(self, query: Mapping[str, str]) -> GroupPage:
+        """A page of stored groups, newest first."""
+        return GroupPage.model_validate_json(await self._send_request("GET", f"/groups?{httpx.QueryParams(query)}"))
+
+    async def rescore(self, group_id: str, request: RescoreRequest) -> RescoreReply:
+        body = request.model_dump(mode="json", exclude_none=True)
+        return RescoreReply.model_validate_json(await self._send_request("POST", f"/groups/{group_id}/rescore", body))
+
+    async def fetch_task(self, task_id: str) -> TaskView:
+        return TaskView.model_validate_json(await self._send_request("GET", f"/tasks/{task_id}"))
 
     async def fetch_environment(self, name: str) -> EnvironmentInfo:
         """An available environment. NotFound, or EnvironmentUnavailable with the reason."""
@@ -122,14 +146,16 @@ class GatewayClient:
         )
 
     async def _send_request(self, method: str, path: str, body: Mapping[str, JsonValue] | None = None) -> bytes:
-        base = self.client.base_url
+        base = str(self.client.base_url).rstrip("/")
         try:
             reply = await self.client.request(method, path, json=body)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise Unavailable(f"cannot reach the gateway at {base}: {error or type(error).__name__}") from error
+            raise Unavailable(
+                f"cannot reach the gateway at {str(base).rstrip('/')} (set --url): {error or type(error).__name__}"
+            ) from error
         if reply.is_success:
             return reply.content
-        words = f"{str(base).rstrip('/')}{path} returned {reply.status_code}: {describe_refusal(reply)}"
+        words = f"{base}{path} returned {reply.status_code}: {describe_refusal(reply)}"
         if reply.status_code >= 500 or reply.status_code in {408, 429}:
             raise Unavailable(words)
         raise _KINDS.get(reply.status_code, InvalidRequest)(words)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Final, Generic, Protocol, TypeVar
@@ -27,6 +27,10 @@ class Ledger(Protocol[H]):
     @property
     def setup(self) -> Frozen | None:
         """Options that must not change between starts; None before the first event."""
+
+    @property
+    def holds_results(self) -> bool:
+        """Whether something is in it that a start with other options would lose."""
 
     def apply(self, happened: H) -> None:
         """KeyError for an event that is invalid in this state."""
@@ -77,21 +81,21 @@ def open_journal(
     path: Path,
     command: str,
     adapter: TypeAdapter[H],
-    ledger: L,
+    new_ledger: Callable[[], L],
     setup: Frozen,
     began: H,
     shorten_after: int = SHORTEN_AFTER,
 ) -> Iterator[Journal[H, L]]:
-    """Resumes an existing journal, or starts a new one with `began`; `ledger` must be empty. ValueError when the file
-    has another setup, is not a journal, or is in use."""
+    """Resumes an existing journal, or starts a new one with `began`. ValueError when the file has results of another
+    setup, is not a journal, or is in use."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("ab") as lock:
         _lock(lock, path)
-        _read(path, command, adapter, ledger)
-        if ledger.setup is None:
+        ledger = _read(path, command, adapter, new_ledger())
+        if not ledger.holds_results and ledger.setup != setup:
+            ledger = new_ledger()
             ledger.apply(began)
-        else:
-            _require_same(path, ledger.setup, setup)
+        _require_same(path, ledger.setup or setup, setup)
         _rewrite(path, adapter, ledger)
         journal = Journal(path, path.open("ab"), adapter, ledger, shorten_after)
         try:
@@ -109,10 +113,10 @@ def _lock(lock: BinaryIO, path: Path) -> None:
         raise ValueError(f"{path}: in use by another process") from error
 
 
-def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: Ledger[H]) -> None:
-    """Ignores an incomplete last line: the process died while writing it."""
+def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: L) -> L:
+    """Returns the ledger. Ignores an incomplete last line: the process died while writing it."""
     if not path.exists():
-        return
+        return ledger
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.endswith(b"\n"):
@@ -121,6 +125,7 @@ def _read(path: Path, command: str, adapter: TypeAdapter[H], ledger: Ledger[H]) 
                 ledger.apply(adapter.validate_json(line))
             except (ValidationError, KeyError) as error:
                 raise ValueError(f"{path}:{number}: not a journal of `{command}`") from error
+    return ledger
 
 
 def _require_same(path: Path, before: Frozen, now: Frozen) -> None:

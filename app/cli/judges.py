@@ -3,15 +3,14 @@
 import asyncio
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from pydantic import TypeAdapter, ValidationError
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.consoles import output_console
+from app.cli.consoles import errors, output_console, stop
 from app.cli.judge_questions import build_packaged_questions
 from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
@@ -31,7 +30,6 @@ from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
 console = output_console()
-errors = Console(stderr=True)
 
 ANSWER_TOKENS = 500
 """Assumed completion tokens of a verdict on two replies, for the price estimate."""
@@ -88,21 +86,21 @@ def check(
     name = name or panels.build_panel(NpcArena.name, ScoringOptions()).judges[0]
     if name not in panels.judges:
         near = suggest(name, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
-        _stop(f"unknown judge {name!r}{near}")
+        stop(f"unknown judge {name!r}{near}")
     questions = build_packaged_questions(sheets, votes, seed)
     _print_estimate(name, questions, settings)
     _confirm_cost_if_priced(name, settings, yes)
     try:
         found = asyncio.run(_measure_judge(name, settings, questions))
     except GatewayError as error:
-        _stop(str(error))
+        stop(str(error))
     checked = build_report(name, panels.judges[name].model, found)
     if json_file is not None:
         _write_report(json_file, checked)
     if str(json_file) != "-":
         _print_report(checked)
     if checked.stopped is not None:
-        _stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
+        stop(f"stopped: {checked.stopped}; the results cover only the questions answered so far")
     if not checked.passed:
         raise typer.Exit(1)
 
@@ -137,7 +135,7 @@ def _confirm_cost_if_priced(name: str, settings: Settings, yes: bool) -> None:
     if yes or not _find_prices(name, settings).known or _find_prices(name, settings).compute_cost(10**6, 10**6) == 0:
         return
     if not sys.stdin.isatty():
-        _stop("this judge costs money: confirm with --yes")
+        stop("this judge costs money: confirm with --yes")
     typer.confirm("Continue?", abort=True, err=True)
 
 
@@ -224,16 +222,11 @@ def _read_settings() -> Settings:
     try:
         return read_settings()
     except (ValidationError, ValueError) as error:
-        _stop(str(error))
+        stop(str(error))
 
 
 def _build_panels(settings: Settings) -> ConfiguredPanels:
     try:
         return build_panels(settings)
     except ValueError as error:
-        _stop(str(error))
-
-
-def _stop(message: str) -> NoReturn:
-    errors.print(message, style="red", highlight=False, markup=False)
-    raise typer.Exit(2)
+        stop(str(error))

@@ -11,11 +11,12 @@ from pydantic import JsonValue
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.data_files import console, infer_format, stop, use_partial_file
+from app.cli.consoles import AsJson, describe_error, errors, print_json, stop
+from app.cli.data_files import infer_format, use_partial_file
 from app.cli.gateway_client import GatewayClient
 from app.cli.process.plan import parse_params
 from app.domain.errors import GatewayError
-from app.domain.values import Split
+from app.domain.values import Frozen, Split
 from app.service.exports.prompt_rows import PROMPT_ROW_TYPES, Trainer, build_prompt_row
 from app.service.exports.stream import RowEncoder, build_encoder
 
@@ -41,6 +42,7 @@ def tasks(
     force: Annotated[bool, typer.Option("--force", help="Overwrite an existing file.")] = False,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Export an environment's tasks as a prompt data set.
 
@@ -49,7 +51,7 @@ def tasks(
     The file appears only when it is complete."""
     form = infer_format(file)
     if file.exists() and not force:
-        stop(f"{file} already exists; use --force to overwrite it")
+        stop(f"{file} already exists; use --force to overwrite it", 1)
     try:
         wanted = PromptExportSpec(trainer, env, split, parse_params(params), run, first, count)
         with use_partial_file(file) as part:
@@ -57,12 +59,23 @@ def tasks(
             rows = asyncio.run(_write_rows(part, encoder, url or find_gateway_url(), api_key, wanted))
             part.replace(file)
     except ValueError as error:
-        stop(str(error))
+        stop(str(error), 1)
     except GatewayError as error:
-        stop(error.detail)
+        stop(describe_error(error), 1)
     except OSError as error:
-        stop(f"cannot write {file}: {error.strerror}")
-    console.print(f"{file}: {rows:,} tasks of {env}", highlight=False, markup=False, soft_wrap=True)
+        stop(f"cannot write {file}: {error.strerror}", 1)
+    if as_json:
+        print_json(PromptExportReport(file=str(file), environment=env, rows=rows))
+        return
+    errors.print(f"{file}: {rows:,} tasks of {env}", highlight=False, markup=False, soft_wrap=True)
+
+
+class PromptExportReport(Frozen):
+    """What `tasks --json` prints."""
+
+    file: str
+    environment: str
+    rows: int
 
 
 @dataclass(frozen=True)
@@ -88,7 +101,7 @@ async def _write_rows(part: Path, encoder: RowEncoder, url: str, api_key: str, w
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=120) as client:
         gateway = GatewayClient(client)
         count = await _count_rows(gateway, wanted)
-        with part.open("wb") as file, Progress(*columns, console=console, transient=True) as progress:
+        with part.open("wb") as file, Progress(*columns, console=errors, transient=True) as progress:
             bar = progress.add_task("", total=count)
             written = 0
             while written < count:

@@ -3,7 +3,8 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from typing import Annotated, NoReturn
+from functools import partial
+from typing import Annotated
 
 import httpx
 import typer
@@ -12,17 +13,18 @@ from rich.table import Table
 
 from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.agreement import Rewards, measure_agreement
-from app.cli.consoles import output_console
+from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
+from app.cli.gateway_client import GatewayClient
+from app.cli.retry import Retrier
+from app.domain.errors import GatewayError
 from app.domain.judging import Mode
-from app.http.api.models import GroupPage
+from app.domain.values import Frozen
 from app.service.rescoring import RescoreReply, RescoreRequest
-
-console = output_console()
 
 PAGE = 100
 WAIT_SECONDS = 60.0
-PAUSES = (0.5, 2.0, 8.0)
-"""Seconds between attempts while the gateway is unreachable or overloaded."""
+GIVE_UP_SECONDS = 10.0
+"""How long an unreachable or overloaded gateway is asked again."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def rescore(
     concurrency: Annotated[int, typer.Option(min=1, max=256, help="Groups to rescore concurrently.")] = 8,
     url: Annotated[str, typer.Option(help="Gateway URL.", show_default="from settings")] = "",
     api_key: Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")] = "",
+    as_json: AsJson = False,
 ) -> None:
     """Rescore stored groups and report the agreement with the original rewards.
 
@@ -74,39 +77,72 @@ def rescore(
             {"judges": names or None, "mode": mode, "relative_weight": relative_weight, "wait_seconds": WAIT_SECONDS}
         )
     except ValueError as error:
-        _stop(str(error))
+        stop(str(error), 1)
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     tally = RescoreTally()
+    failure = None
     try:
         asyncio.run(_rescore_all(url, headers, RescoreSpec(env, run, limit, concurrency, request), tally))
     except KeyboardInterrupt:
-        console.print("stopped; run the same command again to resume", style="yellow")
-    except httpx.HTTPStatusError as error:
-        console.print(_build_summary(tally))
-        _stop(f"{error.request.url}: {error.response.text[:500]}")
-    except httpx.HTTPError as error:
-        console.print(_build_summary(tally))
-        _stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}")
-    console.print(_build_summary(tally))
+        errors.print("stopped; run the same command again to resume", style="yellow")
+    except GatewayError as error:
+        failure = describe_error(error)
+    _print_results(tally, as_json=as_json)
+    if failure is not None:
+        stop(failure, 1)
 
 
-def _stop(message: str) -> NoReturn:
-    console.print(message, style="red", highlight=False, markup=False)
-    raise typer.Exit(1)
+class RescoreSummary(Frozen):
+    """What `rescore --json` prints. Statistics are null where there is nothing to compare."""
+
+    groups: int
+    """Groups rescored."""
+    completions: int
+    """Completions with a reward in both scorings."""
+    unscored: int
+    """Completions without a new reward."""
+    spearman: float | None
+    mean_difference: float | None
+    best_changed: float | None
+    """Share of the groups whose best completion changed."""
+    calls: int
+    cost_usd: float
+
+
+def _summarise(tally: RescoreTally) -> RescoreSummary:
+    found = measure_agreement(tally.pairs)
+    return RescoreSummary(
+        groups=len(tally.pairs),
+        completions=found.completions,
+        unscored=tally.unscored,
+        spearman=found.spearman,
+        mean_difference=found.mean_difference,
+        best_changed=found.best_changed,
+        calls=tally.calls,
+        cost_usd=tally.cost_usd,
+    )
+
+
+def _print_results(tally: RescoreTally, *, as_json: bool) -> None:
+    if as_json:
+        print_json(_summarise(tally))
+    else:
+        output_console().print(_build_summary(tally))
 
 
 async def _rescore_all(url: str, headers: dict[str, str], wanted: RescoreSpec, tally: RescoreTally) -> None:
     columns = (TextColumn("rescoring"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=WAIT_SECONDS + 60) as client:
-        ids = [group_id async for group_id in _iter_group_ids(client, wanted)]
-        with Progress(*columns, TextColumn("{task.fields[cost]}"), console=console) as progress:
+        gateway = GatewayClient(client)
+        ids = [group_id async for group_id in _iter_group_ids(gateway, wanted)]
+        with Progress(*columns, TextColumn("{task.fields[cost]}"), console=errors) as progress:
             bar = progress.add_task("", total=len(ids), cost="")
             waiting = iter(ids)
 
             async def work() -> None:
                 for group_id in waiting:
-                    tally.add(await _rescore_group(client, group_id, wanted.request))
+                    tally.add(await _rescore_group(gateway, group_id, wanted.request))
                     progress.update(bar, advance=1, cost=f"{tally.calls} calls, ${tally.cost_usd:.4f}")
 
             workers = [asyncio.ensure_future(work()) for _ in range(wanted.concurrency)]
@@ -118,15 +154,17 @@ async def _rescore_all(url: str, headers: dict[str, str], wanted: RescoreSpec, t
                 await asyncio.gather(*workers, return_exceptions=True)
 
 
-async def _iter_group_ids(client: httpx.AsyncClient, wanted: RescoreSpec) -> AsyncIterator[str]:
+async def _iter_group_ids(gateway: GatewayClient, wanted: RescoreSpec) -> AsyncIterator[str]:
     """Newest first."""
+    if wanted.run is not None:
+        await gateway.require_run(wanted.run)
     named = {"env": wanted.environment, "run": wanted.run}
     given = {name: value for name, value in named.items() if value is not None}
     left, before = wanted.limit, None
     while left is None or left > 0:
         count = PAGE if left is None else min(PAGE, left)
         query = given | {"limit": str(count)} | ({} if before is None else {"before": str(before)})
-        page = GroupPage.model_validate((await _send_with_retries(client, "GET", "/groups", query=query)).json())
+        page = await _new_retrier().retry_until_answered("groups", partial(gateway.list_groups, query))
         for group in page.groups:
             yield group.group_id
         left, before = (None if left is None else left - len(page.groups)), page.next_before
@@ -134,35 +172,16 @@ async def _iter_group_ids(client: httpx.AsyncClient, wanted: RescoreSpec) -> Asy
             return
 
 
-async def _rescore_group(client: httpx.AsyncClient, group_id: str, request: RescoreRequest) -> RescoreReply:
-    body = request.model_dump(mode="json", exclude_none=True)
+async def _rescore_group(gateway: GatewayClient, group_id: str, request: RescoreRequest) -> RescoreReply:
+    ask = partial(gateway.rescore, group_id, request)
     while True:
-        reply = RescoreReply.model_validate(
-            (await _send_with_retries(client, "POST", f"/groups/{group_id}/rescore", body)).json()
-        )
+        reply = await _new_retrier().retry_until_answered(group_id, ask)
         if reply.scoring.outcome != "pending":
             return reply
 
 
-async def _send_with_retries(
-    client: httpx.AsyncClient,
-    method: str,
-    path: str,
-    body: dict[str, object] | None = None,
-    *,
-    query: dict[str, str] | None = None,
-) -> httpx.Response:
-    """httpx.HTTPError when it stays unreachable or refuses."""
-    for pause in PAUSES:
-        try:
-            response = await client.request(method, path, json=body, params=query)
-        except httpx.TransportError:
-            await asyncio.sleep(pause)
-            continue
-        if response.status_code not in {429, 503}:
-            return response.raise_for_status()
-        await asyncio.sleep(pause)
-    return (await client.request(method, path, json=body, params=query)).raise_for_status()
+def _new_retrier() -> Retrier:
+    return Retrier(ends_after=GIVE_UP_SECONDS)
 
 
 def _build_summary(tally: RescoreTally) -> Table:

@@ -3,12 +3,12 @@
 import errno
 import gc
 import socket
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 import uvicorn
-from rich.console import Console
 
+from app.cli.consoles import errors, stop
 from app.cli.descriptors import allow_many_sockets
 from app.cli.judge_setup import say_store
 from app.domain.errors import GatewayError
@@ -18,8 +18,6 @@ from app.settings import Settings, read_settings
 from app.store.migration import migrate as migrate_database
 from app.telemetry.logs import configure_logging
 from app.toolkit.package_data import find_packaged_folder
-
-errors = Console(stderr=True)
 
 
 def serve(
@@ -37,7 +35,7 @@ def serve(
         say_store(settings)
         app = create_app(settings, announce=_print_api_key)
     except (GatewayError, ValueError) as error:
-        _stop(str(error))
+        stop(str(error))
     _print_greeting(settings, sockets[0].getsockname()[1])
     tune_garbage_collection()
     allow_many_sockets()
@@ -66,7 +64,7 @@ def _open_sockets(settings: Settings) -> list[socket.socket]:
         try:
             opened.append(socket.create_server((settings.host, port), family=family))
         except OSError as error:
-            _stop(f"cannot listen on {settings.host}:{port}: {error.strerror}{_other_port(error)}")
+            stop(f"cannot listen on {settings.host}:{port}: {error.strerror}{_other_port(error)}")
     return opened
 
 
@@ -90,7 +88,7 @@ def migrate() -> None:
         say_store(settings)
         migrate_database(settings.database_url, find_packaged_folder("migrations"))
     except (GatewayError, ValueError) as error:
-        _stop(str(error))
+        stop(str(error))
 
 
 def version() -> None:
@@ -102,12 +100,7 @@ def _read_settings() -> Settings:
     try:
         return read_settings()
     except ValueError as error:
-        _stop(str(error))
-
-
-def _stop(message: str) -> NoReturn:
-    errors.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(2)
+        stop(str(error))
 
 
 def _print_api_key(key: str) -> None:
@@ -117,6 +110,6 @@ def _print_api_key(key: str) -> None:
 
 def _print_greeting(settings: Settings, port: int) -> None:
     address = f"http://{'127.0.0.1' if is_loopback(settings.host) else settings.host}:{port}"
-    errors.print(f"Atropos Environments {VERSION}: {address}/ to look, {address}/docs to try", highlight=False)
+    errors.print(f"Atropos Environments {VERSION}: open {address}/, or {address}/docs for the API", highlight=False)
     for port, run in settings.atropos_listeners.items():
         errors.print(f"Atropos' API for the run {run}: port {port}", highlight=False)

@@ -5,25 +5,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Final
 
 import httpx
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Column, Table
 from rich.text import Text
 
 from app.characters.world_files import Timeline, WorldFile, read_world
 from app.cli.address import build_gateway_headers, find_gateway_url
-from app.cli.consoles import output_console
+from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
 from app.cli.gateway_client import GatewayClient
 from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook
+from app.domain.values import Frozen
 
 worlds = typer.Typer(help="Load worlds into a running gateway.", no_args_is_help=True)
-console = output_console()
-errors = Console(stderr=True)
 
 SAMPLE: Final = Path(__file__).parents[1] / "envs" / "npc_arena" / "worlds" / "reedgate.yaml"
 EVENTS_A_REQUEST: Final = 500
@@ -33,8 +31,7 @@ Url = Annotated[str, typer.Option(help="Gateway URL.", show_default="from settin
 ApiKey = Annotated[str, typer.Option(envvar="ATROPOS_ENVS_API_KEY", help="Gateway API key.")]
 
 
-@dataclass(frozen=True)
-class LoadedWorld:
+class LoadedWorld(Frozen):
     """Result of loading a world or branch."""
 
     world: str
@@ -43,6 +40,12 @@ class LoadedWorld:
     known: int
     withdrawn: int
     lorebooks: int
+
+
+class LoadedWorlds(Frozen):
+    """What `worlds load --json` prints."""
+
+    worlds: tuple[LoadedWorld, ...]
 
 
 @worlds.callback()
@@ -55,29 +58,34 @@ def load(
     file: Annotated[Path, typer.Argument(help="World file, YAML or JSON; see docs/world_files.md.")],
     url: Url = "",
     api_key: ApiKey = "",
+    as_json: AsJson = False,
 ) -> None:
     """Load a world from a file: events, branches and lorebooks. Events that are already stored stay unchanged."""
     try:
         world = read_world(file)
     except (GatewayError, OSError) as error:
-        _stop(str(error), 2)
-    _load_and_report(world, url, api_key)
+        stop(str(error), 2)
+    _load_and_report(world, url, api_key, as_json=as_json)
 
 
 @worlds.command()
-def sample(url: Url = "", api_key: ApiKey = "") -> None:
+def sample(url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
     """Load the sample world: a week at the Reedgate crossing, with a branch and a lorebook."""
-    _load_and_report(read_world(SAMPLE), url, api_key)
+    _load_and_report(read_world(SAMPLE), url, api_key, as_json=as_json)
 
 
-def _load_and_report(world: WorldFile, url: str, api_key: str) -> None:
+def _load_and_report(world: WorldFile, url: str, api_key: str, *, as_json: bool) -> None:
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     try:
-        told = asyncio.run(_load_at(world, url, headers))
+        loaded = asyncio.run(_load_at(world, url, headers))
     except GatewayError as error:
-        _stop(str(error), 1)
-    console.print(build_summary(told))
+        stop(describe_error(error), 1)
+    if as_json:
+        print_json(LoadedWorlds(worlds=tuple(loaded)))
+        return
+    console = output_console()
+    console.print(build_summary(loaded))
     console.print(f"Open {url}/view/worlds", highlight=False)
 
 
@@ -127,10 +135,17 @@ class _EventSender:
             await self.gateway.withdraw_event(world, event)
         for name, book in lorebooks.items():
             await self.gateway.put_lorebook(world, name, book)
-        return LoadedWorld(world, branch_of, new, known, len(withdrawn), len(lorebooks))
+        return LoadedWorld(
+            world=world,
+            branch_of=branch_of,
+            new=new,
+            known=known,
+            withdrawn=len(withdrawn),
+            lorebooks=len(lorebooks),
+        )
 
 
-def build_summary(loaded: list[LoadedWorld]) -> Table:
+def build_summary(loaded: Sequence[LoadedWorld]) -> Table:
     table = Table(Column("world", no_wrap=True), "branch of", "new events", "already stored", "withdrawn", "lorebooks")
     for one in loaded:
         counts = (one.new, one.known, one.withdrawn, one.lorebooks)
@@ -148,17 +163,29 @@ class MomentQuestion:
     as_of: datetime
 
 
-async def build_retrieved_events_table(gateway: GatewayClient, moments: Sequence[MomentQuestion]) -> Table:
-    """Retrieved events for each moment, best first, and the number of withheld ones."""
-    table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
+class RetrievedEvents(Frozen):
+    """What a character retrieves at a time in a world."""
+
+    world: str
+    as_of: datetime
+    events: tuple[str, ...]
+    """Texts of the events that go into the prompt, best first."""
+    withheld: int
+    """Events that the character cannot know."""
+
+
+async def explain_moments(gateway: GatewayClient, moments: Sequence[MomentQuestion]) -> list[RetrievedEvents]:
+    explained = []
     for asked in moments:
         found = await gateway.explain_retrieval(asked.world, asked.character, asked.line, asked.as_of)
-        best = [f"- {one.event.text}" for one in found.events if one.told][:BEST_SHOWN]
-        held_back = Text(str(len(found.hidden)), justify="right")
-        table.add_row(f"{asked.world}\n{asked.as_of:%A %H:%M}", Text("\n".join(best)), held_back)
+        told = tuple(one.event.text for one in found.events if one.told)
+        explained.append(RetrievedEvents(world=asked.world, as_of=asked.as_of, events=told, withheld=len(found.hidden)))
+    return explained
+
+
+def build_retrieved_events_table(retrieved: Sequence[RetrievedEvents]) -> Table:
+    table = Table("world, time", "retrieved, best first", "withheld", show_lines=True)
+    for one in retrieved:
+        best = "\n".join(f"- {text}" for text in one.events[:BEST_SHOWN])
+        table.add_row(f"{one.world}\n{one.as_of:%A %H:%M}", Text(best), Text(str(one.withheld), justify="right"))
     return table
-
-
-def _stop(message: str, code: int) -> NoReturn:
-    errors.print(message, style="red", highlight=False, markup=False)
-    raise typer.Exit(code)

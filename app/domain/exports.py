@@ -63,6 +63,31 @@ class ExportRequest(ExportFilter):
         return self
 
 
+LeftOut = Literal[
+    "offline_judge",
+    "other_judge",
+    "unscored",
+    "pending",
+    "undecided",
+    "below_threshold",
+    "not_best",
+    "no_pair",
+    "duplicate",
+]
+
+
+class ExportSummary(Frozen):
+    """What an export of the same request holds, and what it leaves out of the groups that its filters select."""
+
+    rows: int
+    left_out: dict[LeftOut, int] = {}
+    """Completions that are in no row, by reason. `offline_judge`: the group was scored by a judge that is not for
+    training. `other_judge`: the wanted judge did not score the group. `unscored` and `pending`: there is no score.
+    `undecided`: the judges' readings contradict each other. `below_threshold`: the value is too low. `not_best`: more
+    than `top_k` are better. `no_pair`: no other completion of the group is better or worse by the margin, or `pairs` is
+    reached. `duplicate`: an equal row is there already."""
+
+
 class StoredGroup(Frozen):
     """`sequence` grows with every group that is stored."""
 

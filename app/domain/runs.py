@@ -24,7 +24,7 @@ class ScoringOptions(Frozen):
     """How often each question is asked: per order (`pairwise`) or per completion (`pointwise`)."""
     judges: tuple[Name, ...] = ()
     """Judge names from the settings file."""
-    relative_weight: Unit | None = None
+    relative_weight: Annotated[Unit, Field(strict=True)] | None = None
     """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] = "zero"
     """Score of a completion with `finish_reason: length`: 0, or the score of its text."""
@@ -65,7 +65,7 @@ class Policy(Frozen):
     """The model being trained and its training step."""
 
     model: Annotated[str, Field(max_length=200)]
-    step: Annotated[WholeNumber, Field(ge=0)] | None = None
+    step: Annotated[WholeNumber, Field(ge=0, lt=2**53)] | None = None
 
 
 class Stream(Frozen):

@@ -1,7 +1,7 @@
 """Messages, tools, tasks, completions and retrieved passages."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
@@ -155,6 +155,18 @@ _TEXT_OR_MESSAGES: dict[str, JsonValue] = {
 }
 
 
+TokenId = Annotated[WholeNumber, Field(ge=0, lt=2**32)]
+
+TRUNCATED_REASONS: Final = frozenset({"length", "max_tokens", "max_length", "model_length", "max_output_tokens"})
+"""What inference servers report for a completion that was cut off by a limit: OpenAI and vLLM, Anthropic and Gemini,
+TGI, Mistral, and OpenAI's Responses API."""
+
+
+def is_truncated(finish_reason: str | None) -> bool:
+    """In any case: `LENGTH` and `MAX_TOKENS` are reported too."""
+    return (finish_reason or "").lower() in TRUNCATED_REASONS
+
+
 class Completion(Frozen):
     """The output of the trainer's model: `text`, or for multi-turn tasks and tool calls `messages` (everything after
     the prompt, observations included)."""
@@ -164,8 +176,8 @@ class Completion(Frozen):
     text: str | None = None
     messages: tuple[Message, ...] | None = None
     finish_reason: str | None = None
-    """As reported by the inference server; `length` marks a truncated completion."""
-    token_ids: tuple[WholeNumber, ...] | None = None
+    """As reported by the inference server; `length` and `max_tokens` mark a truncated completion."""
+    token_ids: tuple[TokenId, ...] | None = None
     logprobs: tuple[FiniteNumber, ...] | None = None
     """One per token of `token_ids`, in nats."""
     extra: dict[str, FiniteJson] = {}
@@ -188,7 +200,7 @@ class Completion(Frozen):
 
     @property
     def truncated(self) -> bool:
-        return self.finish_reason == "length"
+        return is_truncated(self.finish_reason)
 
     @property
     def answer(self) -> str:

@@ -15,7 +15,8 @@ Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]
 """An identifier that is safe in a path, a URL and a label."""
 
 Unit = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
-FiniteNumber = Annotated[float, Field(allow_inf_nan=False)]
+FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+"""A strict number: `true` and `"1"` are rejected."""
 WholeNumber = Annotated[int, Field(strict=True)]
 """A strict integer: `true`, `1.0` and `"1"` are rejected."""
 

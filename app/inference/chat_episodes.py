@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 
-from app.domain.tasks import Completion, Message, ToolSpec, Turn
+from app.domain.tasks import Completion, Message, ToolSpec, Turn, is_truncated
 from app.inference.wire import SampledMessage
 
 Ask = Callable[[Sequence[Message], Sequence[ToolSpec]], Awaitable[SampledMessage]]
@@ -48,7 +48,7 @@ async def play_episode(
         if max_turns == 1:
             return build_single_turn(said)
         now = now.add_message(said)
-        if said.finish_reason == "length" or len(now.said) >= max_turns:
+        if is_truncated(said.finish_reason) or len(now.said) >= max_turns:
             return now
         turn = await step(now.messages)
         if turn.done:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+from app.domain.tasks import is_truncated
 from app.judges.expected_scores import Token, parse_tokens
 from app.judges.failures import CallFailed
 from app.judges.text_normalisation import replace_surrogates
@@ -48,7 +49,7 @@ def parse_response(body: bytes) -> ChatResponse:
     return ChatResponse(
         text=replace_surrogates(content or refusal),
         refused=_get_field(choice, "finish_reason") == "content_filter" or (bool(refusal) and not content),
-        cut_off=_get_field(choice, "finish_reason") == "length",
+        cut_off=is_truncated(str(_get_field(choice, "finish_reason") or "")),
         input_tokens=_parse_count(_get_field(usage, "prompt_tokens")),
         output_tokens=_parse_count(_get_field(usage, "completion_tokens")),
         tokens=parse_tokens(choice),

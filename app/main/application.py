@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from importlib.metadata import version
 
@@ -151,7 +151,7 @@ def create_app(
     _add_record_routes(service, gateway)
     _add_routes(service, create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
     install_docs(service)
-    _protect(service, settings, create_key_ring(settings, store, announce), observer)
+    _protect(service, settings, create_key_ring(settings, store, announce), observer, names)
     examples.install(service)
     return service
 
@@ -193,12 +193,20 @@ def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
     _add_routes(service, create_runs_router(gateway))
 
 
-def _protect(service: FastAPI, settings: Settings, ring: KeyRing, observer: PrometheusObserver) -> None:
+def _protect(
+    service: FastAPI,
+    settings: Settings,
+    ring: KeyRing,
+    observer: PrometheusObserver,
+    environments: Collection[str],
+) -> None:
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
     install_middleware(
         service,
-        MiddlewareOptions(ring, open_paths, settings.max_body_bytes, observer.record_request, (ATROPOS,), own_hosts),
+        MiddlewareOptions(
+            ring, open_paths, settings.max_body_bytes, observer.record_request, (ATROPOS,), own_hosts, environments
+        ),
     )
     if settings.atropos_listeners:
         service.add_middleware(RunPorts, runs=settings.atropos_listeners)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from threading import Lock
+from typing import Final
 
 from pydantic import BaseModel, ValidationError
 
@@ -19,6 +20,8 @@ from app.ports.environment import Datasets, Environment
 from app.ports.judges import Panel
 
 log = logging.getLogger(__name__)
+
+STILL_READING: Final = "its data is still being read"
 
 KEPT_VERSIONS = 8
 """How many earlier versions of an environment's data are kept, for tasks that were made from them."""
@@ -78,7 +81,7 @@ class Catalogue:
         self.classes = dict(sorted(classes.items()))
         self._hosted: dict[str, ServedEnvironment] = {}
         self._former: dict[str, deque[ServedEnvironment]] = defaultdict(lambda: deque(maxlen=KEPT_VERSIONS))
-        self._reasons = dict.fromkeys(self.classes, "its data is still being read")
+        self._reasons = dict.fromkeys(self.classes, STILL_READING)
         self._reopening = Lock()
         self._datasets: Datasets | None = None
         self._weak_will_do = False
@@ -151,6 +154,12 @@ class Catalogue:
             return present
         former = reversed(tuple(self._former[name])) if name in self._former else ()
         return next((hosted for hosted in former if hosted.data_digest == data_digest), present)
+
+    def is_starting(self, name: str) -> bool:
+        """Whether it is not known yet if the environment can serve."""
+        if name not in self._hosted:
+            return self._reasons.get(name) == STILL_READING
+        return self.classes[name].runs_programs and self.isolation is None
 
     def explain_unavailability(self, name: str) -> str | None:
         """Why the environment cannot serve; None if it can."""

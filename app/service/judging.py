@@ -149,9 +149,10 @@ class Scorer:
         remade: Task | None = None,
     ) -> JudgedCompletions:
         """One score per completion, in order. Raises only when cancelled. `remade` replaces the record's task if the
-        environment has changed since."""
+        environment has changed since. Work that a restart interrupted waits until its environment has started."""
         try:
             name, data_digest = record.key.environment, record.key.data_digest
+            await self._editions.wait_until_started(name)
             hosted = self._editions.get_current(name) if remade else await self._editions.get_version(name, data_digest)
             return await self._score_in_environment(hosted, record, completions, options, policy, remade)
         except Exception as error:

@@ -40,7 +40,7 @@ class RescoreRequest(Frozen):
     mode: Mode | None = None
     votes: Votes | None = None
     """How often a judge is asked the same question."""
-    relative_weight: Unit | None = None
+    relative_weight: Annotated[Unit, Field(strict=True)] | None = None
     """Weight of the comparison within the group in a judged reward."""
     on_truncated: Literal["zero", "score"] | None = None
     wait_seconds: Annotated[

@@ -63,12 +63,16 @@ class RunRegistry:
             pin = next(pin for pin in stored.pins if pin.environment == current.environment)
         return pin.scoring_digest == current.scoring_digest
 
-    async def get_report(self, name: str) -> RunReport:
+    async def require(self, name: str, field: str | None = None) -> Run:
+        """NotFound, with a near name, when there is no such run. `field`: where the request names it."""
         run = await self._runs.get(name)
         if run is None:
             known = [run.name for run in await self._runs.list(NEAR_RUNS, None)]
-            raise NotFound(f"there is no run {name!r}{suggest(name, known)}")
-        return RunReport(run=run, activity=await self._runs.get_activity(name))
+            raise NotFound(f"there is no run {name!r}{suggest(name, known)}", field=field)
+        return run
+
+    async def get_report(self, name: str) -> RunReport:
+        return RunReport(run=await self.require(name), activity=await self._runs.get_activity(name))
 
     async def list_runs(self, limit: int, after: str | None) -> list[Run]:
         return await self._runs.list(limit, after)

@@ -23,6 +23,12 @@ from app.service.score_validation import ScoreValidator
 _REFUSALS: Final[dict[str, type[RequestRefused]]] = {kind.code: kind for kind in (NotFound, Conflict)}
 
 
+MAY_COME_BACK: Final = frozenset({"judge_failed", "environment_unavailable"})
+"""Reasons that may be gone within the time that a request waits."""
+FIRST_RETRY_SECONDS: Final = 1.0
+"""Each pause is twice the one before, so that answers that a judge is paid for are few."""
+
+
 @dataclass(frozen=True)
 class SampleToScore:
     """One completion, and which others it belongs to."""
@@ -60,19 +66,30 @@ class SampleService:
     ) -> AsyncIterator[SampleReply]:
         """The reply to a sample, within `wait_seconds`; its siblings are waited for until `gather_seconds` after the
         first of them. The answer is sent inside: leaving normally with a score means that it was, leaving otherwise
-        that whoever asked will ask again. NotFound, Conflict or InvalidRequest before anything is stored."""
+        that whoever asked will ask again. A judge that is away is asked again until then, since these trainers give up
+        after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
         cohort = await self._cohort(sample)
         seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds)
         answered = False
         try:
-            reply = _reply(await self._gathering.wait_for_scores(seat, due), seat)
-            if reply.score.outcome != "scored":  # by now, since who is told so may be back at once
-                await self._gathering.release_slot(seat, answered=False)
+            reply = await self._await_reply(seat, due)
+            pause = FIRST_RETRY_SECONDS
+            while reply.score.reason in MAY_COME_BACK and asyncio.get_running_loop().time() + pause < due:
+                await asyncio.sleep(pause)
+                pause *= 2
+                seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds)
+                reply = await self._await_reply(seat, due)
             yield reply
             answered = True
         finally:
             await self._gathering.release_slot(seat, answered=answered)
+
+    async def _await_reply(self, seat: GroupSlot, due: float) -> SampleReply:
+        reply = _reply(await self._gathering.wait_for_scores(seat, due), seat)
+        if reply.score.outcome != "scored":  # by now, since who is told so may be back at once
+            await self._gathering.release_slot(seat, answered=False)
+        return reply
 
     async def _cohort(self, sample: SampleToScore) -> PendingGroup:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:

@@ -61,8 +61,11 @@ class ScoreValidator:
 
     async def validate(self, request: ScoreRequest, environment: str | None) -> list[AcceptedGroup | GroupProblem]:
         """Each group of the request as it will be scored, or what is wrong with it. Conflict where a strict run
-        refuses."""
+        refuses; EnvironmentUnavailable while an environment of the request is still starting, so that no lease is
+        used up by a restart."""
         records = await self._shelf.get(list({group.task_id for group in request.groups}))
+        for name in {record.key.environment for record in records.values()}:
+            self._editions.require_started(name)
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
         accepted: list[AcceptedGroup | GroupProblem] = []

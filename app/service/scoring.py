@@ -43,9 +43,9 @@ class ScoringService:
             self._catalogue.get_environment_or_current(environment)
         if key is not None:
             await self._groups.check_key(key)
+        accepted = await self._acceptance.validate(request, environment)
         if request.run is not None:
             await self._runs.ensure(request.run)
-        accepted = await self._acceptance.validate(request, environment)
         whole = [one for one in accepted if isinstance(one, AcceptedGroup) and one.part is None]
         pieces = [(one, one.part) for one in accepted if isinstance(one, AcceptedGroup) and one.part is not None]
         if pieces:

@@ -6,12 +6,14 @@ from collections.abc import Collection
 
 from pydantic import BaseModel
 
+from app.domain.errors import EnvironmentUnavailable
 from app.domain.runs import Stream
 from app.ports.store import SheetStore
 from app.service.catalogue import Catalogue, ServedEnvironment
 
 log = logging.getLogger(__name__)
 
+STARTING_POLL_SECONDS = 0.2
 REMEMBERED_EPOCHS = 20_000
 REMEMBERED_EDITIONS = 1_000
 
@@ -32,6 +34,15 @@ class SheetVersions:
     def get_current(self, name: str) -> ServedEnvironment:
         """NotFound for an unknown name; EnvironmentUnavailable with the reason for one that cannot serve."""
         return self._catalogue.get_environment_or_current(name)
+
+    def require_started(self, name: str) -> None:
+        """EnvironmentUnavailable while it is not known yet if the environment can serve."""
+        if self._catalogue.is_starting(name):
+            raise EnvironmentUnavailable(f"{name}: {self._catalogue.explain_unavailability(name)}")
+
+    async def wait_until_started(self, name: str) -> None:
+        while self._catalogue.is_starting(name):  # noqa: ASYNC110  # it is opened in threads
+            await asyncio.sleep(STARTING_POLL_SECONDS)
 
     async def get_version(self, name: str, data_digest: str) -> ServedEnvironment:
         """The version with this data digest, or the current one if it cannot be rebuilt. Raises as `present` does, and

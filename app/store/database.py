@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.domain.errors import StoreUnavailable
+from app.domain.values import utc_now
 from app.ports.runtime import Clock
 from app.store.database_errors import as_gateway_error, is_disconnect
 from app.store.rows import to_micros
@@ -131,9 +132,20 @@ def _set_up_sqlite(engine: Engine, pragmas: tuple[str, ...], begin: str) -> None
 T = TypeVar("T")
 
 
+class SteadyClock:
+    """The wall clock when the process began, and the monotonic time since: deadlines stay where they are when the wall
+    clock is set."""
+
+    def __init__(self) -> None:
+        self._began = utc_now() - timedelta(seconds=time.monotonic())
+
+    def __call__(self) -> datetime:
+        return self._began + timedelta(seconds=time.monotonic())
+
+
 class Database:
-    """Without a `clock`, leases use PostgreSQL's clock, which all replicas share, or this process's clock on SQLite,
-    which has one replica."""
+    """Without a `clock`, leases and deadlines use PostgreSQL's clock, which all replicas share, or this process's
+    monotonic clock on SQLite, which has one replica."""
 
     def __init__(
         self, url: str, *, readers: int, clock: Clock | None, committed: Callable[[float], None] | None
@@ -141,6 +153,7 @@ class Database:
         self._writing = open_writer(url)
         self._reading = open_reader(url, connections=readers)
         self._clock = clock
+        self._lease_clock = clock or SteadyClock()
         self.postgres = is_postgres(self._writing)
         self.writer = Writer(self._writing, committed)
         self._threads = ThreadPoolExecutor(readers, thread_name_prefix="store-reader")
@@ -184,13 +197,13 @@ class Database:
 
     def read_clock(self) -> int:
         """The current time, for columns that record when something was written."""
-        return to_micros(self._clock() if self._clock else datetime.now(UTC))
+        return to_micros(self._clock() if self._clock else utc_now())
 
     def read_lease_clock(self, connection: Connection) -> int:
-        """The current time of the clock that decides when leases expire."""
+        """The current time of the clock that decides when leases and deadlines are over."""
         if self._clock is None and self.postgres:
             return to_micros(connection.execute(select(func.clock_timestamp())).scalar_one())
-        return self.read_clock()
+        return to_micros(self._lease_clock())
 
     def insert_new(self, table: Table) -> Insert:
         """An insert that ignores rows whose key exists."""

@@ -143,6 +143,8 @@ def test_the_digest_changes_with_any_field_judge_only_ones_included() -> None:
         ("a: !!timestamp nonsense\n", "line 1: tags are not accepted"),
         ("[" * 200_000, "line 1: nested deeper than 32 levels"),
         ("a: 1\nb:\n  c: 2\n  c: 3\n", "line 4: the key 'c' is repeated"),
+        ("a: 1\nb: He said: no\n", "line 2: a text that holds ': ' must be in quotes"),
+        ("a: `tick`\n", "line 1: a text must not start with this character unless it is in quotes"),
         ("a: .nan\n", "not a finite number at .a"),
         ('a: "\\ud800"\n', None),
         ("1: x\n", None),

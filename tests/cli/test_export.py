@@ -67,6 +67,8 @@ def test_evaluations_are_exported_by_themselves(gateway: Served) -> None:
     [
         (("rows.csv",), "its name must end in .jsonl or .parquet"),
         (("rows.jsonl", "--env", "chess"), "there is no environment 'chess'"),
+        (("rows.jsonl", "--env", "countdwn"), "did you mean 'countdown'?"),
+        (("rows.jsonl", "--run", "nobody"), "query.run: there is no run 'nobody'"),
         (("rows.jsonl", "--since", "2026-02-01", "--until", "2026-01-01"), "until must be later than since"),
         (("rows.jsonl", "--margin", "0"), "margin: Input should be greater than 0"),
         (("missing/rows.jsonl",), "cannot write"),

@@ -1,5 +1,6 @@
 """Scoring many groups anew from the command line, against a real gateway; and the figures it prints."""
 
+import json
 import random
 from pathlib import Path
 
@@ -87,8 +88,19 @@ def test_groups_are_scored_anew_once(served: Served) -> None:
 
 
 def test_nothing_to_score_is_no_error(served: Served) -> None:
-    code, output = rescore(served, "--run", "nobody")
+    code, output = rescore(served, "--run", RUN, "--env", "gsm8k")
     assert (code, "0 groups rescored" in output) == (0, True)
+
+
+def test_a_run_that_does_not_exist_is_said_with_the_nearest_one(served: Served) -> None:
+    code, output = rescore(served, "--run", "rescoredd")
+    assert (code, "there is no run 'rescoredd'; did you mean 'rescored'?" in output) == (1, True)
+
+
+def test_a_script_reads_the_figures(served: Served) -> None:
+    ran = RUNNER.invoke(cli, ["rescore", "--url", served.url, "--run", RUN, "--env", "npc_arena", "--json"])
+    found = json.loads(ran.stdout)
+    assert (ran.exit_code, found["groups"], found["completions"], found["unscored"]) == (0, 3, 9, 0)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +123,7 @@ def test_what_is_refused_is_said(served: Served, options: tuple[str, ...], statu
 def test_the_gateway_is_looked_for_where_the_settings_serve_it(
     command: str, host: str, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
+    monkeypatch.setattr("app.cli.rescore.GIVE_UP_SECONDS", 0.0)
     with respx.mock:
         asked = respx.route(host=address, port=9).mock(side_effect=httpx.ConnectError("nobody listens"))
         ran = RUNNER.invoke(cli, [command], env={"ATROPOS_ENVS_HOST": host, "ATROPOS_ENVS_PORT": "9"})
@@ -120,6 +132,6 @@ def test_the_gateway_is_looked_for_where_the_settings_serve_it(
 
 
 def test_a_gateway_that_is_not_there_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("app.cli.rescore.PAUSES", (0.0,))
+    monkeypatch.setattr("app.cli.rescore.GIVE_UP_SECONDS", 0.0)
     ran = RUNNER.invoke(cli, ["rescore", "--url", "http://127.0.0.1:9"])
     assert (ran.exit_code, "cannot reach the gateway" in ran.output) == (1, True)

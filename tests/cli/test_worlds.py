@@ -1,5 +1,6 @@
 """`atropos-envs worlds` and what the demo shows of a world, against a real gateway."""
 
+import json
 from pathlib import Path
 
 import httpx
@@ -86,6 +87,15 @@ def test_what_cannot_be_read_is_not_told(tmp_path: Path) -> None:
 def test_a_gateway_that_is_not_there() -> None:
     code, _, said = run("sample", "--url", f"http://127.0.0.1:{free_port()}")
     assert (code, said.startswith("cannot reach the gateway at http://127.0.0.1:")) == (1, True)
+
+
+def test_a_script_reads_what_was_loaded(served: Served) -> None:
+    done = ended("worlds", "sample", "--json", "--url", served.url)
+    loaded = json.loads(done.stdout)["worlds"]
+    assert [(one["world"], one["branch_of"], one["new"]) for one in loaded] == [
+        ("reedgate", None, 0),
+        ("reedgate-wednesday", "reedgate", 0),
+    ]
 
 
 def test_the_demo_shows_what_somebody_is_told(served: Served) -> None:

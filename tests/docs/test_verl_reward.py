@@ -13,6 +13,7 @@ import pytest
 
 from app.cli.prompt_export import tasks as write_tasks
 from app.domain.values import Split
+from tests.support.local_tokenizer import saved_tokenizer
 from tests.support.serving import ROOT, Served, free_port, serving
 
 Score = Callable[..., Awaitable[dict[str, Any]]]
@@ -86,6 +87,17 @@ def test_without_a_size_an_answer_is_scored_by_itself(gateway: Served, tmp_path:
     told = asyncio.run(rewarded(gateway.url, row, ["<answer>1</answer>", "I do not know."]))
     assert [(one["score"], one["absolute"]) for one in told] == [(0.0, 0.0)] * 2
     assert told[0]["group_id"] != told[1]["group_id"]
+
+
+def test_an_answer_of_as_many_tokens_as_there_may_be_was_cut_off(gateway: Served, tmp_path: Path) -> None:
+    row, _ = rows(gateway.url, tmp_path, "npc_arena")
+    limit = {"tokenizer": str(saved_tokenizer(tmp_path / "model")), "max_response_tokens": 8}
+    told = asyncio.run(rewarded(gateway.url, row, ["Sit, now", "Sit now"], group_size=2, **limit))
+    kept = stored(gateway.url, told[0]["group_id"])["group"]["rollouts"]
+    assert sorted((one["completion"]["text"], one["score"]["flags"] == ["truncated"]) for one in kept) == [
+        ("Sit now", False),
+        ("Sit, now", True),
+    ]
 
 
 def test_what_is_held_out_is_stored_as_an_evaluation(gateway: Served, tmp_path: Path) -> None:

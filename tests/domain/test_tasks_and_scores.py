@@ -22,6 +22,9 @@ SAID = Message(role="assistant", content="42")
         ({"text": "a", "token_ids": [1], "logprobs": []}, "one entry per token"),
         ({"text": "a", "token_ids": [1.0]}, "valid integer"),
         ({"text": "a", "token_ids": [True]}, "valid integer"),
+        ({"text": "a", "token_ids": [-1]}, "greater than or equal to 0"),
+        ({"text": "a", "token_ids": [10**400]}, "less than 4294967296"),
+        ({"text": "a", "token_ids": [1], "logprobs": [True]}, "valid number"),
         ({"text": "a", "token_ids": [1], "logprobs": [float("-inf")]}, "finite number"),
         ({"text": "a", "extra": {"x": float("nan")}}, "not a finite number"),
         ({"text": 1}, "valid string"),
@@ -71,9 +74,20 @@ def test_the_answer_is_what_the_model_said_last(completion: Completion, answer: 
 
 
 @pytest.mark.parametrize(
-    ("finish_reason", "truncated"), [("length", True), ("stop", False), (None, False), ("LENGTH", False)]
+    ("finish_reason", "truncated"),
+    [
+        ("length", True),
+        ("stop", False),
+        (None, False),
+        ("LENGTH", True),
+        ("MAX_TOKENS", True),
+        ("max_tokens", True),
+        ("model_length", True),
+        ("tool_calls", False),
+        ("content_filter", False),
+    ],
 )
-def test_only_length_marks_a_truncated_completion(finish_reason: str | None, truncated: bool) -> None:
+def test_what_servers_call_a_completion_that_a_limit_cut_off(finish_reason: str | None, truncated: bool) -> None:
     assert Completion(text="a", finish_reason=finish_reason).truncated is truncated
 
 

@@ -83,6 +83,35 @@ def test_an_environment_whose_data_is_still_read_is_unavailable_for_itself_alone
     assert before == (200, 503)
 
 
+def take_task(service: TestClient, environment: str) -> dict[str, str]:
+    (task,) = service.post(f"/envs/{environment}/next-batch", json={"run": "r", "batch_size": 1}).json()["tasks"]
+    return {"task_id": task["task_id"], "lease_id": task["lease_id"]}
+
+
+def test_scores_wait_for_an_environment_that_is_still_starting_and_use_no_lease(
+    tmp_path: Path, slow_data: threading.Event
+) -> None:
+    slow_data.set()
+    with client(tmp_path, ready_after_data=600) as service:
+        wait_for(lambda: service.get("/readyz").status_code == 200)
+        taken = [take_task(service, name) for name in ("quick", Slow.name)]
+    body = {"groups": [{**one, "completions": [{"text": "0"}]} for one in taken], "run": "new"}
+    slow_data.clear()
+    with client(tmp_path, ready_after_data=0) as service:
+        wait_for(lambda: batch_status(service, "quick") == 200)
+        early = service.post("/score", json=body)
+        stored = service.get("/groups").json()["groups"], service.get("/runs/new").status_code
+        slow_data.set()
+        wait_for(lambda: batch_status(service, Slow.name) == 200)
+        later = service.post("/score", json={**body, "run": "r"}).json()["groups"]
+    assert (early.status_code, early.json()["code"], int(early.headers["Retry-After"]) > 0) == (
+        503,
+        "environment_unavailable",
+        True,
+    )
+    assert (stored, [group["rewards"] for group in later]) == (([], 404), [[1.0], [1.0]])
+
+
 def test_it_is_not_ready_before_configured_data_is_read_and_a_probe_meanwhile_is_no_warning(
     tmp_path: Path, slow_data: threading.Event
 ) -> None:

@@ -25,9 +25,11 @@ from app.domain.tasks import (
     ToolSpec,
     Withheld,
 )
-from app.service.exports.stream import stream_export
+from app.service.exports.stream import stream_export, summarise_export
 from tests.support.store_cases import START
 
+NEWEST = 1_000
+"""Later than every group here."""
 TOOL = ToolSpec(function=FunctionSpec(name="count", parameters={"type": "object"}))
 CALL = ToolCall(id="1", function=FunctionCall(name="count", arguments={"of": "é"}))
 WITHHELD = Context(withheld=(Withheld(id="w", reason="future", text="The bridge will fall."),))
@@ -101,7 +103,7 @@ class Kept:
 def file(groups: Sequence[StoredGroup], **wanted: object) -> bytes:
     async def pieces() -> bytes:
         request = ExportRequest.model_validate(wanted)
-        return b"".join([piece async for piece in stream_export(Kept(groups), request, len(groups), {"offline"})])
+        return b"".join([piece async for piece in stream_export(Kept(groups), request, NEWEST, {"offline"})])
 
     return asyncio.run(pieces())
 
@@ -135,11 +137,15 @@ def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
         "step": 3,
         "created_at": "2026-01-02T03:04:05.678901+00:00",
         "rollout_id": "g1-0",
+        "index": 0,
         "purpose": "train",
         "prompt": [{"role": "user", "content": "Who are you?"}],
         "tools": "[]",
         "completion": [{"role": "assistant", "content": "best"}],
         "finish_reason": "",
+        "token_ids": [],
+        "logprobs": [],
+        "extra": "{}",
         "outcome": "scored",
         "reason": "",
         "reward": 0.9,
@@ -152,6 +158,60 @@ def test_a_row_holds_what_the_policy_saw_and_said_and_earned() -> None:
         "judges": ["sage"],
         "scoring_digest": "",
     }
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+def test_a_row_holds_the_tokens_and_what_the_trainer_added(form: str) -> None:
+    sampled = Completion(text="yes", token_ids=(5, 7), logprobs=(-0.5, 0.0), extra={"lora": 3})
+    group = stored(1, ("no", judged(0.1, 0.1)), ("yes", judged(0.9, 0.9)))
+    last = group.group.rollouts[1].model_copy(update={"completion": sampled})
+    group = group.model_copy(
+        update={"group": group.group.model_copy(update={"rollouts": (group.group.rollouts[0], last)})}
+    )
+    written = file([group], format=form)
+    read = (
+        parquet.read_table(BytesIO(written)).to_pylist()
+        if form == "parquet"
+        else [json.loads(line) for line in written.splitlines()]
+    )
+    assert [(row["index"], row["token_ids"], row["logprobs"], row["extra"]) for row in read] == [
+        (0, [], [], "{}"),
+        (1, [5, 7], [-0.5, 0.0], '{"lora":3}'),
+    ]
+
+
+def summary(groups: Sequence[StoredGroup], **wanted: object) -> tuple[int, dict[str, int]]:
+    request = ExportRequest.model_validate(wanted)
+    found = asyncio.run(summarise_export(Kept(groups), request, NEWEST, {"offline"}))
+    return found.rows, {reason: count for reason, count in found.left_out.items() if count}
+
+
+GATED = Score.gated("copies_prompt")
+OFFLINE_GROUP = stored(4, ("fine", judged(0.9, 0.9, judge="offline")), ("copied", GATED))
+SAGE_GROUP = stored(3, ("fine", judged(0.9, 0.9)), ("copied", GATED))
+ALL_GATED = stored(3, ("copied", GATED), ("copied", GATED))
+
+
+@pytest.mark.parametrize(
+    ("groups", "wanted", "expected"),
+    [
+        ([OFFLINE_GROUP], {}, (0, {"offline_judge": 2})),
+        ([OFFLINE_GROUP], {"offline_judge": True}, (2, {})),
+        ([SAGE_GROUP], {"judge": "sage"}, (2, {})),
+        ([SAGE_GROUP, OFFLINE_GROUP], {"judge": "offline"}, (2, {"other_judge": 2})),
+        ([ALL_GATED], {}, (2, {})),
+        ([ALL_GATED], {"judge": "sage"}, (0, {"other_judge": 2})),
+        ([ALL_GATED], {"shape": "kto"}, (1, {"duplicate": 1})),
+        ([MIXED], {}, (4, {"offline_judge": 1})),
+        ([MIXED], {"shape": "sft"}, (2, {"offline_judge": 1, "unscored": 1, "below_threshold": 1})),
+        ([MIXED], {"shape": "sft", "top_k": 1}, (1, {"offline_judge": 1, "unscored": 1, "not_best": 2})),
+        ([MIXED], {"shape": "dpo"}, (1, {"offline_judge": 1, "unscored": 1, "no_pair": 1})),
+    ],
+)
+def test_a_summary_says_what_is_left_out_and_no_filter_keeps_the_failures_alone(
+    groups: list[StoredGroup], wanted: dict[str, object], expected: tuple[int, dict[str, int]]
+) -> None:
+    assert (summary(groups, **wanted), len(rows(groups, **wanted))) == (expected, expected[0])
 
 
 def test_what_the_policy_never_saw_is_there_when_it_is_asked_for() -> None:

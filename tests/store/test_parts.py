@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import TypeVar
 
 import pytest
@@ -11,6 +12,7 @@ from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, RetryWin
 from app.domain.runs import Policy
 from app.domain.scores import Score
 from app.domain.tasks import Completion
+from app.domain.values import utc_now
 from app.ports.store import GroupToStore
 from app.store.store import Store
 from tests.support.store_cases import MovableClock, cycle, opened, record, stream, using
@@ -306,3 +308,14 @@ def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(store_url
         )
 
     assert using(store_url, with_task(scenario), clock) == ((0, 0), ["group_a", "part.index", "group_a"], [])
+
+
+def test_a_deadline_stays_when_the_wall_clock_is_set_back(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(store: Store) -> list[int]:
+        await store.parts.assign_slot(cohort(), said("one"), 0.05, WINDOWS)
+        earlier = utc_now() - timedelta(hours=1)
+        monkeypatch.setattr("app.store.database.utc_now", lambda: earlier)
+        await asyncio.sleep(0.1)
+        return [len(group.rollouts) for group in await store.parts.claim_due(9)]
+
+    assert using(store_url, with_task(scenario)) == [1]

@@ -19,8 +19,8 @@ class Line(BaseModel):
     task_id: str
     group_id: str
     environment: str
-    tokens: list[list[int]]
-    masks: list[list[int]]
+    tokens: list[list[int]] = []
+    masks: list[list[int]] = []
     scores: list[float]
     inference_logprobs: list[list[float]]
     messages: list[list[dict[str, JsonValue]]]

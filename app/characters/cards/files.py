@@ -1,5 +1,6 @@
 """Card and lorebook files: JSON, PNG or CHARX, detected by content."""
 
+import codecs
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -8,7 +9,7 @@ from pydantic import JsonValue
 
 from app.characters.cards import charx, png
 from app.characters.cards.strict_json import parse_json
-from app.domain.errors import TooLarge
+from app.domain.errors import InvalidRequest, TooLarge
 
 MAX_BYTES: Final = 32 * 1024 * 1024
 
@@ -38,6 +39,9 @@ def read_bytes(content: bytes, name: str) -> CardFile:
         card, others = charx.extract_card_from_archive(content, name)
         beside = (f"{others} more members of the archive",) if others else ()
         return CardFile(parse_json(card, f"{name}: {charx.CARD}"), "CHARX", beside)
+    start = content.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
+    if start and start not in b"[{" and not content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise InvalidRequest(f"{name}: this is no card: neither a PNG image, a CHARX archive nor JSON")
     return CardFile(parse_json(content, name), "JSON")
 
 

@@ -3,13 +3,12 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.cli.consoles import output_console
+from app.cli.consoles import errors, output_console, stop
 from app.cli.envs.conformance_report import print_report
 from app.cli.envs.conformance_run import CheckObserver, run_all_checks
 from app.cli.envs.listing import build_table, list_lines
@@ -26,7 +25,6 @@ from app.toolkit.conformance.subject import CheckDepth
 
 envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
 console = output_console()
-errors = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -42,7 +40,7 @@ def list_environments(as_json: AsJson = False) -> None:
     try:
         listed = list_lines(_configure_datasets(read_settings()))
     except ValueError as error:
-        _stop(str(error))
+        stop(str(error))
     if as_json:
         typer.echo(json.dumps([line.model_dump() for line in listed], indent=2))
     else:
@@ -66,7 +64,7 @@ def check(
             find_environment(where), settings, CheckDepth(tasks=tasks, scored=tasks, texts=texts), quiet=as_json
         )
     except (GatewayError, ValueError) as error:
-        _stop(str(error))
+        stop(str(error))
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
@@ -95,7 +93,7 @@ def new(
             ScaffoldRequest(name=name, folder=path, package=package, judged=judged), taken=discover_environments()
         )
     except (ValueError, OSError) as error:
-        _stop(str(error))
+        stop(str(error))
     for file in made.files:
         console.print(f"wrote {file}", highlight=False, markup=False, soft_wrap=True)
     console.print(made.next_steps, highlight=False, markup=False, soft_wrap=True)
@@ -136,8 +134,3 @@ def _configure_datasets(settings: Settings) -> ConfiguredDatasets:
     """As the service reads them."""
     folders = {"character_sheets": settings.character_sheets}
     return ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
-
-
-def _stop(message: str) -> NoReturn:
-    errors.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(2)

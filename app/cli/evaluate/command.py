@@ -4,14 +4,14 @@ import asyncio
 import json
 import re
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import httpx
 import typer
 from pydantic import JsonValue
-from rich.console import Console
 
 from app.cli.address import build_gateway_headers, build_policy_headers, find_gateway_url
+from app.cli.consoles import describe_error, errors, output_console, stop
 from app.cli.endpoints import Endpoints
 from app.cli.evaluate.estimate import CostEstimate
 from app.cli.evaluate.eval_spec import EvaluationSpec
@@ -43,10 +43,8 @@ from app.domain.values import Split
 from app.evaluation.comparison import compare_evaluations
 from app.inference.server import SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
-from app.toolkit.display import escape_invisible
 
-console = Console()
-errors = Console(stderr=True)
+console = output_console()
 
 
 def evaluate(
@@ -157,9 +155,9 @@ def evaluate(
                 write_document(place / f"{COMPARISON}.html", place / f"{COMPARISON}.json", document)
                 console.print(build_comparison_summary(document))
     except GatewayError as error:
-        _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
+        stop(describe_error(error))
     except (ValueError, OSError, httpx.InvalidURL) as error:
-        _stop(str(error))
+        stop(str(error))
     _report_outcome(outcome, place, fail_under)
 
 
@@ -174,9 +172,9 @@ def compare(
         document = compare_evaluations(read_evaluation(before), read_evaluation(after))
         write_document(html, json_file, document)
     except GatewayError as error:
-        _stop(error.detail)
+        stop(error.detail)
     except (ValueError, OSError) as error:
-        _stop(str(error))
+        stop(str(error))
     console.print(build_comparison_summary(document))
 
 
@@ -226,9 +224,3 @@ def _parse_object(option: str, text: str) -> dict[str, JsonValue]:
     if not isinstance(value, dict):
         raise ValueError(f"{option} is not a JSON object")
     return value
-
-
-def _stop(words: str) -> NoReturn:
-    """`words` may contain untrusted text from servers."""
-    errors.print(escape_invisible(words), style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(2)

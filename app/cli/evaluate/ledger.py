@@ -142,6 +142,10 @@ class EvaluationLedger:
     items: dict[int, TaskProgress] = field(default_factory=dict)
     """By task index; absent for tasks without events."""
 
+    @property
+    def holds_results(self) -> bool:
+        return any(item.answered for item in self.items.values())
+
     def apply(self, happened: EvaluationEvent) -> None:
         match happened:
             case EvaluationBegan(setup=setup, at=at):

@@ -87,7 +87,7 @@ class EvaluationSession:
             setup = self.wanted.build_setup(found.environment, len(found.tasks))
             began = EvaluationBegan(setup=setup, at=datetime.now(UTC))
             with open_journal(
-                self.ends.out / JOURNAL, "evaluate", EVALUATION_EVENT, EvaluationLedger(), setup, began
+                self.ends.out / JOURNAL, "evaluate", EVALUATION_EVENT, EvaluationLedger, setup, began
             ) as journal:
                 return await self._evaluate(setup, journal, found, gateway, server)
 

@@ -99,7 +99,7 @@ class AtroposOutput:
         self.patience.note_waiting("the trainer", "", waits=False)
 
     async def put(self, line: GroupLine) -> str | None:
-        if any(0 < self.longest <= len(tokens) for tokens in line.group.tokens):
+        if any(0 < self.longest <= len(tokens) for tokens in line.group.tokens or ()):
             return "too_long"
         group = line.group.model_copy(update={"env_id": self.env_id}).model_dump_json()
         await self.patience.retry_until_answered(TRAINER, lambda: self.api.post_group(group))

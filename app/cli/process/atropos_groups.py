@@ -19,14 +19,16 @@ class SampledCompletion(Frozen):
     """One completion with its tokens, prompt included."""
 
     completion: Completion
-    sequence: TokenSequence
+    sequence: TokenSequence | None
+    """None where only the text is known."""
 
 
 class AtroposGroup(Frozen):
     """Fields of Atropos 0.4.0, without unknown ones. Lists have one item per completion."""
 
-    tokens: tuple[tuple[int, ...], ...]
-    masks: tuple[tuple[int, ...], ...]
+    tokens: Annotated[tuple[tuple[int, ...], ...] | None, Field(exclude_if=_is_absent)] = None
+    """Absent, as are the masks, where only the texts are known; a trainer needs them."""
+    masks: Annotated[tuple[tuple[int, ...], ...] | None, Field(exclude_if=_is_absent)] = None
     """The token, or -100 where it is not trained."""
     scores: tuple[Unit, ...]
     inference_logprobs: tuple[tuple[FiniteNumber, ...], ...]
@@ -58,13 +60,14 @@ def build_group_line(
     generation_params: dict[str, JsonValue],
 ) -> GroupLine:
     """`rewards` in the order of `samples`."""
-    sequences = [sample.sequence for sample in samples]
+    sequences = [sample.sequence for sample in samples if sample.sequence is not None]
+    tokens_known = len(sequences) == len(samples)
     logprobs = [sequence.logprobs for sequence in sequences if sequence.logprobs is not None]
     group = AtroposGroup(
-        tokens=tuple(sequence.tokens for sequence in sequences),
-        masks=tuple(sequence.masks for sequence in sequences),
+        tokens=tuple(sequence.tokens for sequence in sequences) if tokens_known else None,
+        masks=tuple(sequence.masks for sequence in sequences) if tokens_known else None,
         scores=tuple(rewards),
-        inference_logprobs=tuple(logprobs) if len(logprobs) == len(sequences) else (),
+        inference_logprobs=tuple(logprobs) if len(logprobs) == len(samples) else (),
         messages=tuple(_build_conversation(task.messages, sample.completion) for sample in samples),
         generation_params=generation_params,
     )

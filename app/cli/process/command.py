@@ -2,13 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import httpx
 import typer
-from rich.console import Console
 
 from app.cli.address import build_gateway_headers, build_policy_headers, find_gateway_url
+from app.cli.consoles import describe_error, errors, stop
 from app.cli.policy_options import (
     CONNECTIONS,
     SAMPLING,
@@ -34,8 +34,6 @@ from app.domain.errors import GatewayError
 from app.domain.values import Split
 from app.inference.server import SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
-
-errors = Console(stderr=True)
 
 
 def process(
@@ -148,14 +146,9 @@ def process(
         with open_process_journal(output.with_name(f"{output.name}.journal"), setup) as journal:
             ended = asyncio.run(session.run(journal))
     except GatewayError as error:
-        _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
+        stop(describe_error(error))
     except (ValueError, OSError, httpx.InvalidURL) as error:
-        _stop(str(error))
+        stop(str(error))
     if not ended:
         errors.print("stopped; run the same command again to resume", highlight=False)
         raise typer.Exit(130)
-
-
-def _stop(words: str) -> NoReturn:
-    errors.print(words, style="red", highlight=False, markup=False)
-    raise typer.Exit(2)

@@ -17,6 +17,6 @@ def open_process_journal(path: Path, setup: ProcessSetup, shorten_after: int = S
     """Resumes or starts the journal of this setup. ValueError when the file has another setup, is not a journal, or is
     in use."""
     with open_journal(
-        path, "process", PROCESS_EVENT, ProcessLedger(), setup, ProcessBegan(setup=setup), shorten_after
+        path, "process", PROCESS_EVENT, ProcessLedger, setup, ProcessBegan(setup=setup), shorten_after
     ) as journal:
         yield journal

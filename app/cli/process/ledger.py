@@ -94,6 +94,10 @@ class ProcessLedger:
     def left_out(self) -> dict[str, int]:
         return {reason: count for reason, count in sorted(self.outcomes.items()) if reason != WRITTEN}
 
+    @property
+    def holds_results(self) -> bool:
+        return bool(self.open or self.outcomes)
+
     def apply(self, happened: ProcessEvent) -> None:
         match happened:
             case ProcessBegan(setup=setup):

@@ -71,7 +71,11 @@ def check_run_name(name: str) -> str:
 
 def _parse_member(option: str, name: str, weight: str, split: Split, params: dict[str, JsonValue]) -> MixMember:
     try:
-        return MixMember.model_validate({"env": name, "weight": weight, "split": split, "params": params})
+        number: float | str = float(weight)
+    except ValueError:
+        number = weight
+    try:
+        return MixMember.model_validate({"env": name, "weight": number, "split": split, "params": params})
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{option} {name}: {first['loc'][0]}: {first['msg']}") from error

@@ -21,6 +21,8 @@ class Sampler:
     player: RolloutPlayer
     tokenizer: LocalTokenizer | None
     group_size: int
+    needs_tokens: bool = True
+    """False where texts alone will do: a file."""
 
     async def sample(self, task: HandedOutTask) -> tuple[SampledCompletion, ...]:
         """`group_size` samples, without a time limit. LeftOut when a server refuses the task or its tokens are unknown;
@@ -35,6 +37,8 @@ class Sampler:
             raise TaskSkipped("no_tokens", str(error)) from error
 
     def _build_sample(self, task: HandedOutTask, episode: ChatEpisode) -> SampledCompletion:
+        if not self.needs_tokens and self.tokenizer is None and not all(said.has_tokens for said in episode.said):
+            return SampledCompletion(completion=episode.completion, sequence=None)
         spoken = zip(episode.said, episode.places, strict=True)
         exchanges = [
             self._build_exchange((*task.messages, *episode.messages[:place]), task, said) for said, place in spoken

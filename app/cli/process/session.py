@@ -27,6 +27,7 @@ from app.cli.signals import stop_on_signals
 from app.domain.errors import InvalidRequest, Unavailable
 from app.inference.server import InferenceServer, SamplingParameters
 from app.inference.tokenizer import LocalTokenizer
+from app.inference.wire import SampledMessage
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class ProcessSession:
             await self._require_environments(gateway)
             server = await self._prepare_server(policy)
             player = RolloutPlayer(server, gateway, patience, meter.add_usage)
-            sampler = Sampler(player, self.tokenizer, self.plan.setup.group_size)
+            sampler = Sampler(player, self.tokenizer, self.plan.setup.group_size, self._needs_tokens)
             async with self._open_output(journal, patience, server) as output:
                 processing = ProcessRunner(self.plan, gateway, sampler, output, journal, patience, meter)
                 try:
@@ -77,12 +78,20 @@ class ProcessSession:
         line = asyncio.Semaphore(self.concurrency)
         server = InferenceServer(client, self.ends.policy, self.plan.setup.model, self.sampling, line=line)
         extensions, said = await probe_server(server)
-        if not said.has_tokens and self.tokenizer is None:
+        if not said.has_tokens and self.tokenizer is None and self._needs_tokens:
             raise InvalidRequest(f"{server.base} returns no token ids: set --tokenizer to the model's tokenizer.json")
-        logprobs = "log probabilities" if said.logprobs is not None else "no log probabilities"
-        ids = "token ids from the server" if said.has_tokens else "token ids from the tokenizer"
-        self.console.print(f"{server.model}: {ids}, {logprobs}", highlight=False, markup=False)
+        self.console.print(f"{server.model}: {self._describe_tokens(said)}", highlight=False, markup=False)
         return InferenceServer(client, self.ends.policy, server.model, self.sampling, extensions, line)
+
+    @property
+    def _needs_tokens(self) -> bool:
+        return self.plan.setup.to == "atropos"
+
+    def _describe_tokens(self, said: SampledMessage) -> str:
+        if not said.has_tokens and self.tokenizer is None:
+            return "no token ids, so the file holds texts only; --tokenizer adds tokens"
+        logprobs = "log probabilities" if said.logprobs is not None else "no log probabilities"
+        return f"token ids from the {'server' if said.has_tokens else 'tokenizer'}, {logprobs}"
 
     @asynccontextmanager
     async def _open_output(

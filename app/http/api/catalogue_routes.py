@@ -16,6 +16,7 @@ from app.http.api.models import (
     JudgeList,
     SplitInfo,
 )
+from app.http.web.bodies import ApiRoute
 from app.http.web.problems import document_problems
 from app.ports.environment import Environment
 from app.ports.judges import ReportingJudge
@@ -27,7 +28,7 @@ SPLITS: tuple[Split, ...] = ("train", "test")
 
 def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
     """`not_for_training` names judges that are only for trying the system."""
-    router = APIRouter(tags=["catalogue"])
+    router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
 
     @router.get("/envs", summary="Every environment", responses=document_problems(401))
     async def environments() -> EnvironmentList:

@@ -6,13 +6,14 @@ from fastapi import APIRouter
 
 from app.characters.views import CharacterCard
 from app.http.api.models import CharacterList, ReloadedCharacters
+from app.http.web.bodies import ApiRoute
 from app.http.web.problems import document_problems
 
 
 def create_characters_router(
     characters: Callable[[], tuple[CharacterCard, ...]], reload: Callable[[], Awaitable[None]]
 ) -> APIRouter:
-    router = APIRouter(tags=["catalogue"])
+    router = APIRouter(tags=["catalogue"], route_class=ApiRoute)
 
     @router.get("/characters", summary="Summaries of the character sheets", responses=document_problems(401))
     async def character_list() -> CharacterList:

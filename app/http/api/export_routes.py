@@ -7,15 +7,17 @@ from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from app.domain.errors import NotFound
-from app.domain.exports import ExportRequest
+from app.domain.exports import ExportRequest, ExportSummary
+from app.domain.suggestions import suggest
+from app.http.web.bodies import ApiRoute
 from app.http.web.problems import document_problems
-from app.service.exports.stream import MEDIA_TYPES, stream_export
+from app.service.exports.stream import MEDIA_TYPES, stream_export, summarise_export
 from app.service.gateway import Gateway
 
 
 def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
     """`not_for_training` names judges whose scores are exported only on request."""
-    router = APIRouter(tags=["records"])
+    router = APIRouter(tags=["records"], route_class=ApiRoute)
     files = {
         "description": "A file, streamed while it is read. docs/exports.md lists its columns.",
         "content": {media: {"schema": {"type": "string"}} for media in MEDIA_TYPES.values()},
@@ -28,16 +30,32 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         responses={200: files, **document_problems(401, 404, 422, 503)},
     )
     async def export(wanted: Annotated[ExportRequest, Query()]) -> StreamingResponse:
-        if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
-            raise NotFound(f"there is no environment {wanted.env!r}; GET /envs lists them", field="query.env")
-        last = (
-            await gateway.exports.get_newest_group_sequence()
-        )  # before the response starts, so that an unavailable store is a 503
+        await _require_known_names(wanted)
+        # before the response starts, so that an unavailable store is a 503
+        last = await gateway.exports.get_newest_group_sequence()
         name = "-".join(["atropos", wanted.env or "all", wanted.shape])
         return StreamingResponse(
             stream_export(gateway.exports, wanted, last, not_for_training),
             media_type=MEDIA_TYPES[wanted.format],
             headers={"Content-Disposition": f'attachment; filename="{name}.{wanted.format}"'},
         )
+
+    @router.get(
+        "/export/summary",
+        summary="How many rows an export holds, and how many completions it leaves out and why",
+        responses=document_problems(401, 404, 422, 503),
+    )
+    async def summarise(wanted: Annotated[ExportRequest, Query()]) -> ExportSummary:
+        await _require_known_names(wanted)
+        last = await gateway.exports.get_newest_group_sequence()
+        return await summarise_export(gateway.exports, wanted, last, not_for_training)
+
+    async def _require_known_names(wanted: ExportRequest) -> None:
+        """NotFound for an environment or a run that is not there: an empty file would hide a mistyped name."""
+        if wanted.env is not None and wanted.env not in gateway.catalogue.classes:
+            near = suggest(wanted.env, gateway.catalogue.classes)
+            raise NotFound(f"there is no environment {wanted.env!r}{near}; GET /envs lists them", field="query.env")
+        if wanted.run is not None:
+            await gateway.runs.require(wanted.run, field="query.run")
 
     return router

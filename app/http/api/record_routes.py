@@ -11,7 +11,7 @@ from app.domain.scores import Outcome
 from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_idempotency_key
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
-from app.http.web.bodies import JsonRoute
+from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.problems import document_problems
 from app.service.gateway import Gateway
 from app.service.group_replies import build_reply
@@ -39,7 +39,7 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
 
 
 def create_records_router(gateway: Gateway) -> APIRouter:
-    router = APIRouter(tags=["records"])
+    router = APIRouter(tags=["records"], route_class=ApiRoute)
     refusals = document_problems(401, 404, 422, 503)
 
     @router.get("/tasks/{task_id}", summary="One task, as it was handed out", responses=refusals)

@@ -15,6 +15,11 @@ from app.http.web.problems import build_problem_response
 ALWAYS_OPEN = frozenset({"/livez", "/readyz"})
 """Probed by orchestrators without a key."""
 
+_NO_KEY = "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password."
+_WRONG_KEY = (
+    "The API key in the `Authorization` header is not one of this service. Send `Bearer <key>`, or HTTP Basic with the "
+    "key as password."
+)
 _CHALLENGES = ("Bearer", 'Basic realm="gateway", charset="UTF-8"')
 """One header line each: Chromium ignores Basic after Bearer on the same line."""
 
@@ -74,13 +79,16 @@ class ApiKeys:
         if scope["type"] not in {"http", "websocket"} or self._admits(scope):
             await self._app(scope, receive, send)
         elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008, "reason": "an API key is required"})
+            await send({"type": "websocket.close", "code": 1008, "reason": self._explain_closing(scope)})
         else:
-            detail = "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password."
+            detail = _WRONG_KEY if "authorization" in Headers(scope=scope) else _NO_KEY
             response = build_problem_response(scope, 401, detail)
             for challenge in _CHALLENGES:
                 response.headers.append("WWW-Authenticate", challenge)
             await response(scope, receive, send)
+
+    def _explain_closing(self, scope: Scope) -> str:
+        return "the API key is wrong" if "authorization" in Headers(scope=scope) else "an API key is required"
 
     def _admits(self, scope: Scope) -> bool:
         path = scope["path"].removeprefix(scope.get("root_path", ""))

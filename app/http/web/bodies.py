@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable, Coroutine, Iterator
 
 from fastapi import Request, Response
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from pydantic import JsonValue
+from pydantic import BaseModel, JsonValue
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from app.domain.suggestions import suggest
 from app.domain.values import is_encodable
 from app.http.web.problems import MAX_ERRORS, FieldProblem, RefusedBody, build_problem_response, format_field_path
 
@@ -151,7 +154,43 @@ class JsonRequest(Request):
         return self._parsed
 
 
-class JsonRoute(APIRoute):
+class ApiRoute(APIRoute):
+    """Route class of every API router: refuses query parameters that the route does not know."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
+        handle = super().get_route_handler()
+        known = frozenset(_list_query_parameters(self.dependant))
+
+        async def refuse_unknown_parameters(request: Request) -> Response:
+            unknown = [name for name in request.query_params if name not in known]
+            if unknown:
+                raise RequestValidationError(
+                    [
+                        {
+                            "type": "extra_forbidden",
+                            "loc": ("query", name),
+                            "msg": f"there is no such parameter{suggest(name, known)}",
+                        }
+                        for name in unknown[:MAX_ERRORS]
+                    ]
+                )
+            return await handle(request)
+
+        return refuse_unknown_parameters
+
+
+def _list_query_parameters(dependant: Dependant) -> Iterator[str]:
+    for field in dependant.query_params:
+        annotation = field.field_info.annotation
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+            yield from (one.alias or name for name, one in annotation.model_fields.items())
+        else:
+            yield field.alias
+    for one in dependant.dependencies:
+        yield from _list_query_parameters(one)
+
+
+class JsonRoute(ApiRoute):
     """Route class for every router that accepts JSON: `APIRouter(route_class=JsonRoute)`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:

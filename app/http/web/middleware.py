@@ -1,6 +1,6 @@
 """The middleware between the socket and the routes, in the required order."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from fastapi import FastAPI
@@ -27,13 +27,15 @@ class MiddlewareOptions:
     """Path prefixes of routes that decompress gzip themselves."""
     hosts: frozenset[str] | None = None
     """Accepted `Host` headers; None accepts any."""
+    environments: Collection[str] = ()
+    """Names that have routes under `/envs`."""
 
 
 def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
     """Middleware added last is outermost: each request gets its id first, and every response has the id and the
     security headers."""
     install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
-    install_problems(app)
+    install_problems(app, door.environments)
     app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating)
     app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
     app.add_middleware(SameOrigin, hosts=door.hosts)

@@ -1,19 +1,24 @@
 """Every error as `application/problem+json` (RFC 9457)."""
 
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from html import escape
 from http import HTTPStatus
+from pathlib import Path
+from string import Template
 
 import structlog
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import Field
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from app.domain.errors import GatewayError, StillStarting, Unavailable
+from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.http.web.request_tracking import read_request_id
 
@@ -41,6 +46,7 @@ _CODES = {
 }
 
 _NO_ROUTE = "No such path. `GET /envs` lists the environments, `/docs` lists the routes."
+_PAGE = Template((Path(__file__).parent / "static" / "problem.html").read_text(encoding="utf-8"))
 
 _JSON_WORDS = {
     "Tuple should": "List should",
@@ -119,7 +125,8 @@ def build_problem_response(
     code: str | None = None,
     errors: tuple[FieldProblem, ...] = (),
     headers: Mapping[str, str] | None = None,
-) -> ProblemResponse:
+) -> Response:
+    """A problem document (RFC 9457); a page with the same words for a person with a browser."""
     problem = Problem(
         title=_find_phrase(status),
         status=status,
@@ -129,7 +136,28 @@ def build_problem_response(
         code=code or _CODES.get(status, f"http_{status}"),
         errors=errors,
     )
+    if _prefers_page(scope):
+        return _build_page(scope, problem, headers)
     return ProblemResponse(problem.model_dump_json(), status_code=status, headers=headers)
+
+
+def _prefers_page(scope: Scope) -> bool:
+    """Whether a browser shows the response to a person: programs do not accept HTML before anything else."""
+    if scope.get("method") not in {"GET", "HEAD"}:
+        return False
+    return Headers(scope=scope).get("accept", "").lower().startswith("text/html")
+
+
+def _build_page(scope: Scope, problem: Problem, headers: Mapping[str, str] | None) -> Response:
+    shown = {
+        "root": str(scope.get("root_path", "")).rstrip("/"),
+        "title": problem.title,
+        "detail": problem.detail,
+        "status": str(problem.status),
+        "request_id": problem.request_id,
+    }
+    page = _PAGE.substitute({name: escape(value) for name, value in shown.items()})
+    return HTMLResponse(page.encode("utf-8", "backslashreplace"), status_code=problem.status, headers=headers)
 
 
 def document_problems(*statuses: int) -> dict[int | str, dict[str, object]]:
@@ -137,11 +165,16 @@ def document_problems(*statuses: int) -> dict[int | str, dict[str, object]]:
     return {status: PROBLEM_RESPONSES[status] for status in statuses or PROBLEM_RESPONSES}
 
 
-def install_problems(app: FastAPI) -> None:
-    """Must be called before other middleware is added, so that the others see failures as responses."""
+def install_problems(app: FastAPI, environments: Collection[str] = ()) -> None:
+    """Must be called before other middleware is added, so that the others see failures as responses. `environments`
+    have routes under `/envs`: an address with another name is told the nearest one."""
+
+    async def handle_http_exception(request: Request, error: Exception) -> Response:
+        return _handle_http_exception(request, error, environments)
+
     app.add_exception_handler(GatewayError, _handle_gateway_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
-    app.add_exception_handler(HTTPException, _handle_http_exception)
+    app.add_exception_handler(HTTPException, handle_http_exception)
     app.add_middleware(UnexpectedFailures)
 
 
@@ -237,14 +270,25 @@ def _summarise_errors(errors: Sequence[FieldProblem], count: int) -> str:
     return first if count < 2 else f"{first} (and {count - 1} more)"
 
 
-async def _handle_http_exception(request: Request, error: Exception) -> Response:
+def _explain_missing_route(path: str, environments: Collection[str]) -> str:
+    first, _, rest = path.strip("/").partition("/")
+    name = rest.partition("/")[0]
+    if first != "envs" or not name or not environments or name in environments:
+        return _NO_ROUTE
+    near = suggest(name, environments) or "."
+    return f"There is no environment {make_printable(name)!r}{near} `GET /envs` lists them."
+
+
+def _handle_http_exception(request: Request, error: Exception, environments: Collection[str]) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - registered for this class
     if error.status_code in {204, 304}:
         return Response(status_code=error.status_code, headers=error.headers)
     return build_problem_response(
         request.scope,
         error.status_code,
-        _NO_ROUTE if (error.status_code, error.detail) == (404, "Not Found") else make_printable(str(error.detail)),
+        _explain_missing_route(request.scope["path"].removeprefix(request.scope.get("root_path", "")), environments)
+        if (error.status_code, error.detail) == (404, "Not Found")
+        else make_printable(str(error.detail)),
         errors=error.errors if isinstance(error, RefusedBody) else (),
         headers=error.headers,
     )

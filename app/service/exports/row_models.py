@@ -68,12 +68,20 @@ class RowOrigin(Frozen):
 
 class RolloutRow(RowOrigin):
     rollout_id: str
+    index: int
+    """Position of the completion in its group, from 0."""
     purpose: str
     prompt: tuple[ExportedMessage, ...]
     tools: str
     """OpenAI tool specifications as a JSON string; `[]` without tools."""
     completion: tuple[ExportedMessage, ...]
     finish_reason: str
+    token_ids: tuple[int, ...]
+    """As they were sent; empty without."""
+    logprobs: tuple[FiniteNumber, ...]
+    """One per token of `token_ids`, in nats; empty without."""
+    extra: str
+    """What the trainer stored with the completion, as a JSON object."""
     outcome: str
     reason: str
     """Why the rollout is unscored."""
@@ -165,16 +173,20 @@ def build_origin(stored: StoredGroup) -> RowOrigin:
     )
 
 
-def build_rollout_row(stored: StoredGroup, rollout: Rollout, *, private: bool) -> RolloutRow:
+def build_rollout_row(stored: StoredGroup, index: int, rollout: Rollout, *, private: bool) -> RolloutRow:
     score = rollout.score
     row = RolloutRow(
         **dict(build_origin(stored)),
         rollout_id=rollout.rollout_id,
+        index=index,
         purpose=stored.group.purpose,
         prompt=export_prompt(stored),
         tools=export_tools(stored),
         completion=export_completion(rollout),
         finish_reason=replace_lone_surrogates(rollout.completion.finish_reason or ""),
+        token_ids=rollout.completion.token_ids or (),
+        logprobs=rollout.completion.logprobs or (),
+        extra=canonical_json(rollout.completion.extra),
         outcome=score.outcome,
         reason=score.reason or "",
         reward=score.reward,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from app.domain.exports import ExportRequest, StoredGroup
+from app.domain.exports import ExportRequest, LeftOut, StoredGroup
 from app.domain.groups import Rollout
 from app.service.exports.row_models import (
     DpoRow,
@@ -31,7 +31,8 @@ UNDECIDED_FLAGS: Final = frozenset({"low_signal", "position_dominated"})
 def build_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
     """Rows of a group. `rollouts` are the ones that the request admits, in order."""
     if wanted.shape == "rollouts":
-        yield from (build_rollout_row(stored, one, private=wanted.private) for one in rollouts)
+        places = {one.rollout_id: place for place, one in enumerate(stored.group.rollouts)}
+        yield from (build_rollout_row(stored, places[one.rollout_id], one, private=wanted.private) for one in rollouts)
     elif wanted.shape == "sft":
         yield from _build_sft_rows(stored, wanted, rollouts)
     elif wanted.shape == "dpo":
@@ -40,14 +41,27 @@ def build_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Ro
         yield from _build_kto_rows(stored, wanted, rollouts)
 
 
+def list_rollout_ids(row: Row) -> tuple[str, ...]:
+    """The rollouts that a row was built from."""
+    return (row.chosen_id, row.rejected_id) if isinstance(row, DpoRow) else (row.rollout_id,)
+
+
+def explain_absence(rollout: Rollout, wanted: ExportRequest) -> LeftOut:
+    """Why an admitted rollout is in no row of its group."""
+    if rollout.score.outcome != "scored":
+        return rollout.score.outcome
+    if wanted.shape == "dpo":
+        return "undecided" if UNDECIDED_FLAGS & {*rollout.score.flags} else "no_pair"
+    value = compute_value(rollout)
+    return "below_threshold" if value is None or value < _choose_sft_threshold(wanted) else "not_best"
+
+
 def _list_valued_rollouts(rollouts: Sequence[Rollout]) -> list[tuple[float, Rollout]]:
     return [(value, one) for one in rollouts if (value := compute_value(one)) is not None]
 
 
 def _build_sft_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:
-    least = wanted.threshold
-    if least is None:
-        least = SFT_THRESHOLD if wanted.top_k is None else MIN_POSITIVE_VALUE
+    least = _choose_sft_threshold(wanted)
     chosen = [pair for pair in _list_valued_rollouts(rollouts) if pair[0] >= least]
     if wanted.top_k is not None:
         chosen = sorted(chosen, key=lambda pair: -pair[0])[: wanted.top_k]
@@ -60,6 +74,12 @@ def _build_sft_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequen
             tools=export_tools(stored),
             value=value,
         )
+
+
+def _choose_sft_threshold(wanted: ExportRequest) -> float:
+    if wanted.threshold is not None:
+        return wanted.threshold
+    return SFT_THRESHOLD if wanted.top_k is None else MIN_POSITIVE_VALUE
 
 
 def _build_kto_rows(stored: StoredGroup, wanted: ExportRequest, rollouts: Sequence[Rollout]) -> Iterator[Row]:

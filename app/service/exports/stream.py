@@ -1,6 +1,7 @@
 """Streams exports page by page, so that memory use does not depend on their size."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Final, Protocol
@@ -8,12 +9,12 @@ from typing import Final, Protocol
 from pydantic import BaseModel
 
 from app.domain.digests import digest
-from app.domain.exports import ExportFormat, ExportRequest, ExportShape, StoredGroup
+from app.domain.exports import ExportFormat, ExportRequest, ExportShape, ExportSummary, LeftOut, StoredGroup
 from app.domain.groups import Rollout
 from app.ports.store import ExportStore
 from app.service.exports.json_lines import JsonLinesEncoder
 from app.service.exports.row_models import DpoRow, KtoRow, PrivateRow, RolloutRow, Row, SftRow
-from app.service.exports.row_selection import build_rows
+from app.service.exports.row_selection import build_rows, explain_absence, list_rollout_ids
 
 PAGE_SIZE: Final = 64
 """Groups read per page."""
@@ -53,6 +54,18 @@ async def stream_export(
         yield piece
 
 
+async def summarise_export(
+    exports: ExportStore, wanted: ExportRequest, last: int, not_for_training: Collection[str] = ()
+) -> ExportSummary:
+    """What `stream_export` of the same arguments writes and leaves out."""
+    choice = RowFilter(wanted, not_for_training)
+    after = rows = 0
+    while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
+        after = page[-1].sequence
+        rows += await asyncio.to_thread(lambda read: sum(1 for _ in choice.select_rows(read)), page)
+    return ExportSummary(rows=rows, left_out=dict(sorted(choice.left_out.items())))
+
+
 def _encode_page(encoder: RowEncoder, choice: "RowFilter", page: Sequence[StoredGroup]) -> bytes:
     rows = [*choice.select_rows(page)]
     return encoder.encode_rows(rows) if rows else b""
@@ -71,21 +84,51 @@ def build_encoder(form: ExportFormat, row: type[BaseModel]) -> RowEncoder:
 
 
 class RowFilter:
-    """Selects the rows of a request. Keeps a 16-byte digest of each row to skip duplicates."""
+    """Selects the rows of a request, and counts by reason the rollouts that are in none. Keeps a 16-byte digest of each
+    row to skip duplicates."""
 
     def __init__(self, wanted: ExportRequest, not_for_training: Collection[str]) -> None:
         self._wanted = wanted
-        self._left_out = frozenset() if wanted.offline_judge else frozenset(not_for_training) - {wanted.judge or ""}
+        self._not_for_training = (
+            frozenset() if wanted.offline_judge else frozenset(not_for_training) - {wanted.judge or ""}
+        )
         self._taken: set[bytes] = set()
+        self.left_out: Counter[LeftOut] = Counter()
 
     def select_rows(self, page: Sequence[StoredGroup]) -> Iterator[Row]:
         for stored in page:
-            admitted = [one for one in stored.group.rollouts if self._admits(one)]
-            yield from (row for row in build_rows(stored, self._wanted, admitted) if self._is_new(row))
+            admitted = self._admit(stored.group.rollouts)
+            built = [*build_rows(stored, self._wanted, admitted)]
+            rows = [row for row in built if self._is_new(row)]
+            self.left_out["duplicate"] += len(built) - len(rows)
+            self._count_unused(admitted, built)
+            yield from rows
 
-    def _admits(self, rollout: Rollout) -> bool:
-        judges = frozenset(rollout.score.judges)
-        return (self._wanted.judge is None or self._wanted.judge in judges) and not judges & self._left_out
+    def _admit(self, rollouts: Sequence[Rollout]) -> list[Rollout]:
+        """Completions that failed a gate before a judge was asked stay or go with those that were judged, so that no
+        filter keeps the failures alone."""
+        judged = [self._find_refusal(one) for one in rollouts if one.score.judges]
+        of_group = None if None in judged else next(iter(judged), None)
+        admitted = []
+        for one in rollouts:
+            follows = bool(judged) and one.score.gate == 0 and not one.score.judges
+            refusal = of_group if follows else self._find_refusal(one)
+            if refusal is None:
+                admitted.append(one)
+            else:
+                self.left_out[refusal] += 1
+        return admitted
+
+    def _find_refusal(self, rollout: Rollout) -> LeftOut | None:
+        if not self._not_for_training.isdisjoint(rollout.score.judges):
+            return "offline_judge"
+        return None if self._wanted.judge in (None, *rollout.score.judges) else "other_judge"
+
+    def _count_unused(self, rollouts: Sequence[Rollout], built: Sequence[Row]) -> None:
+        used = {rollout_id for row in built for rollout_id in list_rollout_ids(row)}
+        for one in rollouts:
+            if one.rollout_id not in used:
+                self.left_out[explain_absence(one, self._wanted)] += 1
 
     def _is_new(self, row: Row) -> bool:
         """Whether the row is new: equal prompt, completion and label count as a duplicate."""

@@ -203,3 +203,9 @@ def test_an_image_takes_a_new_card_in_place_of_its_old_ones() -> None:
 def test_an_image_takes_no_card_that_could_not_be_read_again() -> None:
     with pytest.raises(GatewayError, match="the card would exceed 4194304 bytes"):
         embed_card(image(), "a.png", "chara", b" " * (MAX_JSON_BYTES + 1))
+
+
+@pytest.mark.parametrize("content", [b"\xff\xd8\xff\xe0 a photograph", b"<html>", b"name: Maelis"])
+def test_a_file_of_another_kind_is_told_what_cards_are(content: bytes) -> None:
+    with pytest.raises(GatewayError, match="neither a PNG image, a CHARX archive nor JSON"):
+        read_bytes(content, "broken.png")

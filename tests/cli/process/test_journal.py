@@ -127,9 +127,18 @@ def test_only_one_process_is_at_work_on_it(tmp_path: Path) -> None:
         write(path, [])
 
 
-def test_another_setup_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_start_that_came_to_nothing_binds_no_other(tmp_path: Path) -> None:
     path = tmp_path / "out.journal"
     write(path, [])
+    other = SETUP.model_copy(update={"model": "large"})
+    with open_process_journal(path, other) as journal:
+        setup = journal.ledger.setup
+    assert setup == other
+
+
+def test_another_setup_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "out.journal"
+    write(path, [taken("1")])
     other = SETUP.model_copy(update={"model": "large", "group_size": 4})
     with pytest.raises(ValueError, match=r"\(model was small, group_size was 2\)"), open_process_journal(path, other):
         pass

@@ -72,13 +72,23 @@ def test_tokens_are_made_where_the_server_tells_none(
     assert (done.exit_code, lengths, logprobs) == (0, digits, [[]] * ROWS), done.told
 
 
-def test_without_token_ids_and_tokenizer_nothing_is_begun(
+def test_without_token_ids_and_tokenizer_nothing_is_begun_for_a_trainer(
     gateway: Served, run: tuple[str, ...], tmp_path: Path
 ) -> None:
     with serving_policy(script(answers_rows, "plain")) as policy:
-        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run, "--to", "atropos")
         asked = len(policy.received)
     assert (done.exit_code, "the model's tokenizer.json" in done.told, asked) == (2, True, 1)
+
+
+def test_a_file_of_texts_needs_no_tokens(gateway: Served, run: tuple[str, ...], tmp_path: Path) -> None:
+    out = tmp_path / "out.jsonl"
+    with serving_policy(script(answers_rows, "plain")) as policy:
+        done = process(gateway.url, policy.url, out, *run)
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    held = [("tokens" in row, "masks" in row, row["scores"], len(row["messages"])) for row in rows]
+    assert (done.exit_code, held) == (0, [(False, False, [1.0, 0.0], 2)] * ROWS), done.told
+    assert "the file holds texts only" in done.told
 
 
 def test_it_is_done_once_however_often_it_is_started(gateway: Served, run: tuple[str, ...], tmp_path: Path) -> None:

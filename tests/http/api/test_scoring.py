@@ -306,3 +306,33 @@ def test_one_fault_stays_where_it_is(database: Path) -> None:
         assert not any("ZeroDivisionError" in rationale for rationale in rationales)
 
     played(world, database, play)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "field"),
+    [
+        ("POST", "/score", {"wait_seconds": True}, "body.wait_seconds"),
+        ("POST", "/score", {"wait_seconds": "1"}, "body.wait_seconds"),
+        ("POST", "/score", {"policy": {"model": "m", "step": 2**70}}, "body.policy.step"),
+        ("POST", "/envs/toy/next-batch", {"lease_seconds": True}, "body.lease_seconds"),
+        ("PUT", "/runs/a", {"options": {"relative_weight": True}}, "body.options.relative_weight"),
+        ("GET", "/groups?limitt=3", None, "query.limitt"),
+        ("GET", "/runs?page=2", None, "query.page"),
+        ("GET", "/stats?buy=character", None, "query.buy"),
+        ("GET", "/envs?env=toy", None, "query.env"),
+        ("GET", "/judges?x=1", None, "query.x"),
+    ],
+)
+def test_what_a_request_cannot_say_is_refused_by_its_field(
+    database: Path, method: str, path: str, body: dict[str, object] | None, field: str
+) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (task,) = await tasks(client, "toy")
+        groups = {"groups": [answer(task, "1")]} if path == "/score" else {}
+        reply = await client.request(method, path, json=None if body is None else groups | body)
+        found = [error["field"] for error in reply.json()["errors"]]
+        assert (reply.status_code, found, world.scorings["toy"]) == (422, [field], 0)
+
+    played(world, database, play)

@@ -96,18 +96,18 @@ def test_whoever_gave_up_asks_again_and_is_not_taken_for_another(judged: Judged)
     )
 
 
-def test_it_asks_until_the_judge_is_back(judged: Judged) -> None:
-    client = openrlhf(judged, "rlaif?run=patient&group_size=2", tries=30)
+def test_a_request_is_held_until_the_judge_is_back(judged: Judged) -> None:
+    client = openrlhf(judged, "rlaif?run=patient&group_size=2", tries=1)
     judged.judge.refusals = 6
     told = one_by_one(client, judged.preferring(4), ANSWERS[:2])
-    assert (told[0]["rewards"] > told[1]["rewards"], set(client.failures)) == (True, {"ClientResponseError"})
+    assert (told[0]["rewards"] > told[1]["rewards"], client.failures) == (True, [])
     assert judged.stored("patient") == [list(ANSWERS[:2])]
 
 
 def test_no_score_is_said_in_its_own_shape(judged: Judged) -> None:
     judged.judge.refusals = float("inf")
     body = {"query": [PROMPT + ANSWERS[0]], "prompts": [PROMPT], "labels": [judged.preferring(5)]}
-    refused = post(judged, "rlaif?run=unscored", body)
+    refused = post(judged, "rlaif?run=unscored&wait_seconds=1.5&gather_seconds=1", body)
     judged.judge.refusals = 0
     said = refused.json()
     assert "judge_failed" in said.pop("error")

@@ -97,7 +97,7 @@ def test_an_evaluation_stands_by_itself_and_in_no_training_figure(judged: Judged
 
 def test_no_score_is_an_error_until_there_is_one(judged: Judged) -> None:
     task = judged.preferring(6)
-    url = f"{judged.gateway.url}/compat/slime/rlaif?run=unscored"
+    url = f"{judged.gateway.url}/compat/slime/rlaif?run=unscored&wait_seconds=1.5&gather_seconds=1"
     judged.judge.refusals = float("inf")
     body = {"prompt": "p", "response": ANSWERS[1], "label": task}
     before = judged.untold()
@@ -117,17 +117,12 @@ def test_no_score_is_an_error_until_there_is_one(judged: Judged) -> None:
     assert judged.stored("unscored") == [[ANSWERS[1]]]
 
 
-def test_a_trainer_asks_until_the_judge_is_back(judged: Judged) -> None:
+def test_a_request_is_held_until_the_judge_is_back(judged: Judged) -> None:
     task = judged.preferring(7)
-
     client = slime(judged, "run=patient&group_size=2")
     judged.judge.refusals = 6
     told = rewards(client, task, *ANSWERS[:2])
-    assert (told[0] > told[1], set(client.failures), judged.stored("patient")) == (
-        True,
-        {"ClientResponseError"},
-        [list(ANSWERS[:2])],
-    )
+    assert (told[0] > told[1], client.failures, judged.stored("patient")) == (True, [], [list(ANSWERS[:2])])
 
 
 def test_an_object_is_for_the_reward_key(judged: Judged) -> None:
@@ -164,8 +159,8 @@ def test_a_number_for_no_score_is_told_only_where_the_settings_say_so(tmp_path: 
     with judged_gateway(tmp_path, ATROPOS_ENVS_COMPAT__UNSCORED_REWARD="0.25") as judged:
         judged.judge.refusals = float("inf")
         task = judged.preferring()
-        bare = rewards(slime(judged, "run=told"), task, ANSWERS[0])
-        (whole,) = rewards(slime(judged, "run=told&reply=object"), task, ANSWERS[1])
+        bare = rewards(slime(judged, "run=told&wait_seconds=1.5&gather_seconds=1"), task, ANSWERS[0])
+        (whole,) = rewards(slime(judged, "run=told&reply=object&wait_seconds=1.5&gather_seconds=1"), task, ANSWERS[1])
         counted = judged.untold()
     assert (bare, whole["reward"], whole["score"], whole["outcome"], whole["reason"]) == (
         [0.25],

@@ -51,6 +51,16 @@ def test_a_known_key_opens(authorization: str) -> None:
     assert small_app(RING).get("/envs", headers={"Authorization": authorization}).status_code == 200
 
 
+def test_a_wrong_key_is_not_told_that_one_is_missing() -> None:
+    client = small_app(RING)
+    wrong = client.get("/envs", headers={"Authorization": "Bearer gw_mistyped"}).json()["detail"]
+    missing = client.get("/envs").json()["detail"]
+    assert (wrong.split(".")[0], missing.split(":")[0]) == (
+        "The API key in the `Authorization` header is not one of this service",
+        "An API key is required",
+    )
+
+
 @pytest.mark.parametrize(
     "authorization",
     [

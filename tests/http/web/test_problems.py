@@ -141,6 +141,27 @@ def test_a_wrong_value_is_told_in_the_words_of_json_and_blamed_on_nothing_around
     assert client.post("/envs/gsm8k/score", content=body, headers=JSON).json()["detail"] == detail
 
 
+def test_a_mistyped_environment_is_named_with_the_nearest_one() -> None:
+    app = FastAPI()
+    install_middleware(app, MiddlewareOptions(KeyRing((), anonymous=True), environments=("gsm8k", "npc_arena")))
+    with TestClient(app) as client:
+        found = [client.post(f"/envs/{name}/score").json()["detail"] for name in ("npc_aren", "chess", "gsm8k")]
+    assert found == [
+        "There is no environment 'npc_aren'; did you mean 'npc_arena'? `GET /envs` lists them.",
+        "There is no environment 'chess'. `GET /envs` lists them.",
+        "No such path. `GET /envs` lists the environments, `/docs` lists the routes.",
+    ]
+
+
+def test_a_person_with_a_browser_is_answered_with_a_page(client: TestClient) -> None:
+    browser = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
+    page = client.get("/envs/<b>nothing", headers=browser)
+    program = client.get("/envs/nothing", headers={"Accept": "application/json, text/html"})
+    assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")
+    assert ("<h1>Not Found</h1>" in page.text, "<b>" in page.text) == (True, False)
+    assert program.headers["content-type"] == "application/problem+json"
+
+
 def test_a_path_without_a_route_is_told_where_to_look(client: TestClient) -> None:
     response = client.get("/envs/nothing")
     assert (*said(response), response.json()["detail"]) == (

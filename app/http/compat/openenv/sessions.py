@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from app.domain.scores import Score
-from app.domain.tasks import Completion, Message, ToolSpec
+from app.domain.tasks import Completion, Message, ToolSpec, is_truncated
 from app.http.compat.openenv.actions import ParsedAction, parse_action
 from app.http.compat.openenv.frames import FrameRefused, Observation, State, StepResult
 from app.http.compat.openenv.resets import Reset, read_reset
@@ -122,7 +122,7 @@ class OpenEnvSession:
     async def _advance_episode(self, now: OpenEnvEpisode, said: ParsedAction) -> OpenEnvEpisode:
         """The episode after a message. It ends when the environment ends it, after the last turn, or after a truncated
         message."""
-        if now.turns_left == 1 or said.finish_reason == "length":
+        if now.turns_left == 1 or is_truncated(said.finish_reason):
             return now.advance(said.message, done=True)
         messages = (*now.said, said.message)
         request = StepRequest(task_id=now.task.task_id, messages=messages)
