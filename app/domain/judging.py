@@ -46,6 +46,8 @@ class DefectRule(Frozen):
     """Limits a criterion's value in every judgement that reports the defect."""
     confirms: Annotated[str | None, Field(exclude_if=not_)] = None
     """Flag of a hint. If the defect is reported, with a quote, for a completion with this hint, the gate fails."""
+    omission: Annotated[bool, Field(exclude_if=not_)] = False
+    """The defect is something left out. Only such a defect needs no quote."""
 
 
 class ClaimRule(Frozen):
