@@ -198,8 +198,8 @@ async def simulate(setting: Setting, groups: int = GROUPS) -> Outcome:
     faulty = [(group, place) for group in scored for place, reply in enumerate(group.replies) if reply.faulty]
     return Outcome(
         r=correlate(
-            [value for group in scored for value in _centre(group.rewards)],
-            [value for group in scored for value in _centre([_worth(each, group.rubric) for each in group.replies])],
+            [value for group in scored for value in centre(group.rewards)],
+            [value for group in scored for value in centre([_worth(each, group.rubric) for each in group.replies])],
         ),
         flat=_share(max(group.rewards) - min(group.rewards) < 1e-9 for group in scored),
         flagged=_share(group.flagged for group in scored),
@@ -224,7 +224,7 @@ async def _judge_group(setting: Setting, number: int) -> _Group:
     return _Group(tuple(replies.values()), result.scores, judge.calls, setting.rubric)
 
 
-def _centre(values: Sequence[float]) -> list[float]:
+def centre(values: Sequence[float]) -> list[float]:
     mean = math.fsum(values) / len(values)
     return [value - mean for value in values]
 

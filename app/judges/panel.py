@@ -26,6 +26,7 @@ from app.judges.gates.gate_registry import (
 )
 from app.judges.limits import take_exclusive_turn
 from app.judges.listwise import read_listwise
+from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
 from app.judges.reliability import stands_out
@@ -97,12 +98,13 @@ class JudgePanel:
             judges = [DeadlineJudge(judge, self._seconds) for judge in self._judges]
             reports = await asyncio.gather(*(self._read_group(judge, group) for judge in judges))
             answered = _list_answering_judges(reports)
+            without_model = ("offline_judge",) if OFFLINE in answered else ()
             scores = {
                 text: score.model_copy(
                     update={
                         "candidate": group.ids[text],
                         "judges": answered,
-                        "flags": (*score.flags, *(hint.flag for hint in passed[text].hints)),
+                        "flags": (*score.flags, *(hint.flag for hint in passed[text].hints), *without_model),
                     }
                 )
                 for text, score in self._build_scores(group, reports, passed).items()
@@ -158,13 +160,16 @@ class JudgePanel:
         defects = collect_defects(views, place)
         leaked = list_confirmed_flags(noticed, defects.values(), rubric)
         gate = 0.0 if leaked else 1.0
+        cap = find_cap(rubric, defects.values())
         own = ["judges_disagree"] if self._judges_disagree(views, place) else []
         return Score(
             outcome="scored",
-            reward=combine(gate, absolute, relative, self._relative_weight, find_cap(rubric, defects.values())),
+            reward=combine(gate, absolute, relative, self._relative_weight, cap),
             gate=gate,
             absolute=absolute,
             relative=relative,
+            relative_weight=self._relative_weight,
+            cap=cap if cap < 1.0 else None,
             criteria=_attach_claim_notes(
                 rubric, criteria, [verdict for view in views for verdict in view.verdicts[place]]
             ),
@@ -295,7 +300,12 @@ def _attach_claim_notes(
     """Adds the judges' claims as a note to the criterion about claims."""
     about = "" if rubric.claims is None else rubric.claims.criterion
     note = explain_claims(rubric, verdicts)[:_LONGEST_RATIONALE]
-    return tuple(each.model_copy(update={"note": note}) if note and each.name == about else each for each in criteria)
+    return tuple(
+        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))})
+        if note and each.name == about
+        else each
+        for each in criteria
+    )
 
 
 def _compose_rationale(views: Sequence[JudgeView], place: int, defects: Mapping[str, Defect]) -> str:

@@ -174,7 +174,8 @@ def create_app(
     service.include_router(create_export_router(gateway, not_for_training={OFFLINE}))
     service.include_router(create_rescoring_router(gateway))
     service.include_router(create_runs_router(gateway))
-    service.include_router(create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
+    judged_offline = _list_judged_offline(gateway)
+    service.include_router(create_health_router(gateway, VERSION, utc_now, observer.render_exposition, judged_offline))
     install_docs(service)
     ring = create_key_ring(settings, store, announce)
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
@@ -187,6 +188,12 @@ def create_app(
         service.add_middleware(RunPorts, runs=settings.atropos_listeners)
     examples.install(service)
     return service
+
+
+def _list_judged_offline(gateway: Gateway) -> tuple[str, ...]:
+    """The environments that the offline judge scores by default."""
+    entries = list_judges(gateway.catalogue, gateway.panels)
+    return tuple(name for entry in entries if entry.name == OFFLINE for name in entry.environments)
 
 
 def _create_lifespan(
@@ -203,6 +210,12 @@ def _create_lifespan(
         held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, ManagedResource)]
         await asyncio.gather(*(one.open() for one in held))
         await gateway.assembler.open()
+        if judged_offline := _list_judged_offline(gateway):
+            log.warning(
+                "the offline judge, which has no model and is not for training, scores %s; configure a judge under "
+                "`judges` and name it in `environments.<name>.judges`",
+                ", ".join(judged_offline),
+            )
         opening = asyncio.create_task(_open_gateway(settings, gateway, examples, programs))
         yield
         opening.cancel()

@@ -40,6 +40,7 @@ SCORE_FLAGS: Mapping[str, str] = {
     "judge_missing": "some of the configured judges failed; the others scored",
     "reading_missing": "some of a judge's readings failed, also when they were asked for again; the others were enough "
     "for an order",
+    "offline_judge": "scored by the offline judge, which has no model: to try the system, not to train on",
     "leaks_withheld": "judges confirmed `may_know_withheld`, by more than half of the readings: earns 0",
     "judges_disagree": "two judges' rewards of this completion are far apart",
     "no_answer": "the reply commits to no answer",

@@ -111,9 +111,15 @@ def test_a_score_is_made_of_its_parts() -> None:
         gate=1.0,
         absolute=0.75 * 0.4,
         relative=0.25,
+        relative_weight=0.5,
         criteria=(
             Criterion(name="likeness", value=0.4, weight=0.75),
-            Criterion(name="charm", value=0.0, weight=0.25),
+            Criterion(
+                name="charm",
+                value=0.0,
+                weight=0.25,
+                note="judged 0.40, counts as 0: likeness is 0.40 and must be at least 0.5",
+            ),
         ),
         judges=("scripted",),
         candidate=derive_opaque_ids(asked.key, FIVE)[FIVE[3]],

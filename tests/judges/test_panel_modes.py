@@ -312,6 +312,7 @@ def test_a_text_has_one_id_in_all_readings(mode: Mode) -> None:
 def test_the_offline_judge_serves_every_mode(mode: Mode) -> None:
     scores = judged(OfflineJudge(), case("The ferry sank last night, stranger.", "Hello!", "Hm."), mode, 2).scores
     assert {(score.outcome, score.judges) for score in scores} == {("scored", ("offline",))}
+    assert all("offline_judge" in score.flags for score in scores)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -11,6 +11,7 @@ import structlog
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
+from app.domain.judging import Rubric, RubricCriterion
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
@@ -93,3 +94,27 @@ def test_it_is_not_ready_before_configured_data_is_read_and_a_probe_meanwhile_is
         slow_data.set()
         wait_for(lambda: service.get("/readyz").status_code == 200)
     assert (probed, [line for line in lines if line["log_level"] != "debug"]) == ((200, 503), [])
+
+
+class Judged(Quick):
+    name: ClassVar[str] = "judged"
+    rubric: ClassVar[Rubric] = Rubric(
+        name="judged",
+        version="1",
+        instructions="",
+        criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
+    )
+
+
+def test_it_says_what_the_offline_judge_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At start, when asked whether it is ready, and of each environment."""
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}")
+    app = create_app(settings, environments={"quick": Quick, "judged": Judged})
+    with TestClient(app, base_url="http://127.0.0.1") as service:
+        wait_for(lambda: service.get("/readyz").status_code == 200)
+        ready = service.get("/readyz").json()["offline_judge"]
+        told = {name: service.get(f"/envs/{name}").json()["offline_judge"] for name in ("quick", "judged")}
+    assert (ready, told) == (["judged"], {"quick": False, "judged": True})
+    assert [" scores judged; configure a judge " in line for line in caplog.messages if "offline judge" in line] == [
+        True
+    ]
