@@ -17,6 +17,7 @@ from app.judges.aggregation import (
     build_view,
     to_usable,
 )
+from app.judges.deadline import DeadlineJudge
 from app.ports.judges import Judge
 
 log = logging.getLogger(__name__)
@@ -46,9 +47,11 @@ class Answer:
 async def ask_questions(
     judge: Judge, questions: Sequence[Question], *, has_answered: bool = False
 ) -> tuple[Answer, ...]:
-    """Failed questions are asked once more, but only if the judge answers others: `has_answered`, or one of these."""
+    """Failed questions are asked once more, but only if the judge answers others, `has_answered` or one of these, and
+    there is time."""
     answers = await asyncio.gather(*(_ask_question(judge, question) for question in questions))
-    if not (has_answered or any(answer.reading is not None for answer in answers)):
+    works = has_answered or any(answer.reading is not None for answer in answers)
+    if not works or (isinstance(judge, DeadlineJudge) and judge.expired):
         return tuple(answers)
     return tuple(
         await asyncio.gather(

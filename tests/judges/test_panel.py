@@ -9,7 +9,6 @@ import pytest
 
 from app.domain.judging import (
     Case,
-    Defect,
     DefectRule,
     GateFacts,
     JudgeFailure,
@@ -54,7 +53,6 @@ RUBRIC = Rubric(
     ),
     defects=(
         DefectRule(code="leak", description="", cap=0.3),
-        DefectRule(code="gap", description="", cap=0.3, omission=True),
         DefectRule(code="dull", description=""),
     ),
 )
@@ -73,33 +71,6 @@ def judged(judges: Judge | Sequence[Judge], asked: Case, relative_weight: float 
 
 def rewards(result: PanelResult) -> list[float | None]:
     return [score.reward for score in result.scores]
-
-
-class DefectJudge(ScriptedJudge):
-    """Reports defects, by text, in those of its requests that `when` names."""
-
-    def __init__(self, defects: Mapping[str, tuple[Defect, ...]], when: Sequence[int]) -> None:
-        super().__init__(score_by_text(QUALITIES), name="strict")
-        self._defects = defects
-        self._when = when
-
-    async def judge(self, request: JudgeRequest) -> Judgement:
-        number = len(self.requests)
-        judgement = await super().judge(request)
-        texts = {candidate.id: candidate.text for candidate in request.candidates}
-        return judgement.model_copy(
-            update={
-                "verdicts": tuple(
-                    verdict.model_copy(
-                        update={
-                            "defects": self._defects.get(texts[verdict.candidate], ()) if number in self._when else (),
-                            "note": f"note {number}",
-                        }
-                    )
-                    for verdict in judgement.verdicts
-                )
-            }
-        )
 
 
 def test_a_score_is_made_of_its_parts() -> None:
@@ -348,85 +319,6 @@ def test_a_judge_that_follows_position_does_not_water_down_another() -> None:
     assert [score.relative for score in scores] == [1.0, 0.75, 0.5, 0.25, 0.0]
     assert {"position_dominated" in score.flags for score in scores} == {True}
     assert {"low_signal" in score.flags for score in scores} == {False}
-
-
-@pytest.mark.parametrize(
-    ("when", "asked", "reward", "flags"),
-    [
-        ((), 2, 1.0, ()),
-        ((0, 1), 2, 0.3, ("leak",)),
-        ((0,), 3, 1.0, ()),
-        ((1, 2), 3, 0.3, ("leak",)),
-    ],
-)
-def test_more_than_half_of_the_readings_make_a_cap_and_a_third_decides_between_two(
-    when: Sequence[int], asked: int, reward: float, flags: tuple[str, ...]
-) -> None:
-    judge = DefectJudge({"alpha one": (Defect(code="leak", quote="one"),)}, when)
-    result = judged(judge, case(*FIVE))
-    score = result.scores[0]
-    assert (len(judge.requests), score.reward, score.flags, score.absolute) == (asked, reward, flags, 1.0)
-    assert score.rationale == ('note 0 — leak: "one"' if flags else "note 0")
-    assert len(result.judgements) == asked
-    assert [[each.text for each in request.candidates] for request in judge.requests[2:]] == [["alpha one"]] * (
-        asked - 2
-    )
-
-
-def test_divided_replies_are_read_together_and_a_whole_group_one_by_one() -> None:
-    leak = {text: (Defect(code="leak", quote=text),) for text in FIVE}
-
-    def shown(texts: Sequence[str], size: int) -> list[list[str]]:
-        judge = DefectJudge({text: leak[text] for text in texts}, (0,))
-        judged(judge, case(*FIVE[:size]))
-        return [sorted(each.text for each in request.candidates) for request in judge.requests[2:]]
-
-    assert shown(FIVE[:2], 5) == [sorted(FIVE[:2])]
-    assert sorted(shown(FIVE[:2], 2)) == sorted([text] for text in FIVE[:2])
-
-
-def test_a_divided_reading_that_fails_leaves_the_reply_without_the_cap() -> None:
-    class Fading(DefectJudge):
-        async def judge(self, request: JudgeRequest) -> Judgement:
-            judgement = await super().judge(request)
-            late = {"error": "out", "verdicts": (), "ranking": ()}
-            return judgement if len(self.requests) < 3 else judgement.model_copy(update=late)
-
-    score = judged(Fading({"alpha one": (Defect(code="leak", quote="one"),)}, (0,)), case(*FIVE)).scores[0]
-    assert (score.reward, score.flags) == (1.0, ())
-
-
-@pytest.mark.parametrize(
-    ("defect", "counts"),
-    [
-        (Defect(code="leak", quote="Alpha  ONE"), True),
-        (Defect(code="leak"), False),
-        (Defect(code="leak", quote="what it never said"), False),
-        (Defect(code="gap"), True),
-        (Defect(code="unknown", quote="alpha one"), False),
-    ],
-)
-def test_a_defect_needs_a_verbatim_quote_unless_it_is_an_omission(defect: Defect, counts: bool) -> None:
-    score = judged(DefectJudge({"alpha one": (defect,)}, (0, 1)), case(*FIVE)).scores[0]
-    assert (score.reward, score.flags) == ((0.3, (defect.code,)) if counts else (1.0, ()))
-
-
-def test_one_reading_of_four_caps_nothing() -> None:
-    class Wavering(DefectJudge):
-        async def judge(self, request: JudgeRequest) -> Judgement:
-            judgement = await super().judge(request)
-            return (
-                judgement if len(self.requests) != 2 else judgement.model_copy(update={"ranking": _swapped(judgement)})
-            )
-
-    judge = Wavering({"alpha one": (Defect(code="leak", quote="one"),)}, (3,))
-    score = judged(judge, case(*FIVE)).scores[0]
-    assert (len(judge.requests), score.flags, score.absolute) == (4, (), 1.0)
-
-
-def _swapped(judgement: Judgement) -> tuple[tuple[str, ...], ...]:
-    first, second, *rest = judgement.ranking
-    return (second, first, *rest)
 
 
 @pytest.mark.parametrize(
