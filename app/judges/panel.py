@@ -98,13 +98,16 @@ class JudgePanel:
             judges = [DeadlineJudge(judge, self._seconds) for judge in self._judges]
             reports = await asyncio.gather(*(self._read_group(judge, group) for judge in judges))
             answered = _list_answering_judges(reports)
-            without_model = ("offline_judge",) if OFFLINE in answered else ()
             scores = {
                 text: score.model_copy(
                     update={
                         "candidate": group.ids[text],
                         "judges": answered,
-                        "flags": (*score.flags, *(hint.flag for hint in passed[text].hints), *without_model),
+                        "flags": (
+                            *score.flags,
+                            *(hint.flag for hint in passed[text].hints),
+                            *(["offline_judge"] if OFFLINE in answered else []),
+                        ),
                     }
                 )
                 for text, score in self._build_scores(group, reports, passed).items()
