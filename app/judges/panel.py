@@ -106,7 +106,7 @@ class JudgePanel:
                         "flags": (
                             *score.flags,
                             *(hint.flag for hint in passed[text].hints),
-                            *(["offline_judge"] if OFFLINE in answered else []),
+                            *_list_judge_flags(answered),
                         ),
                     }
                 )
@@ -262,6 +262,13 @@ def _list_answering_judges(reports: Sequence[GroupResult]) -> tuple[str, ...]:
     """The judges whose judgements count: for a refusal, the fallback."""
     made = (judgement for report in reports if report.view is not None for judgement in report.judgements)
     return tuple(dict.fromkeys(judgement.judge for judgement in made if judgement.error is None))
+
+
+def _list_judge_flags(judges: Sequence[str]) -> list[str]:
+    flags: list[str] = []
+    if OFFLINE in judges:
+        flags.append("offline_judge")
+    return flags
 
 
 def _build_gated_score(gates: Sequence[Gate]) -> Score:
