@@ -26,6 +26,7 @@ from app.judges.panels import ConfiguredPanels
 from app.judges.prompt import build_prompt
 from app.main.components import build_panels
 from app.main.discovery import discover
+from app.ports.judges import RepeatingJudge
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
@@ -87,6 +88,9 @@ def check(
     if name not in panels.judges:
         near = suggest(name, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
         stop(f"unknown judge {name!r}{near}")
+    judge = panels.judges[name]
+    if votes > 1 and isinstance(judge, RepeatingJudge) and judge.repeats_itself:
+        stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
     questions = build_packaged_questions(sheets, votes, seed)
     _print_estimate(name, questions, settings)
     _confirm_cost_if_priced(name, settings, yes)

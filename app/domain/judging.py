@@ -46,6 +46,8 @@ class DefectRule(Frozen):
     """Limits a criterion's value in every judgement that reports the defect."""
     confirms: Annotated[str | None, Field(exclude_if=not_)] = None
     """Flag of a hint. If the defect is reported, with a quote, for a completion with this hint, the gate fails."""
+    omission: Annotated[bool, Field(exclude_if=not_)] = False
+    """Something is left out: the only kind of defect that needs no quote."""
 
 
 class ClaimRule(Frozen):
@@ -157,8 +159,7 @@ class Verdict(Frozen):
 
 
 JudgeFailure = Literal["unavailable", "unusable", "refused", "budget", "language"]
-"""Why a judgement has no verdicts: no answer, an unusable answer, a refusal by the model, an exhausted budget, or a
-language that is unknown or not supported by the judge."""
+"""Why there are no verdicts: no answer, an unusable one, a refusal, a used-up budget, an unknown language."""
 
 
 class Judgement(Frozen):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from app.domain.judging import Defect, Rubric, Verdict
+from app.domain.judging import Defect, Rubric, RubricCriterion, Verdict
 from app.domain.scores import Criterion, GroupStatistics, Outcome, Score
 
 ADVANTAGE_EPSILON = 1e-4
@@ -36,24 +36,32 @@ def find_cap(rubric: Rubric, defects: Iterable[Defect]) -> float:
 
 
 def build_criteria(rubric: Rubric, values: Mapping[str, float | None]) -> tuple[Criterion, ...]:
-    """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0. Weights of criteria
-    that do not apply are distributed over the others in proportion."""
-    met = {
-        criterion.name: 0.0
-        if criterion.requires is not None
-        and values.get(criterion.name) is not None
-        and (values.get(criterion.requires.criterion) or 0.0) < criterion.requires.at_least
-        else values.get(criterion.name)
-        for criterion in rubric.criteria
-    }
+    """The rubric's criteria with their values. A criterion with an unmet requirement counts as 0, and its note says so.
+    Weights of criteria that do not apply are distributed over the others in proportion."""
+    unmet = {criterion.name: _explain_unmet(criterion, values) for criterion in rubric.criteria}
+    met = {name: 0.0 if unmet[name] else values.get(name) for name in unmet}
     applicable = math.fsum(c.weight for c in rubric.criteria if met[c.name] is not None)
     return tuple(
         Criterion(
             name=criterion.name,
             value=met[criterion.name],
             weight=0.0 if met[criterion.name] is None or applicable == 0 else criterion.weight / applicable,
+            note=unmet[criterion.name],
         )
         for criterion in rubric.criteria
+    )
+
+
+def _explain_unmet(criterion: RubricCriterion, values: Mapping[str, float | None]) -> str:
+    """Why the criterion counts as 0 although it has a value; empty if it does not."""
+    value, needed = values.get(criterion.name), criterion.requires
+    if value is None or needed is None:
+        return ""
+    found = values.get(needed.criterion) or 0.0
+    if found >= needed.at_least:
+        return ""
+    return (
+        f"judged {value:.2f}, counts as 0: {needed.criterion} is {found:.2f} and must be at least {needed.at_least:g}"
     )
 
 

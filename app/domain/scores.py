@@ -27,6 +27,10 @@ def _is_empty(text: str) -> bool:
     return not text
 
 
+def _is_none(value: float | None) -> bool:
+    return value is None
+
+
 class Criterion(Frozen):
     """One named part of a score. If the criterion does not apply, `value` is null and its weight goes to the others."""
 
@@ -48,6 +52,10 @@ class Score(Frozen):
     """Quality on an absolute scale, comparable across groups and steps. Curves and evaluation use it times `gate`."""
     relative: Unit | None = None
     """Quality relative to the rest of the group; null if nothing was compared."""
+    relative_weight: Annotated[Unit | None, Field(exclude_if=_is_none)] = None
+    """The share w of `relative` in a judged reward."""
+    cap: Annotated[Unit | None, Field(exclude_if=_is_none)] = None
+    """The bound that a reported defect sets to the reward; null without one."""
     criteria: tuple[Criterion, ...] = ()
     flags: tuple[str, ...] = ()
     rationale: str = ""

@@ -1,16 +1,16 @@
 """Shared by the modes: a group of distinct texts, its usable judgements, and their aggregation per judge."""
 
-import asyncio
-import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, combinations, pairwise
 from typing import Final
 
-from app.domain.judging import Candidate, Case, Judgement, JudgeRequest, Mode, Verdict
+from app.domain.judging import Candidate, Case, Defect, Judgement, JudgeRequest, Mode, Rubric, Verdict
 from app.domain.rewards import apply_bounds, build_criteria, compute_absolute
 from app.judges.presentation_order import derive_opaque_ids
+from app.judges.reliability import GroupSample, measure_reliability
+from app.judges.verdict_parsing import drop_unproven_defects
 from app.ports.judges import Judge
 
 NEUTRAL: Final = 0.5
@@ -63,8 +63,6 @@ def _sign(difference: float) -> int:
     return 0 if abs(difference) < 1e-9 else (1 if difference > 0 else -1)
 
 
-log = logging.getLogger(__name__)
-
 DISAGREEMENT: Final = 0.3
 """Kendall's tau below which judgements contradict each other."""
 BY_POSITION: Final = 0.5
@@ -73,6 +71,8 @@ BY_POSITION: Final = 0.5
 Values = Mapping[str, float | None]
 JudgedGroup = tuple["CandidateGroup", Judgement]
 """A group, or part of one, with a judgement of it."""
+PartReadings = tuple["CandidateGroup", Sequence["UsableJudgement"]]
+"""A group, or part of one, with its usable judgements."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,6 @@ class UsableJudgement:
 
     verdicts: tuple[Verdict, ...]
     standings: tuple[float, ...]
-    absolutes: tuple[float, ...]
     slots: tuple[int, ...]
     """Each text's position in the presentation."""
 
@@ -144,7 +143,7 @@ class UsableJudgement:
 @dataclass(frozen=True)
 class JudgeView:
     """One judge's aggregated result for a group. Lists follow the group's texts; `relative` is null for a single
-    text."""
+    text. It is shrunk towards the middle by `reliability`."""
 
     judge: str
     verdicts: tuple[tuple[Verdict, ...], ...]
@@ -153,8 +152,20 @@ class JudgeView:
     absolutes: tuple[float, ...]
     relative: tuple[float, ...] | None
     follows_position: bool = False
-    agrees: bool = True
-    """False when its judgements contradict each other. Then `relative` is the same for all."""
+    reliability: float = 1.0
+    """How far its standings are more than noise, from 0 to 1."""
+    samples: tuple[GroupSample, ...] = ()
+    """What it says of the whole group, each time that it looks at it."""
+    lacks_readings: bool = False
+    """Some of its readings failed for good. The others are enough for an order."""
+    deciding_verdicts: Mapping[int, Verdict] = field(default_factory=dict)
+    """By text, a further verdict where exactly half of the others report a capping defect. It counts for defects
+    alone."""
+
+    def list_defect_reports(self, place: int) -> tuple[tuple[Defect, ...], ...]:
+        """The defects that each judgement of a text reports."""
+        further = self.deciding_verdicts.get(place)
+        return tuple(verdict.defects for verdict in (*self.verdicts[place], *([further] if further else [])))
 
 
 @dataclass(frozen=True)
@@ -167,80 +178,100 @@ class GroupResult:
     error: str = ""
 
 
-async def ask_judge(judge: Judge, request: JudgeRequest) -> Judgement:
-    """Asks `judge`. An exception becomes a failed judgement."""
-    try:
-        return await judge.judge(request)
-    except Exception:
-        log.exception("judge raised an exception: judge=%s", judge.name)
-        return Judgement(
-            judge=judge.name,
-            model=judge.model,
-            order=tuple(candidate.id for candidate in request.candidates),
-            error="the judge raised an exception; see the log",
-            failure="unavailable",
-        )
-
-
-async def read_lone_text(judge: Judge, group: CandidateGroup, mode: Mode, votes: int = 1) -> GroupResult:
-    """For a single text, without comparison."""
-    requests = [group.build_request(group.texts, mode, vote) for vote in range(votes)]
-    judgements = tuple(await asyncio.gather(*(ask_judge(judge, request) for request in requests)))
-    readings = [reading for judgement in judgements if (reading := to_usable(group, judgement)) is not None]
-    if not readings:
-        return build_failed_result(judge, [(group, judgement) for judgement in judgements])
-    return build_result(judge, judgements, build_view(judge.name, group, [(group, readings)], None))
-
-
 def build_view(
     judge: str,
     group: CandidateGroup,
-    parts: Iterable[tuple[CandidateGroup, Sequence[UsableJudgement]]],
+    parts: Sequence[PartReadings],
     standings: Sequence[float] | None,
     *,
     follows_position: bool = False,
-    agrees: bool = True,
-    levelled: bool = False,
+    lacks_readings: bool = False,
 ) -> JudgeView | None:
-    """`parts` include every text at least once. `standings` are ignored unless the judge `agrees` with itself;
-    `levelled` gives every text the group's mean scores. None when no criterion has a value for every text."""
+    """`parts` include every text at least once. Means over mirrored orders stand, whatever the judge prefers in a
+    single one. None when no criterion has a value for every text."""
     verdicts: list[list[Verdict]] = [[] for _ in group.texts]
     for part, readings in parts:
         places = group.locate_texts(part)
         for reading in readings:
             for place, verdict in zip(places, reading.verdicts, strict=True):
                 verdicts[place].append(verdict)
-    rubric = group.case.rubric
-    values = drop_uneven_criteria(
-        [average_values([apply_bounds(rubric, verdict) for verdict in each]) for each in verdicts]
-    )
-    if levelled:
-        values = (average_values(values),) * len(values)
-    relative = None if standings is None else tuple(standings) if agrees else (NEUTRAL,) * len(standings)
+    values = _average_verdicts(group.case.rubric, verdicts)
     if not any(value is not None for each in values for value in each.values()):
         return None
+    samples = () if standings is None else build_samples(group, parts)
+    reliability = measure_reliability(samples) if samples else 1.0
     return JudgeView(
         judge=judge,
         verdicts=tuple(map(tuple, verdicts)),
         values=values,
         absolutes=group.compute_absolutes(values),
-        relative=relative,
+        relative=None
+        if standings is None
+        else tuple(NEUTRAL + reliability * (standing - NEUTRAL) for standing in standings),
         follows_position=follows_position,
-        agrees=agrees,
+        reliability=reliability,
+        samples=samples,
+        lacks_readings=lacks_readings,
     )
+
+
+def build_samples(group: CandidateGroup, parts: Sequence[PartReadings]) -> tuple[GroupSample, ...]:
+    """As many as every part has readings: the first of each together, then the second, and so on. Where parts are
+    single texts, standings follow from the absolute values."""
+    rounds = min(len(readings) for _, readings in parts)
+    return tuple(
+        _build_sample(group, [(part, readings[number]) for part, readings in parts]) for number in range(rounds)
+    )
+
+
+def _build_sample(group: CandidateGroup, read: Sequence[tuple[CandidateGroup, UsableJudgement]]) -> GroupSample:
+    verdicts: list[list[Verdict]] = [[] for _ in group.texts]
+    standings, places = ([list[float]() for _ in group.texts] for _ in range(2))
+    for part, reading in read:
+        last = len(part.texts) - 1
+        for number, place in enumerate(group.locate_texts(part)):
+            verdicts[place].append(reading.verdicts[number])
+            standings[place].append(reading.standings[number])
+            places[place].append(2.0 * reading.slots[number] / last - 1.0 if last else 0.0)
+    absolutes = group.compute_absolutes(_average_verdicts(group.case.rubric, verdicts))
+    alone = all(len(part.texts) == 1 for part, _ in read)
+    return GroupSample(
+        standings=rank_by_value(absolutes) if alone else tuple(map(mean, standings)),
+        absolutes=absolutes,
+        places=tuple(map(mean, places)),
+    )
+
+
+def _average_verdicts(rubric: Rubric, verdicts: Sequence[Sequence[Verdict]]) -> tuple[Values, ...]:
+    """Per text the mean of its bounded scores, by the criteria that have a value for every text."""
+    return drop_uneven_criteria(
+        [average_values([apply_bounds(rubric, verdict) for verdict in each]) for each in verdicts]
+    )
+
+
+def rank_by_value(values: Sequence[float]) -> tuple[float, ...]:
+    """Normalised ranks; values that are equal share the mean of their places."""
+    tiers: dict[float, list[str]] = {}
+    for place, value in enumerate(values):
+        tiers.setdefault(round(value, 9), []).append(str(place))
+    standings = normalise_ranks([tiers[value] for value in sorted(tiers, reverse=True)])
+    return tuple(standings[str(place)] for place in range(len(values)))
 
 
 def to_usable(group: CandidateGroup, judgement: Judgement) -> UsableJudgement | None:
     """Converts a judgement of `group`; None when it is invalid."""
     if find_fault(group, judgement):
         return None
-    verdicts = {verdict.candidate: verdict for verdict in judgement.verdicts}
+    said = {group.ids[text]: group.own.get(text) or text for text in group.texts}
+    verdicts = {
+        verdict.candidate: drop_unproven_defects(verdict, said[verdict.candidate], group.case.rubric)
+        for verdict in judgement.verdicts
+    }
     standings = normalise_ranks(judgement.ranking)
     ids = [group.ids[text] for text in group.texts]
     return UsableJudgement(
         verdicts=tuple(verdicts[name] for name in ids),
         standings=tuple(standings[name] for name in ids),
-        absolutes=group.compute_absolutes([apply_bounds(group.case.rubric, verdicts[name]) for name in ids]),
         slots=tuple(judgement.order.index(name) for name in ids),
     )
 

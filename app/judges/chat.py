@@ -65,6 +65,10 @@ class ChatJudge:
         self.account = SpendingAccount(now)
         self._line = JudgeClient(config, self.account, self._memory, chance=chance, now=now)
 
+    @property
+    def repeats_itself(self) -> bool:
+        return self._config.temperature == 0
+
     async def close(self) -> None:
         await self._line.close()
 

@@ -1,8 +1,8 @@
 """Pairwise comparisons and the win rates that follow, with estimates for pairs that were not compared."""
 
 import math
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
@@ -11,6 +11,9 @@ from app.judges.aggregation import mean
 Shares = Mapping[tuple[int, int], float]
 """By two indices, the lower first: how often the first was preferred; a tie counts half. Missing pairs were not
 compared."""
+
+Pairings = Sequence[tuple[int, int]]
+"""Which items are compared, each pair once, the lower index first."""
 
 ROUND_ROBIN: Final = 4
 """Up to this many items every pair is compared."""
@@ -32,6 +35,28 @@ def list_pairings(count: int) -> tuple[tuple[int, int], ...]:
         tuple(sorted((place, (place + step) % count))) for place in range(count) for step in range(1, NEIGHBOURS + 1)
     }
     return tuple(sorted((low, high) for low, high in met))
+
+
+def suffice_for_order(planned: Pairings, made: Pairings) -> bool:
+    """Whether the comparisons made connect all items, and each item has at least half of those planned for it: who was
+    compared with whom must hardly depend on whose text a judge fails at."""
+    wanted, had = (Counter(item for pair in pairs for item in pair) for pairs in (planned, made))
+    return all(2 * had[item] >= wanted[item] for item in wanted) and _are_connected(wanted, made)
+
+
+def _are_connected(items: Collection[int], pairs: Pairings) -> bool:
+    neighbours: defaultdict[int, set[int]] = defaultdict(set)
+    for low, high in pairs:
+        neighbours[low].add(high)
+        neighbours[high].add(low)
+    reached: set[int] = set()
+    left = [min(items)]
+    while left:
+        item = left.pop()
+        if item not in reached:
+            reached.add(item)
+            left += neighbours[item]
+    return len(reached) == len(items)
 
 
 def compute_preference(one: float, other: float) -> float:

@@ -24,8 +24,12 @@ class DeadlineJudge:
         self._seconds = seconds
         self._until = asyncio.get_running_loop().time() + seconds
 
+    @property
+    def expired(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._until
+
     async def judge(self, request: JudgeRequest) -> Judgement:
-        if asyncio.get_running_loop().time() >= self._until:
+        if self.expired:
             return self._build_timeout_judgement(request)
         timeout = asyncio.timeout_at(self._until)
         try:

@@ -22,6 +22,10 @@ class JudgeWithFallback:
         self._first = first
         self.fallback = second
 
+    @property
+    def repeats_itself(self) -> bool:
+        return self._first.repeats_itself
+
     async def open(self) -> None:
         await self._first.open()
 

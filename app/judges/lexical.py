@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
@@ -22,6 +22,9 @@ _CHANCE_OVERLAP: Final = 0.7
 """Words in common by chance."""
 _ECHO_RUN_WORDS: Final = 8
 _MARKERS_AT_MOST: Final = 6
+_REPEATED_WORDS: Final = 4
+"""From this number of equal words in a row a reply repeats itself."""
+_LONGEST_QUOTE: Final = 200
 _SHORT_SENTENCE: Final = 4
 """From this number of words a sentence is expected to say something."""
 
@@ -43,6 +46,15 @@ class Measures:
     repetition: float
     banned: tuple[str, ...]
     """Forbidden probes that are mentioned."""
+
+
+@dataclass(frozen=True)
+class FaultQuotes:
+    """Per fault the sentence that shows it, verbatim; empty without the fault."""
+
+    banned: str = ""
+    assistant: str = ""
+    repetition: str = ""
 
 
 @dataclass(frozen=True)
@@ -91,7 +103,7 @@ class Lexicon:
 
     def select_quotes(self, text: str, count: int = 2) -> tuple[str, ...]:
         """The sentences with most world words, verbatim and in order."""
-        sentences = [sentence[:200] for sentence in split_sentences(text)]
+        sentences = [sentence[:_LONGEST_QUOTE] for sentence in split_sentences(text)]
         weighed = sorted(((-self._count_world_stems(sentence), place) for place, sentence in enumerate(sentences)))
         return tuple(sentences[place] for place in sorted(place for weight, place in weighed[:count] if weight < 0))
 
@@ -172,6 +184,25 @@ def split_sentences(text: str) -> tuple[str, ...]:
     return tuple(sentence for sentence in found if sentence)
 
 
+def quote_faults(text: str, measures: Measures) -> FaultQuotes:
+    """Quotes for the faults in `measures`. A fault that no single sentence shows is quoted from the start."""
+    if not (measures.banned or measures.assistant or measures.repetition):
+        return FaultQuotes()
+    sentences = [Reply(sentence) for sentence in (*split_sentences(text), text)]
+    counts = Counter(iterate_ngrams(sentences[-1].words, _REPEATED_WORDS))
+
+    def quote(shows: Callable[[Reply], bool]) -> str:
+        return next((each.raw for each in sentences if shows(each)), text).strip()[:_LONGEST_QUOTE]
+
+    return FaultQuotes(
+        quote(lambda each: any(each.mentions(term) for term in measures.banned)) if measures.banned else "",
+        quote(lambda each: _measure_assistant_tone(each) > 0) if measures.assistant else "",
+        quote(lambda each: any(counts[gram] > 1 for gram in iterate_ngrams(each.words, _REPEATED_WORDS)))
+        if measures.repetition
+        else "",
+    )
+
+
 def get_answered_line(document: Mapping[str, JsonValue]) -> str:
     """The answered line: the last of `conversation` or `messages`, or the text of `prompt` or `question`."""
     for key in ("conversation", "messages", "prompt", "question"):
@@ -214,5 +245,5 @@ def _measure_assistant_tone(reply: Reply) -> float:
 
 
 def _measure_repetition(reply: Reply) -> float:
-    grams = Counter(iterate_ngrams(reply.words, 4))
+    grams = Counter(iterate_ngrams(reply.words, _REPEATED_WORDS))
     return min(1.0, sum(count - 1 for count in grams.values()) / 6)

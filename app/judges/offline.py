@@ -13,7 +13,7 @@ from app.judges.claims import build_unsupported_defects
 from app.judges.event_mentions import EventMentions, EventWords
 from app.judges.gates.gate_registry import list_given_hints
 from app.judges.languages import LANGUAGES, Language, detect_language, get_language
-from app.judges.lexical import Lexicon, Measures, get_answered_line, join_conversation
+from app.judges.lexical import FaultQuotes, Lexicon, Measures, get_answered_line, join_conversation, quote_faults
 
 NAME: Final = "offline"
 MODEL: Final = "offline-lexical-3"
@@ -105,13 +105,19 @@ class _CandidateReading:
     measures: Measures
     mentions: EventMentions
     evidence: tuple[str, ...]
+    quotes: FaultQuotes
 
 
 def _read_candidate(lexicon: Lexicon, events: EventWords, candidate: Candidate) -> _CandidateReading:
     own = candidate.own or candidate.text
     hinted = any(hint.confirmed for hint in list_given_hints(candidate))
+    measures = lexicon.measure(own)
     return _CandidateReading(
-        candidate.id, lexicon.measure(own), events.find_mentions(own, hinted=hinted), lexicon.select_quotes(own)
+        candidate.id,
+        measures,
+        events.find_mentions(own, hinted=hinted),
+        lexicon.select_quotes(own),
+        quote_faults(own, measures),
     )
 
 
@@ -133,7 +139,7 @@ def _build_verdict(rubric: Rubric, read: _CandidateReading, called: bool, silent
         evidence=read.evidence,
         claims=claims,
         defects=(
-            *_find_defects(rubric, measures),
+            *_find_defects(rubric, read),
             *_find_event_defects(rubric, mentions, called),
             *build_unsupported_defects(rubric, claims),
         ),
@@ -145,16 +151,17 @@ def _build_verdict(rubric: Rubric, read: _CandidateReading, called: bool, silent
     )
 
 
-def _find_defects(rubric: Rubric, measures: Measures) -> tuple[Defect, ...]:
+def _find_defects(rubric: Rubric, read: _CandidateReading) -> tuple[Defect, ...]:
     known = {rule.code for rule in rubric.defects}
+    measures, quotes = read.measures, read.quotes
     found: list[Defect] = []
     banned = next((code for code in _BANNED_CODES if code in known), None)
     if measures.banned and banned is not None:
-        found.append(Defect(code=banned))
+        found.append(Defect(code=banned, quote=quotes.banned))
     if measures.assistant >= 0.5 and "assistant_tone" in known:
-        found.append(Defect(code="assistant_tone"))
+        found.append(Defect(code="assistant_tone", quote=quotes.assistant))
     if measures.repetition >= 0.5 and "repetition" in known:
-        found.append(Defect(code="repetition"))
+        found.append(Defect(code="repetition", quote=quotes.repetition))
     return tuple(found)
 
 

@@ -1,30 +1,24 @@
 """Pairwise mode: one judge compares two texts at a time, each pair in both orders, once per vote."""
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from app.domain.judging import Judgement
 from app.judges.aggregation import (
     BY_POSITION,
-    DISAGREEMENT,
-    NEUTRAL,
     CandidateGroup,
     GroupResult,
     JudgeView,
     UsableJudgement,
-    ask_judge,
     build_failed_result,
     build_result,
     build_view,
     kendall_tau,
     mean,
-    read_lone_text,
-    to_usable,
 )
-from app.judges.comparisons import compute_win_rates, list_pairings
+from app.judges.comparisons import Pairings, compute_win_rates, list_pairings, suffice_for_order
 from app.judges.presentation_order import arrange_circle, build_mirrored_orders
+from app.judges.questions import Answer, Question, ask_questions, list_judgements, read_lone_text
 from app.ports.judges import Judge
 
 
@@ -37,10 +31,8 @@ class PairComparison:
 
     @property
     def share(self) -> float:
-        """Win share of the first text: the mean over all judgements, or a tie when the two orders contradict each
-        other."""
-        one, other = self._compute_standings()
-        return NEUTRAL if (one - NEUTRAL) * (other - NEUTRAL) < 0 else mean((one, other))
+        """Win share of the first text: the mean over both orders."""
+        return mean(self._compute_standings())
 
     @property
     def by_text(self) -> float:
@@ -69,38 +61,47 @@ async def read_pairwise(judge: Judge, group: CandidateGroup, votes: int = 1) -> 
         return await read_lone_text(judge, group, "pointwise")
     texts = arrange_circle(group.case.key, group.texts)
     pairs = [group.select_texts((texts[one], texts[other])) for one, other in list_pairings(len(texts))]
-    made = await asyncio.gather(*(_compare_pair(judge, pair, votes) for pair in pairs))
-    duels = [_build_comparison(pair, judgements) for pair, judgements in zip(pairs, made, strict=True)]
-    if not all(duel.votes for duel in duels):
-        made_of = [(pair, judgement) for pair, listed in zip(pairs, made, strict=True) for judgement in listed]
-        return build_failed_result(judge, made_of)
-    return build_result(judge, tuple(chain.from_iterable(made)), _aggregate_comparisons(judge.name, group, duels))
+    answers = await ask_questions(judge, [question for pair in pairs for question in _build_questions(pair, votes)])
+    each = 2 * votes
+    duels = [_build_comparison(pair, answers[each * n : each * (n + 1)]) for n, pair in enumerate(pairs)]
+    made = [duel for duel in duels if duel.votes]
+    asked = list_judgements(answers)
+    if not suffice_for_order(_list_pairings(group, duels), _list_pairings(group, made)):
+        return build_failed_result(judge, asked)
+    view = _aggregate_comparisons(judge.name, group, made, lacks_readings=len(made) < len(duels))
+    return build_result(judge, [judgement for _, judgement in asked], view)
 
 
-async def _compare_pair(judge: Judge, pair: CandidateGroup, votes: int) -> tuple[Judgement, ...]:
+def _build_questions(pair: CandidateGroup, votes: int) -> Iterator[Question]:
     orders = build_mirrored_orders(pair.case.key, pair.texts, 0)
-    requests = [pair.build_request(order, "pairwise", vote) for vote in range(votes) for order in orders]
-    return tuple(await asyncio.gather(*(ask_judge(judge, request) for request in requests)))
+    yield from (
+        Question(pair, pair.build_request(order, "pairwise", vote)) for vote in range(votes) for order in orders
+    )
 
 
-def _build_comparison(pair: CandidateGroup, judgements: Sequence[Judgement]) -> PairComparison:
-    readings = [to_usable(pair, judgement) for judgement in judgements]
+def _list_pairings(group: CandidateGroup, duels: Sequence[PairComparison]) -> Pairings:
+    return tuple((low, high) for low, high in (group.locate_texts(duel.pair) for duel in duels))
+
+
+def _build_comparison(pair: CandidateGroup, answers: Sequence[Answer]) -> PairComparison:
+    readings = [answer.reading for answer in answers]
     votes = zip(readings[::2], readings[1::2], strict=True)
     return PairComparison(pair, tuple((one, other) for one, other in votes if one is not None and other is not None))
 
 
-def _aggregate_comparisons(judge: str, group: CandidateGroup, duels: Sequence[PairComparison]) -> JudgeView | None:
+def _aggregate_comparisons(
+    judge: str, group: CandidateGroup, duels: Sequence[PairComparison], lacks_readings: bool
+) -> JudgeView | None:
     shares = {}
     for duel in duels:
         low, high = group.locate_texts(duel.pair)
         shares[low, high] = duel.share
     by_slot, by_text = mean(duel.by_slot for duel in duels), mean(duel.by_text for duel in duels)
-    follows = by_slot >= BY_POSITION and by_slot > by_text
     return build_view(
         judge,
         group,
         [(duel.pair, tuple(chain.from_iterable(duel.votes))) for duel in duels],
         compute_win_rates(len(group.texts), shares),
-        follows_position=follows,
-        agrees=not follows and by_text >= DISAGREEMENT,
+        lacks_readings=lacks_readings,
+        follows_position=by_slot >= BY_POSITION and by_slot > by_text,
     )

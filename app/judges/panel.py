@@ -1,7 +1,8 @@
 """Judges a group: gates first, then the judges, then one score per candidate."""
 
 import asyncio
-from collections import Counter, defaultdict
+import math
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +11,8 @@ from app.domain.digests import digest
 from app.domain.judging import Case, Defect, GateFacts, JudgeFailure, Mode, PanelResult, Rubric, Verdict
 from app.domain.rewards import build_criteria, combine, compute_absolute, find_cap
 from app.domain.scores import Criterion, Reason, Score
-from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values, mean
+from app.judges.aggregation import NEUTRAL, CandidateGroup, GroupResult, JudgeView, average_values
+from app.judges.capping_defects import collect_defects, settle_divided_caps
 from app.judges.claims import explain_claims
 from app.judges.deadline import JUDGING_SECONDS, DeadlineJudge
 from app.judges.gates.gate_registry import (
@@ -24,14 +26,16 @@ from app.judges.gates.gate_registry import (
 )
 from app.judges.limits import take_exclusive_turn
 from app.judges.listwise import read_listwise
+from app.judges.offline import NAME as OFFLINE
 from app.judges.pairwise import read_pairwise
 from app.judges.pointwise import read_pointwise
+from app.judges.reliability import stands_out
 from app.judges.text_normalisation import Reply, strip_thoughts
 from app.ports.judges import Judge
 
 DISAGREEMENT_GAP: Final = 0.35
 """From this difference between two judges' rewards for a candidate they count as disagreeing."""
-VERSION: Final = 3
+VERSION: Final = 6
 """Increase this when the same judgements would give different scores."""
 
 READERS: Final[Mapping[Mode, Callable[[Judge, CandidateGroup, int], Awaitable[GroupResult]]]] = {
@@ -61,7 +65,7 @@ class JudgePanel:
     ) -> None:
         self._judges = tuple(judges)
         self._relative_weight = relative_weight
-        self._read = READERS[mode]
+        self._mode = mode
         self._votes = votes
         self._seconds = seconds
         self.judges = tuple(judge.name for judge in judges)
@@ -92,14 +96,18 @@ class JudgePanel:
                 {text: tuple(hint.notices for hint in each.hints) for text, each in passed.items()},
             )
             judges = [DeadlineJudge(judge, self._seconds) for judge in self._judges]
-            reports = await asyncio.gather(*(self._read(judge, group, self._votes) for judge in judges))
+            reports = await asyncio.gather(*(self._read_group(judge, group) for judge in judges))
             answered = _list_answering_judges(reports)
             scores = {
                 text: score.model_copy(
                     update={
                         "candidate": group.ids[text],
                         "judges": answered,
-                        "flags": (*score.flags, *(hint.flag for hint in passed[text].hints)),
+                        "flags": (
+                            *score.flags,
+                            *(hint.flag for hint in passed[text].hints),
+                            *_list_judge_flags(answered),
+                        ),
                     }
                 )
                 for text, score in self._build_scores(group, reports, passed).items()
@@ -111,6 +119,10 @@ class JudgePanel:
             judgements=tuple(judgement for report in reports for judgement in report.judgements),
         )
 
+    async def _read_group(self, judge: Judge, group: CandidateGroup) -> GroupResult:
+        report = await READERS[self._mode](judge, group, self._votes)
+        return await settle_divided_caps(judge, group, report, self._mode, self._votes)
+
     def _build_scores(
         self, group: CandidateGroup, reports: Sequence[GroupResult], passed: Mapping[str, "_GateResult"]
     ) -> Mapping[str, Score]:
@@ -118,16 +130,16 @@ class JudgePanel:
         if not views:
             words = "; ".join(f"{report.judge}: {report.error}" for report in reports)
             return dict.fromkeys(group.texts, Score.unscored(_choose_reason(reports), words[:_LONGEST_RATIONALE]))
-        flags = _list_group_flags(views, missing=len(views) < len(reports))
+        flags = _list_group_flags(views, self._relative_weight, missing=len(views) < len(reports))
         values = [average_values(column) for column in zip(*(view.values for view in views), strict=True)]
-        telling = [view.relative for view in views if view.agrees and view.relative is not None]
+        standings = _average_standings(views, len(group.texts))
         return {
             text: self._build_score(
                 group,
                 views,
                 place,
                 values[place],
-                mean(relative[place] for relative in telling) if telling else NEUTRAL,
+                standings[place],
                 flags,
                 passed[text].hints,
             )
@@ -148,16 +160,19 @@ class JudgePanel:
         criteria = build_criteria(rubric, values)
         absolute = compute_absolute(criteria)
         relative = absolute if len(group.texts) == 1 else standing
-        defects = _collect_defects(views, place)
+        defects = collect_defects(views, place)
         leaked = list_confirmed_flags(noticed, defects.values(), rubric)
         gate = 0.0 if leaked else 1.0
+        cap = find_cap(rubric, defects.values())
         own = ["judges_disagree"] if self._judges_disagree(views, place) else []
         return Score(
             outcome="scored",
-            reward=combine(gate, absolute, relative, self._relative_weight, find_cap(rubric, defects.values())),
+            reward=combine(gate, absolute, relative, self._relative_weight, cap),
             gate=gate,
             absolute=absolute,
             relative=relative,
+            relative_weight=self._relative_weight,
+            cap=cap if cap < 1.0 else None,
             criteria=_attach_claim_notes(
                 rubric, criteria, [verdict for view in views for verdict in view.verdicts[place]]
             ),
@@ -249,6 +264,13 @@ def _list_answering_judges(reports: Sequence[GroupResult]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(judgement.judge for judgement in made if judgement.error is None))
 
 
+def _list_judge_flags(judges: Sequence[str]) -> list[str]:
+    flags: list[str] = []
+    if OFFLINE in judges:
+        flags.append("offline_judge")
+    return flags
+
+
 def _build_gated_score(gates: Sequence[Gate]) -> Score:
     words = "; ".join(gate.notices for gate in gates)
     return Score.gated(*(gate.flag for gate in gates), rationale=f"Not judged, because the reply {words}.")
@@ -260,26 +282,26 @@ def _choose_reason(reports: Sequence[GroupResult]) -> Reason:
     return _REASONS.get(failures.pop(), "judge_failed") if len(failures) == 1 else "judge_failed"
 
 
-def _list_group_flags(views: Sequence[JudgeView], missing: bool) -> tuple[str, ...]:
+def _average_standings(views: Sequence[JudgeView], count: int) -> tuple[float, ...]:
+    """The mean over the judges, each weighted by its reliability."""
+    known = [(view.reliability, view.relative) for view in views if view.relative is not None]
+    total = math.fsum(weight for weight, _ in known)
+    if total == 0:
+        return (NEUTRAL,) * count
+    return tuple(math.fsum(weight * relative[place] for weight, relative in known) / total for place in range(count))
+
+
+def _list_group_flags(views: Sequence[JudgeView], relative_weight: float, missing: bool) -> tuple[str, ...]:
     flags = ["judge_missing"] if missing else []
+    if any(view.lacks_readings for view in views):
+        flags.append("reading_missing")
     if all(view.relative is None for view in views):
         return (*flags, "no_comparison")
     if any(view.follows_position for view in views):
         flags.append("position_dominated")
-    if not any(view.agrees for view in views):
+    if not any(stands_out(view.samples, relative_weight) for view in views if view.samples):
         flags.append("low_signal")
     return tuple(flags)
-
-
-def _collect_defects(views: Sequence[JudgeView], place: int) -> Mapping[str, Defect]:
-    """By code, with the first quote, the defects that at least half of all judgements report."""
-    readings = [verdict.defects for view in views for verdict in view.verdicts[place]]
-    counts = Counter(code for defects in readings for code in {defect.code for defect in defects})
-    found: dict[str, Defect] = {}
-    for defect in (defect for defects in readings for defect in defects):
-        if 2 * counts[defect.code] >= len(readings):
-            found.setdefault(defect.code, defect)
-    return found
 
 
 def _attach_claim_notes(
@@ -288,7 +310,12 @@ def _attach_claim_notes(
     """Adds the judges' claims as a note to the criterion about claims."""
     about = "" if rubric.claims is None else rubric.claims.criterion
     note = explain_claims(rubric, verdicts)[:_LONGEST_RATIONALE]
-    return tuple(each.model_copy(update={"note": note}) if note and each.name == about else each for each in criteria)
+    return tuple(
+        each.model_copy(update={"note": "; ".join(filter(None, (each.note, note)))})
+        if note and each.name == about
+        else each
+        for each in criteria
+    )
 
 
 def _compose_rationale(views: Sequence[JudgeView], place: int, defects: Mapping[str, Defect]) -> str:

@@ -11,7 +11,7 @@ from app.judges.deadline import JUDGING_SECONDS
 from app.judges.offline import NAME as OFFLINE
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
-from app.ports.judges import Judge, Panel, Panels, ReportingJudge
+from app.ports.judges import Judge, Panel, Panels, RepeatingJudge, ReportingJudge
 
 DEFAULTS: Final = PanelOptions(mode="listwise", votes=1, judges=(OFFLINE,), relative_weight=0.5)
 """Used where neither the run nor the settings set an option."""
@@ -45,6 +45,9 @@ class ConfiguredPanels:
             unknown = sorted(set(names) - set(self._judges))
             if unknown:
                 raise ValueError(f"{where}: there is no judge {unknown[0]!r}")
+        for where in self._defaults:
+            if problem := self._find_repeated_votes(self.resolve_options(where, ScoringOptions())):
+                raise ValueError(f"{where}: {problem}")
 
     @property
     def judges(self) -> Mapping[str, Judge]:
@@ -69,12 +72,28 @@ class ConfiguredPanels:
 
     def _create_panel(self, environment: str, options: ScoringOptions) -> Panel:
         chosen = self.resolve_options(environment, options)
+        judges = self._select_judges(chosen.judges)
+        if problem := self._find_repeated_votes(chosen):
+            raise InvalidRequest(problem, field="options.votes")
         return JudgePanel(
-            self._select_judges(chosen.judges),
+            judges,
             chosen.relative_weight,
             chosen.mode,
             chosen.votes,
             seconds=self._judging_seconds,
+        )
+
+    def _find_repeated_votes(self, chosen: PanelOptions) -> str:
+        """Why the votes would be one and the same; empty if they are not, or are not used."""
+        if chosen.votes == 1 or chosen.mode == "listwise":
+            return ""
+        found = [self._judges[name] for name in chosen.judges]
+        repeating = [judge.name for judge in found if isinstance(judge, RepeatingJudge) and judge.repeats_itself]
+        if not repeating:
+            return ""
+        return (
+            f"{chosen.votes} votes of judge {repeating[0]!r} would be the same answer to the same request, since its "
+            "temperature is 0; give it a higher one (`temperature` in the settings), or take 1 vote"
         )
 
     def _select_judges(self, names: Sequence[str]) -> tuple[Judge, ...]:

@@ -139,5 +139,8 @@ def _serialise_rubric(rubric: Rubric) -> dict[str, JsonValue]:
             }
             for criterion in rubric.criteria
         ],
-        "defects": [{"code": rule.code, "description": rule.description} for rule in rubric.defects],
+        "defects": [
+            {"code": rule.code, "description": rule.description, **({"omission": True} if rule.omission else {})}
+            for rule in rubric.defects
+        ],
     }

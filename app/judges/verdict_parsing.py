@@ -20,7 +20,7 @@ from app.judges.claims import (
 from app.judges.text_normalisation import THOUGHT_TAGS, replace_surrogates
 
 HIGHEST: Final = 4.0
-PARSER_VERSION: Final = 5
+PARSER_VERSION: Final = 6
 """Increase this when the same answer would be parsed differently."""
 
 _LONGEST_ANSWER: Final = 400_000
@@ -255,16 +255,36 @@ def _parse_evidence(value: object, said: str, dropped: list[str]) -> tuple[str, 
 
 
 def _parse_defects(value: object, said: str, rubric: Rubric, dropped: list[str]) -> tuple[Defect, ...]:
-    """Defects with a wrong quote are dropped. An empty quote stands for an omission."""
-    codes = {rule.code for rule in rubric.defects}
+    """Defects without a verbatim quote are dropped, but for omissions."""
     kept: list[Defect] = []
     for item in value[:_MOST_DEFECTS] if isinstance(value, list) else []:
         code = item.get("code") if isinstance(item, dict) else item
         quote = item.get("quote", "") if isinstance(item, dict) else ""
-        if not isinstance(code, str) or code not in codes:
+        if not isinstance(code, str):
             dropped.append(f"the rubric has no defect {shorten(code)}")
-        elif not isinstance(quote, str) or (quote.strip() and not occurs_in(quote, said)):
-            dropped.append(f"{code}, since the reply does not say {shorten(quote)}")
+        elif not isinstance(quote, str):
+            dropped.append(f"{shorten(code)}, since its quote is no text")
+        elif fault := _find_defect_fault(code, quote, said, rubric):
+            dropped.append(fault)
         else:
             kept.append(Defect(code=code, quote=replace_surrogates(quote.strip())))
     return tuple(dict.fromkeys(kept))
+
+
+def _find_defect_fault(code: str, quote: str, said: str, rubric: Rubric) -> str:
+    rule = next((rule for rule in rubric.defects if rule.code == code), None)
+    if rule is None:
+        return f"the rubric has no defect {shorten(code)}"
+    if quote.strip():
+        return "" if occurs_in(quote, said) else f"{code}, since the reply does not say {shorten(quote)}"
+    return "" if rule.omission else f"{code}, since it has no quote"
+
+
+def drop_unproven_defects(verdict: Verdict, text: str, rubric: Rubric) -> Verdict:
+    """The verdict without defects that the rubric does not know, or that need a quote of `text` and have none. Judges
+    of plug-ins may not check their own answers."""
+    if not verdict.defects:
+        return verdict
+    said = normalise_quote(replace_surrogates(text))
+    kept = [each for each in verdict.defects if not _find_defect_fault(each.code, each.quote, said, rubric)]
+    return verdict.model_copy(update={"defects": tuple(kept)})

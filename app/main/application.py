@@ -44,7 +44,7 @@ from app.judges.panels import collect_reports
 from app.main.components import build_panels, build_retriever
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
-from app.main.lifespan import ServiceLifespan
+from app.main.lifespan import ServiceLifespan, list_judged_offline
 from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
 from app.ports.judges import Panels
@@ -149,7 +149,8 @@ def create_app(
     _add_environment_routes(service, gateway)
     _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
     _add_record_routes(service, gateway)
-    _add_routes(service, create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
+    exposition, judged_offline = observer.render_exposition, list_judged_offline(gateway)
+    _add_routes(service, create_health_router(gateway, VERSION, utc_now, exposition, judged_offline))
     install_docs(service)
     _protect(service, settings, create_key_ring(settings, store, announce), observer, names)
     examples.install(service)

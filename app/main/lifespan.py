@@ -10,12 +10,14 @@ from fastapi import FastAPI
 
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.http.api.examples import Examples
+from app.judges.offline import NAME as OFFLINE
 from app.ports.retrieval import Retriever
 from app.ports.runtime import ManagedResource
 from app.sandbox.isolation import probe_isolation
 from app.sandbox.pool import ProcessWorkers
 from app.sandbox.programs import JailedPrograms
 from app.service.gateway import Gateway
+from app.service.judge_listing import list_judges
 from app.settings import Settings
 from app.store.store import Store
 
@@ -23,6 +25,12 @@ log = logging.getLogger(__name__)
 
 ISOLATION_SECONDS = 2.0
 """The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
+
+
+def list_judged_offline(gateway: Gateway) -> tuple[str, ...]:
+    """The environments that the offline judge scores by default."""
+    entries = list_judges(gateway.catalogue, gateway.panels)
+    return tuple(name for entry in entries if entry.name == OFFLINE for name in entry.environments)
 
 
 @dataclass(frozen=True)
@@ -41,6 +49,12 @@ class ServiceLifespan:
         held = [one for one in (*judges, self.retriever) if isinstance(one, ManagedResource)]
         await asyncio.gather(*(one.open() for one in held))
         await self.gateway.assembler.open()
+        if judged_offline := list_judged_offline(self.gateway):
+            log.warning(
+                "the offline judge, which has no model and is not for training, scores %s; configure a judge under "
+                "`judges` and name it in `environments.<name>.judges`",
+                ", ".join(judged_offline),
+            )
         opening = asyncio.create_task(self._open_gateway())
         yield
         opening.cancel()

@@ -34,6 +34,15 @@ class ReportingJudge(Protocol):
 
 
 @runtime_checkable
+class RepeatingJudge(Protocol):
+    """A judge that may answer the same request in the same way every time."""
+
+    @property
+    def repeats_itself(self) -> bool:
+        """Whether it does, as a model at temperature 0: a second vote would be the first one again."""
+
+
+@runtime_checkable
 class BackedJudge(Protocol):
     """A judge with a fallback, which answers when it refuses."""
 

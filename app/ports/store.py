@@ -19,7 +19,7 @@ from app.domain.judging import Judgement
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, PendingGroupStatus, RetryWindows
 from app.domain.pass_rates import TaskOutcome
 from app.domain.runs import HeldLease, Lease, Pin, Run, Slot, Stream
-from app.domain.tasks import Completion, Context
+from app.domain.tasks import Completion, Context, TaskKey
 
 StreamPlace = tuple[int, int]
 """(epoch, index) within a stream."""
@@ -76,6 +76,9 @@ class TaskStore(Protocol):
 
     async def get_leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
         """The task of each lease, whatever its present state."""
+
+    async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
+        """For each task the runs that hold it by a lease which is not answered yet, expired ones included."""
 
     async def get_stream_state(self, stream: Stream) -> StreamState:
         """The current state of a stream. Others may lease meanwhile."""

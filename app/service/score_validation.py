@@ -68,10 +68,11 @@ class ScoreValidator:
             self._editions.require_started(name)
         lease_ids = [group.lease_id for group in request.groups if group.lease_id is not None]
         leases = await self._tasks.get_leases(lease_ids) if lease_ids else {}
+        held_by = await self._find_leasing_runs(request, records)
         accepted: list[AcceptedGroup | GroupProblem] = []
         for position, asked in enumerate(request.groups):
             try:
-                accepted.append(await self._accept_group(request, asked, records, leases, environment))
+                accepted.append(await self._accept_group(request, asked, records, leases, held_by, environment))
             except Conflict:
                 raise
             except RequestRefused as error:
@@ -86,16 +87,18 @@ class ScoreValidator:
         asked: GroupToScore,
         records: dict[str, TaskRecord],
         leases: dict[str, HeldLease],
+        held_by: dict[str, str],
         environment: str | None,
     ) -> AcceptedGroup:
         record = _find_record(asked, records, environment)
         if asked.lease_id is not None and request.purpose == "eval":
             raise InvalidRequest("evaluation groups take no lease; request their tasks with a cursor", field="lease_id")
         lease = _find_lease(asked, leases, record, request.run)
-        name = request.run or (lease.run if lease is not None else None)
+        named = request.run or (lease.run if lease is not None else None)
+        name = named or held_by.get(asked.task_id)
         run = await self._runs.ensure(name) if name is not None else None
         options = run.options if run is not None else ScoringOptions()
-        holder = asked.lease_id or name or ""
+        holder = asked.lease_id or named or ""
         identity = _compute_group_id(request, asked, holder)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
@@ -119,6 +122,16 @@ class ScoreValidator:
             created_at=self._clock(),
         )
         return AcceptedGroup(group, record, resolve_scoring_options(options, group), part=asked.part)
+
+    async def _find_leasing_runs(self, request: ScoreRequest, records: dict[str, TaskRecord]) -> dict[str, str]:
+        """By task the run that it was leased under, for groups that name neither run nor lease. A task that several
+        runs hold is nobody's."""
+        if request.run is not None or request.purpose == "eval":
+            return {}
+        unnamed = {group.task_id for group in request.groups if group.lease_id is None} & records.keys()
+        listed = sorted(unnamed)
+        runs = await self._tasks.find_leasing_runs([records[task_id].key for task_id in listed]) if listed else []
+        return {task_id: next(iter(names)) for task_id, names in zip(listed, runs, strict=True) if len(names) == 1}
 
     async def resume(self, group: Group, record: TaskRecord) -> AcceptedGroup:
         """Prepares a group accepted before a restart, with the current scoring rule."""

@@ -7,6 +7,7 @@ from sqlalchemy import Connection, func, select, update
 
 from app.domain.digests import canonical_json, digest
 from app.domain.runs import HeldLease, Lease, Stream
+from app.domain.tasks import TaskKey
 from app.ports.store import LeaseResult, SlotLocator, StreamState
 from app.store.database import Database
 from app.store.lease_allocation import (
@@ -17,7 +18,7 @@ from app.store.lease_allocation import (
     match_stream_row,
 )
 from app.store.rows import decode_json, from_micros
-from app.store.tables import leases, streams
+from app.store.tables import leases, runs, streams
 
 
 def lease_slots(
@@ -65,6 +66,22 @@ def load_leases(connection: Connection, lease_ids: Sequence[str]) -> dict[str, H
         )
         for row in connection.execute(statement).mappings()
     }
+
+
+def load_leasing_runs(connection: Connection, key: TaskKey) -> frozenset[str]:
+    """By way of the runs, since the index of live leases begins with them."""
+    statement = (
+        select(runs.c.name)
+        .join_from(runs, leases, leases.c.run == runs.c.name)
+        .where(
+            leases.c.environment == key.environment,
+            leases.c.split == key.split,
+            leases.c.params_digest == digest(key.params),
+            leases.c.index == key.index,
+            IS_LIVE,
+        )
+    )
+    return frozenset(connection.execute(statement).scalars())
 
 
 def load_stream_state(connection: Connection, database: Database, stream: Stream) -> StreamState:

@@ -34,10 +34,14 @@ SCORE_FLAGS: Mapping[str, str] = {
     "truncated": "`finish_reason` is `length` and the run's `on_truncated` is `zero`: earns 0, no judge sees it",
     "no_context": "the retriever failed, and the settings let the task go out without its passages",
     "no_comparison": "only one distinct completion was judged: `relative` is `absolute`",
-    "low_signal": "no judge agrees with itself in another order: `relative` is 0.5 for all",
-    "position_dominated": "a judge followed the order of presentation, not the completions: its standings do not count",
+    "low_signal": "what is paid differs between the completions by no more than the noise between a judge's readings",
+    "position_dominated": "a judge followed the order of presentation more than the completions; the means of both "
+    "orders stand",
     "judge_missing": "some of the configured judges failed; the others scored",
-    "leaks_withheld": "judges confirmed `may_know_withheld`, by at least half of the readings: earns 0",
+    "reading_missing": "some of a judge's readings failed, also when they were asked for again; the others were enough "
+    "for an order",
+    "offline_judge": "scored by the offline judge, which has no model: to try the system, not to train on",
+    "leaks_withheld": "judges confirmed `may_know_withheld`, by more than half of the readings: earns 0",
     "judges_disagree": "two judges' rewards of this completion are far apart",
     "no_answer": "the reply commits to no answer",
     "unreadable_answer": "the reply commits to something that is no answer to what was asked",

@@ -64,7 +64,7 @@ def test_programs_get_the_whole_trial() -> None:
     trial = json.loads(shown.stdout)
     assert (trial["messages"][-1]["content"], trial["completions"][0]["score"]["flags"], trial["judges"]) == (
         "Hello.",
-        ["no_comparison"],
+        ["no_comparison", "offline_judge"],
         ["offline"],
     )
 

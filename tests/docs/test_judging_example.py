@@ -44,13 +44,15 @@ class ExampleJudge:
                     candidate=name,
                     scores={
                         n: None if score is None else score / 4
-                        for n, score in zip(names, SCORES[letter][reading], strict=True)
+                        for n, score in zip(names, SCORES[letter][reading % 2], strict=True)
                     },
-                    defects=(Defect(code="secret_leak", quote="hearth"),) if (letter, reading) == ("C", 0) else (),
+                    defects=(Defect(code="secret_leak", quote="hearth"),)
+                    if (letter, reading) in {("C", 0), ("C", 2)}
+                    else (),
                 )
                 for letter, name in ids.items()
             ),
-            ranking=tuple((ids[letter],) for letter in RANKINGS[reading]),
+            ranking=tuple((ids[letter],) for letter in RANKINGS[reading % 2] if letter in ids),
         )
 
 
@@ -62,7 +64,7 @@ def test_the_figures_of_the_page() -> None:
     statistics = compute_statistics(scores)
     page = PAGE.read_text(encoding="utf-8")
 
-    assert judge.readings == 2
+    assert judge.readings == 3
     assert [score.flags for score in scores] == [(), (), ("secret_leak",), ("breaks_character",)]
     bold = [float(figure) for figure in re.findall(r"\*\*([0-9.]+)\*\*", page)]
     figures = [scores[0].absolute, scores[0].reward, scores[1].absolute, scores[1].reward, scores[2].absolute]

@@ -43,7 +43,7 @@ def test_the_commands_work_verbatim(tmp_path: Path) -> None:
     separator = "\necho; echo ----\n"
     with judge_serving(preferring) as judge:
         settings = {
-            "judges": {"counting": {"base_url": judge.url, "model": "counter"}},
+            "judges": {"counting": {"base_url": judge.url, "model": "counter", "temperature": 0.7}},
             "environments": {"rlaif": {"judges": ["counting"]}},
         }
         (tmp_path / "gateway.yaml").write_text(json.dumps(settings), encoding="utf-8")
@@ -61,7 +61,7 @@ def test_the_commands_work_verbatim(tmp_path: Path) -> None:
         "mode": "pairwise",
         "votes": 3,
         "judges": [],
-        "relative_weight": 1.0,
+        "relative_weight": None,
         "on_truncated": "zero",
     }
     assert (group_of(pairs)["rewards"], calls) == ([0.0, 1.0], 2 + 2 + 6)

@@ -36,7 +36,7 @@ RUBRIC = Rubric(
         RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "grounding")
     ),
     defects=(
-        DefectRule(code="ignores", description="", bounds=Bound(criterion="grounding", at_most=0.5)),
+        DefectRule(code="ignores", description="", omission=True, bounds=Bound(criterion="grounding", at_most=0.5)),
         DefectRule(code="invented", description="", bounds=Bound(criterion="grounding", at_most=0.25)),
     ),
     claims=ClaimRule(criterion="grounding", unsupported="invented"),

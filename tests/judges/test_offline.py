@@ -126,9 +126,12 @@ def test_quotes_are_verbatim() -> None:
     ("text", "defects"),
     [
         (IN_CHARACTER, ()),
-        ("They say it was poison, stranger.", (Defect(code="future_knowledge"),)),
-        (ASSISTANT, (Defect(code="assistant_tone"),)),
-        ("The ferry sank, I say. " * 5, (Defect(code="repetition"),)),
+        (
+            "They say it was poison, stranger.",
+            (Defect(code="future_knowledge", quote="They say it was poison, stranger."),),
+        ),
+        (ASSISTANT, (Defect(code="assistant_tone", quote="I'd be happy to help with the ferry!"),)),
+        ("The ferry sank, I say. " * 5, (Defect(code="repetition", quote="The ferry sank, I say."),)),
     ],
 )
 def test_defects(text: str, defects: tuple[Defect, ...]) -> None:

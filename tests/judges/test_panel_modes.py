@@ -22,6 +22,7 @@ from app.domain.judging import (
 )
 from app.domain.rewards import compute_statistics
 from app.domain.scores import Score
+from app.judges.aggregation import kendall_tau
 from app.judges.offline import OfflineJudge
 from app.judges.panel import JudgePanel
 from app.judges.scripted import (
@@ -130,11 +131,10 @@ def test_a_score_per_completion_and_every_judgement_kept(mode: Mode, script: Scr
 @pytest.mark.parametrize("script", [score_by_position, last_is_best], ids=["first", "last"])
 @pytest.mark.parametrize("mode", MODES)
 def test_a_judge_that_follows_position_prefers_nobody(mode: Mode, script: Script, size: int) -> None:
-    scores = judged(ScriptedJudge(script), case(*TEXTS[:size]), mode, 3).scores
-    assert len({score.reward for score in scores}) == 1
-    assert {score.relative for score in scores} == {0.5}
-    flags = () if mode == "pointwise" else ("position_dominated", "low_signal")
-    assert {score.flags for score in scores} == {flags}
+    panel = JudgePanel((ScriptedJudge(script),), 1.0, mode, 3)
+    scores = asyncio.run(panel.judge(case(*TEXTS[:size]))).scores
+    flags = ("low_signal",) if mode == "pointwise" else ("position_dominated", "low_signal")
+    assert {(score.reward, score.relative, score.flags) for score in scores} == {(0.5, 0.5, flags)}
     assert compute_statistics(scores).low_signal
 
 
@@ -180,10 +180,44 @@ def test_failure_leaves_gated_ones_at_zero_and_the_rest_without_a_score(mode: Mo
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("place", range(3))
-def test_what_is_asked_once_must_be_answered(mode: Mode, place: int) -> None:
+def test_what_failed_once_changes_nothing(mode: Mode, place: int) -> None:
     judge = ScriptedJudge(fail_requests_at(frozenset({place}), score_by_text(QUALITIES)))
     result = judged(judge, case(*TEXTS[:9]), mode)
-    assert {(score.outcome, score.reason) for score in result.scores} == {("unscored", "judge_failed")}
+    whole = judged(ScriptedJudge(score_by_text(QUALITIES)), case(*TEXTS[:9]), mode)
+    assert (result.scores, len(result.judgements)) == (whole.scores, len(whole.judgements) + 1)
+
+
+def fail_question(place: int) -> Script:
+    """Fails at the given request, and whenever it comes again."""
+    refused: list[JudgeRequest] = []
+
+    def script(request: JudgeRequest, count: int) -> Mapping[str, float] | str:
+        if count == place:
+            refused.append(request)
+        return "the judge is out" if request in refused else score_by_text(QUALITIES)(request, count)
+
+    return script
+
+
+@pytest.mark.parametrize(
+    ("mode", "size", "stands"),
+    [
+        ("listwise", 8, False),
+        ("listwise", 9, True),
+        ("pairwise", 2, False),
+        ("pairwise", 3, True),
+        ("pairwise", 9, True),
+        ("pointwise", 9, False),
+    ],
+)
+def test_what_fails_for_good_is_left_out_where_the_rest_is_an_order(mode: Mode, size: int, stands: bool) -> None:
+    scores = judged(ScriptedJudge(fail_question(0)), case(*TEXTS[:size]), mode).scores
+    outcome = ("scored", None, ("reading_missing",)) if stands else ("unscored", "judge_failed", ())
+    assert {(score.outcome, score.reason, score.flags) for score in scores} == {outcome}
+    if stands:
+        assert [score.absolute for score in scores] == pytest.approx([QUALITIES[text] for text in TEXTS[:size]])
+        standings = [score.relative or 0.0 for score in scores]
+        assert kendall_tau(standings, [QUALITIES[text] for text in TEXTS[:size]]) >= 0.6
 
 
 @pytest.mark.parametrize("mode", ["pairwise", "pointwise"])
@@ -229,9 +263,10 @@ def test_one_judge_of_two_is_enough_and_said_so(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("share", "reward"), [(1, 0.3), (2, 0.3), (3, 1.0)])
-def test_a_cap_needs_half_of_the_readings_of_that_reply(mode: Mode, share: int, reward: float) -> None:
-    """`share`: every so manieth reading of the best reply reports a leak in it."""
+@pytest.mark.parametrize(("share", "reward"), [(1, 0.3), (2, 1.0), (3, 1.0)])
+def test_a_cap_needs_more_than_half_of_the_readings_of_that_reply(mode: Mode, share: int, reward: float) -> None:
+    """`share`: every so manieth reading of the best reply reports a leak in it. Of an even number half is not enough,
+    and the further reading finds none."""
 
     class Strict(ScriptedJudge):
         seen = 0
@@ -242,7 +277,7 @@ def test_a_cap_needs_half_of_the_readings_of_that_reply(mode: Mode, share: int, 
             if TEXTS[0] not in names:
                 return judgement
             self.seen += 1
-            leaks = (Defect(code="leak"),) if self.seen % share == 0 else ()
+            leaks = (Defect(code="leak", quote=TEXTS[0]),) if self.seen % share == 0 else ()
             return judgement.model_copy(
                 update={
                     "verdicts": tuple(
@@ -277,6 +312,7 @@ def test_a_text_has_one_id_in_all_readings(mode: Mode) -> None:
 def test_the_offline_judge_serves_every_mode(mode: Mode) -> None:
     scores = judged(OfflineJudge(), case("The ferry sank last night, stranger.", "Hello!", "Hm."), mode, 2).scores
     assert {(score.outcome, score.judges) for score in scores} == {("scored", ("offline",))}
+    assert all("offline_judge" in score.flags for score in scores)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -1,11 +1,17 @@
 """Which judges score which environment."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from app.domain.errors import InvalidRequest
+from app.domain.judging import Mode
 from app.domain.runs import ScoringOptions
+from app.judges.configuration import ChatJudgeConfig
+from app.judges.judge_factory import build_chat_judges
 from app.judges.panels import DEFAULTS, ConfiguredPanels
 from app.judges.scripted import ScriptedJudge, score_equally
+from app.ports.judges import Judge
 from app.settings import EnvironmentSettings
 
 PANELS = ConfiguredPanels(
@@ -91,3 +97,31 @@ def test_settings_that_name_nobody_fail_at_start() -> None:
         ConfiguredPanels({}, {"rlaif": ScoringOptions(judges=("huge",))})
     with pytest.raises(ValueError, match="'offline' is the name"):
         ConfiguredPanels({"offline": ScriptedJudge(score_equally)}, {})
+
+
+def chatting(temperature: float | None, name: str = "chat") -> dict[str, Judge]:
+    config = ChatJudgeConfig(name=name, base_url="http://127.0.0.1:1/v1", model="m", temperature=temperature)
+    return build_chat_judges([config], {}, None)
+
+
+@pytest.mark.parametrize(
+    ("temperature", "mode", "votes", "refused"),
+    [
+        (0.0, "pairwise", 3, True),
+        (0.0, "pointwise", 2, True),
+        (0.0, "listwise", 3, False),
+        (0.0, "pairwise", 1, False),
+        (0.7, "pairwise", 3, False),
+        (None, "pairwise", 3, False),
+    ],
+)
+def test_votes_that_would_all_be_the_same_are_refused(
+    temperature: float | None, mode: Mode, votes: int, refused: bool
+) -> None:
+    chosen = ScoringOptions(mode=mode, votes=votes, judges=("chat",))
+    words = f"{votes} votes of judge 'chat' would be the same answer"
+    with pytest.raises(InvalidRequest, match=words) if refused else nullcontext() as raised:
+        ConfiguredPanels(chatting(temperature), {}).build_panel("rlaif", chosen)
+    assert raised is None or raised.value.field == "options.votes"
+    with pytest.raises(ValueError, match=f"rlaif: {words}") if refused else nullcontext():
+        ConfiguredPanels(chatting(temperature), {"rlaif": chosen})

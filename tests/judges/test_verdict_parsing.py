@@ -20,7 +20,11 @@ REQUEST = JudgeRequest(
         criteria=tuple(
             RubricCriterion(name=name, weight=0.5, description="", anchors={}) for name in ("likeness", "charm")
         ),
-        defects=(DefectRule(code="leak", description="", cap=0.3), DefectRule(code="dull", description="")),
+        defects=(
+            DefectRule(code="leak", description="", cap=0.3),
+            DefectRule(code="dull", description=""),
+            DefectRule(code="gap", description="", omission=True),
+        ),
     ),
     document={},
     probes=Probes(),
@@ -227,11 +231,12 @@ def test_two_letters_of_a_wide_script_prove_something(quote: str, kept: bool) ->
 @pytest.mark.parametrize(
     ("listed", "kept"),
     [
-        ([{"code": "dull", "quote": ""}], (Defect(code="dull"),)),
-        ([{"code": "dull"}, "dull", {"code": "dull", "quote": " "}], (Defect(code="dull"),)),
+        ([{"code": "gap", "quote": ""}], (Defect(code="gap"),)),
+        ([{"code": "gap"}, "gap", {"code": "gap", "quote": " "}], (Defect(code="gap"),)),
+        ([{"code": "dull", "quote": ""}, {"code": "dull"}, "dull"], ()),
         (
-            [{"code": "leak", "quote": "sank"}, {"code": "dull"}],
-            (Defect(code="leak", quote="sank"), Defect(code="dull")),
+            [{"code": "leak", "quote": "sank"}, {"code": "gap"}],
+            (Defect(code="leak", quote="sank"), Defect(code="gap")),
         ),
         ([{"code": "ugly", "quote": "sank"}], ()),
         ([{"code": 3}, 3, None, {"code": "leak", "quote": 3}], ()),

@@ -63,13 +63,13 @@ KNOWS = Defect(code="knows_withheld", quote="Aldous has the silver key")
     ("judge", "facts", "expected"),
     [
         (Suspicious(KNOWS), NOBODY_SAID, (0.0, 0.0, ("leaks_withheld", "knows_withheld", "may_know_withheld"))),
-        (Suspicious(KNOWS, 1), NOBODY_SAID, (0.0, 0.0, ("leaks_withheld", "knows_withheld", "may_know_withheld"))),
+        (Suspicious(KNOWS, 1), NOBODY_SAID, (1.0, 0.8, ("may_know_withheld",))),
         (Suspicious(KNOWS, 0), NOBODY_SAID, (1.0, 0.8, ("may_know_withheld",))),
         (Suspicious(KNOWS), FACTS, (1.0, 0.3, ("knows_withheld",))),
         (
             Suspicious(Defect(code="knows_withheld")),
             NOBODY_SAID,
-            (1.0, 0.3, ("knows_withheld", "may_know_withheld")),
+            (1.0, 0.8, ("may_know_withheld",)),
         ),
         (
             Suspicious(Defect(code="future_knowledge", quote="Aldous")),

@@ -11,6 +11,7 @@ import structlog
 from fastapi.testclient import TestClient
 from pydantic import BaseModel
 
+from app.domain.judging import Rubric, RubricCriterion
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
@@ -128,3 +129,27 @@ def test_no_route_waits_to_be_built_again_by_the_first_request(tmp_path: Path) -
     """A router that FastAPI includes has no path, and builds each of its routes a second time."""
     app = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={"quick": Quick})
     assert [route for route in app.routes if not hasattr(route, "path")] == []
+
+
+class Judged(Quick):
+    name: ClassVar[str] = "judged"
+    rubric: ClassVar[Rubric] = Rubric(
+        name="judged",
+        version="1",
+        instructions="",
+        criteria=(RubricCriterion(name="likeness", weight=1.0, description="", anchors={}),),
+    )
+
+
+def test_it_says_what_the_offline_judge_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """At start, when asked whether it is ready, and of each environment."""
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}")
+    app = create_app(settings, environments={"quick": Quick, "judged": Judged})
+    with TestClient(app, base_url="http://127.0.0.1") as service:
+        wait_for(lambda: service.get("/readyz").status_code == 200)
+        ready = service.get("/readyz").json()["offline_judge"]
+        told = {name: service.get(f"/envs/{name}").json()["offline_judge"] for name in ("quick", "judged")}
+    assert (ready, told) == (["judged"], {"quick": False, "judged": True})
+    assert [" scores judged; configure a judge " in line for line in caplog.messages if "offline judge" in line] == [
+        True
+    ]

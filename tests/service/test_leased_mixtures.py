@@ -7,7 +7,7 @@ from pathlib import Path
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.groups import TaskRecord
 from app.domain.runs import HeldLease, Stream
-from app.domain.tasks import Context
+from app.domain.tasks import Context, TaskKey
 from app.main.gateway import build_gateway
 from app.ports.sandbox import NoWorkers
 from app.ports.store import LeaseResult, SlotLocator, StreamPlace, StreamState, TaskStore
@@ -51,6 +51,9 @@ class CountedTasks(TaskStore):
 
     async def get_leases(self, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
         return await self._inner.get_leases(lease_ids)
+
+    async def find_leasing_runs(self, keys: Sequence[TaskKey]) -> list[frozenset[str]]:
+        return await self._inner.find_leasing_runs(keys)
 
     async def get_stream_state(self, stream: Stream) -> StreamState:
         return await self._inner.get_stream_state(stream)

@@ -33,13 +33,15 @@ def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[st
     @router.get("/envs", summary="Every environment", responses=document_problems(401))
     async def environments() -> EnvironmentList:
         return EnvironmentList(
-            environments=tuple(_build_environment_info(gateway, name) for name in gateway.catalogue.classes)
+            environments=tuple(
+                _build_environment_info(gateway, name, not_for_training) for name in gateway.catalogue.classes
+            )
         )
 
     @router.get("/envs/{env}", summary="One environment", responses=document_problems(401, 404, 422))
     async def environment(env: str) -> EnvironmentInfo:
         gateway.catalogue.require_known(env)
-        return _build_environment_info(gateway, env)
+        return _build_environment_info(gateway, env, not_for_training)
 
     @router.get("/judges", summary="Every judge", responses=document_problems(401))
     async def judge_list() -> JudgeList:
@@ -48,7 +50,7 @@ def create_catalogue_router(gateway: Gateway, *, not_for_training: Collection[st
     return router
 
 
-def _build_environment_info(gateway: Gateway, name: str) -> EnvironmentInfo:
+def _build_environment_info(gateway: Gateway, name: str, not_for_training: Collection[str]) -> EnvironmentInfo:
     environment = gateway.catalogue.classes[name]
     reason = gateway.catalogue.explain_unavailability(name)
     judged = None if environment.rubric is None else gateway.panels.resolve_options(name, ScoringOptions())
@@ -70,6 +72,7 @@ def _build_environment_info(gateway: Gateway, name: str) -> EnvironmentInfo:
         mode=None if judged is None else judged.mode,
         votes=None if judged is None else judged.votes,
         relative_weight=None if judged is None else judged.relative_weight,
+        offline_judge=judged is not None and any(judge in not_for_training for judge in judged.judges),
         isolation=_build_isolation_info(gateway.catalogue, environment),
         params_schema=environment.Params.model_json_schema(),
     )

@@ -65,6 +65,8 @@ class EnvironmentInfo(Frozen):
     """How often each judge is asked by default; unused by `listwise`."""
     relative_weight: Unit | None
     """Default weight of the comparison within the group."""
+    offline_judge: bool
+    """Whether the offline judge, which has no model and is not for training, scores it by default."""
     isolation: IsolationInfo | None
     """How well programs that models wrote are isolated, as measured by trying; null if the environment runs none, and
     until the measurement is done."""
@@ -197,3 +199,8 @@ class ServiceHealth(Frozen):
     status: str
     version: str
     time: datetime
+
+
+class ServiceReadiness(ServiceHealth):
+    offline_judge: tuple[str, ...]
+    """Environments that the offline judge scores by default. It has no model and is not for training."""

@@ -63,6 +63,8 @@ class CompletionCard:
     heat: int | None
     advantage: str
     parts: tuple[tuple[str, str], ...]
+    sum: str
+    """How a judged reward is worked out; empty if a verifier decided or a gate failed."""
     chips: tuple[CriterionChip, ...]
     flags: tuple[str, ...]
     gated: bool
@@ -133,6 +135,7 @@ def _build_card(rollout: Rollout, slot: int, rank: str, advantage: float | None)
         heat=None if score.reward is None else scale_heat(score.reward),
         advantage="" if advantage is None else format_signed(advantage),
         parts=_list_score_parts(score),
+        sum=_write_sum(score),
         chips=tuple(map(_build_chip, score.criteria)),
         flags=tuple(map(escape_invisible, score.flags)),
         gated=score.gate == 0,
@@ -144,6 +147,18 @@ def _build_card(rollout: Rollout, slot: int, rank: str, advantage: float | None)
         text=None if completion.text is None else cut_excerpt(completion.text),
         lines=build_lines(completion.messages or ()),
     )
+
+
+def _write_sum(score: Score) -> str:
+    weight = score.relative_weight
+    if weight is None or None in (score.reward, score.gate, score.absolute, score.relative):
+        return ""
+    mixed = (
+        f"{format_number(1.0 - weight, 2)} × {format_number(score.absolute)} absolute"
+        f" + {format_number(weight, 2)} × {format_number(score.relative)} relative"
+    )
+    bounded = f"({mixed})" if score.cap is None else f"min(cap {format_number(score.cap, 2)}, {mixed})"
+    return f"{format_number(score.reward)} = gate {format_number(score.gate, 0)} × {bounded}"
 
 
 def _list_score_parts(score: Score) -> tuple[tuple[str, str], ...]:

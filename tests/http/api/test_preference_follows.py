@@ -29,7 +29,7 @@ async def gateway(judge: ChatServer, folder: Path) -> AsyncIterator[httpx.AsyncC
     app = create_app(
         Settings(
             database_url=f"sqlite:///{folder / 'gateway.db'}",
-            judges={"counting": JudgeSettings(base_url=judge.url, model="counter")},
+            judges={"counting": JudgeSettings(base_url=judge.url, model="counter", temperature=0.7)},
             environments={"rlaif": EnvironmentSettings(judges=("counting",))},
         ),
         environments={"rlaif": Rlaif},

@@ -1,0 +1,103 @@
+"""Asks one judge everything that it is asked about a group, and once more what failed."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from app.domain.judging import Judgement, JudgeRequest, Mode
+from app.judges.aggregation import (
+    CandidateGroup,
+    GroupResult,
+    JudgedGroup,
+    UsableJudgement,
+    build_failed_result,
+    build_result,
+    build_view,
+    to_usable,
+)
+from app.judges.deadline import DeadlineJudge
+from app.ports.judges import Judge
+
+log = logging.getLogger(__name__)
+
+_FINAL_FAILURES: Final = frozenset(("refused", "budget", "language"))
+"""Failures that asking again does not change."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request about a group or part of one."""
+
+    part: CandidateGroup
+    request: JudgeRequest
+
+
+@dataclass(frozen=True)
+class Answer:
+    """All judgements of a question: one, or two where the first could not be used. `reading` is null where neither
+    could."""
+
+    part: CandidateGroup
+    judgements: tuple[Judgement, ...]
+    reading: UsableJudgement | None
+
+
+async def ask_questions(
+    judge: Judge, questions: Sequence[Question], *, has_answered: bool = False
+) -> tuple[Answer, ...]:
+    """Failed questions are asked once more, but only if the judge answers others, `has_answered` or one of these, and
+    there is time."""
+    answers = await asyncio.gather(*(_ask_question(judge, question) for question in questions))
+    works = has_answered or any(answer.reading is not None for answer in answers)
+    if not works or (isinstance(judge, DeadlineJudge) and judge.expired):
+        return tuple(answers)
+    return tuple(
+        await asyncio.gather(
+            *(_ask_again(judge, question, answer) for question, answer in zip(questions, answers, strict=True))
+        )
+    )
+
+
+async def ask_judge(judge: Judge, request: JudgeRequest) -> Judgement:
+    """Asks `judge`. An exception becomes a failed judgement."""
+    try:
+        return await judge.judge(request)
+    except Exception:
+        log.exception("judge raised an exception: judge=%s", judge.name)
+        return Judgement(
+            judge=judge.name,
+            model=judge.model,
+            order=tuple(candidate.id for candidate in request.candidates),
+            error="the judge raised an exception; see the log",
+            failure="unavailable",
+        )
+
+
+async def _ask_question(judge: Judge, question: Question) -> Answer:
+    judgement = await ask_judge(judge, question.request)
+    return Answer(question.part, (judgement,), to_usable(question.part, judgement))
+
+
+async def _ask_again(judge: Judge, question: Question, first: Answer) -> Answer:
+    if first.reading is not None or first.judgements[0].failure in _FINAL_FAILURES:
+        return first
+    second = await _ask_question(judge, question)
+    return Answer(question.part, first.judgements + second.judgements, second.reading)
+
+
+def list_judgements(answers: Sequence[Answer]) -> tuple[JudgedGroup, ...]:
+    """The judgements with what they are about, in the order of the questions."""
+    return tuple((answer.part, judgement) for answer in answers for judgement in answer.judgements)
+
+
+async def read_lone_text(judge: Judge, group: CandidateGroup, mode: Mode, votes: int = 1) -> GroupResult:
+    """For a single text, without comparison."""
+    questions = [Question(group, group.build_request(group.texts, mode, vote)) for vote in range(votes)]
+    answers = await ask_questions(judge, questions)
+    readings = [answer.reading for answer in answers if answer.reading is not None]
+    asked = list_judgements(answers)
+    if not readings:
+        return build_failed_result(judge, asked)
+    return build_result(judge, [made for _, made in asked], build_view(judge.name, group, [(group, readings)], None))

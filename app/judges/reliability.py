@@ -1,0 +1,78 @@
+"""How far one judge's standings of a group are more than noise, by what changes when the group is read again."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+_NOTHING: Final = 1e-12
+
+
+@dataclass(frozen=True)
+class GroupSample:
+    """One look at a whole group: one reading of it, or what readings of its parts say together. Lists follow its
+    texts."""
+
+    standings: tuple[float, ...]
+    absolutes: tuple[float, ...]
+    places: tuple[float, ...]
+    """Where each text was shown, on average: -1 for the first place, 1 for the last, 0 where it had no neighbours."""
+
+    def mix(self, relative_weight: float) -> tuple[float, ...]:
+        """What the texts would be paid by this look alone."""
+        return tuple(
+            (1.0 - relative_weight) * absolute + relative_weight * standing
+            for absolute, standing in zip(self.absolutes, self.standings, strict=True)
+        )
+
+
+def measure_reliability(samples: Sequence[GroupSample]) -> float:
+    """The spread of standings as a share of spread and noise, from 0 to 1. 1 where repeating was not tried or cannot
+    tell. 0 where every difference is between places."""
+    values = [sample.standings for sample in samples]
+    spread = _measure_spread(values)
+    if spread <= _NOTHING:
+        return 0.0 if any(max(each) - min(each) > _NOTHING for each in values) else 1.0
+    return spread / (spread + (_measure_noise(samples, values) or 0.0))
+
+
+def stands_out(samples: Sequence[GroupSample], relative_weight: float) -> bool:
+    """Whether what is paid differs between the texts by more than by noise alone."""
+    values = [sample.mix(relative_weight) for sample in samples]
+    spread = _measure_spread(values)
+    return spread > _NOTHING and spread > (_measure_noise(samples, values) or 0.0)
+
+
+def _measure_spread(values: Sequence[Sequence[float]]) -> float:
+    """The variance of the texts' means."""
+    means = [_mean(column) for column in zip(*values, strict=True)]
+    middle = _mean(means)
+    return math.fsum((value - middle) ** 2 for value in means) / max(1, len(means) - 1)
+
+
+def _measure_noise(samples: Sequence[GroupSample], values: Sequence[Sequence[float]]) -> float | None:
+    """The variance of a text's mean that is left by repeating. What a slope over places explains is no noise: mirrored
+    orders cancel it. None where too few samples leave nothing to measure it by."""
+    left, places = _centre(values), _centre([sample.places for sample in samples])
+    slope_base = math.fsum(place * place for row in places for place in row)
+    freedom = (len(values) - 1) * (len(values[0]) - 1) - (slope_base > _NOTHING)
+    if freedom < 1:
+        return None
+    pairs = [pair for row in zip(left, places, strict=True) for pair in zip(*row, strict=True)]
+    slope = math.fsum(value * place for value, place in pairs) / slope_base if slope_base > _NOTHING else 0.0
+    return math.fsum((value - slope * place) ** 2 for value, place in pairs) / freedom / len(values)
+
+
+def _centre(values: Sequence[Sequence[float]]) -> list[list[float]]:
+    """Without the means of texts and of samples."""
+    columns = [_mean(column) for column in zip(*values, strict=True)]
+    rows = [_mean(row) for row in values]
+    middle = _mean(rows)
+    return [
+        [value - row - column + middle for value, column in zip(listed, columns, strict=True)]
+        for listed, row in zip(values, rows, strict=True)
+    ]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
