@@ -43,8 +43,9 @@ LARGE: Final = 64 * 1024
 BOOT: Final = (
     "import sys\n"
     "sys.path.insert(0, sys.argv[4])\n"
-    "from app.sandbox.supervisor import serve\n"
+    "from app.sandbox.supervisor import hide_source, serve\n"
     "del sys.path[0]\n"
+    "hide_source()\n"
     "serve(int(sys.argv[1]), sys.argv[2], sys.argv[3].split(','))\n"
 )
 

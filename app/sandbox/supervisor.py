@@ -18,7 +18,7 @@ import sysconfig
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Final
 
 from app.sandbox import landlock, namespaces, seccomp
@@ -44,6 +44,8 @@ CPUCLOCK_PROF: Final = 0
 """User and system time, in the clock ids of processes."""
 MESSAGE_HEAD = struct.Struct(">I")
 """The length of the JSON in the first message."""
+JAIL: Final = "<jail>"
+"""The file of our functions, for programs that look."""
 PRELOADED: Final = """
 abc argparse array ast base64 bisect calendar cmath collections.abc contextlib copy csv ctypes dataclasses
 datetime decimal difflib enum fractions functools gc hashlib heapq inspect io itertools json keyword locale
@@ -251,12 +253,34 @@ def _preload_modules() -> None:
             continue
 
 
+def hide_source() -> None:
+    """Removes the paths of our files from our code, since a program sees it in the frames of its stack. Called before
+    `serve`, because a frame keeps the code with which it began."""
+    for held in gc.get_objects():
+        if isinstance(held, FunctionType) and _is_ours(held.__module__):
+            held.__code__ = _without_path(held.__code__)
+
+
+def _without_path(code: CodeType) -> CodeType:
+    inner = (_without_path(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.replace(co_filename=JAIL, co_consts=tuple(inner))
+
+
 def _forget_modules() -> None:
     """Removes what would tell a program where and by what it is run."""
-    for name in [name for name in sys.modules if name == "__main__" or name.split(".")[0] == "app"]:
-        del sys.modules[name]
+    for name in [name for name in sys.modules if name == "__main__" or _is_ours(name)]:
+        module = sys.modules.pop(name)
+        for path in ("__file__", "__cached__", "__spec__", "__loader__", "__path__"):
+            module.__dict__.pop(path, None)
     sys.modules["__main__"] = ModuleType("__main__")
-    sys.argv, sys.orig_argv = [""], [""]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not _is_ours(type(finder).__module__)]
+    for folder in [folder for folder in sys.path_importer_cache if folder not in sys.path]:
+        del sys.path_importer_cache[folder]
+    sys.argv, sys.orig_argv, sys.executable = [""], [""], ""
+
+
+def _is_ours(module: str | None) -> bool:
+    return (module or "").split(".")[0] == "app"
 
 
 def _prefer_for_oom() -> None:
