@@ -12,6 +12,8 @@ class ProgramLimits(Frozen):
 
     seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
     """Wall-clock time. Generous, because a busy machine is not the program's fault."""
+    idle_seconds: Annotated[float, Field(gt=0, le=600)] = 1.0
+    """Time in which it neither uses a processor nor waits for one: it sleeps, or waits for what never comes."""
     cpu_seconds: Annotated[float, Field(gt=0, le=600)] = 2.0
     """CPU time, counted in whole seconds. The program is killed less than one second after the limit."""
     memory_mb: Annotated[int, Field(ge=16, le=4096)] = 128
@@ -39,7 +41,9 @@ class CallResult(Frozen):
     fault: Literal["", "raised", "no_json"] = ""
 
 
-Ending = Literal["finished", "no_function", "seconds", "cpu_seconds", "memory_mb", "output_bytes", "died"]
+Ending = Literal[
+    "finished", "no_function", "seconds", "idle_seconds", "cpu_seconds", "memory_mb", "output_bytes", "died"
+]
 """`no_function`: the source does not compile, raises on import, or does not define the function. `died`: the process
 exited, was killed for a forbidden action, or sent unreadable output."""
 

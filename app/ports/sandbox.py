@@ -35,9 +35,9 @@ class Programs(Protocol):
     """Runs untrusted programs, each in its own isolated process."""
 
     async def run(self, program: Program) -> Execution:
-        """Runs a program; whatever it does is reported in the `Execution`. A wall-clock timeout is reported only if it
-        happens twice, the second time in a fresh process. WorkerFailed when the service could not run it. Cancelling
-        kills it."""
+        """Runs a program; whatever it does is reported in the `Execution`. The wall-clock limit `seconds` is reported
+        only if it is met twice, the second time in a fresh process. WorkerFailed when the service could not run it.
+        Cancelling kills it."""
 
 
 class NoPrograms:

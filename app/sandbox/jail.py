@@ -19,10 +19,11 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 import app
-from app.domain.programs import CallResult, Ending, Execution, Program
+from app.domain.programs import CallResult, Ending, Execution, Program, ProgramLimits
 from app.domain.values import FiniteJson, Frozen
 from app.sandbox.confinement import MEBIBYTE
 from app.sandbox.frames import HEAD, STARTED, build_frame, encode_json
+from app.sandbox.idle_time import IdleMeter
 from app.sandbox.process import ENVIRONMENT
 from app.sandbox.runner import LOADED, MEMORY, NO_FUNCTION, NO_JSON, RAISED, TOO_MUCH, VALUE
 from app.sandbox.supervisor import MESSAGE_HEAD, ORDER, REPORT
@@ -32,16 +33,19 @@ START_SECONDS: Final = 60.0
 GRACE_SECONDS: Final = 5.0
 """For a program to exit after its channel is closed."""
 CPU_LIMIT_SHARE: Final = 0.75
-"""A killed program that used this share of its CPU limit was killed by that limit. The kernel enforces the limit in
-ticks but reports the exact time, so the two differ."""
+"""A killed program that used this share of its CPU limit was killed by that limit. Where the supervisor cannot read the
+ticks by which the kernel enforces it, it reports the exact time, which differs."""
+STEP_SECONDS: Final = 0.1
+"""Between two looks at the time that a program has taken."""
 MAX_REPORT_BYTES: Final = 4096
 LARGE: Final = 64 * 1024
 """Bytes from which JSON is parsed in a thread, so that it does not block the event loop."""
 BOOT: Final = (
     "import sys\n"
     "sys.path.insert(0, sys.argv[4])\n"
-    "from app.sandbox.supervisor import serve\n"
+    "from app.sandbox.supervisor import hide_source, serve\n"
     "del sys.path[0]\n"
+    "hide_source()\n"
     "serve(int(sys.argv[1]), sys.argv[2], sys.argv[3].split(','))\n"
 )
 
@@ -66,6 +70,8 @@ class JailLost:
     """The jail is unusable, and this is not known to be the program's fault."""
 
     how: str
+    suspect: bool = False
+    """Whether the program may have done it: nothing kept it from signals to itself and new limits."""
 
 
 class _ProgramBroken(Exception):
@@ -140,7 +146,7 @@ class Jail:
             talk = _Dialogue(reader, writer, program.limits.output_bytes)
             try:
                 await talk.begin()
-                ending = await talk.run_program(program)
+                ending = await talk.run_program(program, IdleMeter(self.id, 2 if self.walls.namespaces else 1))
             finally:
                 writer.transport.abort()
             after = await self._find_ending(ending, program)
@@ -150,7 +156,7 @@ class Jail:
 
     async def _find_ending(self, ending: Ending, program: Program) -> Ending | JailLost:
         """After the last message: how its process ended. If it has not ended, it is killed with the jail."""
-        if ending == "seconds":
+        if ending in ("seconds", "idle_seconds"):
             return ending
         try:
             async with asyncio.timeout(GRACE_SECONDS):
@@ -158,7 +164,8 @@ class Jail:
         except TimeoutError:
             return "died" if ending == "finished" else ending
         self.usable = True
-        return _classify_ending(ending, status, cpu_seconds, program)
+        after = _classify_ending(ending, status, cpu_seconds, program)
+        return after or JailLost("it was killed from outside", suspect=not self.walls.seccomp)
 
     async def _send_order(self, program: Program) -> tuple[StreamReader, StreamWriter]:
         limits = program.limits
@@ -213,6 +220,8 @@ class _Dialogue:
         self._reader = reader
         self._writer = writer
         self._left = output_bytes
+        self._asked = False
+        """Whether it is the program's turn to answer."""
         self.returned: list[CallResult] = []
 
     async def begin(self) -> None:
@@ -221,31 +230,56 @@ class _Dialogue:
         async with asyncio.timeout(START_SECONDS):
             await self._receive_answer(STARTED)
 
-    async def run_program(self, program: Program) -> Ending:
+    async def run_program(self, program: Program, idle: IdleMeter) -> Ending:
+        exchange = asyncio.ensure_future(self._exchange_calls(program))
         try:
-            async with asyncio.timeout(program.limits.seconds):
-                await self._exchange_calls(program)
-        except TimeoutError:
-            return "seconds"
+            ending = await self._watch_time(exchange, program.limits, idle)
+            return ending or exchange.result()
+        finally:
+            exchange.cancel()
+
+    async def _watch_time(
+        self, exchange: asyncio.Future[Ending], limits: ProgramLimits, idle: IdleMeter
+    ) -> Ending | None:
+        """Waits for the end; the limit on time that was met before. Counts in small steps, so that time in which the
+        service itself could not run is not the program's."""
+        elapsed = 0.0
+        while elapsed < limits.seconds:
+            step = min(STEP_SECONDS, limits.seconds - elapsed)
+            if (await asyncio.wait([exchange], timeout=step))[0]:
+                return None
+            elapsed += step if self._asked else 0.0
+            if elapsed >= limits.idle_seconds and idle.measure(elapsed) >= limits.idle_seconds:
+                return "idle_seconds"
+        return "seconds"
+
+    async def _exchange_calls(self, program: Program) -> Ending:
+        try:
+            await self._make_calls(program)
         except _ProgramStopped as stopped:
             return stopped.ending
         except (OSError, EOFError, _ProgramBroken):
             return "died"
         return "finished"
 
-    async def _exchange_calls(self, program: Program) -> None:
+    async def _make_calls(self, program: Program) -> None:
         order = {"source": program.source, "function": program.function, "output_bytes": program.limits.output_bytes}
         if await self._ask(order) != LOADED:
             raise _ProgramBroken
         for call in program.calls:
             self.returned.append(await _parse_answer(await self._ask(list(call))))
         self._write(secrets.token_bytes(16), None)
+        self._asked = True
         await self._reader.read(1)
 
     async def _ask(self, message: object) -> bytes:
         token = secrets.token_bytes(16)
         self._write(token, message)
-        return await self._receive_answer(token)
+        self._asked = True
+        try:
+            return await self._receive_answer(token)
+        finally:
+            self._asked = False
 
     def _write(self, token: bytes, message: object) -> None:
         self._writer.write(build_frame(token, encode_json(message)))
@@ -278,13 +312,14 @@ async def _parse_answer(answer: bytes) -> CallResult:
     return CallResult(value=value)
 
 
-def _classify_ending(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | JailLost:
-    """How the program ended if it did not report that itself. A kill comes from the kernel's CPU limit or from outside,
-    because the program cannot send signals, not even to itself."""
+def _classify_ending(ending: Ending, status: int, cpu_seconds: float, program: Program) -> Ending | None:
+    """How the program ended if it did not report that itself; None if it was killed from outside. A kill comes from the
+    kernel's CPU limit or from outside, because behind seccomp a program can neither send signals nor change limits, not
+    even its own."""
     if ending not in ("finished", "died") or (ending == "finished" and status == 0):
         return ending
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         if cpu_seconds >= math.ceil(program.limits.cpu_seconds) * CPU_LIMIT_SHARE:
             return "cpu_seconds"
-        return JailLost("it was killed from outside")
+        return None
     return "died"

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from structlog.contextvars import get_contextvars
+
 from app.domain.errors import WorkerFailed
 from app.domain.programs import Execution, Program
 from app.sandbox.fair_semaphore import FairSemaphore
@@ -30,7 +32,8 @@ def ignore_ending(ending: str, seconds: float) -> None:
 
 
 class JailedPrograms:
-    """Jails start on demand. The kind of namespaces is found once, by trying; later jails that cannot have it fail."""
+    """Jails start on demand. The kind of namespaces is found once, by trying; later jails that cannot have it fail.
+    Requests take turns, so that one with many slow programs does not hold up another."""
 
     def __init__(
         self,
@@ -67,16 +70,18 @@ class JailedPrograms:
 
     async def prepare(self) -> None:
         """Starts a jail in advance. Raises WorkerFailed if that fails."""
-        async with self._turns.hold_place("programs"):
+        async with self._turns.hold_place(""):
             self._idle.append(self._idle.pop() if self._idle else await self._start_jail())
 
     async def run(self, program: Program) -> Execution:
-        async with self._turns.hold_place("programs"):
+        async with self._turns.hold_place(str(get_contextvars().get("request_id", ""))):
             outcome = await self._attempt(program, self._idle.pop() if self._idle else None)
             if isinstance(outcome, JailLost):
                 log.warning("a program was lost: %s", outcome.how)
             if isinstance(outcome, JailLost) or outcome.ending == "seconds":  # which a busy machine may have taken
                 outcome = await self._attempt(program, None)
+        if isinstance(outcome, JailLost) and outcome.suspect:
+            return Execution(ending="died")  # in doubt: else a failing program could choose to have no score
         if isinstance(outcome, JailLost):
             raise WorkerFailed(f"a program was lost twice, the last time because {outcome.how}")
         return outcome

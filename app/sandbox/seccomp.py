@@ -42,12 +42,14 @@ PLAIN_IOCTL: Final = (0x5401, 0x541B, 0x5450, 0x5451)
 @dataclass(frozen=True)
 class SyscallRule:
     """The answer to one call. With `argument`, `answer` applies if that argument is one of `values` or has one of
-    `bits`, else `otherwise`. Only the lower 32 bits are checked; the kernel uses no more of these arguments."""
+    `bits`, else `otherwise`. Only the lower 32 bits are checked; the kernel uses no more of these arguments.
+    `otherwise` also applies if the pointer in the argument `null` is not null."""
 
     answer: int
     argument: int | None = None
     values: tuple[int, ...] = ()
     bits: int = 0
+    null: int | None = None
     otherwise: int = REFUSE
 
     def compile_steps(self) -> list[bytes]:
@@ -56,12 +58,20 @@ class SyscallRule:
         tests = [_pack_step(EQUAL, value, 0, 1) + _pack_step(ANSWER, self.answer) for value in self.values]
         if self.bits:
             tests.append(_pack_step(ANY_BIT, self.bits, 0, 1) + _pack_step(ANSWER, self.answer))
-        return [_pack_step(LOAD, ARGUMENTS + 8 * self.argument), *tests, _pack_step(ANSWER, self.otherwise)]
+        choice = [_pack_step(LOAD, ARGUMENTS + 8 * self.argument), *tests, _pack_step(ANSWER, self.otherwise)]
+        return [*self._compile_null_tests(), *choice]
+
+    def _compile_null_tests(self) -> list[bytes]:
+        """Tests both halves of the pointer: a program can choose an address whose lower half is zero."""
+        places = () if self.null is None else (ARGUMENTS + 8 * self.null, ARGUMENTS + 8 * self.null + 4)
+        refusal = _pack_step(ANY_BIT, 0xFFFFFFFF, 0, 1) + _pack_step(ANSWER, self.otherwise)
+        return [_pack_step(LOAD, place) + refusal for place in places]
 
 
 def build_program_filter(*, writing: bool) -> bytes:
-    """The filter for programs: everything that is not listed fails, such as sockets, processes, threads and signals.
-    Without `writing`, files can be opened only for reading. Raises OSError on other architectures."""
+    """The filter for programs: everything that is not listed fails, such as sockets, processes, threads, signals and
+    new resource limits, by which a program could have itself killed. Without `writing`, files can be opened only for
+    reading. Raises OSError on other architectures."""
     allowed = {number: SyscallRule(ALLOW) for number in look_up_numbers(NEEDED + (WRITING if writing else "")).values()}
     special = look_up_numbers(CHECKED)
     opening = SyscallRule(ALLOW) if writing else SyscallRule(REFUSE, argument=2, bits=NEW_CONTENT, otherwise=ALLOW)
@@ -72,7 +82,7 @@ def build_program_filter(*, writing: bool) -> bytes:
         )
     allowed[special["fcntl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_FCNTL)
     allowed[special["ioctl"]] = SyscallRule(ALLOW, argument=1, values=PLAIN_IOCTL)
-    allowed[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0,))
+    allowed[special["prlimit64"]] = SyscallRule(ALLOW, argument=0, values=(0,), null=2)  # reading its own
     allowed[special["clone3"]] = SyscallRule(UNKNOWN)
     return _build_filter(allowed, REFUSE)
 

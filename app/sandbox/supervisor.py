@@ -15,9 +15,10 @@ import socket
 import struct
 import sys
 import sysconfig
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Final
 
 from app.sandbox import landlock, namespaces, seccomp
@@ -38,9 +39,13 @@ from app.sandbox.syscalls import call_kernel, prctl
 ORDER = struct.Struct(">IQQ")
 """Seconds of CPU time, bytes of additional memory, bytes of files. The program's channel is sent with it."""
 REPORT = struct.Struct(">iI")
-"""The status from `wait`; CPU time in milliseconds."""
+"""The status from `wait`; CPU time in milliseconds, as the kernel counts it against the limit."""
+CPUCLOCK_PROF: Final = 0
+"""User and system time, in the clock ids of processes."""
 MESSAGE_HEAD = struct.Struct(">I")
 """The length of the JSON in the first message."""
+JAIL: Final = "<jail>"
+"""The file of our functions, for programs that look."""
 PRELOADED: Final = """
 abc argparse array ast base64 bisect calendar cmath collections.abc contextlib copy csv ctypes dataclasses
 datetime decimal difflib enum fractions functools gc hashlib heapq inspect io itertools json keyword locale
@@ -115,22 +120,35 @@ def _run_program(
         if child == 0:
             _become_program(walls, channel, bounds)
         os.close(channel)
-        status, usage = _wait_for_child(child, control)
+        return _wait_for_child(child, control)
     finally:
         if walls.writing:
             namespaces.unmount_room()
-    return status, usage.ru_utime + usage.ru_stime
 
 
-def _wait_for_child(child: int, control: socket.socket) -> tuple[int, resource.struct_rusage]:
-    """Waits for a child; returns its status and usage. Kills it if the service disconnects."""
-    if hasattr(os, "pidfd_open"):
+def _wait_for_child(child: int, control: socket.socket) -> tuple[int, float]:
+    """Waits for a child; returns its status and CPU time. Kills it if the service disconnects."""
+    counted = 0.0
+    if sys.platform == "linux" and hasattr(os, "pidfd_open"):
         gone = os.pidfd_open(child)
         if gone not in select.select([gone, control.fileno()], [], [])[0]:
             os.kill(child, signal.SIGKILL)
         os.close(gone)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        counted = _read_cpu_clock(child)
     _, status, usage = os.wait4(child, 0)
-    return status, usage
+    return status, max(counted, usage.ru_utime + usage.ru_stime)
+
+
+def _read_cpu_clock(child: int) -> float:
+    """The CPU time of a process that was not reaped yet, in the ticks by which the kernel enforces the limit.
+
+    It may exceed the time that was really used: a program that only runs when the clock ticks is charged whole ticks.
+    Without it, one that is killed at its limit would look as if it had been killed from outside."""
+    try:
+        return time.clock_gettime(~child << 3 | CPUCLOCK_PROF)
+    except OSError:
+        return 0.0
 
 
 def _become_program(walls: ConfinementPlan, channel: int, bounds: tuple[int, int, int]) -> None:
@@ -235,12 +253,34 @@ def _preload_modules() -> None:
             continue
 
 
+def hide_source() -> None:
+    """Removes the paths of our files from our code, since a program sees it in the frames of its stack. Called before
+    `serve`, because a frame keeps the code with which it began."""
+    for held in gc.get_objects():
+        if isinstance(held, FunctionType) and _is_ours(held.__module__):
+            held.__code__ = _without_path(held.__code__)
+
+
+def _without_path(code: CodeType) -> CodeType:
+    inner = (_without_path(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    return code.replace(co_filename=JAIL, co_consts=tuple(inner))
+
+
 def _forget_modules() -> None:
     """Removes what would tell a program where and by what it is run."""
-    for name in [name for name in sys.modules if name == "__main__" or name.split(".")[0] == "app"]:
-        del sys.modules[name]
+    for name in [name for name in sys.modules if name == "__main__" or _is_ours(name)]:
+        module = sys.modules.pop(name)
+        for path in ("__file__", "__cached__", "__spec__", "__loader__", "__path__"):
+            module.__dict__.pop(path, None)
     sys.modules["__main__"] = ModuleType("__main__")
-    sys.argv, sys.orig_argv = [""], [""]
+    sys.meta_path[:] = [finder for finder in sys.meta_path if not _is_ours(type(finder).__module__)]
+    for folder in [folder for folder in sys.path_importer_cache if folder not in sys.path]:
+        del sys.path_importer_cache[folder]
+    sys.argv, sys.orig_argv, sys.executable = [""], [""], ""
+
+
+def _is_ours(module: str | None) -> bool:
+    return (module or "").split(".")[0] == "app"
 
 
 def _prefer_for_oom() -> None:

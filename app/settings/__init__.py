@@ -54,8 +54,9 @@ class Settings(Described, BaseSettings):
     """Let `/metrics` be read without a key."""
     database_url: str = "sqlite:///atropos_envs.db"
     """`sqlite:///file` for one replica, `postgresql://user:password@host/database` for more."""
-    max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
-    """A larger request body is refused with 413."""
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 24 * 1024 * 1024
+    """A larger request body is refused with 413, and so is one with more than one value for every 15 bytes of this.
+    While a larger one is parsed, other requests wait for more than a fifth of a second."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run; as many as there are processor cores, and at least
     2, by default."""

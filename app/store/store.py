@@ -1,6 +1,8 @@
 """The store as one object that `main` opens and closes."""
 
 import asyncio
+import os
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Self
@@ -43,6 +45,7 @@ from app.store.task_store import SqlTaskStore
 from app.store.trajectory_store import SqlTrajectoryQueue
 
 HEALTH_SECONDS = 5.0
+PROBE_BYTES = 256 * 1024
 
 
 class SqlHealthCheck(HealthCheck):
@@ -52,17 +55,26 @@ class SqlHealthCheck(HealthCheck):
     async def check(self) -> None:
         try:
             async with asyncio.timeout(HEALTH_SECONDS):
-                await self._database.write(_write_nothing)
-                await self._database.read(lambda connection: connection.execute(select(runs.c.name).limit(1)).all())
+                await self._database.write(_probe)
         except SQLAlchemyError as error:
             raise StoreUnavailable("the database schema is not the one that the service expects") from error
         except TimeoutError as error:
             raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
+        except OSError as error:
+            raise StoreUnavailable(f"the disk of the database cannot be written to: {error.strerror}") from error
 
 
-def _write_nothing(connection: Connection) -> None:
-    """A real write that changes nothing, to detect a full disk or a read-only replica."""
+def _probe(connection: Connection) -> None:
+    """A write that changes nothing, and a read, both in the writer's lane: readers may all be busy with long queries.
+    SQLite reuses the space of its journal, so only a new file shows that the disk is full."""
     connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+    connection.execute(select(runs.c.name).limit(1)).all()
+    file = connection.engine.url.database
+    if connection.dialect.name == "sqlite" and file:
+        with tempfile.TemporaryFile(dir=Path(file).absolute().parent) as probe:
+            probe.write(bytes(PROBE_BYTES))
+            probe.flush()
+            os.fsync(probe.fileno())
 
 
 class Store:

@@ -20,7 +20,7 @@ from app.sandbox.programs import KINDS, JailedPrograms
 from tests.architecture.test_house import ROOT
 from tests.support.jailed import GUARDED, Jails, jails
 
-AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600)
+AS_LONG_AS_IT_MAY = ProgramLimits(seconds=600, idle_seconds=600)
 SLEEPING = Program(source="import time\ndef f(): time.sleep(600)", function="f", calls=((),), limits=AS_LONG_AS_IT_MAY)
 ONE = Program(source="def f(): return 1", function="f", calls=((),))
 DONE = Execution(ending="finished", returned=(CallResult(value=1),))
@@ -99,7 +99,7 @@ def test_closing_ends_programs() -> None:
 
 def test_nothing_is_left_of_one_that_is_out_of_time() -> None:
     async def play(programs: JailedPrograms) -> object:
-        short = SLEEPING.model_copy(update={"limits": ProgramLimits(seconds=1.5)})
+        short = SLEEPING.model_copy(update={"limits": ProgramLimits(seconds=1.5, idle_seconds=600)})
         running, processes = await begun(programs, short)
         return (await running).ending, len(processes) > 1, await gone(processes)
 

@@ -1,9 +1,11 @@
 """What becomes of programs: their values, their endings, and that none of them can claim another."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 
 import pytest
+from structlog.contextvars import bound_contextvars
 
 from app.domain.programs import CallResult, Program, ProgramLimits
 from app.sandbox.programs import JailedPrograms
@@ -86,6 +88,7 @@ def test_what_defines_no_function_is_told_from_what_fails(jailed: Jails) -> None
 
 
 SHORT = ProgramLimits(seconds=0.3, cpu_seconds=30)
+IDLE = ProgramLimits(seconds=60, idle_seconds=0.2, cpu_seconds=30)
 ONE_SECOND = ProgramLimits(seconds=60, cpu_seconds=0.5)
 LITTLE = ProgramLimits(seconds=60, cpu_seconds=10, memory_mb=32, output_bytes=1000)
 DEAF = """
@@ -98,6 +101,12 @@ ENDINGS: list[tuple[str, str, ProgramLimits]] = [
     ("import time\ndef f(): time.sleep(600)", "seconds", SHORT),
     ("import time\ntime.sleep(600)", "seconds", SHORT),
     (DEAF + "def f():\n  while True: signal.pause()", "seconds", SHORT),
+    ("import time\ndef f(): time.sleep(600)", "idle_seconds", IDLE),
+    ("import time\ntime.sleep(600)", "idle_seconds", IDLE),
+    ("import os\ndef f(): os.read(3, 1)", "idle_seconds", IDLE),
+    ("import time\ndef f():\n  while True: time.sleep(0.01)", "idle_seconds", IDLE),
+    ("def f(): return sum(range(10**7)) * 0", "finished", IDLE),
+    ("import os\ndef f():\n  os.close(3)\n  while True: pass", "cpu_seconds", ONE_SECOND),
     (DEAF + "def f():\n  while True: pass", "cpu_seconds", ONE_SECOND),
     ("def f(): return len(bytearray(64 << 20))", "memory_mb", LITTLE),
     ("x = 'x' * (64 << 20)\ndef f(): pass", "memory_mb", LITTLE),
@@ -200,16 +209,44 @@ def test_nothing_of_what_is_asked_later_is_there_to_be_found(jailed: Jails) -> N
     assert (seen.ending, seen.returned[0].value) == ("finished", ["call--1"])
 
 
-def test_out_of_time_by_the_clock_is_so_twice() -> None:
+SLEEPER = "import time\ndef f(): time.sleep(60)"
+
+
+@pytest.mark.parametrize(
+    ("limits", "attempts"),
+    [
+        (ProgramLimits(seconds=0.3), ["seconds", "seconds"]),
+        (ProgramLimits(seconds=9, idle_seconds=0.2), ["idle_seconds"]),
+    ],
+)
+def test_out_of_time_is_so_twice_unless_it_idled(limits: ProgramLimits, attempts: list[str]) -> None:
     endings: list[str] = []
 
     async def tried() -> str:
         programs = JailedPrograms(1, told=lambda ending, seconds: endings.append(ending))
         try:
-            slow = "import time\ndef f():\n    time.sleep(60)"
-            limits = ProgramLimits(seconds=0.3)
-            return (await programs.run(Program(source=slow, function="f", calls=((),), limits=limits))).ending
+            return (await programs.run(Program(source=SLEEPER, function="f", calls=((),), limits=limits))).ending
         finally:
             await programs.close()
 
-    assert (asyncio.run(tried()), endings) == ("seconds", ["seconds", "seconds"])
+    assert (asyncio.run(tried()), endings) == (attempts[0], attempts)
+
+
+def test_a_group_of_sleepers_keeps_another_request_waiting_for_one_turn() -> None:
+    async def run_for(request: str, programs: JailedPrograms, source: str) -> float:
+        with bound_contextvars(request_id=request):
+            await programs.run(Program(source=source, function="f", calls=((),)))
+        return time.perf_counter() - began
+
+    async def both() -> tuple[float, float]:
+        await programs.prepare()
+        sleeping = [asyncio.create_task(run_for("theirs", programs, SLEEPER)) for _ in range(8)]
+        await asyncio.sleep(0.1)
+        honest = await run_for("ours", programs, "def f(): return 1")
+        slept = max(await asyncio.gather(*sleeping))
+        await programs.close()
+        return honest, slept
+
+    began, programs = time.perf_counter(), JailedPrograms(2)
+    honest, slept = asyncio.run(both())
+    assert (honest < 2.5, 3.5 < slept < 12) == (True, True), (honest, slept)

@@ -85,6 +85,8 @@ CASES: list[tuple[str, tuple[int, ...], tuple[str, str, str]]] = [
     ("ioctl", (1, 0x5401), (ALLOWED, ALLOWED, ALLOWED)),
     ("ioctl", (1, 0x5412), (REFUSED, REFUSED, ALLOWED)),
     ("prlimit64", (0, 7), (ALLOWED, ALLOWED, ALLOWED)),
+    ("prlimit64", (0, 7, 0x1000), (REFUSED, REFUSED, ALLOWED)),
+    ("prlimit64", (0, 7, 1 << 32), (REFUSED, REFUSED, ALLOWED)),
     ("prlimit64", (1, 7), (REFUSED, REFUSED, REFUSED)),
     ("clone", (17,), (REFUSED, REFUSED, REFUSED)),
     ("clone", (seccomp.CLONE_THREAD | 0xF00,), (REFUSED, REFUSED, ALLOWED)),

@@ -23,7 +23,7 @@ STRENGTHS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
 }
 """`nothing` shows that an attack is one: it succeeds there."""
 GUARDED: Final = tuple(name for name in STRENGTHS if name != "nothing")
-QUICK: Final = ProgramLimits(seconds=60, cpu_seconds=10)
+QUICK: Final = ProgramLimits(seconds=60, idle_seconds=60, cpu_seconds=10)
 """For programs that end by themselves, on a busy machine too."""
 
 

@@ -44,6 +44,7 @@ _BY_LEVEL: Final = {level: [family for family in FAMILIES.values() if family.spe
 _ENDING_TEXTS: Final[Mapping[Ending, str]] = {
     "no_function": "it defines no such function, or cannot be read",
     "seconds": f"it takes longer than {LIMITS.seconds:g} seconds",
+    "idle_seconds": f"it sleeps or waits for longer than {LIMITS.idle_seconds:g} s",
     "cpu_seconds": f"it takes more than {LIMITS.cpu_seconds:g} seconds of processor time",
     "memory_mb": f"it takes more than {LIMITS.memory_mb} MB of memory",
     "output_bytes": f"it returns more than {LIMITS.output_bytes // 1024} kB",
@@ -53,7 +54,7 @@ _ENDING_TEXTS: Final[Mapping[Ending, str]] = {
 
 class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
     name: ClassVar[str] = "code_exec"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))

@@ -1,12 +1,13 @@
 """The routes of one environment: next-batch, step, score."""
 
+import asyncio
 import json
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Header, Query
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from app.domain.digests import digest_of_model
+from app.domain.digests import canonical_json, digest_of_text
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Turn
 from app.domain.values import Name, Split
@@ -59,7 +60,7 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
         return await gateway.stepper.step(name, request)
 
     async def score(request: ScoreRequest, key: IdempotencyHeader = None) -> ScoreResponse:
-        return await gateway.scoring.score(request, name, build_idempotency_key(key, request))
+        return await gateway.scoring.score(request, name, await build_idempotency_key(key, request))
 
     next_batch.__annotations__["request"] = request_type
     refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
@@ -72,8 +73,22 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     return router
 
 
-def build_idempotency_key(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:
-    return None if key is None else IdempotencyKey(key=key, body_digest=digest_of_model(request))
+async def build_idempotency_key(key: str | None, request: ScoreRequest) -> IdempotencyKey | None:
+    return (
+        None if key is None else IdempotencyKey(key=key, body_digest=await asyncio.to_thread(digest_request, request))
+    )
+
+
+def digest_request(request: ScoreRequest) -> str:
+    """The digest of the model, made completion by completion: in one call a large one would hold up everything else.
+    `completions` and `groups` are the first of their sorted keys."""
+    groups = (
+        f'{{"completions":[{",".join(canonical_json(one.model_dump(mode="json")) for one in group.completions)}],'
+        f"{canonical_json(group.model_dump(mode='json', exclude={'completions'}))[1:]}"
+        for group in request.groups
+    )
+    rest = canonical_json(request.model_dump(mode="json", exclude={"groups"}))
+    return digest_of_text(f'{{"groups":[{",".join(groups)}],{rest[1:]}')
 
 
 def _build_request_model(environment: type[Environment]) -> type[BatchOptions]:

@@ -33,7 +33,7 @@ def create_mixture_router(gateway: Gateway) -> APIRouter:
 
     @router.post("/score", summary="Score groups of any environments", responses=refusals)
     async def score(request: ScoreRequest, key: IdempotencyHeader = None) -> ScoreResponse:
-        return await gateway.scoring.score(request, None, build_idempotency_key(key, request))
+        return await gateway.scoring.score(request, None, await build_idempotency_key(key, request))
 
     return router
 

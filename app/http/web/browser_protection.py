@@ -1,6 +1,7 @@
 """Security of browsers: requests from other web sites are rejected, and what models wrote is never executed."""
 
 from ipaddress import ip_address
+from typing import Final
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -15,6 +16,17 @@ rebinding)."""
 _ELSEWHERE = "Cross-origin requests are not allowed."
 
 
+PAGES: Final = frozenset({"/", "/docs", "/favicon.svg"})
+PAGES_BELOW: Final = "/view/"
+"""What people look at in a browser. No page changes anything."""
+_LINKED = "A link of another web site can only open pages, not what programs call. Type the address to see it."
+
+
+def _is_page(scope: Scope) -> bool:
+    path = str(scope.get("path", ""))
+    return path in PAGES or path.startswith(PAGES_BELOW)
+
+
 def is_loopback(host: str) -> bool:
     try:
         return ip_address(host).is_loopback
@@ -23,8 +35,9 @@ def is_loopback(host: str) -> bool:
 
 
 class SameOrigin:
-    """Answers 403 to cross-origin requests, except links to our pages, and to a `Host` that is not in `hosts` (None:
-    any). Programs send neither `Origin` nor `Sec-Fetch-Site`."""
+    """Answers 403 to cross-origin requests and to a `Host` that is not in `hosts` (None: any). A link from another site
+    gets our HTML pages alone: some routes for programs change something by GET. Programs send neither `Origin` nor
+    `Sec-Fetch-Site`."""
 
     def __init__(self, app: ASGIApp, hosts: frozenset[str] | None = None) -> None:
         self._app = app
@@ -47,7 +60,9 @@ class SameOrigin:
         site = headers.get("sec-fetch-site")
         if site is not None:  # set by the browser, so it is right behind proxies that change `Host` too
             linked = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
-            return None if linked or site in {"same-origin", "none"} else _ELSEWHERE
+            if linked and site not in {"same-origin", "none"}:
+                return None if _is_page(scope) else _LINKED
+            return None if site in {"same-origin", "none"} else _ELSEWHERE
         origin = headers.get("origin")
         if origin is not None and _parse_host(origin) != host.lower():
             return _ELSEWHERE
@@ -63,9 +78,10 @@ def _parse_host(origin: str) -> str:
 
 
 def _strip_port(host: str) -> str:
-    """The host without its port; brackets of an IPv6 address removed."""
+    """The host without its port; brackets of an IPv6 address removed. Empty for what is no host, such as one with a
+    user's name."""
     try:
-        return (urlsplit(f"//{host}").hostname or "").lower()
+        return "" if "@" in host else (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
 

@@ -6,6 +6,7 @@ from html import escape
 from http import HTTPStatus
 from pathlib import Path
 from string import Template
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
@@ -243,14 +244,19 @@ async def _handle_validation_error(request: Request, error: Exception) -> Respon
         )
     if any(item["type"] == "json_invalid" for item in found):
         return build_problem_response(request.scope, 400, "The body is not JSON.")
+    detail, errors = describe_faults(found)
+    return build_problem_response(request.scope, 422, detail, errors=errors)
+
+
+def describe_faults(found: Sequence[Mapping[str, Any]]) -> tuple[str, tuple[FieldProblem, ...]]:
+    """The summary and the list of Pydantic's errors."""
     blamed = _find_enclosing(item["loc"] for item in found)
-    told = [
+    told = [item for item in found if item["type"] != "too_short" or item["loc"] not in blamed]
+    errors = tuple(
         FieldProblem(field=format_field_path(item["loc"]), message=_translate_message(str(item["msg"])))
-        for item in found
-        if item["type"] != "too_short" or item["loc"] not in blamed
-    ]
-    errors = tuple(told[:MAX_ERRORS])
-    return build_problem_response(request.scope, 422, _summarise_errors(errors, len(told)), errors=errors)
+        for item in told[:MAX_ERRORS]
+    )
+    return _summarise_errors(errors, len(told)), errors
 
 
 def _find_enclosing(places: Iterable[tuple[str | int, ...]]) -> frozenset[tuple[str | int, ...]]:

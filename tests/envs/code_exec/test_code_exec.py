@@ -144,6 +144,7 @@ def test_what_raises_and_what_is_no_json_is_wrong() -> None:
     [
         ("no_function", "it defines no such function, or cannot be read"),
         ("seconds", "it takes longer than 10 seconds"),
+        ("idle_seconds", "it sleeps or waits for longer than 1 s"),
         ("cpu_seconds", "it takes more than 2 seconds of processor time"),
         ("memory_mb", "it takes more than 128 MB of memory"),
         ("output_bytes", "it returns more than 256 kB"),

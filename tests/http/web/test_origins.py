@@ -19,6 +19,10 @@ def small_app(hosts: frozenset[str] | None = LOOPBACK_HOSTS) -> TestClient:
     async def anything() -> str:
         return "ok"
 
+    @app.get("/view/x")
+    async def page() -> str:
+        return "ok"
+
     @app.websocket("/ws")
     async def socket(websocket: WebSocket) -> None:
         await websocket.accept()
@@ -37,7 +41,6 @@ def small_app(hosts: frozenset[str] | None = LOOPBACK_HOSTS) -> TestClient:
         ("POST", {"Origin": HERE.upper()}),
         ("POST", {"Origin": "https://behind-a-proxy.example", "Sec-Fetch-Site": "same-origin"}),
         ("GET", {"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate"}),
-        ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}),
         ("GET", {"Host": "localhost:8000"}),
         ("GET", {"Host": "LOCALHOST"}),
         ("GET", {"Host": "[::1]:8000"}),
@@ -58,7 +61,10 @@ def test_programs_and_our_own_pages_are_served(method: str, headers: dict[str, s
         ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}),
         ("GET", {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"}),
         ("GET", {"Host": "rebound.example:8000"}),
+        ("GET", {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}),
         ("GET", {"Host": "127.0.0.1.evil.example"}),
+        ("GET", {"Host": "evil.com@127.0.0.1"}),
+        ("GET", {"Host": "127.0.0.1:8000@evil.com"}),
         ("GET", {"Host": "[::1"}),
         ("GET", {"Host": ""}),
     ],
@@ -66,6 +72,12 @@ def test_programs_and_our_own_pages_are_served(method: str, headers: dict[str, s
 def test_other_sites_and_rebound_names_are_refused(method: str, headers: dict[str, str]) -> None:
     response = small_app().request(method, "/x", headers=headers)
     assert (response.status_code, response.json()["code"]) == (403, "forbidden")
+
+
+def test_a_link_from_another_site_opens_pages_alone() -> None:
+    linked = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}
+    client = small_app()
+    assert [client.get(path, headers=linked).status_code for path in ("/view/x", "/x", "/viewx")] == [200, 403, 403]
 
 
 def test_any_host_is_answered_where_none_is_named() -> None:

@@ -3,20 +3,26 @@
 import hashlib
 import threading
 import zlib
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import zstandard
 from fastapi.exceptions import RequestValidationError
 from pydantic import TypeAdapter, ValidationError
+from pydantic_core import SchemaValidator
 
 from app.domain.trajectories import PackedGroup
 from app.http.compat.atropos.fast_parsing import parse_plain_group, split_array
 from app.http.compat.atropos.wire import ScoredData
+from app.http.web.bodies import MANY_ERRORS_BYTES, stop_at_first_error
 
 T = TypeVar("T")
 
 _GROUP = TypeAdapter(ScoredData)
 _GROUPS = TypeAdapter(list[ScoredData])
+_STRICT = {
+    id(model): SchemaValidator(stop_at_first_error(model.core_schema), _use_prebuilt=False)
+    for model in (_GROUP, _GROUPS)
+}
 _FIELDS = set(ScoredData.model_fields)
 _ABSENT = {
     name: f',"{name}":{"[]" if name == "inference_logprobs" else "null"}'.encode() for name in ScoredData.model_fields
@@ -64,8 +70,11 @@ def _pack_model(group: ScoredData) -> PackedGroup:
 
 
 def _validate_body(model: TypeAdapter[T], body: bytes) -> T:
+    """Of a list in a large body only the first wrong item is named."""
     try:
-        return model.validate_json(body)
+        if len(body) < MANY_ERRORS_BYTES:
+            return model.validate_json(body)
+        return cast(T, _STRICT[id(model)].validate_json(body))
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
     raise RequestValidationError(

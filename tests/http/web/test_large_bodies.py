@@ -1,0 +1,151 @@
+"""Bodies that are large, or small with many faults: refused or read without holding up other requests."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
+from pathlib import Path
+
+import httpx
+import pytest
+
+from app.domain.digests import digest_of_model
+from app.domain.tasks import Completion, Message
+from app.http.api.environment_routes import digest_request
+from app.http.web.bodies import DEFAULT_MAX_BYTES, MANY_ERRORS_BYTES, BodyReader
+from app.http.web.problems import MAX_ERRORS, RefusedBody
+from app.service.request_models import GroupToScore, ScoreRequest
+from tests.support.serving import Served, serving
+
+TASK = "task_" + "0" * 32
+LONGEST_WAIT = 0.2
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    with serving(Path(tmp_path_factory.mktemp("large"))) as started:
+        yield started
+
+
+def take_task(url: str) -> str:
+    batch = httpx.post(f"{url}/envs/countdown/next-batch", json={"batch_size": 1}).json()
+    return str(batch["tasks"][0]["task_id"])
+
+
+def write_group(task: str, *completions: object, **others: object) -> bytes:
+    group = {"task_id": task, "completions": completions}
+    return json.dumps({"groups": [group], **others}, separators=(",", ":")).encode()
+
+
+def write_trained(task: str) -> bytes:
+    """16 completions of 32,000 tokens: what a trainer sends."""
+    number = -0.12345678901234567
+    one = {"text": "x", "token_ids": [100_000] * 32_000, "logprobs": [number] * 32_000}
+    return write_group(task, *[one] * 16)
+
+
+def post(url: str, body: bytes) -> tuple[int, float]:
+    """The status, and the longest that `/livez` was waited for meanwhile."""
+    waits: list[float] = []
+    answered = threading.Event()
+
+    def look() -> None:
+        with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
+            while not answered.is_set():
+                began = time.perf_counter()
+                connection.request("GET", "/livez")
+                connection.getresponse().read()
+                waits.append(time.perf_counter() - began)
+                time.sleep(0.005)
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        with closing(HTTPConnection(url.removeprefix("http://"), timeout=60)) as connection:
+            connection.request("POST", "/envs/countdown/score", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            response.read()
+            status = response.status
+    finally:
+        answered.set()
+        looking.join()
+    return status, max(waits)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "status"),
+    [
+        ("empty completions", 422),
+        ("unknown keys", 422),
+        ("wrong tokens", 422),
+        ("many keys", 413),
+        ("many lists", 413),
+        ("many numbers", 413),
+        ("text", 200),
+        ("trained", 200),
+    ],
+)
+def test_no_body_keeps_others_waiting(served: Served, name: str, status: int) -> None:
+    task = take_task(served.url)
+    bodies = {
+        "empty completions": lambda: write_group(task, *[{}] * 100_000),
+        "unknown keys": lambda: write_group(task, *[{"x": 1}] * 100_000),
+        "wrong tokens": lambda: write_group(task, {"text": "x", "token_ids": ["x"] * 300_000}),
+        "many keys": lambda: write_group(task, {"text": "x"}, **{f"key{place}": 1 for place in range(10**6)}),
+        "many lists": lambda: write_group(task, {"text": "x", "extra": {"x": [[]] * (7 * 10**6)}}),
+        "many numbers": lambda: write_group(task, {"text": "x", "token_ids": [1] * (11 * 10**6)}),
+        "text": lambda: write_group(task, {"text": "lorem: [ipsum], {dolor} " * 400_000}),
+        "trained": lambda: write_trained(task),
+    }
+    body = bodies[name]()
+    seen, longest = min((post(served.url, body) for _ in range(3)), key=lambda one: one[1])  # others run here too
+    assert (seen, longest < LONGEST_WAIT) == (status, True), longest
+
+
+READER = BodyReader(ScoreRequest)
+
+
+def find_faults(body: bytes) -> tuple[str, ...]:
+    with pytest.raises(RefusedBody) as refused:
+        READER.read(body)
+    return tuple(fault.field for fault in refused.value.errors)
+
+
+def test_a_small_body_is_searched_for_all_faults_and_a_large_one_for_the_first_of_each_list() -> None:
+    few, many = (write_group(TASK, *[{"x": 1}] * count, run="?") for count in (3, MANY_ERRORS_BYTES))
+    first = ("body.groups[0].completions[0].x", "body.run")
+    rest = tuple(f"body.groups[0].completions[{place}].x" for place in (1, 2))
+    assert (find_faults(few), find_faults(many)) == ((first[0], *rest, first[1]), first)
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [("NaN", 422), ("1e999", 422), ('"\\ud800"', 422), ("[" * 40 + "]" * 40, 422), ("01", 400), ("1" * 5000, 400)],
+)
+def test_large_bodies_are_as_strict_as_small_ones(number: str, status: int) -> None:
+    told = []
+    for size in (10, 100_000):
+        body = write_group(TASK, {"text": "x" * size, "extra": {"a": 0}}).replace(b'"a":0', f'"a":{number}'.encode())
+        with pytest.raises(RefusedBody) as refused:
+            READER.read(body)
+        told.append((refused.value.status_code, [fault.field for fault in refused.value.errors]))
+    assert (told[0], told[0][0]) == (told[1], status)
+
+
+def test_a_limit_names_its_setting(served: Served) -> None:
+    with closing(HTTPConnection(served.url.removeprefix("http://"), timeout=20)) as connection:
+        connection.putrequest("POST", "/envs/countdown/score")
+        connection.putheader("Content-Length", str(DEFAULT_MAX_BYTES + 1))
+        connection.endheaders()
+        problem = json.loads(connection.getresponse().read())
+    assert (problem["status"], "max_body_bytes" in problem["detail"], MAX_ERRORS) == (413, True, 50)
+
+
+def test_the_digest_of_a_request_is_that_of_the_whole_model() -> None:
+    spoken = Message(role="assistant", content="é")
+    completions = (Completion(text="a", token_ids=(1,), logprobs=(-0.5,)), Completion(messages=(spoken,)))
+    request = ScoreRequest(groups=(GroupToScore(task_id=TASK, completions=completions),) * 2, run="r")
+    assert digest_request(request) == digest_of_model(request)

@@ -1,0 +1,49 @@
+"""What readiness asks of the store."""
+
+import asyncio
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+
+from app.domain.errors import StoreUnavailable
+from app.store.store import PROBE_BYTES, Store
+from app.toolkit.package_data import find_packaged_folder
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    opened = Store.open(f"sqlite:///{tmp_path / 'gateway.db'}", find_packaged_folder("migrations"))
+    yield opened
+    asyncio.run(opened.close())
+
+
+def test_a_disk_that_takes_no_more_is_not_ready(store: Store) -> None:
+    """Its journal has room, so that writes of the same size would go on for a while."""
+    asyncio.run(store.health.check())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (PROBE_BYTES // 2, before[1]))
+    try:
+        with pytest.raises(StoreUnavailable, match="disk"):
+            asyncio.run(store.health.check())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_busy_readers_do_not_hold_up_readiness(store: Store) -> None:
+    def read_slowly(_connection: Connection) -> None:
+        time.sleep(3)
+
+    async def check() -> float:
+        reading = [asyncio.create_task(store._database.read(read_slowly)) for _ in range(16)]
+        await asyncio.sleep(0.1)
+        began = time.perf_counter()
+        await store.health.check()
+        taken = time.perf_counter() - began
+        await asyncio.gather(*reading, return_exceptions=True)
+        return taken
+
+    assert asyncio.run(check()) < 2
