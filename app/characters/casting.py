@@ -267,6 +267,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         language=sheet.voice.language,
         allowed_actions=tuple(action.name for action in sheet.actions.allowed),
         most_actions=sheet.actions.at_most if sheet.actions.allowed else None,
+        spoken_words_only=sheet.output.narration == "none",
         disabled=sheet.gates.disabled,
     )
 
