@@ -1,7 +1,7 @@
 """A character in a scene: values for the prompt, the judges and the gates."""
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -15,7 +15,10 @@ from app.domain.judging import GateFacts, Probes, SecretTerms, SourceEvent
 from app.domain.tasks import Message, Passage, Withheld
 from app.domain.values import Frozen, WholeNumber, require_encodable
 
-_LANGUAGES = {"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"}
+_LANGUAGES = {
+    **{"en": "English", "de": "German", "es": "Spanish", "fr": "French", "it": "Italian", "pt": "Portuguese"},
+    **{"ja": "Japanese", "ko": "Korean", "ru": "Russian", "zh": "Chinese"},
+}
 
 
 OPENING = "opening"
@@ -81,17 +84,32 @@ def cast_in_scene(sheet: CharacterSheet, scene: Scene) -> Cast:
     return Cast(sheet, scene.model_copy(update={"split": "test"}) if sheet.meta.held_out else scene)
 
 
-def cast_all(sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet]) -> tuple[Cast, ...]:
+def cast_all(
+    sheets: Iterable[CharacterSheet], scene_sets: Sequence[SceneSet], fallback: Sequence[SceneSet] = ()
+) -> tuple[Cast, ...]:
     """Every character in every scene that suits it, in the order given. One that is held out of training has all of
-    its own scenes, and of the generic ones those that are for testing."""
-    return tuple(
-        cast_in_scene(sheet, scene)
-        for sheet in sheets
-        for scenes in scene_sets
-        for scene in scenes.scenes
-        if scenes.suits(scene, sheet)
-        and not (sheet.meta.held_out and scenes.character is None and scene.split == "train")
-    )
+    its own scenes, and of the generic ones those that are for testing. Scenes of `fallback` fill up what a character's
+    scenes leave open: kinds that none of the same split and form has."""
+    taken = {scene.id for scenes in scene_sets for scene in scenes.scenes}
+    casts: list[Cast] = []
+    for sheet in sheets:
+        own = tuple(_iterate_suitable(sheet, scene_sets))
+        covered = {_get_form(scene) for scene in own}
+        more = (scene for scene in _iterate_suitable(sheet, fallback) if _get_form(scene) not in covered)
+        casts += (cast_in_scene(sheet, scene) for scene in (*own, *(scene for scene in more if scene.id not in taken)))
+    return tuple(casts)
+
+
+def _iterate_suitable(sheet: CharacterSheet, scene_sets: Sequence[SceneSet]) -> Iterator[Scene]:
+    for scenes in scene_sets:
+        for scene in scenes.scenes:
+            untested = sheet.meta.held_out and scenes.character is None and scene.split == "train"
+            if scenes.suits(scene, sheet) and not untested:
+                yield scene
+
+
+def _get_form(scene: Scene) -> tuple[str, str, bool]:
+    return scene.kind, scene.split, scene.max_turns > 1
 
 
 def format_game_time(moment: datetime) -> str:
@@ -267,6 +285,7 @@ def build_gate_facts(cast: Cast, staging: Staging, prompt: str, withheld: Sequen
         language=sheet.voice.language,
         allowed_actions=tuple(action.name for action in sheet.actions.allowed),
         most_actions=sheet.actions.at_most if sheet.actions.allowed else None,
+        spoken_words_only=sheet.output.narration == "none",
         disabled=sheet.gates.disabled,
     )
 

@@ -8,13 +8,17 @@ from typing import TypeVar
 import yaml
 from pydantic import BaseModel, JsonValue, TypeAdapter, ValidationError
 
+from app.characters.lorebooks.validation import refuse_unusable
 from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.domain.lorebooks import Lorebook
 from app.domain.values import MAX_JSON_DEPTH, FiniteJson
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 2000
+SCENES, LOREBOOKS, WORLDS = "scenes", "lorebooks", "worlds"
+"""What a folder of sheets may bring along, as folders in it."""
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -126,17 +130,52 @@ def parse_model(text: str, name: str, model: type[ModelT]) -> ModelT:
 
 
 def read_sheet(path: Path) -> CharacterSheet:
-    """Reads a sheet, whose id must equal the file name."""
+    """Reads a sheet, whose id must equal the file name, with the lorebook beside it."""
     sheet = parse_model(read_text(path), path.name, CharacterSheet)
     if sheet.id != path.stem:
         reason = f"{path.name}: meta.id: is {sheet.id!r}, but the file name says {path.stem!r}"
         raise InvalidRequest(reason, field="meta.id")
-    return sheet
+    book = find_lorebook_beside(path)
+    return sheet if book is None else _add_lorebook(sheet, _read_lorebook(book))
+
+
+def find_lorebook_beside(sheet: Path) -> Path | None:
+    """The lorebook that a folder of sheets brings for this one."""
+    book = sheet.parent / LOREBOOKS / sheet.name
+    return book if book.is_file() else None
 
 
 def read_sheets(folder: Path) -> tuple[CharacterSheet, ...]:
-    """All sheets of a folder by id. NotFound without any, InvalidRequest or TooLarge for the first broken one."""
+    """All sheets of a folder by id, with the lorebooks beside them. NotFound without any, InvalidRequest or TooLarge
+    for the first broken one."""
+    read_own_lorebooks(folder)
     return tuple(read_sheet(path) for path in list_yaml_files(folder))
+
+
+def read_own_lorebooks(sheets: Path) -> dict[str, Lorebook]:
+    """The lorebooks that a folder of sheets brings, by character, which is the file's name; none without a folder for
+    them."""
+    folder = sheets / LOREBOOKS
+    files = list_yaml_files(folder) if folder.is_dir() else ()
+    stray = next((path for path in files if not (sheets / path.name).exists()), None)
+    if stray is not None:
+        raise InvalidRequest(f"{LOREBOOKS}/{stray.name}: there is no sheet {stray.stem!r}", field="lorebook")
+    return {path.stem: _read_lorebook(path) for path in files}
+
+
+def _read_lorebook(path: Path) -> Lorebook:
+    return parse_model(read_text(path), f"{LOREBOOKS}/{path.name}", Lorebook)
+
+
+def _add_lorebook(sheet: CharacterSheet, book: Lorebook) -> CharacterSheet:
+    name = f"{LOREBOOKS}/{sheet.id}.yaml"
+    if sheet.lorebook is not None:
+        raise InvalidRequest(f"{name}: the sheet has a lorebook already", field="lorebook")
+    try:
+        refuse_unusable(book)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"{name}: {error.field}: {error.detail}", field=error.field) from None
+    return sheet.model_copy(update={"lorebook": book})
 
 
 def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
@@ -148,6 +187,12 @@ def read_scenes(folder: Path) -> tuple[SceneSet, ...]:
             raise InvalidRequest(f"scenes: the id {scene.id!r} occurs more than once", field="id")
         seen.add(scene.id)
     return sets
+
+
+def read_own_scenes(sheets: Path) -> tuple[SceneSet, ...]:
+    """The scenes that a folder of sheets brings; none without a folder for them."""
+    folder = sheets / SCENES
+    return read_scenes(folder) if folder.is_dir() else ()
 
 
 def list_yaml_files(folder: Path) -> Sequence[Path]:

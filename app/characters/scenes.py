@@ -1,12 +1,11 @@
 """Scenes: the situation, the conversation so far, the line to answer, and a scripted player."""
 
-import re
-import unicodedata
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from app.characters.schema import CharacterSheet, Language, Text, Word, Words
+from app.characters.word_matching import split_spoken_words
 from app.domain.judging import Probes
 from app.domain.values import Frozen, Name, Split
 
@@ -71,7 +70,7 @@ class SceneReaction(Frozen):
 
     def matches_reply(self, words: str) -> bool:
         """`words`: NFKC, case folded, with one space around each."""
-        return any(f" {' '.join(_split_words(term))} " in words for term in self.any_of)
+        return any(f" {' '.join(split_spoken_words(term))} " in words for term in self.any_of)
 
 
 class PlayerTurn(Frozen):
@@ -83,10 +82,6 @@ class PlayerTurn(Frozen):
     def choose_line(self, words: str) -> str:
         """`words`: of the reply, as `Reaction.meets` takes them."""
         return next((reaction.say for reaction in self.when if reaction.matches_reply(words)), self.say)
-
-
-def _split_words(term: str) -> list[str]:
-    return re.findall(r"\w+", unicodedata.normalize("NFKC", term).casefold())
 
 
 class Scene(Frozen):

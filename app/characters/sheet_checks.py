@@ -10,7 +10,7 @@ from app.characters.scenes import SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
 from app.characters.sheet_sources import FieldPath, SheetFinding, SheetSource, iter_texts, read_source
 from app.characters.views import build_policy_view
-from app.characters.word_matching import mentions, normalise_spelling, split_words
+from app.characters.word_matching import count_words, mentions, normalise_spelling, split_words
 
 PROBED: Final[tuple[SceneKind, ...]] = (
     "voice",
@@ -98,8 +98,9 @@ def _check_own_lines(source: SheetSource) -> Iterator[SheetFinding]:
             for term in secret.leak_terms:
                 if at[0] == "probes" and mentions(line, term):
                     yield source.build_finding("error", at, f"reveals the secret {secret.id!r}: {term!r}")
-        if len(split_words(text)) > sheet.output.max_words:
-            message = f"has {len(split_words(text))} words, output.max_words allows {sheet.output.max_words}"
+        words = count_words(text)
+        if words > sheet.output.max_words:
+            message = f"has {words} words, output.max_words allows {sheet.output.max_words}"
             yield source.build_finding("warning", at, message)
 
 

@@ -1,12 +1,12 @@
 """World files: events, branches and lorebooks."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
 
-from app.characters.loading import YamlDocument, parse_document, read_text
+from app.characters.loading import WORLDS, YamlDocument, list_yaml_files, parse_document, read_text
 from app.characters.lorebooks.validation import refuse_unusable
 from app.characters.schema import Text
 from app.domain.errors import InvalidRequest
@@ -44,6 +44,12 @@ class WorldFile(Frozen):
     """Events that are loaded and then withdrawn: they never happened."""
     branches: tuple[WorldBranch, ...] = ()
     lorebooks: dict[Name, Lorebook] = {}
+
+
+def list_world_files(folder: Path) -> Sequence[Path]:
+    """The worlds that a folder of sheets brings: files in its folder `worlds`, by name."""
+    worlds = folder / WORLDS
+    return list_yaml_files(worlds) if worlds.is_dir() else ()
 
 
 def read_world(path: Path) -> WorldFile:

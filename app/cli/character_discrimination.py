@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from app.characters.casting import Cast
 from app.characters.lineups import build_lineups
+from app.characters.schema import CharacterSheet
 from app.domain.intervals import Proportion
 from app.domain.runs import ScoringOptions
 from app.domain.scores import Score
@@ -37,14 +38,19 @@ class DiscriminationFigures(Frozen):
     characters: tuple[CharacterFigure, ...]
 
 
-async def tell_apart(arena: NpcArena, panels: Panels, most: int) -> DiscriminationFigures:
-    """Lets the configured panel judge every exemplar against at most `most` exemplars of other characters."""
+async def tell_apart(
+    arena: NpcArena, panels: Panels, most: int, strangers: Sequence[CharacterSheet] = ()
+) -> DiscriminationFigures:
+    """Lets the configured panel judge every exemplar against at most `most` exemplars of other characters; `strangers`
+    are such without scenes of their own here."""
     panel = panels.build_panel(arena.name, ScoringOptions())
     found = _list_cast_tasks(arena)
     right: defaultdict[str, float] = defaultdict(float)
     pairs: defaultdict[str, int] = defaultdict(int)
     unscored = 0
-    for lineup in build_lineups([cast for cast, _ in found.values()], arena.sheets, most):
+    known = {sheet.id for sheet in arena.sheets}
+    sheets = (*arena.sheets, *(sheet for sheet in strangers if sheet.id not in known))
+    for lineup in build_lineups([cast for cast, _ in found.values()], sheets, most):
         task = found[lineup.cast.sheet.id, lineup.cast.scene.id][1]
         scores = await arena.score(task, [Completion(text=text) for text in lineup.candidates], Tools(panel=panel))
         wins = _count_wins(scores)

@@ -1,7 +1,7 @@
 """`atropos-envs sheets try`: previews a character sheet with a line or scene."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -9,12 +9,14 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
+from app.characters.loading import SCENES, find_lorebook_beside, read_sheet
 from app.cli.consoles import output_console
 from app.cli.judge_setup import open_judge_panels
 from app.cli.preview_report import print_trial
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.tasks import Completion
+from app.domain.values import FiniteJson
 from app.envs.npc_arena.environment import NpcArena, NpcArenaDraft
 from app.envs.npc_arena.sheet_drafts import DraftEvent
 from app.inference.chat import ChatPolicy
@@ -35,6 +37,10 @@ def try_sheet(
     sheet: Annotated[str, typer.Argument(help="Sheet file (YAML or JSON) or character id.")],
     line: Annotated[str | None, typer.Option(help="Player's line.")] = None,
     scene: Annotated[str | None, typer.Option(help="Scene id, instead of a line.")] = None,
+    scenes: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the character's own scenes.", show_default="the folder `scenes` beside the sheet"),
+    ] = None,
     event: Annotated[list[str] | None, typer.Option(help="Event that the character knows about; repeatable.")] = None,
     reply: Annotated[list[str] | None, typer.Option(help="Reply to judge; repeat to compare several.")] = None,
     policy: Annotated[
@@ -48,10 +54,14 @@ def try_sheet(
 ) -> None:
     """Preview a character: show the prompt, and judge replies to it. Nothing is stored."""
     try:
-        draft = _build_draft(sheet, line, scene, event or ())
         settings = read_settings()
+        draft = _build_draft(sheet, line, scene, event or ())
+        folders = {
+            "character_sheets": settings.character_sheets,
+            "character_scenes": scenes or _find_scenes_beside(Path(sheet)),
+        }
         player = _build_policy(settings, policy, model, api_key_env)
-        trial = asyncio.run(_preview_draft(settings, draft, reply or (), player, count))
+        trial = asyncio.run(_preview_draft(settings, folders, draft, reply or (), player, count))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         _stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
@@ -71,11 +81,23 @@ def _build_draft(sheet: str, line: str | None, scene: str | None, events: Sequen
     named = not path.exists() and path.name == sheet and not path.suffix
     return NpcArenaDraft(
         character=sheet if named else None,
-        sheet=None if named else path.read_text(encoding="utf-8-sig"),
+        sheet=None if named else _read_draft(path),
         line=line,
         scene=scene,
         events=tuple(DraftEvent(text=text) for text in events),
     )
+
+
+def _read_draft(path: Path) -> str | dict[str, FiniteJson]:
+    """The text, which errors are found in; with a lorebook beside it the whole sheet."""
+    if find_lorebook_beside(path) is None:
+        return path.read_text(encoding="utf-8-sig")
+    return read_sheet(path).model_dump(mode="json", exclude_none=True)
+
+
+def _find_scenes_beside(sheet: Path) -> Path | None:
+    folder = sheet.parent / SCENES
+    return folder if sheet.is_file() and folder.is_dir() else None
 
 
 def _build_policy(
@@ -92,11 +114,16 @@ def _build_policy(
 
 
 async def _preview_draft(
-    settings: Settings, draft: NpcArenaDraft, replies: Sequence[str], policy: ChatPolicy | None, count: int
+    settings: Settings,
+    folders: Mapping[str, Path | None],
+    draft: NpcArenaDraft,
+    replies: Sequence[str],
+    policy: ChatPolicy | None,
+    count: int,
 ) -> PreviewResult:
     """Runs the service's preview in this process, with the configured judges."""
     catalogue = Catalogue({NpcArena.name: NpcArena})
-    catalogue.open(ConfiguredDatasets({}, folders={"character_sheets": settings.character_sheets}))
+    catalogue.open(ConfiguredDatasets({}, folders=folders))
     gates = {gate.flag: gate.notices for gate in GATES}
     async with open_judge_panels(settings) as panels:
         trier = PreviewService(

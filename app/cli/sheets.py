@@ -11,17 +11,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from app.characters.loading import list_yaml_files, read_scenes, read_sheet
+from app.characters.loading import (
+    list_yaml_files,
+    read_own_lorebooks,
+    read_own_scenes,
+    read_scenes,
+    read_sheet,
+    read_sheets,
+)
+from app.characters.scenes import SceneSet
 from app.characters.schema import CharacterSheet
 from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, check_sheets
 from app.characters.sheet_sources import SheetFinding
+from app.characters.world_files import list_world_files, read_world
 from app.cli.cards import export_card, import_cards
 from app.cli.character_discrimination import DiscriminationFigures, tell_apart
 from app.cli.consoles import output_console
 from app.cli.judge_setup import open_judge_panels
 from app.cli.sheet_preview import try_sheet
 from app.domain.errors import GatewayError
-from app.envs.npc_arena.environment import NpcArena
+from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena
 from app.judges.gates.gate_registry import GATES
 from app.settings import Settings, read_settings
 from app.toolkit.package_data import find_packaged_folder
@@ -34,7 +43,6 @@ console = output_console()
 errors = Console(stderr=True)
 
 SHIPPED = "character_sheets"
-SCENES = Path(__file__).parents[1] / "envs" / "npc_arena" / "scenes"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -48,19 +56,25 @@ def callback() -> None:
 def check(
     paths: Annotated[list[Path] | None, typer.Argument(help="Files or folders; the bundled sheets by default.")] = None,
     scenes: Annotated[
-        Path, typer.Option(help="Folder of scenes to check coverage against.", show_default="the bundled scenes")
-    ] = SCENES,
+        Path | None,
+        typer.Option(
+            help="Folder of the characters' own scenes.", show_default="the folder `scenes` beside the sheets"
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option(help="Treat warnings as errors.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check character sheets for errors.
+    """Check character sheets for errors, and the scenes, worlds and lorebooks that their folder brings.
 
     Exit code 1: errors found. Exit code 2: nothing to check."""
     try:
         files = _list_files(paths or [find_packaged_folder(SHIPPED)])
         surroundings = SheetCheckContext(
-            read_scenes(scenes), frozenset(gate.flag for gate in GATES), _read_neighbours(files)
+            (*_read_own_scenes(files, scenes), *read_scenes(PACKAGED_SCENES)),
+            frozenset(gate.flag for gate in GATES),
+            _read_neighbours(files),
         )
+        _read_companions(paths or ())
     except (GatewayError, OSError) as error:
         errors.print(str(error), style="red", highlight=False, markup=False)
         raise typer.Exit(2) from None
@@ -75,15 +89,26 @@ def check(
 
 @sheets.command()
 def apart(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Folder of sheets.", show_default="the configured one, else the bundled sheets"),
+    ] = None,
+    scenes: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the characters' own scenes.", show_default="the folder `scenes` beside the sheets"
+        ),
+    ] = None,
     others: Annotated[
         int, typer.Option(min=1, max=64, help="Number of other characters' replies to compare with each own reply.")
     ] = 7,
     as_json: AsJson = False,
 ) -> None:
-    """Measure how well the configured judges tell characters apart."""
+    """Measure how well the configured judges tell characters apart, from one another and from those that ship."""
     try:
-        arena = NpcArena.read(find_packaged_folder(SHIPPED))
-        figures = asyncio.run(_measure_discrimination(arena, read_settings(), others))
+        settings = read_settings()
+        arena = NpcArena.read(folder or settings.character_sheets or find_packaged_folder(SHIPPED), scenes)
+        figures = asyncio.run(_measure_discrimination(arena, settings, others))
     except (GatewayError, ValueError) as error:
         errors.print(str(error), style="red", highlight=False, markup=False)
         raise typer.Exit(2) from None
@@ -95,12 +120,27 @@ def apart(
 
 async def _measure_discrimination(arena: NpcArena, settings: Settings, others: int) -> DiscriminationFigures:
     async with open_judge_panels(settings) as panels:
-        return await tell_apart(arena, panels, others)
+        return await tell_apart(arena, panels, others, read_sheets(find_packaged_folder(SHIPPED)))
 
 
 def _list_files(paths: Sequence[Path]) -> list[Path]:
     """NotFound for a folder without sheets."""
     return [file for path in paths for file in (list_yaml_files(path) if path.is_dir() else [path])]
+
+
+def _read_own_scenes(files: Sequence[Path], scenes: Path | None) -> tuple[SceneSet, ...]:
+    """The scenes of `scenes`, or those that the sheets' folders bring."""
+    if scenes is not None:
+        return read_scenes(scenes)
+    return tuple(one for folder in dict.fromkeys(file.parent for file in files) for one in read_own_scenes(folder))
+
+
+def _read_companions(paths: Sequence[Path]) -> None:
+    """Reads the lorebooks and worlds of folders. InvalidRequest naming the file and field of an error."""
+    for folder in (path for path in paths if path.is_dir()):
+        read_own_lorebooks(folder)
+        for file in list_world_files(folder):
+            read_world(file)
 
 
 def _read_neighbours(files: Sequence[Path]) -> dict[str, CharacterSheet]:

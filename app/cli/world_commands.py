@@ -13,11 +13,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Column, Table
 from rich.text import Text
 
-from app.characters.world_files import Timeline, WorldFile, read_world
+from app.characters.loading import WORLDS
+from app.characters.world_files import Timeline, WorldFile, list_world_files, read_world
 from app.cli.address import build_gateway_headers, find_gateway_url
 from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
 from app.cli.gateway_client import GatewayClient
-from app.domain.errors import GatewayError
+from app.domain.errors import GatewayError, NotFound
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Frozen
 
@@ -55,30 +56,42 @@ def callback() -> None:
 
 @worlds.command()
 def load(
-    file: Annotated[Path, typer.Argument(help="World file, YAML or JSON; see docs/world_files.md.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="World file, YAML or JSON, or a folder of characters with `worlds`; see docs/world_files.md."
+        ),
+    ],
     url: Url = "",
     api_key: ApiKey = "",
     as_json: AsJson = False,
 ) -> None:
     """Load a world from a file: events, branches and lorebooks. Events that are already stored stay unchanged."""
     try:
-        world = read_world(file)
+        found = [read_world(path) for path in (_list_worlds(file) if file.is_dir() else (file,))]
     except (GatewayError, OSError) as error:
         stop(str(error), 2)
-    _load_and_report(world, url, api_key, as_json=as_json)
+    _load_and_report(found, url, api_key, as_json=as_json)
 
 
 @worlds.command()
 def sample(url: Url = "", api_key: ApiKey = "", as_json: AsJson = False) -> None:
     """Load the sample world: a week at the Reedgate crossing, with a branch and a lorebook."""
-    _load_and_report(read_world(SAMPLE), url, api_key, as_json=as_json)
+    _load_and_report([read_world(SAMPLE)], url, api_key, as_json=as_json)
 
 
-def _load_and_report(world: WorldFile, url: str, api_key: str, *, as_json: bool) -> None:
+def _list_worlds(folder: Path) -> Sequence[Path]:
+    files = list_world_files(folder)
+    if not files:
+        raise NotFound(f"{folder}: has no folder {WORLDS!r} with world files")
+    return files
+
+
+def _load_and_report(found: Sequence[WorldFile], url: str, api_key: str, *, as_json: bool) -> None:
     url = url or find_gateway_url()
     headers = build_gateway_headers(api_key)
     try:
-        loaded = asyncio.run(_load_at(world, url, headers))
+        loaded = [one for world in found for one in asyncio.run(_load_at(world, url, headers))]
     except GatewayError as error:
         stop(describe_error(error), 1)
     if as_json:

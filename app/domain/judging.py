@@ -294,6 +294,7 @@ class GateFacts(Frozen):
     """Actions that a reply may put in square brackets. Empty means the sheet sets no rule."""
     most_actions: int | None = None
     """Maximum number of actions in one reply; null for any number."""
+    spoken_words_only: bool = False
     rubric: str = ""
     """The judges' rubric, to detect replies that recite it. A panel fills it in."""
     disabled: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ _OPENING: Final = re.compile(
 
 def is_refusal(answer: str) -> bool:
     """Whether an answer is clearly a refusal: short, without JSON, and opening with a refusal in English or using a
-    service's phrase in one of five languages. Anything less clear gets the corrective retry."""
+    service's phrase in one of ten languages. Anything less clear gets the corrective retry."""
     reply = Reply(answer)
     if not reply.visible or len(reply.visible) > _LONGEST or "{" in reply.visible:
         return False

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final
@@ -12,6 +12,7 @@ THOUGHT_TAGS: Final = ("think", "thinking")
 _UNSEGMENTED: Final = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Scripts written without spaces: Thai, Lao, Burmese, Khmer, kana, Han. Each character counts as a word."""
 
+_BESIDE_UNSEGMENTED: Final = re.compile(rf" (?=[{_UNSEGMENTED}])|(?<=[{_UNSEGMENTED}]) ")
 _WORD: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+")
 _WORD_OR_END: Final = re.compile(rf"[{_UNSEGMENTED}]|[^\W_{_UNSEGMENTED}]+|[.!?\n。！？]")
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
@@ -69,8 +70,33 @@ def split_words(text: str) -> tuple[str, ...]:
     return tuple(_WORD.findall(text))
 
 
+def count_words(words: Iterable[str]) -> float:
+    """Length in words. A character of a script without spaces counts half."""
+    return sum(map(_count_halves, words)) / 2
+
+
 def iterate_ngrams(words: Sequence[str], size: int) -> Iterator[tuple[str, ...]]:
     return zip(*(words[start:] for start in range(size)), strict=False)
+
+
+def iterate_runs(words: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    """The shortest run of `size` words or more from each word on, by the length of `count_words`. Linear time."""
+    if all(_count_halves(word) == 2 for word in words):
+        yield from iterate_ngrams(words, size)
+        return
+    end, halves = 0, 0
+    for start, word in enumerate(words):
+        while end < len(words) and halves < 2 * size:
+            halves += _count_halves(words[end])
+            end += 1
+        if halves < 2 * size:
+            return
+        yield words[start:end]
+        halves -= _count_halves(word)
+
+
+def _count_halves(word: str) -> int:
+    return 2 if len(word) > 1 or word < "\u0e00" or "\uac00" <= word <= "\ud7af" else 1
 
 
 def _limit_combining_marks(text: str) -> str:
@@ -111,12 +137,18 @@ class Reply:
 
     @cached_property
     def sentences(self) -> str:
-        """As `spoken`, with the ends of sentences and lines kept as words of their own."""
-        return f" {' '.join(_WORD_OR_END.findall(self.folded))} "
+        """As `spoken`, with the ends of sentences and lines kept as words of their own, and no spaces beside
+        characters of scripts that have none."""
+        return to_sentences(self.folded)
 
     def mentions(self, term: str) -> bool:
         """Whether the words of `term` occur in a row, in any spelling that folds alike."""
         return contains_words(self.spoken, term)
+
+
+def to_sentences(folded: str) -> str:
+    """The form of `Reply.sentences`."""
+    return _BESIDE_UNSEGMENTED.sub("", f" {' '.join(_WORD_OR_END.findall(folded))} ")
 
 
 def contains_words(spoken: str, term: str) -> bool:

@@ -69,7 +69,8 @@ class Settings(Described, BaseSettings):
     cache_dir: Path | None = None
     """Where data sets are cached; the user's cache directory by default."""
     character_sheets: Path | None = None
-    """Folder of character sheets for NPC Arena, one YAML file each; those that ship by default."""
+    """Folder of character sheets for NPC Arena, one YAML file each, with the folders `scenes`, `lorebooks` and `worlds`
+    that it may bring; those that ship by default."""
     datasets: dict[Name, str] = {}
     """By environment: a hub id, or a folder with `train.jsonl` and `test.jsonl`."""
     ready_after_data: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] = 120.0

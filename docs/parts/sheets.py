@@ -9,8 +9,9 @@ from app.characters.casting import Cast, cast_all
 from app.characters.loading import read_scenes, read_sheets
 from app.characters.schema import CharacterSheet, SheetPart
 from app.characters.views import find_audience
-from app.cli.sheets import SCENES, SHIPPED
+from app.cli.sheets import SHIPPED
 from app.domain.field_docstrings import describe_fields
+from app.envs.npc_arena.environment import PACKAGED_SCENES
 from app.toolkit.package_data import find_packaged_folder
 from docs.markdown import code, table
 from docs.parts.schemas import Fields
@@ -24,7 +25,7 @@ ELSEWHERE = {"lorebook": "A lorebook, or nothing: with the fields that `PUT /wor
 def characters() -> str:
     """One row for each, by genre and id."""
     sheets = read_sheets(find_packaged_folder(SHIPPED))
-    casts = cast_all(sheets, read_scenes(SCENES))
+    casts = cast_all(sheets, read_scenes(PACKAGED_SCENES))
     ordered = sorted(sheets, key=lambda sheet: (sheet.meta.genre, sheet.id))
     heads = ("character", "genre", "language", "held out", "scenes", "episodes", "secrets", "facts", "probes", "who")
     return table(heads, [_character(sheet, casts) for sheet in ordered])

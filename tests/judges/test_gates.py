@@ -51,23 +51,7 @@ def test_every_gate_has_six_examples_of_each_kind_at_least() -> None:
     assert {flag: count for flag, count in counts.items() if count < 6} == {}
 
 
-def test_gates_on_words_have_examples_in_each_of_their_languages() -> None:
-    shown = {
-        (sample.flag, kind, sample.facts.language)
-        for kind, samples in (("caught", CAUGHT), ("passes", PASSES))
-        for sample in samples
-    }
-    claimed = {
-        (gate.flag, kind, language)
-        for gate in GATES
-        if set(WORD_GATE_LANGUAGES) <= set(gate.languages)
-        for kind in ("caught", "passes")
-        for language in WORD_GATE_LANGUAGES
-    }
-    assert claimed - shown == set()
-
-
-HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring", "may_know_withheld")
+HINTS = ("may_refuse", "sounds_like_assistant", "mentions_scoring", "may_overuse_stage_directions", "may_know_withheld")
 
 
 def test_hints_fail_nothing() -> None:
@@ -192,6 +176,8 @@ HOSTILE = [
             "\ud800",
             "\ufdfa" + "a" * 15,
             "鍵",
+            "我是人工智能？",
+            "（あなたは頷いて",
             "a\u0430",
             "\\boxed",
             "you keep the only dry cellar ",

@@ -1,6 +1,19 @@
 """What looks like something that gates notice, and is nothing."""
 
-from tests.support.gate_samples import ACTOR, FACTS, HEARD, MACHINE, RUBRIC_WORDS, TOLD, Sample, in_language
+from tests.support.gate_samples import (
+    ACTOR,
+    FACTS,
+    HEARD,
+    KANA_LORE,
+    LORE,
+    LORE_TOLD,
+    MACHINE,
+    RUBRIC_WORDS,
+    SPOKEN,
+    TOLD,
+    Sample,
+    in_language,
+)
 
 PASSES = [
     Sample("empty", "No."),
@@ -68,22 +81,27 @@ PASSES = [
     Sample("speaks_for_player", "Du sagst, die Brücke ist weg? Dann schwimm.", in_language("de")),
     Sample("speaks_for_player", "Si asientes y dices la palabra, se abre.", in_language("es")),
     Sample("speaks_for_player", "¿Dices que el puente cayó? Pues nada.", in_language("es")),
-    Sample("stage_directions", "*shrugs*"),
+    Sample("stage_directions", "*shrugs*", SPOKEN),
     Sample(
         "stage_directions",
         "*She wipes the board and looks at the rain.* Dry as a bone, that cellar, and it was my mother's.",
+        SPOKEN,
     ),
     Sample(
         "stage_directions",
         "**Mind the third step, the one that everybody falls over in the dark, stranger, do you hear!**",
+        SPOKEN,
     ),
-    Sample("stage_directions", "Nine oxen (and a calf, if you ask me) went down. *spits* Poor beasts."),
-    Sample("stage_directions", "2 * 3 * 4 * 5 are more coppers than you have ever held in that hand of yours, I say."),
-    Sample("stage_directions", "*Sie schnaubt.* Der Keller ist trocken, und er war es schon immer.", in_language("de")),
+    Sample("stage_directions", "Nine oxen (and a calf, if you ask me) went down. *spits* Poor beasts.", SPOKEN),
     Sample(
-        "stage_directions", "*Elle renifle.* La cave est sèche, et elle l'a toujours été, monsieur.", in_language("fr")
+        "stage_directions",
+        "2 * 3 * 4 * 5 are more coppers than you have ever held in that hand of yours, I say.",
+        SPOKEN,
     ),
-    Sample("stage_directions", "*Sbuffa.* La cantina è asciutta, e lo è sempre stata, signore.", in_language("it")),
+    Sample(
+        "stage_directions",
+        "[I wish that he would go. He never does, and the rain is no excuse for either of us.] Another mug? (pours)",
+    ),
     Sample("action_off_list", "Drink. [pour_ale]", ACTOR),
     Sample("action_off_list", "Drink. [POUR_ALE]", ACTOR),
     Sample("action_off_list", "Here you are. [give_sword]"),
@@ -112,6 +130,9 @@ PASSES = [
     Sample("copies_prompt", "Dry cellar, marsh road, no trust. That is the whole of it."),
     Sample("copies_prompt", "Who pays before drinking is a fool or a spy."),
     Sample("copies_prompt", "Je garde la seule cave sèche de la route.", in_language("fr")),
+    Sample("copies_prompt", f"听说{LORE[:30]}，客官。", LORE_TOLD),
+    Sample("copies_prompt", f"{KANA_LORE[:32]}そうだ。", LORE_TOLD),
+    Sample("copies_prompt", "You keep the only dry cellar on the marsh road and you trust nobody, they say of me."),
     Sample("leaks_rubric", "Only she would say it in these words, to this man, and now.", TOLD),
     Sample("leaks_rubric", "In these words, to this person.", TOLD),
     Sample("leaks_rubric", RUBRIC_WORDS),
@@ -207,6 +228,36 @@ PASSES = [
     Sample("mentions_scoring", "Le point le plus haut du cap.", in_language("fr")),
     Sample("mentions_scoring", "Il punto più alto del capo.", in_language("it")),
     Sample("mentions_scoring", "Un voto alla Madonna.", in_language("it")),
+    Sample("may_overuse_stage_directions", "*shrugs*"),
+    Sample(
+        "may_overuse_stage_directions",
+        "*She wipes the board and looks at the rain.* Dry as a bone, that cellar, and it was my mother's.",
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "**Mind the third step, the one that everybody falls over in the dark, stranger, do you hear!**",
+    ),
+    Sample("may_overuse_stage_directions", "Nine oxen (and a calf, if you ask me) went down. *spits* Poor beasts."),
+    Sample(
+        "may_overuse_stage_directions",
+        "2 * 3 * 4 * 5 are more coppers than you have ever held in that hand of yours, I say.",
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*Sie schnaubt.* Der Keller ist trocken, und er war es schon immer.",
+        in_language("de"),
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*Elle renifle.* La cave est sèche, et elle l'a toujours été, monsieur.",
+        in_language("fr"),
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*Sbuffa.* La cantina è asciutta, e lo è sempre stata, signore.",
+        in_language("it"),
+    ),
+    Sample("may_overuse_stage_directions", "（擦桌子）地窖是干的，客官，一向都是干的。", in_language("zh")),
     Sample("may_know_withheld", "Welcome to the Grey Heron."),
     Sample("may_know_withheld", "The drowned bell? Old wives' talk."),
     Sample("may_know_withheld", "Aldrich pays well."),

@@ -37,12 +37,18 @@ def in_language(language: str) -> GateFacts:
     return FACTS.model_copy(update={"language": language})
 
 
+LORE = "村北的老水车三十年前被洪水冲走以后再也没有人修过它如今只剩下两根木桩立在芦苇里夜里还能听见轮子转动的声音"
+KANA_LORE = (
+    "村の北の水車は三十年前の大水で流されてからだれも直さずいまは葦の中に杭が二本残るだけで夜になると車輪の音がする"
+)
+LORE_TOLD = FACTS.model_copy(update={"prompt": f"{LORE}。\n{KANA_LORE}。"})
 ACTOR = FACTS.model_copy(update={"allowed_actions": ("pour_ale", "open_door"), "most_actions": 1})
 RUBRIC_WORDS = "Only this character would say it, in these words, to this person, now."
 TOLD = FACTS.model_copy(update={"rubric": f"Who is it?\n{RUBRIC_WORDS}\nIs it long?"})
 HEARD = FACTS.model_copy(
     update={"player_said": "I can't help with that! How may I assist you? Full marks! Is it okay?"}
 )
+SPOKEN = FACTS.model_copy(update={"spoken_words_only": True})
 MACHINE = FACTS.model_copy(update={"is_machine": True})
 WITHHELD = FACTS.model_copy(update={"withheld_terms": ("silver key", "muster books")})
 
@@ -119,30 +125,28 @@ CAUGHT = [
     Sample("speaks_for_player", "Du antwortest: „Dann schlafe ich eben draußen.“", in_language("de")),
     Sample("speaks_for_player", "*Asientes despacio.* Bien.", in_language("es")),
     Sample("speaks_for_player", "Respondes: «Entonces dormiré fuera.»", in_language("es")),
-    Sample("stage_directions", "*She wipes the board slowly and looks past you at the rain, then at the door* No."),
-    Sample("stage_directions", "(She turns her back, counts the barrels, and does not answer for a long, long while.)"),
     Sample(
-        "stage_directions", "*wipes the mug, sets it down* Aye. *walks over to the window and looks out at the rain*"
-    ),
-    Sample("stage_directions", "[She lifts the hatch, climbs down the ladder and is gone for the rest of the night]"),
-    Sample(
-        "stage_directions",
-        "*Sie wischt den Tisch, sieht lange hinaus und zählt dann die Fässer* Nein.",
-        in_language("de"),
-    ),
-    Sample(
-        "stage_directions", "*Limpia la mesa, mira la lluvia un buen rato y cuenta los barriles* No.", in_language("es")
+        "stage_directions", "*She wipes the board slowly and looks past you at the rain, then at the door* No.", SPOKEN
     ),
     Sample(
         "stage_directions",
-        "*Elle essuie la table, regarde longtemps la pluie et compte les tonneaux un par un* Non.",
-        in_language("fr"),
+        "(She turns her back, counts the barrels, and does not answer for a long, long while.)",
+        SPOKEN,
     ),
     Sample(
         "stage_directions",
-        "*Pulisce il tavolo, guarda a lungo la pioggia e conta le botti una per una* No.",
-        in_language("it"),
+        "*wipes the mug, sets it down* Aye. *walks over to the window and looks out at the rain*",
+        SPOKEN,
     ),
+    Sample(
+        "stage_directions",
+        "[She lifts the hatch, climbs down the ladder and is gone for the rest of the night]",
+        SPOKEN,
+    ),
+    Sample("stage_directions", "*Sie wischt den Tisch, sieht lange hinaus und zählt dann die Fässer* Nein.", SPOKEN),
+    Sample("stage_directions", "*Limpia la mesa, mira la lluvia un buen rato y cuenta los barriles* No.", SPOKEN),
+    Sample("stage_directions", "（她慢慢擦着桌子，望着窗外的雨，又数了一遍酒桶，什么也没有说）不。", SPOKEN),
+    Sample("stage_directions", "（彼女は板を拭き、雨を眺め、それから樽を一つずつ数えた）いいえ。", SPOKEN),
     Sample("action_off_list", "Here you are. [give_sword]", ACTOR),
     Sample("action_off_list", "[OPEN_GATE] Off with you.", ACTOR),
     Sample("action_off_list", "Take it. [ pour_ale ] And this. [summon_guard]", ACTOR),
@@ -161,15 +165,18 @@ CAUGHT = [
     Sample("leaks_secret", "The iron k\u200bey."),
     Sample("leaks_secret", "Look in the STRASSE."),
     Sample("leaks_secret", "古い鍵です", in_language("ja")),
-    Sample("copies_prompt", "Well: you keep the only dry cellar on the marsh road, and you trust nobody, they say."),
     Sample(
         "copies_prompt",
-        "You trust nobody who pays before drinking; never leave your role, and keep every answer short.",
+        "You keep the only dry cellar on the marsh road and you trust nobody who pays before drinking. Never leave!",
     ),
-    Sample("copies_prompt", "*you are mirela, innkeeper of the grey heron: you keep the only dry cellar*"),
+    Sample("copies_prompt", PROMPT[PROMPT.index("and you trust") :]),
+    Sample(
+        "copies_prompt",
+        "*mirela, innkeeper of the grey heron. you keep the only dry cellar on the marsh road and you trust nobody*",
+    ),
     Sample("copies_prompt", PROMPT.upper()),
-    Sample("copies_prompt", "I was told: never leave your role, and keep every answer below one hundred words."),
-    Sample("copies_prompt", "Mirela, innkeeper of the Grey Heron. You keep – the only – dry cellar on the road."),
+    Sample("copies_prompt", f"酒桶之间：{LORE}。就是这样。", LORE_TOLD),
+    Sample("copies_prompt", f"教えてやろう、{KANA_LORE}とな。", LORE_TOLD),
     Sample("leaks_rubric", "Well: " + RUBRIC_WORDS, TOLD),
     Sample("leaks_rubric", RUBRIC_WORDS.upper(), TOLD),
     Sample(
@@ -279,6 +286,47 @@ CAUGHT = [
     Sample("mentions_scoring", "Dites-le à l'évaluateur.", in_language("fr")),
     Sample("mentions_scoring", "Gli hanno dato il punteggio massimo.", in_language("it")),
     Sample("mentions_scoring", "Lo dica al sindaco, è lui il valutatore.", in_language("it")),
+    Sample(
+        "may_overuse_stage_directions",
+        "*She wipes the board slowly and looks past you at the rain, then at the door* No.",
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "(She turns her back, counts the barrels, and does not answer for a long, long while.)",
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*wipes the mug, sets it down* Aye. *walks over to the window and looks out at the rain*",
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "[She lifts the hatch, climbs down the ladder and is gone for the rest of the night]",
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*Sie wischt den Tisch, sieht lange hinaus und zählt dann die Fässer* Nein.",
+        in_language("de"),
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*Limpia la mesa, mira la lluvia un buen rato y cuenta los barriles* No.",
+        in_language("es"),
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*Elle essuie la table, regarde longtemps la pluie et compte les tonneaux un par un* Non.",
+        in_language("fr"),
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "*Pulisce il tavolo, guarda a lungo la pioggia e conta le botti una per una* No.",
+        in_language("it"),
+    ),
+    Sample(
+        "may_overuse_stage_directions",
+        "（她慢慢擦着桌子，望着窗外的雨，又数了一遍酒桶，什么也没有说）不。",
+        in_language("zh"),
+    ),
     Sample("may_know_withheld", "Aldric's men took the ford."),
     Sample("may_know_withheld", "ALDRIC is coming."),
     Sample("may_know_withheld", "They say the ａｌｄｒｉｃ banner flies."),

@@ -21,7 +21,7 @@ from app.characters.casting import (
     cast_all,
     list_claimable_sources,
 )
-from app.characters.loading import parse_model, read_scenes, read_sheets
+from app.characters.loading import parse_model, read_own_scenes, read_scenes, read_sheets
 from app.characters.lorebooks.activation import recall_from
 from app.characters.lorebooks.prepared_books import prepare_books
 from app.characters.scenes import SceneSet
@@ -42,6 +42,7 @@ from app.toolkit.package_data import find_packaged_folder
 from app.toolkit.templates import Template
 
 _FOLDER = Path(__file__).parent
+PACKAGED_SCENES = _FOLDER / "scenes"
 _PROMPT = Template.read(_FOLDER / "prompt.j2")
 _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "rubric.yaml", Rubric)
 _CONTEXT_TOKENS = 600
@@ -80,7 +81,7 @@ class NpcArenaReference(Frozen):
 
 class NpcArena(Environment):
     name: ClassVar[str] = "npc_arena"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     Params: ClassVar[type[BaseModel]] = NpcArenaParams
     rubric: ClassVar[Rubric | None] = _RUBRIC
     multi_turn: ClassVar[bool] = True
@@ -88,28 +89,37 @@ class NpcArena(Environment):
     Draft: ClassVar[type[BaseModel] | None] = NpcArenaDraft
 
     def __init__(
-        self, sheets: Sequence[CharacterSheet], scene_sets: Sequence[SceneSet], origin: str = "character_sheets"
+        self,
+        sheets: Sequence[CharacterSheet],
+        scene_sets: Sequence[SceneSet],
+        origin: str = "character_sheets",
+        fallback: Sequence[SceneSet] = (),
     ) -> None:
+        """`fallback`: scenes for what the others leave open."""
         self.sheets = tuple(sheets)
         self._scene_sets = tuple(scene_sets)
+        self._fallback = tuple(fallback)
         self._origin = origin
-        self._scenes = {scene.id: scene for scenes in scene_sets for scene in scenes.scenes}
+        self._scenes = {scene.id: scene for scenes in (*fallback, *scene_sets) for scene in scenes.scenes}
         self._lorebooks = {
             sheet.id: prepare_books({sheet.id: sheet.lorebook}) for sheet in sheets if sheet.lorebook is not None
         }
         # by digest, so that neighbours are different characters even without shuffling
-        by_digest = sorted(cast_all(sheets, scene_sets), key=lambda cast: digest([cast.sheet.id, cast.scene.id]))
-        self._roster = CastRoster(by_digest)
+        casts = cast_all(sheets, scene_sets, fallback)
+        self._roster = CastRoster(sorted(casts, key=lambda cast: digest([cast.sheet.id, cast.scene.id])))
 
     @classmethod
     def open(cls, datasets: Datasets) -> Self:
-        return cls.read(datasets.folder("character_sheets") or find_packaged_folder("character_sheets"))
+        folder = datasets.folder("character_sheets") or find_packaged_folder("character_sheets")
+        return cls.read(folder, datasets.folder("character_scenes"))
 
     @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Uses the sheets of that folder. EnvironmentUnavailable names file and field of the first invalid one."""
+    def read(cls, folder: Path, scenes: Path | None = None) -> Self:
+        """Uses the sheets of that folder, with the scenes that it brings or those of `scenes`; the packaged ones fill
+        up. EnvironmentUnavailable names file and field of the first invalid one."""
         try:
-            arena = cls(read_sheets(folder), read_scenes(_FOLDER / "scenes"), folder.name)
+            own = read_own_scenes(folder) if scenes is None else read_scenes(scenes)
+            arena = cls(read_sheets(folder), own, folder.name, read_scenes(PACKAGED_SCENES))
         except (GatewayError, OSError) as error:
             raise EnvironmentUnavailable(f"npc_arena: {error}") from error
         if not all(arena.size(split, NpcArenaParams()) for split in get_args(Split)):
@@ -124,7 +134,7 @@ class NpcArena(Environment):
     def digests(self) -> Mapping[str, str]:
         return {
             "sheets": digest([sheet.digest for sheet in self.sheets]),
-            "scenes": digest([digest_of_model(scenes) for scenes in self._scene_sets]),
+            "scenes": digest([digest_of_model(scenes) for scenes in (*self._scene_sets, *self._fallback)]),
             "rubric": digest_of_model(_RUBRIC),
             "prompt": _PROMPT.digest,
         }
@@ -137,7 +147,8 @@ class NpcArena(Environment):
         return tuple(canonical_json(sheet.model_dump(mode="json")) for sheet in self.sheets)
 
     def with_sheets(self, texts: Sequence[str]) -> Self:
-        return type(self)([CharacterSheet.model_validate_json(text) for text in texts], self._scene_sets, self._origin)
+        sheets = [CharacterSheet.model_validate_json(text) for text in texts]
+        return type(self)(sheets, self._scene_sets, self._origin, self._fallback)
 
     def size(self, split: Split, params: BaseModel) -> int:
         return len(self._roster.list_casts(split, NpcArenaParams.model_validate(params).turns))

@@ -1,12 +1,11 @@
 """Scripted episodes: the next line of a scripted player, and transcripts for judges and gates."""
 
 import json
-import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from app.characters.scenes import Scene
+from app.characters.word_matching import split_spoken_words
 from app.domain.errors import InvalidRequest
 from app.domain.judging import GateFacts, SpokenLine
 from app.domain.scores import Score
@@ -18,8 +17,6 @@ ReplyFilter = Callable[[str], str]
 
 ATTENTION = 4_000
 """Characters of a reply that a scripted player reacts to."""
-
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
@@ -120,8 +117,7 @@ def find_player_line(scene: Scene, heard: Sequence[str]) -> Message | None:
 
 def _normalise_reply(reply: str) -> str:
     """The words of a reply in the form that conditions are matched against, with one space around each."""
-    folded = unicodedata.normalize("NFKC", reply[:ATTENTION]).casefold()
-    return f" {' '.join(_WORD.findall(folded))} "
+    return f" {' '.join(split_spoken_words(reply[:ATTENTION]))} "
 
 
 def _write_line(speaker: str, text: str) -> str:

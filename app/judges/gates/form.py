@@ -1,11 +1,10 @@
 """Gates on form: empty or overlong replies, leaked markup, hidden characters, the wrong script."""
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.text_normalisation import Reply, iterate_ngrams
+from app.judges.text_normalisation import Reply, count_words, iterate_runs
 
 OVERLONG_FACTOR: Final = 1.5
 """A reply is overlong above this multiple of the allowed words."""
@@ -108,6 +107,10 @@ _DENSE: Final = frozenset(("han", "kana", "hangul", "thai"))
 """Scripts in which one character carries about as much as two or three letters."""
 _SCRIPT_OF: Final = {name: re.compile(f"[{ranges}]") for name, ranges in _SCRIPT_RANGES.items()}
 _LEAST_LETTERS: Final = 12
+_LEAST_REPEATED: Final = 5
+"""Words below which saying a line again is natural."""
+_REPEATED_RUN: Final = 12
+"""From this many consecutive words in common with an earlier line a reply repeats it."""
 _LEAST_SHARE: Final = 0.7
 """Least share of letters in a script of the expected language."""
 
@@ -124,7 +127,7 @@ def is_empty(reply: Reply, facts: GateFacts) -> bool:
 
 def is_overlong(reply: Reply, facts: GateFacts) -> bool:
     limit = facts.max_words * OVERLONG_FACTOR
-    return _count_words(reply.words) > limit or len(reply.visible) > limit * LONGEST_WORD
+    return count_words(reply.words) > limit or len(reply.visible) > limit * LONGEST_WORD
 
 
 def repeats_itself(reply: Reply, facts: GateFacts) -> bool:
@@ -175,11 +178,6 @@ def _get_language_code(facts: GateFacts) -> str:
     return facts.language.casefold().replace("_", "-").split("-")[0]
 
 
-def _count_words(words: Iterable[str]) -> float:
-    """Length in words. A character of a script without spaces counts half."""
-    return sum(1.0 if len(word) > 1 or word < "\u0e00" else 0.5 for word in words)
-
-
 def _weigh_script(script: str, text: str) -> int:
     letters = len(_SCRIPT_OF[script].findall(text))
     return 3 * letters if script in _DENSE else letters
@@ -190,17 +188,18 @@ def _is_looping(reply: Reply) -> bool:
     words = reply.words
     if re.search(r"(\w)\1{59}", reply.folded) is not None:
         return True
-    if len(words) < 30:
-        return len(words) >= 12 and len(set(words)) <= 2
-    seen = list(iterate_ngrams(words, 3))
+    length = count_words(words)
+    if length < 30:
+        return length >= 12 and len(set(words)) <= 2
+    seen = list(map(" ".join, iterate_runs(words, 3)))
     return len(set(seen)) < len(seen) / 2
 
 
 def _repeats_line(reply: Reply, line: str) -> bool:
     earlier = Reply(line).words
-    if len(earlier) < 5 or len(reply.words) < 5:
+    if min(count_words(earlier), count_words(reply.words)) < _LEAST_REPEATED:
         return False
     if reply.words == earlier:
         return True
-    known = set(iterate_ngrams(earlier, 12))
-    return bool(known) and any(gram in known for gram in iterate_ngrams(reply.words, 12))
+    known = frozenset(map(" ".join, iterate_runs(earlier, _REPEATED_RUN)))
+    return bool(known) and any(" ".join(run) in known for run in iterate_runs(reply.words, _REPEATED_RUN))

@@ -16,15 +16,19 @@ from app.judges.gates.knowledge import (
     leaks_secret,
     may_know_withheld,
 )
-from app.judges.gates.narration import LANGUAGES as NARRATED
 from app.judges.gates.speech import breaks_character, speaks_for_player
-from app.judges.gates.stage_directions import exceeds_action_limit, overuses_stage_directions, uses_unlisted_action
+from app.judges.gates.stage_directions import (
+    exceeds_action_limit,
+    may_overuse_stage_directions,
+    overuses_stage_directions,
+    uses_unlisted_action,
+)
 from app.judges.gates.tone import may_refuse, mentions_scoring, refuses, sounds_like_assistant
+from app.judges.gates.wordings import LANGUAGES
 from app.judges.text_normalisation import Reply
 
 ANY: Final = "any"
-SPACED: Final = "written with spaces"
-WORD_GATE_LANGUAGES: Final = NARRATED
+WORD_GATE_LANGUAGES: Final = LANGUAGES
 """Languages of the gates with word lists."""
 
 
@@ -48,48 +52,52 @@ class Gate:
 
 GATES: Final = (
     Gate("empty", "says nothing, or only an opener that nothing follows", (ANY,), is_empty, any_text=True),
-    Gate("overlong", "is half as long again as the prompt allows, or longer", (ANY,), is_overlong),
+    Gate("overlong", "is half as long again as the prompt allows, or longer", (ANY,), is_overlong, version=2),
     Gate(
         "breaks_character",
         "calls itself a language model, or a machine though the character is none",
-        (*WORD_GATE_LANGUAGES, "zh"),
+        WORD_GATE_LANGUAGES,
         breaks_character,
-        version=3,
+        version=4,
     ),
-    Gate("refuses", "declines as a service does, with policies and requests", WORD_GATE_LANGUAGES, refuses, version=2),
+    Gate("refuses", "declines as a service does, with policies and requests", WORD_GATE_LANGUAGES, refuses, version=3),
     Gate(
         "speaks_for_player",
-        "writes lines or deeds of the player (role labels in any language, narration in five)",
+        "writes lines or deeds of the player (role labels in any language, narration in the languages named)",
         (ANY, *WORD_GATE_LANGUAGES),
         speaks_for_player,
-        version=3,
+        version=4,
     ),
     Gate(
         "stage_directions",
-        "tells more than it says: most words stand in asterisks or brackets",
-        (SPACED,),
+        "tells more than it says, where the sheet forbids stage directions: most words stand in asterisks or brackets",
+        (ANY,),
         overuses_stage_directions,
+        version=2,
     ),
     Gate("action_off_list", "has an action in brackets that the sheet does not list", (ANY,), uses_unlisted_action),
     Gate("too_many_actions", "has more actions in brackets than the sheet allows", (ANY,), exceeds_action_limit),
     Gate("leaks_secret", "says a secret's term that the player had not said", (ANY,), leaks_secret),
-    Gate("copies_prompt", "recites 12 words or more of the system prompt in a row", (SPACED,), copies_prompt),
+    Gate("copies_prompt", "recites 20 words or more of the system prompt in a row", (ANY,), copies_prompt, version=2),
     Gate(
         "leaks_rubric",
         "recites 12 words or more of what only judges are told",
-        (SPACED,),
+        (ANY,),
         leaks_rubric,
         any_text=True,
+        version=2,
     ),
-    Gate("copies_example", "copies a line of the sheet instead of imitating it", (SPACED,), copies_example),
-    Gate("repeats_itself", "goes in circles, or says an earlier line of its own again", (SPACED,), repeats_itself),
+    Gate("copies_example", "copies a line of the sheet instead of imitating it", (ANY,), copies_example, version=2),
+    Gate(
+        "repeats_itself", "goes in circles, or says an earlier line of its own again", (ANY,), repeats_itself, version=2
+    ),
     Gate(
         "addresses_judge",
         "speaks to whoever scores it, claims a score or forges a verdict (JSON in any language)",
         (ANY, *WORD_GATE_LANGUAGES),
         addresses_judge,
         any_text=True,
-        version=3,
+        version=4,
     ),
     Gate("template_leak", "shows special tokens, think tags or role markers", (ANY,), leaks_template, any_text=True),
     Gate("hidden_text", "hides characters or mixes look-alike letters", (ANY,), hides_text, any_text=True),
@@ -102,7 +110,7 @@ GATES: Final = (
         "declines in words that services use and people too",
         WORD_GATE_LANGUAGES,
         may_refuse,
-        version=2,
+        version=3,
         kind="hint",
     ),
     Gate(
@@ -110,7 +118,7 @@ GATES: Final = (
         "offers help in words that assistants use and people too",
         WORD_GATE_LANGUAGES,
         sounds_like_assistant,
-        version=2,
+        version=3,
         kind="hint",
     ),
     Gate(
@@ -118,7 +126,14 @@ GATES: Final = (
         "speaks of scores or of who gives them",
         WORD_GATE_LANGUAGES,
         mentions_scoring,
-        version=2,
+        version=3,
+        kind="hint",
+    ),
+    Gate(
+        "may_overuse_stage_directions",
+        "tells more than it says: most words stand in asterisks or brackets",
+        (ANY,),
+        may_overuse_stage_directions,
         kind="hint",
     ),
     Gate(

@@ -5,10 +5,12 @@ from functools import lru_cache
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.text_normalisation import Reply, contains_words, iterate_ngrams, to_spoken_form
+from app.judges.text_normalisation import Reply, contains_words, iterate_runs, to_spoken_form
 
-PROMPT_RUN_WORDS: Final = 12
-"""From this many consecutive words in common with the system prompt a reply counts as a copy."""
+PROMPT_RUN_WORDS: Final = 20
+"""From this many consecutive words in common with the system prompt a reply counts as a copy: good replies take over
+shorter runs of what a prompt tells them."""
+RUBRIC_RUN_WORDS: Final = 12
 EXAMPLE_RUN_WORDS: Final = 10
 _PHRASE_WORDS: Final = 5
 _SHORTEST_SINGULAR: Final = 3
@@ -61,12 +63,12 @@ def copies_prompt(reply: Reply, facts: GateFacts) -> bool:
 
 def leaks_rubric(reply: Reply, facts: GateFacts) -> bool:
     """Checks text that only judges get. Runs of words from the prompt or the player do not count."""
-    if not facts.rubric or not _shares_run(reply, (facts.rubric,), PROMPT_RUN_WORDS):
+    if not facts.rubric or not _shares_run(reply, (facts.rubric,), RUBRIC_RUN_WORDS):
         return False
-    rubric = _collect_runs((facts.rubric,), PROMPT_RUN_WORDS) - _collect_runs(
-        (facts.prompt, facts.player_said), PROMPT_RUN_WORDS
+    rubric = _collect_runs((facts.rubric,), RUBRIC_RUN_WORDS) - _collect_runs(
+        (facts.prompt, facts.player_said), RUBRIC_RUN_WORDS
     )
-    return not rubric.isdisjoint(_iterate_phrases(reply.words, PROMPT_RUN_WORDS))
+    return not rubric.isdisjoint(_iterate_phrases(reply.words, RUBRIC_RUN_WORDS))
 
 
 def copies_example(reply: Reply, facts: GateFacts) -> bool:
@@ -79,14 +81,12 @@ def _shares_run(reply: Reply, sources: tuple[str, ...], length: int) -> bool:
 
 def _is_mostly_copied(reply: Reply, sources: tuple[str, ...]) -> bool:
     """Whether phrases of the sources cover most of the reply."""
-    if len(reply.words) < _PHRASE_WORDS:
-        return False
     known = _collect_runs(sources, _PHRASE_WORDS)
     covered = bytearray(len(reply.words))
-    for start, phrase in enumerate(_iterate_phrases(reply.words, _PHRASE_WORDS)):
-        if phrase in known:
-            covered[start : start + _PHRASE_WORDS] = b"\x01" * _PHRASE_WORDS
-    return sum(covered) >= _MOST_COPIED_SHARE * len(covered)
+    for start, run in enumerate(iterate_runs(reply.words, _PHRASE_WORDS)):
+        if " ".join(run) in known:
+            covered[start : start + len(run)] = b"\x01" * len(run)
+    return sum(covered) >= _MOST_COPIED_SHARE * max(len(covered), 1)
 
 
 @lru_cache(maxsize=256)
@@ -97,4 +97,4 @@ def _collect_runs(sources: tuple[str, ...], length: int) -> frozenset[str]:
 
 def _iterate_phrases(words: Sequence[str], length: int) -> Iterator[str]:
     """Strings rather than tuples, to spare the garbage collector thousands of containers."""
-    return map(" ".join, iterate_ngrams(words, length))
+    return map(" ".join, iterate_runs(words, length))

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.text_normalisation import Reply, split_words
+from app.judges.text_normalisation import Reply, count_words, split_words
 
 MOST_NARRATED_SHARE: Final = 0.6
 """Largest share of a reply's words inside asterisks or brackets."""
@@ -18,10 +18,21 @@ _ACTION: Final = re.compile(r"\[ ?([a-z][a-z0-9_]{0,63}) ?\](?!\()")
 
 
 def overuses_stage_directions(reply: Reply, facts: GateFacts) -> bool:
-    told = sum(
-        len(split_words("".join(group or "" for group in match.groups()))) for match in _NARRATED.finditer(reply.folded)
+    """Only for characters whose sheet forbids stage directions."""
+    return facts.spoken_words_only and _is_mostly_narrated(reply)
+
+
+def may_overuse_stage_directions(reply: Reply, facts: GateFacts) -> bool:
+    return not facts.spoken_words_only and _is_mostly_narrated(reply)
+
+
+def _is_mostly_narrated(reply: Reply) -> bool:
+    told = count_words(
+        word
+        for match in _NARRATED.finditer(reply.folded)
+        for word in split_words("".join(group or "" for group in match.groups()))
     )
-    return told >= FEWEST_NARRATED_WORDS and told > MOST_NARRATED_SHARE * len(reply.words)
+    return told >= FEWEST_NARRATED_WORDS and told > MOST_NARRATED_SHARE * count_words(reply.words)
 
 
 def uses_unlisted_action(reply: Reply, facts: GateFacts) -> bool:

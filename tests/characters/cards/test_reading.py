@@ -12,12 +12,11 @@ from app.characters.cards.transfer import import_document
 from app.characters.loading import read_scenes
 from app.characters.schema import CharacterSheet, VoiceExample
 from app.characters.views import build_judge_view
-from app.cli.sheets import SCENES
 from app.domain.errors import GatewayError
 from app.domain.lorebooks import Lorebook
 from app.domain.scores import Score
 from app.domain.tasks import Completion
-from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
+from app.envs.npc_arena.environment import PACKAGED_SCENES, NpcArena, NpcArenaParams
 from app.ports.environment import Tools
 from tests.envs.npc_arena.test_npc_arena import ScriptedPanel
 from tests.support.cards import V1, V2, V3, Fields
@@ -51,7 +50,7 @@ def of_v2(**changes: JsonValue) -> Fields:
 
 
 def arena_of(sheet: CharacterSheet) -> NpcArena:
-    return NpcArena([sheet], read_scenes(SCENES))
+    return NpcArena([sheet], read_scenes(PACKAGED_SCENES))
 
 
 def test_every_field_that_a_sheet_has_is_read() -> None:

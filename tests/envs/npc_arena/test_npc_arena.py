@@ -315,7 +315,13 @@ def test_the_rubric_weighs_to_one_and_anchors_every_level() -> None:
             "responsiveness": 0.1,
         },
         "levels": {(0, 1, 2, 3, 4)},
-        "capped": {"lore_contradiction": 0.3, "secret_leak": 0.3, "knows_withheld": 0.3, "future_knowledge": 0.3},
+        "capped": dict.fromkeys(
+            (
+                *("lore_contradiction", "secret_leak", "knows_withheld", "future_knowledge"),
+                *("forbidden_topic", "above_content_rating"),
+            ),
+            0.3,
+        ),
         "bounded": {"ignores_event": 0.5, "invented_event": 0.25},
         "confirming": {"knows_withheld": "may_know_withheld"},
         "claims": ClaimRule(criterion="event_grounding", unsupported="invented_event"),
