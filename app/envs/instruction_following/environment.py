@@ -27,6 +27,7 @@ from app.envs.instruction_following.constraints.text_synthesis import PROSE
 from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS
 from app.ports import Tools
+from app.ports.environment import FreeReward
 from app.toolkit.answers.replies import strip_thinking
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
@@ -59,6 +60,10 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
         "function_words": digest(sorted(FUNCTION_WORDS)),
         "clashes": digest(sorted(CLASHES)),
     }
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(strategy="near_miss_digit", share=None, because="A text is free in the numbers that it mentions."),
+        FreeReward(strategy="gibberish", share=0.9, because="Invented words count as words."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: InstructionFollowingParams) -> Assignment:
         number, hard = draws.one(_NUMBERS[level])

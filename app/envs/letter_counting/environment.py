@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
+from app.ports.environment import FreeReward
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -57,6 +58,14 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
     chance: ClassVar[float] = 0.002
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="constant",
+            share=0.06,
+            because="Two letters that a short text has seldom are counted right by luck.",
+        ),
+        FreeReward(strategy="prompt_features", share=0.06, because="The guess is a constant for texts of that length."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: LetterCountingParams) -> LetterQuestion:
         usual_letters, usual_length = _MEASURES[level]

@@ -18,6 +18,7 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
+from app.ports.environment import FreeReward
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.safe_regex import compile_pattern
@@ -63,6 +64,18 @@ class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     chance: ClassVar[float] = 0.002
     data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="near_miss_digit",
+            share=0.06,
+            because="Strings with one repetition too many are tried, with more they are not.",
+        ),
+        FreeReward(
+            strategy="near_miss_token", share=0.06, because="Some words of the form are in none of the strings."
+        ),
+        FreeReward(strategy="near_miss_case", share=0.2, because="Some words of the form are in none of the strings."),
+        FreeReward(strategy="near_miss_range", share=1.0, because="The strings have few of the letters."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: RegexMatchParams) -> RegexExercise:
         return _draw_exercise(draws, params.parts or _PARTS[level])
