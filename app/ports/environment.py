@@ -68,7 +68,8 @@ class Environment(Protocol):
     chance: ClassVar[float] = 0.0
     """Upper bound on the share of tasks that accept the gold answer of a random other task."""
     free_rewards: ClassVar[tuple[FreeReward, ...]] = ()
-    """Where strategies earn more than nothing. Without an entry guesses may earn `chance`, everything else nothing."""
+    """Where strategies earn more than nothing. Without an entry guesses may earn `chance` or a little
+    luck, everything else nothing."""
     stats_label: ClassVar[str | None] = None
     """Metadata key by which statistics can be broken down: one with few values, all of them texts."""
     Draft: ClassVar[type[BaseModel] | None] = None

@@ -111,7 +111,7 @@ def _pages(environment: str) -> Iterator[str]:
 def _worst(environment: Environment) -> str:
     """The highest stated share, and the strategy that it is of."""
     share, strategy = find_worst_share(environment)
-    return "" if environment.rubric is not None else f"{share:.1%}, {code(strategy)}" if share else "never"
+    return "" if environment.rubric is not None else f"{share:.1%}, {code(strategy)}" if share else "none found"
 
 
 def _free_rewards(environment: Environment) -> Iterator[str]:

@@ -70,7 +70,6 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     test_size: ClassVar[int] = 500
     chance: ClassVar[float] = 0.005
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
-        FreeReward(strategy="constant", share=0.02, because="A code of three places may be guessed by luck."),
         FreeReward(strategy="near_miss_case", share=None, because="The case of a guess does not matter."),
     )
 

@@ -53,11 +53,6 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
     data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": question_builder.DIGEST}
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(
-            strategy="prompt_features",
-            share=0.02,
-            because="A query for the same tables and kind of question is sometimes right.",
-        ),
-        FreeReward(
             strategy="near_miss_digit",
             share=0.15,
             because="A limit may move where no value lies between; the number in SELECT 1 may be any.",

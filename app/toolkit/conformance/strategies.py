@@ -22,6 +22,8 @@ from app.toolkit.seeded import SeededRandom
 
 MORE_PAID: Final = 0.5
 """A control that earns more shows that no answer was asked for."""
+LUCK: Final = 0.02
+"""What guesses may earn without a statement: even where every answer is another one, some are right by luck."""
 
 _Rewards = Mapping[AttemptName, Mapping[str, Sequence[float]]]
 """By attempt and group."""
@@ -38,16 +40,15 @@ async def measure_strategies(subject: CheckSubject) -> tuple[StrategyFigure, ...
 
 def find_allowed_share(environment: Environment, strategy: str) -> float | None:
     """What the environment states for a strategy; None where there is nothing to measure."""
-    for stated in environment.free_rewards:
-        if stated.strategy == strategy:
-            return stated.share
-    return environment.chance if strategy in GUESSES else 0.0
+    shares = {stated.strategy: stated.share for stated in environment.free_rewards}
+    luck = max(environment.chance, LUCK) if strategy in GUESSES else 0.0
+    return shares.get(strategy, luck)
 
 
 def find_worst_share(environment: Environment) -> tuple[float, str]:
-    """The highest stated share, and its strategy."""
-    shares = [(find_allowed_share(environment, strategy) or 0.0, strategy) for strategy in STRATEGIES]
-    return max(shares, key=lambda one: one[0])
+    """The highest stated share, and its strategy; `chance` is that of another task's answer."""
+    shares = {stated.strategy: stated.share or 0.0 for stated in environment.free_rewards}
+    return max((share, strategy) for strategy, share in {"foreign_answer": environment.chance, **shares}.items())
 
 
 async def _score_all(subject: CheckSubject) -> tuple[_Rewards, _Rewards]:

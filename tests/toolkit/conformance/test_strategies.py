@@ -236,10 +236,10 @@ def test_a_statement_is_readable_and_true(kind: type[Environment], came: list[st
 def test_more_than_is_stated_is_found_with_its_level_and_interval() -> None:
     found = asyncio.run(run_check(Echoing, CHECK, DEPTH)).findings
     assert [(one.task, one.expected, one.came) for one in found][:1] == [
-        ("all: echo, the prompt", "at most 0.0% paid", "100.0% of 60 tasks (99 %: 90.0% to 100.0%)")
+        ("all: echo, the prompt", "at most 2.0% paid", "100.0% of 60 tasks (99 %: 90.0% to 100.0%)")
     ]
 
 
 def test_the_worst_statement_is_the_one_of_the_catalogue() -> None:
     worst = [find_worst_share(kind()) for kind in (Recall, Honest, Exempt)]
-    assert worst == [(0.0, "constant"), (0.6, "constant"), (0.0, "constant")]
+    assert worst == [(0.0, "foreign_answer"), (0.6, "prompt_features"), (0.0, "hedge")]
