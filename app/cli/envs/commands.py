@@ -28,6 +28,9 @@ envs = typer.Typer(help="List, check and create environments.", no_args_is_help=
 console = output_console()
 errors = Console(stderr=True)
 
+GUESSED = 8
+"""Strategies are chosen on one task in so many, and measured on as many others."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -62,9 +65,8 @@ def check(
     Judged environments are scored by the offline judge."""
     try:
         settings = read_settings()
-        report = _run_checks(
-            find_environment(where), settings, CheckDepth(tasks=tasks, scored=tasks, texts=texts), quiet=as_json
-        )
+        depth = CheckDepth(tasks=tasks, scored=tasks, texts=texts, guessed=max(CheckDepth.guessed, tasks // GUESSED))
+        report = _run_checks(find_environment(where), settings, depth, quiet=as_json)
     except (GatewayError, ValueError) as error:
         _stop(str(error))
     if as_json:

@@ -90,7 +90,7 @@ class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     stats_label: ClassVar[str | None] = "topic"
     chance: ClassVar[float] = 0.2
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
-        FreeReward(strategy="prompt_features", share=0.4, because="Counts of things that two people have hardly vary."),
+        FreeReward(strategy="prompt_features", share=0.6, because="Counts of things that two people have hardly vary."),
         FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same option."),
     )
 
