@@ -3,22 +3,14 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
-from pydantic import JsonValue, ValidationError
-
-from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
 from app.characters.scenes import SceneKind, SceneSet
 from app.characters.schema import CharacterSheet
+from app.characters.sheet_sources import FieldPath, SheetFinding, SheetSource, iter_texts, read_source
 from app.characters.views import build_policy_view
 from app.characters.word_matching import mentions, normalise_spelling, split_words
-from app.domain.errors import GatewayError
-from app.domain.values import Frozen
-
-Level = Literal["error", "warning"]
-FieldPath = tuple[int | str, ...]
 
 PROBED: Final[tuple[SceneKind, ...]] = (
     "voice",
@@ -31,43 +23,6 @@ PROBED: Final[tuple[SceneKind, ...]] = (
     "false_premise",
 )
 """Kinds that a character's own scenes should cover; generic scenes cover the rest."""
-
-
-class SheetFinding(Frozen):
-    """`line` starts at 1. For a whole file `line` is 0 and `field` is empty."""
-
-    file: str
-    line: int
-    field: str
-    level: Level
-    message: str
-
-
-@dataclass(frozen=True)
-class SheetSource:
-    """A valid sheet with the positions in its file."""
-
-    path: Path
-    document: YamlDocument
-    sheet: CharacterSheet
-
-    def build_finding(self, level: Level, at: FieldPath, message: str) -> SheetFinding:
-        return SheetFinding(
-            file=str(self.path),
-            line=self.document.find_line(at),
-            field=".".join(map(str, at)),
-            level=level,
-            message=message,
-        )
-
-    @cached_property
-    def policy_texts(self) -> tuple[tuple[FieldPath, str], ...]:
-        """Normalised texts that the policy may see, except secrets."""
-        view = build_policy_view(self.sheet)
-        lore = enumerate(() if self.sheet.lorebook is None else self.sheet.lorebook.entries)
-        told = [(at, text) for at, text in _iter_texts(view, ()) if at[0] not in ("secrets", "meta")]
-        told += [(("lorebook", "entries", number, "content"), entry.content) for number, entry in lore if entry.enabled]
-        return tuple((at, normalise_spelling(text)) for at, text in told)
 
 
 @dataclass(frozen=True)
@@ -97,7 +52,7 @@ class SheetCheckContext:
 
 def check_sheets(paths: Sequence[Path], surroundings: SheetCheckContext) -> SheetCheckResult:
     """Reads each file once. Never raises for invalid content."""
-    read = [_read_source(path) for path in paths]
+    read = [read_source(path) for path in paths]
     sources = [one for one in read if isinstance(one, SheetSource)]
     findings = [finding for one in read if not isinstance(one, SheetSource) for finding in one]
     findings += _find_repeated_ids(sources)
@@ -111,38 +66,6 @@ def check_sheets(paths: Sequence[Path], surroundings: SheetCheckContext) -> Shee
         findings += _find_missing_scenes(source, surroundings.scene_sets)
     ordered = sorted(findings, key=lambda finding: (finding.file, finding.line, finding.level, finding.field))
     return SheetCheckResult(tuple(ordered), tuple(source.sheet for source in sources))
-
-
-def _read_source(path: Path) -> SheetSource | list[SheetFinding]:
-    name = str(path)
-    try:
-        document = parse_document(read_text(path), path.name)
-    except BrokenYaml as error:
-        message = error.detail.removeprefix(f"{path.name}: ")
-        return [SheetFinding(file=name, line=error.line or 0, field="", level="error", message=message)]
-    except (GatewayError, OSError) as error:
-        return [SheetFinding(file=name, line=0, field="", level="error", message=str(error))]
-    try:
-        sheet = CharacterSheet.model_validate(document.value)
-    except ValidationError as error:
-        return [
-            _build_schema_finding(name, document, one["loc"], one["msg"]) for one in error.errors(include_url=False)
-        ]
-    source = SheetSource(path, document, sheet)
-    if sheet.id != path.stem:
-        return [source.build_finding("error", ("meta", "id"), f"is {sheet.id!r}, but the file name says {path.stem!r}")]
-    return source
-
-
-def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
-    text = message.removeprefix("Value error, ")
-    return SheetFinding(
-        file=name,
-        line=document.find_line(at),
-        field=".".join(map(str, at)),
-        level="error",
-        message=" ".join(text.split()),
-    )
 
 
 def _find_repeated_ids(sources: Sequence[SheetSource]) -> Iterator[SheetFinding]:
@@ -261,7 +184,7 @@ def _map_word_users(sheets: Iterable[CharacterSheet]) -> Mapping[str, frozenset[
     """Ids of characters by language and word."""
     users: defaultdict[str, set[str]] = defaultdict(set)
     for sheet in sheets:
-        for _, text in _iter_texts(build_policy_view(sheet), ()):
+        for _, text in iter_texts(build_policy_view(sheet), ()):
             for word in split_words(normalise_spelling(text)):
                 users[f"{sheet.voice.language} {word}"].add(sheet.id)
     return {word: frozenset(ids) for word, ids in users.items()}
@@ -280,14 +203,3 @@ def _find_missing_scenes(source: SheetSource, scene_sets: Sequence[SceneSet]) ->
         yield source.build_finding("warning", ("meta", "id"), "has no scenes of its own")
     elif missing:
         yield source.build_finding("warning", ("meta", "id"), f"its own scenes do not probe {', '.join(missing)}")
-
-
-def _iter_texts(value: JsonValue, at: FieldPath) -> Iterator[tuple[FieldPath, str]]:
-    if isinstance(value, str):
-        yield at, value
-    elif isinstance(value, list):
-        for number, item in enumerate(value):
-            yield from _iter_texts(item, (*at, number))
-    elif isinstance(value, dict):
-        for name, item in value.items():
-            yield from _iter_texts(item, (*at, name))

@@ -63,21 +63,20 @@ def parse_world(text: str, name: str) -> WorldFile:
         raise _build_refusal(name, document, at, first["msg"].removeprefix("Value error, ")) from None
     for at, message in _find_duplicates(world):
         raise _build_refusal(name, document, at, message)
-    for place, books in _iter_lorebooks(world):
-        for called, book in books.items():
-            try:
-                refuse_unusable(book)
-            except InvalidRequest as error:
-                raise _build_refusal(
-                    name, document, (*place, called, *_split_path(error.field)), error.detail
-                ) from None
+    for place, book in _iter_lorebooks(world):
+        try:
+            refuse_unusable(book)
+        except InvalidRequest as error:
+            raise _build_refusal(name, document, (*place, *_split_path(error.field)), error.detail) from None
     return world
 
 
-def _iter_lorebooks(world: WorldFile) -> Iterator[tuple[FieldPath, dict[Name, Lorebook]]]:
-    yield ("lorebooks",), world.lorebooks
+def _iter_lorebooks(world: WorldFile) -> Iterator[tuple[FieldPath, Lorebook]]:
+    for called, book in world.lorebooks.items():
+        yield ("lorebooks", called), book
     for number, branch in enumerate(world.branches):
-        yield ("branches", number, "lorebooks"), branch.lorebooks
+        for called, book in branch.lorebooks.items():
+            yield ("branches", number, "lorebooks", called), book
 
 
 def _find_duplicates(world: WorldFile) -> Iterator[tuple[FieldPath, str]]:

@@ -79,10 +79,12 @@ class DeferredCommand(TyperCommand):
 
 
 def _from_module(module: str, name: str) -> Any:
-    gc.disable()  # what is imported stays
+    """What is imported stays: looking for cycles in it would take a tenth of a start."""
+    gc.disable()
     try:
         return getattr(importlib.import_module(module), name)
     finally:
+        gc.freeze()
         gc.enable()
 
 

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from app.characters.loading import list_yaml_files, read_scenes, read_sheet
 from app.characters.schema import CharacterSheet
-from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, SheetFinding, check_sheets
+from app.characters.sheet_checks import SheetCheckContext, SheetCheckResult, check_sheets
+from app.characters.sheet_sources import SheetFinding
 from app.cli.cards import export_card, import_cards
 from app.cli.character_discrimination import DiscriminationFigures, tell_apart
 from app.cli.consoles import output_console

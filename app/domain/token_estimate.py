@@ -5,7 +5,7 @@ from typing import Final
 
 _HALF_TOKEN_CHARACTERS: Final = re.compile("[\u0250-\u2e7f]")
 """From Greek and Cyrillic to Thai, with punctuation marks beyond Latin script's."""
-_WHOLE_TOKEN_CHARACTERS: Final = re.compile("[\u2e80-\U0010ffff]")
+_WHOLE_TOKEN_CHARACTERS: Final = re.compile("[^\u0000-\u2e7f]")
 """Han, kana, Hangul syllables, emoji."""
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from statistics import fmean
 from typing import Final
 
@@ -67,28 +67,30 @@ def list_scoring_digests(attempts: Iterable[Attempt]) -> tuple[str, ...]:
 
 
 def collect_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> tuple[Caution, ...]:
+    return tuple(_iter_cautions(evaluation, tasks))
+
+
+def _iter_cautions(evaluation: Evaluation, tasks: Sequence[TaskAttempts]) -> Iterator[Caution]:
     setup, attempts = evaluation.setup, evaluation.attempts
     offline = sorted({judge for attempt in attempts for judge in attempt.judges} & set(setup.offline_judges))
     asked, unscored = setup.tasks * setup.samples, sum(attempt.reward is None for attempt in attempts)
     measured = len(drop_missing(task.reward for task in tasks))
-    found = []
     if offline:
         text = "has no model and is only for trying the system: these figures say nothing about quality."
-        found.append(Caution(code="offline_judge", text=f"Scored by {', '.join(offline)}, which {text}"))
+        yield Caution(code="offline_judge", text=f"Scored by {', '.join(offline)}, which {text}")
     if len(list_scoring_digests(attempts)) > 1:
         text = "The scoring changed during the evaluation: not all attempts were scored alike."
-        found.append(Caution(code="scoring_changed", text=text))
+        yield Caution(code="scoring_changed", text=text)
     if len(attempts) < asked:
         begun = "Not finished" if evaluation.finished_at is None else "Incomplete"
         text = f"{begun}: {asked - len(attempts):,} of {asked:,} attempts are missing."
-        found.append(Caution(code="incomplete", text=text))
+        yield Caution(code="incomplete", text=text)
     if unscored:
         text = f"{unscored:,} of {len(attempts):,} attempts have no score and are left out of every mean."
-        found.append(Caution(code="unscored", text=text))
+        yield Caution(code="unscored", text=text)
     if measured < FEW_TASKS:
         text = f"Only {measured} tasks with a score: intervals are rough, and small differences cannot be detected."
-        found.append(Caution(code="few_tasks", text=text))
-    return tuple(found)
+        yield Caution(code="few_tasks", text=text)
 
 
 def _select_scored(attempts: Iterable[Attempt]) -> list[Attempt]:

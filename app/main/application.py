@@ -1,16 +1,14 @@
 """create_app(settings): the only place where concrete classes meet."""
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 
 from app.characters.views import CharacterCard, build_character_cards
-from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.values import utc_now
 from app.envs.npc_arena.environment import NpcArena
 from app.http.api.catalogue_routes import create_catalogue_router, describe_environment
@@ -46,16 +44,15 @@ from app.judges.panels import collect_reports
 from app.main.components import build_panels, build_retriever
 from app.main.discovery import discover
 from app.main.gateway import build_gateway
+from app.main.lifespan import ServiceLifespan
 from app.main.settings_check import require_known_names
 from app.ports.environment import Environment
 from app.ports.judges import Panels
 from app.ports.retrieval import Retriever
-from app.ports.runtime import Clock, ManagedResource
+from app.ports.runtime import Clock
 from app.rag.world_retriever import WorldRetriever
-from app.sandbox.isolation import probe_isolation
 from app.sandbox.pool import ProcessWorkers, choose_size
 from app.sandbox.programs import JailedPrograms
-from app.service.catalogue import Catalogue
 from app.service.gateway import Gateway
 from app.service.judge_listing import list_judges
 from app.service.retrieval import RetrievalPolicy
@@ -68,8 +65,6 @@ from app.toolkit.package_data import find_packaged_folder
 log = logging.getLogger(__name__)
 
 VERSION = version("atropos-environments")
-ISOLATION_SECONDS = 2.0
-"""The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
 DESCRIPTION = """Reinforcement-learning environments over HTTP: tasks out, scores in, everything kept.
 
 1. `GET /envs` lists the environments.
@@ -140,12 +135,33 @@ def create_app(
         description=DESCRIPTION,
         docs_url=None,
         redoc_url=None,
-        lifespan=_create_lifespan(settings, gateway, store, workers, jails, retriever, examples),
+        lifespan=ServiceLifespan(settings, gateway, store, workers, jails, retriever, examples).run,
     )
     roster = partial(list_judges, gateway.catalogue, panels)
     atropos = AtroposQueue(store.trajectories, observer, clock or utc_now)
     service.router.routes.extend(create_post_routes(atropos, settings.max_body_bytes))
-    service.include_router(create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
+    _add_routes(service, create_atropos_router(atropos, settings.max_body_bytes))  # early: polled by the millisecond
+    _add_trainer_routes(service, settings, gateway, observer)
+    characters = partial(list_characters, gateway)
+    pages = WorldPages(gateway.worlds, characters)
+    names = tuple(gateway.catalogue.classes)
+    _add_routes(service, create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages))
+    _add_environment_routes(service, gateway)
+    _add_routes(service, create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
+    _add_record_routes(service, gateway)
+    _add_routes(service, create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
+    install_docs(service)
+    _protect(service, settings, create_key_ring(settings, store, announce), observer)
+    examples.install(service)
+    return service
+
+
+def _add_routes(service: FastAPI, router: APIRouter) -> None:
+    """As they are: `include_router` would build each of them a second time, before the first request is answered."""
+    service.router.routes.extend(router.routes)
+
+
+def _add_trainer_routes(service: FastAPI, settings: Settings, gateway: Gateway, observer: PrometheusObserver) -> None:
     rewards = RewardService(
         gateway.samples,
         gateway.catalogue,
@@ -153,30 +169,31 @@ def create_app(
         settings.compat.unscored_reward,
         observer.record_unscored_answer,
     )
-    service.include_router(create_openrlhf_router(rewards))
-    service.include_router(create_slime_router(rewards))
+    _add_routes(service, create_openrlhf_router(rewards))
+    _add_routes(service, create_slime_router(rewards))
     playing = SessionContext(gateway, TaskAssigner(gateway), observer.record_unscored_answer)
     talks = SessionServer(playing, settings.compat.openenv_sessions, settings.compat.openenv_idle_seconds)
     observer.watch_openenv(lambda: talks.open)
-    service.include_router(create_openenv_router(talks, describe_environment))
-    names = tuple(gateway.catalogue.classes)
-    characters = partial(list_characters, gateway)
-    pages = WorldPages(gateway.worlds, characters)
-    service.include_router(create_viewer_router(gateway.views, names, roster, atropos.explain_runs, pages))
+    _add_routes(service, create_openenv_router(talks, describe_environment))
+
+
+def _add_environment_routes(service: FastAPI, gateway: Gateway) -> None:
     for environment in gateway.catalogue.classes.values():
-        service.include_router(create_environment_router(environment, gateway))
-        service.include_router(create_preview_router(environment, gateway))
-    service.include_router(create_catalogue_router(gateway, not_for_training={OFFLINE}))
-    service.include_router(create_characters_router(characters, lambda: _reload_characters(gateway, examples)))
-    service.include_router(create_worlds_router(gateway))
-    service.include_router(create_mixture_router(gateway))
-    service.include_router(create_records_router(gateway))
-    service.include_router(create_export_router(gateway, not_for_training={OFFLINE}))
-    service.include_router(create_rescoring_router(gateway))
-    service.include_router(create_runs_router(gateway))
-    service.include_router(create_health_router(gateway, VERSION, utc_now, observer.render_exposition))
-    install_docs(service)
-    ring = create_key_ring(settings, store, announce)
+        _add_routes(service, create_environment_router(environment, gateway))
+        _add_routes(service, create_preview_router(environment, gateway))
+    _add_routes(service, create_catalogue_router(gateway, not_for_training={OFFLINE}))
+
+
+def _add_record_routes(service: FastAPI, gateway: Gateway) -> None:
+    _add_routes(service, create_worlds_router(gateway))
+    _add_routes(service, create_mixture_router(gateway))
+    _add_routes(service, create_records_router(gateway))
+    _add_routes(service, create_export_router(gateway, not_for_training={OFFLINE}))
+    _add_routes(service, create_rescoring_router(gateway))
+    _add_routes(service, create_runs_router(gateway))
+
+
+def _protect(service: FastAPI, settings: Settings, ring: KeyRing, observer: PrometheusObserver) -> None:
     open_paths = ALWAYS_OPEN | ({"/metrics"} if settings.open_metrics else set())
     own_hosts = LOOPBACK_HOSTS if ring.anonymous and is_loopback(settings.host) else None
     install_middleware(
@@ -185,80 +202,6 @@ def create_app(
     )
     if settings.atropos_listeners:
         service.add_middleware(RunPorts, runs=settings.atropos_listeners)
-    examples.install(service)
-    return service
-
-
-def _create_lifespan(
-    settings: Settings,
-    gateway: Gateway,
-    store: Store,
-    workers: ProcessWorkers,
-    programs: JailedPrograms,
-    retriever: Retriever,
-    examples: Examples,
-) -> Callable[[FastAPI], contextlib.AbstractAsyncContextManager[None]]:
-    @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        held = [one for one in (*gateway.panels.judges.values(), retriever) if isinstance(one, ManagedResource)]
-        await asyncio.gather(*(one.open() for one in held))
-        await gateway.assembler.open()
-        opening = asyncio.create_task(_open_gateway(settings, gateway, examples, programs))
-        yield
-        opening.cancel()
-        await asyncio.gather(opening, return_exceptions=True)
-        await gateway.assembler.close()
-        await gateway.group_scoring.close()
-        await gateway.rescorer.close()
-        await workers.close()
-        await programs.close()
-        await asyncio.gather(*(one.close() for one in held))
-        await store.close()
-
-    return lifespan
-
-
-async def _open_gateway(settings: Settings, gateway: Gateway, examples: Examples, programs: JailedPrograms) -> None:
-    """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then takes
-    up what a restart interrupted, and looks after groups that come in pieces meanwhile and for ever: what was
-    interrupted may take long, and replicas may always have more of it."""
-    folders = {"character_sheets": settings.character_sheets}
-    datasets = ConfiguredDatasets(settings.datasets, folders=folders, hub_cache=settings.cache_dir)
-    trying = asyncio.create_task(_try_isolation(settings, gateway.catalogue, programs))
-    slow = {name for name in gateway.catalogue.classes if settings.datasets.get(name, "").strip()}
-    reading = [asyncio.to_thread(gateway.catalogue.open, datasets, {name}) for name in sorted(slow)]
-    configured = asyncio.ensure_future(asyncio.gather(*reading))
-    try:
-        await asyncio.to_thread(gateway.catalogue.open, datasets, gateway.catalogue.classes.keys() - slow)
-        await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
-        await asyncio.wait({configured}, timeout=settings.ready_after_data)
-        gateway.catalogue.ready = True
-        await asyncio.gather(_take_up(gateway, examples, trying, configured), gateway.assembler.run())
-    finally:
-        trying.cancel()
-        configured.cancel()
-
-
-async def _take_up(gateway: Gateway, examples: Examples, *known: Awaitable[object]) -> None:
-    """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
-    await asyncio.gather(*known)
-    await _resume_work(gateway, examples)
-
-
-async def _resume_work(gateway: Gateway, examples: Examples) -> None:
-    for outcome in await asyncio.gather(
-        gateway.group_scoring.resume(), examples.prepare(gateway), return_exceptions=True
-    ):
-        if isinstance(outcome, Exception):
-            log.error("start-up work failed", exc_info=outcome)
-
-
-async def _try_isolation(settings: Settings, catalogue: Catalogue, programs: JailedPrograms) -> None:
-    """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""
-    if not any(environment.runs_programs for environment in catalogue.classes.values()):
-        return
-    isolation = await probe_isolation(programs)
-    catalogue.set_isolation(isolation, weak_will_do=settings.programs.allow_weak_isolation)
 
 
 async def _reload_characters(gateway: Gateway, examples: Examples) -> None:

@@ -63,20 +63,22 @@ def build_retriever(settings: Settings, worlds: Retriever) -> Retriever:
         return worlds
     if settings.rag.retriever != "remote":
         return load_retriever(settings.rag.retriever)
+    return RemoteRetriever(_build_remote_config(settings))
+
+
+def _build_remote_config(settings: Settings) -> RemoteRetrieverConfig:
     remote = settings.rag.remote
     key = None if remote.api_key_env is None else settings.read_secret(remote.api_key_env)
     if remote.api_key_env is not None and key is None:
         raise ValueError(f"rag.remote.api_key_env names {remote.api_key_env}, which is not set")
-    return RemoteRetriever(
-        RemoteRetrieverConfig(
-            url=remote.url,
-            api_key=key,
-            deadline_seconds=settings.rag.deadline_seconds,
-            retries=remote.retries,
-            max_bytes=remote.max_bytes,
-            bounds=AnswerBounds(remote.max_passages, remote.max_characters),
-            allow_hosts=remote.allow_hosts,
-            allow_private=remote.allow_private,
-            max_concurrency=remote.max_concurrency,
-        )
+    return RemoteRetrieverConfig(
+        url=remote.url,
+        api_key=key,
+        deadline_seconds=settings.rag.deadline_seconds,
+        retries=remote.retries,
+        max_bytes=remote.max_bytes,
+        bounds=AnswerBounds(remote.max_passages, remote.max_characters),
+        allow_hosts=remote.allow_hosts,
+        allow_private=remote.allow_private,
+        max_concurrency=remote.max_concurrency,
     )

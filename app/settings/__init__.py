@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -15,172 +15,23 @@ from pydantic_settings import (
 )
 from pydantic_settings import SettingsError as UnreadableSource
 
-from app.domain.judging import Mode
-from app.domain.parts import PartRules, RetryWindows
-from app.domain.runs import ScoringOptions, Votes
-from app.domain.values import Name, Unit
+from app.domain.values import Described, Name
 from app.settings.mistakes import DEFAULT_FILE as DEFAULT_FILE
 from app.settings.mistakes import PREFIX as PREFIX
 from app.settings.mistakes import SettingsError as SettingsError
 from app.settings.mistakes import explain, settings_file, unknown_variables
 from app.settings.mistakes import find_where_set as find_where_set
+from app.settings.sections import CompatSettings as CompatSettings
+from app.settings.sections import EnvironmentSettings as EnvironmentSettings
+from app.settings.sections import JudgeSettings as JudgeSettings
+from app.settings.sections import PartSettings as PartSettings
+from app.settings.sections import Positive
+from app.settings.sections import ProgramSettings as ProgramSettings
+from app.settings.sections import RagSettings as RagSettings
+from app.settings.sections import RemoteSettings as RemoteSettings
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-
-JudgeFormat = Literal["schema", "object", "off"]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-
-
-def _normalise_judge_format(value: object) -> object:
-    """YAML reads `off` as false, and this was a yes or no once."""
-    return {"true": "object", "false": "off"}.get(str(value).casefold(), value)
-
-
-class JudgeSettings(_Section):
-    base_url: str
-    """Of an OpenAI-compatible API, ending in `/v1` for most servers."""
-    model: str
-    """As that API names it."""
-    api_key_env: str | None = None
-    """The variable that holds the key; none for servers that need no key."""
-    deadline_seconds: Annotated[float, Field(gt=0, le=3600)] = 60.0
-    """For one reading of a group, every retry included; waiting for the limits below does not count. A group may need
-    several readings, one after the other: `judging_seconds` bounds them together."""
-    queue_seconds: Annotated[float, Field(gt=0, le=86_400)] = 600.0
-    """The longest that a reading waits for those limits before it fails."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """0 for verdicts that repeat as far as the server allows."""
-    max_output_tokens: Annotated[int, Field(ge=64)] = 4096
-    """A verdict that is cut off there counts as a failed one."""
-    token_parameter: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"  # noqa: S105
-    """What this API calls the bound above."""
-    json_mode: Annotated[JudgeFormat, BeforeValidator(_normalise_judge_format)] = "object"
-    """`schema` asks the server for the very form of the verdict, `object` for any JSON, `off` says it in words alone. A
-    server that refuses a form is asked in the next weaker one."""
-    expected_scores: bool = False
-    """Ask the server for token probabilities, and take for each score the mean over the numbers that the judge might
-    have said. Where the server sends none, the number that it said counts."""
-    input_price_per_million: Annotated[float, Field(ge=0)] | None = None
-    """US dollars per million prompt tokens."""
-    output_price_per_million: Annotated[float, Field(ge=0)] | None = None
-    """US dollars per million completion tokens."""
-    max_concurrency: Annotated[int, Field(ge=1, le=10_000)] = 64
-    """Calls at once: falls when the server answers 429 and slowly comes back."""
-    requests_per_minute: Positive | None = None
-    """Never faster than this."""
-    tokens_per_minute: Positive | None = None
-    """Of prompts and answers together."""
-    budget_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """US dollars for as long as the database lives, over all replicas and commands; a call that might exceed it is not
-    made, and what it would have scored is `unscored: budget`. Calls that may have been charged though no answer came,
-    such as after a timeout, count as what they may cost at most. Needs prices."""
-    budget_usd_per_day: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    """The same for each day in UTC."""
-    budget_tokens: Annotated[int, Field(ge=0)] | None = None
-    """Tokens of prompts and answers for as long as the database lives."""
-    breaker_failures: Annotated[int, Field(ge=1)] = 5
-    """After as many failures in a row over more than 5 seconds the judge is left alone for a while."""
-    breaker_seconds: Positive = 30.0
-    """For so long; then one call finds out whether it is back."""
-    fallback: Name | None = None
-    """The judge that is asked when this one refuses, or gives no answer that can be used; by its name."""
-    allow_self_judge: bool = False
-    """Let this judge score a policy that is its own model."""
-
-
-class EnvironmentSettings(_Section):
-    judges: tuple[Name, ...] = ()
-    """Names of judges from `judges`; the offline judge when empty."""
-    mode: Mode | None = None
-    """How judges read a group where a run does not say: `listwise` (all at once, in mirrored orders; the default),
-    `pairwise` or `pointwise`."""
-    votes: Votes | None = None
-    """How often a judge is asked the same, in each order (`pairwise`) or of each completion (`pointwise`); 1 by
-    default."""
-    relative_weight: Unit | None = None
-    """Share of the standing within the group in a judged reward; 0.5 by default."""
-
-    @property
-    def options(self) -> ScoringOptions:
-        return ScoringOptions(
-            mode=self.mode, votes=self.votes, judges=self.judges, relative_weight=self.relative_weight
-        )
-
-
-class RemoteSettings(_Section):
-    url: str = ""
-    """Where queries are posted, `http://` or `https://`; a remote retriever needs one. Redirects are not followed."""
-    api_key_env: str | None = None
-    """The variable that holds the key, sent as a Bearer token; none for servers that need no key."""
-    retries: Annotated[int, Field(ge=0, le=10)] = 2
-    """Further attempts after a connection that broke, 429 or 5xx, as far as `rag.deadline_seconds` allows."""
-    max_bytes: Annotated[int, Field(ge=1024, le=64 * 1024 * 1024)] = 1024 * 1024
-    """A larger answer is not read to its end and counts as a failure."""
-    max_passages: Annotated[int, Field(ge=1, le=1000)] = 64
-    """More passages in an answer count as a failure, and so does more that is withheld."""
-    max_characters: Annotated[int, Field(ge=1, le=100_000)] = 8000
-    """A passage with more characters counts as a failure."""
-    allow_hosts: tuple[str, ...] = ()
-    """Hosts that `url` may name, for those who set the two in different places; any when empty."""
-    allow_private: bool = False
-    """Let a name stand for addresses of this machine or its network. An address that `url` itself spells out needs no
-    leave, nor does `localhost`."""
-    max_concurrency: Annotated[int, Field(ge=1, le=1000)] = 64
-    """Connections at once; a query that has to wait for one has so much less time."""
-
-
-class RagSettings(_Section):
-    retriever: str = "worlds"
-    """What is asked for the passages of a prompt: `worlds` (the events and lorebooks kept here), `remote`, or the name
-    of an entry point in the group `atropos_environments.retrievers`."""
-    on_failure: Literal["refuse", "without"] = "refuse"
-    """What happens to tasks when the retriever fails: `refuse` answers 503 `retriever_failed` and hands out nothing,
-    `without` hands them out without passages and says so in their metadata and in the flags of their scores."""
-    deadline_seconds: Annotated[float, Field(gt=0, le=60)] = 2.0
-    """For one query, every retry included; whatever the retriever is."""
-    remote: RemoteSettings = RemoteSettings()
-    """The retriever behind a URL."""
-
-
-class ProgramSettings(_Section):
-    allow_weak_isolation: bool = False
-    """Let environments serve that run programs which models wrote, though these cannot be kept apart well enough on
-    this machine: only where nothing on it is worth protecting."""
-    at_once: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Such programs at most that run at the same time; as many as there are processor cores, and at least 2, by
-    default."""
-
-
-class CompatSettings(_Section):
-    unscored_reward: Annotated[float, Field(ge=-10, le=10, allow_inf_nan=False)] | None = None
-    """The number that trainers are told where there is no score and their contract has no word for that (OpenRLHF,
-    slime). Without one they are answered 503 and ask again. A number is trained on as if it had been judged: each is
-    counted, and the log says at start that one is set."""
-    openenv_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Web sockets of OpenEnv's clients at most; further ones are refused with CAPACITY_REACHED."""
-    openenv_idle_seconds: Positive = 1800.0
-    """A client that sends nothing for so long is disconnected. Trainers keep their connections while they learn."""
-
-
-class PartSettings(_Section):
-    deadline_seconds: Annotated[float, Field(gt=0, le=86_400)] = 60.0
-    """A group that comes in pieces is judged so long after its first piece, whatever has come by then."""
-    late_seconds: Annotated[float, Field(ge=0, le=86_400)] = 120.0
-    """For trainers that send one sample at a time: after a group was judged without some, so long further samples count
-    as the missing ones; then they begin another group."""
-    retry_seconds: Annotated[float, Field(ge=0, le=86_400)] = 600.0
-    """For the same trainers: when whoever sent a sample has left without its answer, so long an equal sample counts as
-    the same one, sent again."""
-
-    @property
-    def rules(self) -> PartRules:
-        return PartRules(self.deadline_seconds, RetryWindows(late=self.late_seconds, retry=self.retry_seconds))
-
-
-class Settings(BaseSettings):
+class Settings(Described, BaseSettings):
     """Frozen after start."""
 
     model_config = SettingsConfigDict(
@@ -189,7 +40,6 @@ class Settings(BaseSettings):
         frozen=True,
         extra="forbid",
         env_ignore_empty=True,
-        use_attribute_docstrings=True,
     )
 
     host: str = "127.0.0.1"
@@ -287,8 +137,17 @@ def read_settings() -> Settings:
     named = os.environ.get(PREFIX + "SETTINGS")
     if named and not Path(named).is_file():
         raise SettingsError(f"{PREFIX}SETTINGS names {named}, which is not a file")
+    settings = _read_sources()
+    keys = {judge.api_key_env for judge in settings.judges.values()} | {settings.rag.remote.api_key_env}
+    unknown = unknown_variables(Settings, keys)
+    if unknown:
+        raise SettingsError("\n".join(unknown))
+    return settings
+
+
+def _read_sources() -> Settings:
     try:
-        settings = Settings()
+        return Settings()
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
         raise SettingsError(
@@ -299,8 +158,3 @@ def read_settings() -> Settings:
         raise SettingsError(f"{settings_file()}{line}: not valid YAML: {error.problem}") from None
     except (UnreadableSource, ValueError, TypeError, OSError, yaml.YAMLError) as error:
         raise SettingsError(f"{settings_file()} or a variable {PREFIX}* cannot be read: {error}") from None
-    keys = {judge.api_key_env for judge in settings.judges.values()} | {settings.rag.remote.api_key_env}
-    unknown = unknown_variables(Settings, keys)
-    if unknown:
-        raise SettingsError("\n".join(unknown))
-    return settings

@@ -1,13 +1,9 @@
 """Tables of worlds, events, the event index, and lorebooks."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
+from sqlalchemy import BigInteger, Column, Index, String, Text
 from sqlmodel import Field
 
-from app.store.table_records import TableRecord, get_table
-
-
-def _build_number_column() -> "Column[int]":
-    return Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
 
 
 def _build_ordered_column(name: str, *, primary_key: bool = False) -> "Column[str]":
@@ -21,7 +17,7 @@ class WorldTable(TableRecord, table=True):
 
     __tablename__ = "worlds"
     __table_args__ = (Index("uq_worlds_name", "name", unique=True), {"sqlite_autoincrement": True})
-    number: int = Field(sa_column=_build_number_column())
+    number: int = Field(sa_column=build_sequence_column("number"))
     name: str = Field(sa_column=_build_ordered_column("name"))
     parent: int | None = Field(default=None, sa_type=BigInteger)
     branched_at: int | None = Field(default=None, sa_type=BigInteger)
@@ -36,14 +32,7 @@ class EventTable(TableRecord, table=True):
     __tablename__ = "events"
     __table_args__ = (
         Index("uq_events_world_event_id", "world", "event_id", unique=True),
-        Index(
-            "ix_events_standing",
-            "world",
-            "time",
-            "event_id",
-            sqlite_where=text("withdrawn = 0"),
-            postgresql_where=text("withdrawn = 0"),
-        ),
+        build_partial_index("ix_events_standing", "world", "time", "event_id", where="withdrawn = 0"),
     )
     sequence: int = Field(sa_column=Column("sequence", BigInteger(), primary_key=True, autoincrement=False))
     world: int = Field(sa_type=BigInteger)

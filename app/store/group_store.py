@@ -22,8 +22,9 @@ from app.store.group_rows import (
     load_groups,
     summarise_scores,
 )
+from app.store.judge_tables import judgements
 from app.store.rows import filter_storable, insert_rows
-from app.store.tables import groups, idempotency_keys, judgements, leases, prompts, rollouts, scores, tasks
+from app.store.tables import groups, idempotency_keys, leases, prompts, rollouts, scores, tasks
 
 
 class SqlGroupStore(GroupStore):

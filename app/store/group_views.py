@@ -11,9 +11,10 @@ from app.domain.judging import Judgement
 from app.ports.store import GroupViews
 from app.store.database import Database
 from app.store.group_rows import GroupHead, load_groups
+from app.store.judge_tables import judgements
 from app.store.rows import decode, decode_json, filter_storable, from_micros
 from app.store.scoring_store import load_scorings
-from app.store.tables import groups, judgements, prompts, rollouts, scores, scorings, tasks
+from app.store.tables import groups, prompts, rollouts, scores, scorings, tasks
 from app.store.task_store import load_tasks
 
 
@@ -87,6 +88,18 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
     found = load_groups(connection, groups.c.group_id == group_id)
     if not found:
         return None
+    judged = _load_judgements(connection, group_id)
+    others = load_scorings(connection, groups.c.group_id == group_id)
+    return GroupDetail(
+        group=found[0],
+        task=load_tasks(connection, [found[0].task_id])[found[0].task_id],
+        judgements=tuple(judged[None]),
+        scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
+    )
+
+
+def _load_judgements(connection: Connection, group_id: str) -> defaultdict[str | None, list[Judgement]]:
+    """By scoring; those of the group's own scores under None."""
     made = (
         select(judgements.c.answer, prompts.c.body, scorings.c.scoring_id)
         .join_from(judgements, groups, judgements.c.group_sequence == groups.c.sequence)
@@ -98,13 +111,7 @@ def _load_group(connection: Connection, group_id: str) -> GroupDetail | None:
     judged: defaultdict[str | None, list[Judgement]] = defaultdict(list)
     for answer, prompt, scoring_id in connection.execute(made):
         judged[scoring_id].append(_parse_judgement(answer, prompt))
-    others = load_scorings(connection, groups.c.group_id == group_id)
-    return GroupDetail(
-        group=found[0],
-        task=load_tasks(connection, [found[0].task_id])[found[0].task_id],
-        judgements=tuple(judged[None]),
-        scorings=tuple(one.model_copy(update={"judgements": tuple(judged[one.scoring_id])}) for one in others),
-    )
+    return judged
 
 
 def _parse_judgement(answer: str, prompt: str | None) -> Judgement:

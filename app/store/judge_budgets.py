@@ -24,7 +24,7 @@ from sqlalchemy.dialects import sqlite
 
 from app.domain.budgets import Admission, Amount, BudgetConfig, BudgetState, Reservation
 from app.domain.judging import Judgement, Spending
-from app.store.tables import judge_holds, judge_spending
+from app.store.judge_tables import judge_holds, judge_spending
 
 MICROSECONDS_PER_DAY: Final = 86_400_000_000
 """Microseconds."""

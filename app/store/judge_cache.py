@@ -10,8 +10,8 @@ from app.domain.judging import Judgement
 from app.ports.judges import CachedJudgement, JudgeCache
 from app.store import judge_budgets
 from app.store.database import Database
+from app.store.judge_tables import judge_cache, judgements
 from app.store.rows import decode, encode
-from app.store.tables import judge_cache, judgements
 
 _PUTS_PER_SWEEP: Final = 200
 

@@ -1,28 +1,23 @@
-"""Leases slots of a stream: expired leases first, then deferred slots, then new positions."""
+"""Leases of slots of a stream."""
 
 import hashlib
-import secrets
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
-from sqlalchemy import Connection, RowMapping, Select, exists, func, insert, literal_column, select, update
+from sqlalchemy import Connection, func, select, update
 
 from app.domain.digests import canonical_json, digest
-from app.domain.runs import HeldLease, Lease, Slot, Stream
+from app.domain.runs import HeldLease, Lease, Stream
 from app.ports.store import LeaseResult, SlotLocator, StreamState
 from app.store.database import Database
+from app.store.lease_allocation import (
+    IS_LIVE,
+    LeaseAllocation,
+    count_outstanding,
+    match_held_leases,
+    match_stream_row,
+)
 from app.store.rows import decode_json, from_micros
 from app.store.tables import leases, streams
-
-MAX_DEFERRED = 256
-"""Maximum number of deferred slots per stream. A stream with more waits for leases to end."""
-
-# As literals, so that SQLite sees that the partial indexes apply.
-_IS_LIVE = leases.c.state == literal_column("'live'")
-_IS_DEFERRED = leases.c.state == literal_column("'deferred'")
-
-LeaseRow = dict[str, str | int | None]
 
 
 def lease_slots(
@@ -33,24 +28,21 @@ def lease_slots(
         _lock_run(connection, stream)
     now = database.read_lease_clock(connection)
     position = _open_stream(connection, database, stream, now)
-    hand = _LeaseAllocation(connection, stream, digest(stream.params), now, now + round(seconds * 1_000_000), count)
+    hand = LeaseAllocation(connection, stream, digest(stream.params), now, now + round(seconds * 1_000_000), count)
     hand.assign_expired()
     hand.assign_deferred()
     position = hand.lease_new_positions(position, locate)
     hand.write_leases(position)
-    return LeaseResult(
-        leases=tuple(
-            Lease(lease_id=lease_id, slot=slot, expires_at=from_micros(hand.expires_at))
-            for lease_id, slot in hand.given
-        ),
-        outstanding=_count_outstanding(connection, stream),
-        drained=locate(position) is None,
+    given = tuple(
+        Lease(lease_id=lease_id, slot=slot, expires_at=from_micros(hand.expires_at)) for lease_id, slot in hand.given
     )
+    outstanding = count_outstanding(connection, stream)
+    return LeaseResult(leases=given, outstanding=outstanding, drained=locate(position) is None)
 
 
 def reserve_positions(connection: Connection, database: Database, stream: Stream, count: int) -> int:
     first = _open_stream(connection, database, stream, database.read_clock())
-    connection.execute(update(streams).where(*_match_stream_row(stream)).values(position=first + count))
+    connection.execute(update(streams).where(*match_stream_row(stream)).values(position=first + count))
     return first
 
 
@@ -58,10 +50,10 @@ def expire_leases(connection: Connection, database: Database, stream: Stream, le
     """Expires leases at once and no longer counts them as handed out."""
     if database.postgres:
         _lock_run(connection, stream)
-    mine = leases.c.run == stream.run, leases.c.stream == stream.digest, leases.c.lease_id.in_(lease_ids), _IS_LIVE
+    mine = leases.c.run == stream.run, leases.c.stream == stream.digest, leases.c.lease_id.in_(lease_ids), IS_LIVE
     given = connection.execute(update(leases).where(*mine).values(expires_at=database.read_lease_clock(connection)))
     counted = streams.c.handed_out - given.rowcount
-    connection.execute(update(streams).where(*_match_stream_row(stream)).values(handed_out=counted))
+    connection.execute(update(streams).where(*match_stream_row(stream)).values(handed_out=counted))
 
 
 def load_leases(connection: Connection, lease_ids: Sequence[str]) -> dict[str, HeldLease]:
@@ -76,182 +68,16 @@ def load_leases(connection: Connection, lease_ids: Sequence[str]) -> dict[str, H
 
 
 def load_stream_state(connection: Connection, database: Database, stream: Stream) -> StreamState:
-    position = connection.execute(select(streams.c.position).where(*_match_stream_row(stream))).scalar()
+    position = connection.execute(select(streams.c.position).where(*match_stream_row(stream))).scalar()
     held = select(leases.c.index).where(
-        *_match_held_leases(stream, digest(stream.params), database.read_lease_clock(connection))
+        *match_held_leases(stream, digest(stream.params), database.read_lease_clock(connection))
     )
     return StreamState(position=position or 0, held=frozenset(connection.execute(held).scalars()))
 
 
-@dataclass
-class _LeaseAllocation:
-    connection: Connection
-    stream: Stream
-    params_digest: str
-    now: int
-    expires_at: int
-    count: int
-    given: list[tuple[str, Slot]] = field(default_factory=list)
-    rows: list[LeaseRow] = field(default_factory=list)
-    taken: set[int] = field(default_factory=set)
-    """Indexes of tasks leased in this call."""
-
-    @property
-    def wanted(self) -> int:
-        return self.count - len(self.given)
-
-    def assign_expired(self) -> None:
-        """Supersedes expired leases. Each slot gets a new lease or, while the task is leased elsewhere, is deferred."""
-        statement = (
-            select(leases.c.lease_id, leases.c.generation, leases.c.position, leases.c.epoch, leases.c.index)
-            .where(*self._match_stream(), _IS_LIVE, leases.c.expires_at <= self.now)
-            .order_by(leases.c.expires_at, leases.c.position)
-            .with_for_update(skip_locked=True)
-        )
-        while self.wanted > 0 and (found := self._load_rows(statement.limit(self.wanted))):
-            superseded = leases.c.lease_id.in_([row["lease_id"] for row in found])
-            self.connection.execute(update(leases).where(superseded).values(state="superseded"))
-            busy = self._find_busy_tasks([_parse_slot(row).index for row in found])
-            for row in found:
-                self._add_lease(_parse_slot(row), busy, row["generation"] + 1)
-
-    def assign_deferred(self) -> None:
-        if self.wanted <= 0:
-            return
-        other = leases.alias()
-        is_out = exists().where(
-            *(other.c[name] == leases.c[name] for name in ("run", "environment", "split", "params_digest", "index")),
-            other.c.state == literal_column("'live'"),
-            other.c.expires_at > self.now,
-        )
-        statement = (
-            select(leases.c.lease_id, leases.c.position, leases.c.epoch, leases.c.index)
-            .where(*self._match_stream(), _IS_DEFERRED, ~is_out)
-            .order_by(leases.c.position)
-            .limit(self.wanted)
-        )
-        free = []
-        for row in self._load_rows(statement):
-            slot = _parse_slot(row)
-            if slot.index not in self.taken:
-                self._assign(row["lease_id"], slot)
-                free.append(row["lease_id"])
-        if free:
-            self.connection.execute(
-                update(leases)
-                .where(leases.c.lease_id.in_(free))
-                .values(state="live", expires_at=self.expires_at, created_at=self.now)
-            )
-
-    def lease_new_positions(self, position: int, locate: SlotLocator) -> int:
-        """Leases new positions and returns the stream's next one."""
-        room = MAX_DEFERRED - _count_outstanding(self.connection, self.stream, _IS_DEFERRED)
-        while self.wanted > 0:
-            slots = _locate_slots(position, self.wanted, locate)
-            if not slots:
-                break
-            busy = self._find_busy_tasks([slot.index for slot in slots])
-            for slot in slots:
-                if not self._is_free(slot, busy):
-                    if room <= 0:
-                        return position
-                    room -= 1
-                self._add_lease(slot, busy, 1)
-                position = slot.position + 1
-        return position
-
-    def write_leases(self, position: int) -> None:
-        if self.rows:
-            self.connection.execute(insert(leases), self.rows)
-        self.connection.execute(
-            update(streams)
-            .where(*_match_stream_row(self.stream))
-            .values(position=position, handed_out=streams.c.handed_out + len(self.given))
-        )
-
-    def _is_free(self, slot: Slot, busy: Collection[int]) -> bool:
-        return slot.index not in busy and slot.index not in self.taken
-
-    def _add_lease(self, slot: Slot, busy: Collection[int], generation: int) -> None:
-        lease_id = f"lease_{secrets.token_hex(16)}"
-        free = self._is_free(slot, busy)
-        if free:
-            self._assign(lease_id, slot)
-        self.rows.append(
-            {
-                "lease_id": lease_id,
-                "run": self.stream.run,
-                "stream": self.stream.digest,
-                "environment": self.stream.environment,
-                "split": self.stream.split,
-                "params_digest": self.params_digest,
-                "index": slot.index,
-                "epoch": slot.epoch,
-                "position": slot.position,
-                "generation": generation,
-                "state": "live" if free else "deferred",
-                "expires_at": self.expires_at,
-                "created_at": self.now,
-                "group_id": None,
-            }
-        )
-
-    def _assign(self, lease_id: str, slot: Slot) -> None:
-        self.given.append((lease_id, slot))
-        self.taken.add(slot.index)
-
-    def _find_busy_tasks(self, indexes: Sequence[int]) -> set[int]:
-        """Indexes of tasks that are leased in this run, from any stream."""
-        held = _match_held_leases(self.stream, self.params_digest, self.now)
-        statement = select(leases.c.index).where(*held, leases.c.index.in_(indexes))
-        return set(self.connection.execute(statement).scalars())
-
-    def _load_rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
-        return self.connection.execute(statement).mappings().all()
-
-    def _match_stream(self) -> tuple[Any, ...]:
-        return leases.c.run == self.stream.run, leases.c.stream == self.stream.digest
-
-
-def _match_stream_row(stream: Stream) -> tuple[Any, ...]:
-    return streams.c.run == stream.run, streams.c.digest == stream.digest
-
-
-def _match_held_leases(stream: Stream, params_digest: str, now: int) -> tuple[Any, ...]:
-    """Conditions for live leases of the run on tasks of the stream's environment, split and params."""
-    return (
-        leases.c.run == stream.run,
-        leases.c.environment == stream.environment,
-        leases.c.split == stream.split,
-        leases.c.params_digest == params_digest,
-        _IS_LIVE,
-        leases.c.expires_at > now,
-    )
-
-
-def _parse_slot(row: RowMapping) -> Slot:
-    return Slot(position=row["position"], epoch=row["epoch"], index=row["index"])
-
-
-def _locate_slots(position: int, count: int, locate: SlotLocator) -> list[Slot]:
-    slots: list[Slot] = []
-    while len(slots) < count and (slot := locate(position + len(slots))) is not None:
-        slots.append(slot)
-    return slots
-
-
-def _count_outstanding(connection: Connection, stream: Stream, *states: Any) -> int:
-    """Number of live or deferred leases of the stream. An expired lease counts until it is superseded."""
-    here = leases.c.run == stream.run, leases.c.stream == stream.digest
-    return sum(
-        connection.execute(select(func.count()).select_from(leases).where(*here, state)).scalar_one()
-        for state in states or (_IS_LIVE, _IS_DEFERRED)
-    )
-
-
 def _open_stream(connection: Connection, database: Database, stream: Stream, now: int) -> int:
     """The stream's next position, with its row locked on PostgreSQL."""
-    mine = select(streams.c.position).where(*_match_stream_row(stream)).with_for_update()
+    mine = select(streams.c.position).where(*match_stream_row(stream)).with_for_update()
     position: int | None = connection.execute(mine).scalar()
     if position is not None:
         return position

@@ -1,13 +1,9 @@
 """Tables of pending groups, whose completions arrive in pieces."""
 
-from sqlalchemy import BigInteger, Index, Text, text
+from sqlalchemy import BigInteger, Index, Text
 from sqlmodel import Field
 
-from app.store.table_records import TableRecord, get_table
-
-
-def _build_partial_index(name: str, *columns: str, where: str) -> Index:
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+from app.store.table_records import TableRecord, build_partial_index, get_table
 
 
 class PartTable(TableRecord, table=True):
@@ -16,7 +12,7 @@ class PartTable(TableRecord, table=True):
     __tablename__ = "parts"
     __table_args__ = (
         Index("uq_parts_scope_generation", "scope", "generation", unique=True),
-        _build_partial_index("ix_parts_due", "due", where="due IS NOT NULL"),
+        build_partial_index("ix_parts_due", "due", where="due IS NOT NULL"),
     )
     group_id: str = Field(primary_key=True)
     scope: str
@@ -48,7 +44,7 @@ class PartMemberTable(TableRecord, table=True):
     """A completion in its place. `state` describes the sender: held (waiting), left (disconnected) or answered."""
 
     __tablename__ = "part_members"
-    __table_args__ = (_build_partial_index("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
+    __table_args__ = (build_partial_index("ix_part_members_unanswered", "scope", "said", where="state <> 'answered'"),)
     group_id: str = Field(primary_key=True, foreign_key="parts.group_id")
     place: int = Field(primary_key=True)
     scope: str

@@ -1,10 +1,9 @@
 """The store of pending groups, which collect completions until they are full or their deadline passes."""
 
-import secrets
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Final
 
-from sqlalchemy import Connection, RowMapping, and_, bindparam, delete, func, or_, select, update
+from sqlalchemy import Connection, RowMapping, bindparam, delete, select, update
 
 from app.domain.digests import digest
 from app.domain.groups import Group
@@ -21,19 +20,16 @@ from app.store.pending_groups import (
     close_group,
     count_members,
     insert_members,
-    load_group_row,
     load_known_members,
     load_open_groups,
     lock_scope,
     open_group,
     restore_group,
 )
+from app.store.pending_slots import HOLD_SECONDS, assign_slot
 from app.store.rows import filter_storable
 from app.store.tables import groups
 
-HOLD_SECONDS: Final = 15.0
-"""A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as
-disconnected when the service starts."""
 CLEAR_BATCH_SIZE: Final = 500
 """Maximum number of entries deleted at once."""
 
@@ -54,7 +50,7 @@ class SqlPendingGroupStore(PendingGroupStore):
         self, cohort: PendingGroup, completion: Completion, seconds: float, windows: RetryWindows
     ) -> GroupSlot:
         return await self._database.write(
-            lambda connection: _assign_slot(connection, self._database, cohort, completion, seconds, windows),
+            lambda connection: assign_slot(connection, self._database, cohort, completion, seconds, windows),
             _build_order_key(cohort),
         )
 
@@ -98,16 +94,12 @@ def _add_members(
 ) -> GroupSlot | Mismatch:
     lock_scope(connection, database, cohort.scope)
     now = database.read_lease_clock(connection)
-    here = select(parts).where(parts.c.group_id == group_id).with_for_update()
-    row = connection.execute(here).mappings().one_or_none() or restore_group(connection, cohort, group_id, now)
-    if row is None:
-        row = open_group(connection, cohort, group_id, 0, now, seconds)
-    if row["size"] != cohort.size:
-        return Mismatch("part.size", f"the group under this key has {row['size']} completions")
+    row = _find_or_open(connection, cohort, group_id, now, seconds)
     places = tuple(member.place for member in members)
     known = load_known_members(connection, group_id, places)
-    if any(known[one.place]["said"] != digest(one.completion.identity) for one in members if one.place in known):
-        return Mismatch("part.index", "another completion has this place in the group")
+    mismatch = _find_mismatch(row, cohort, members, known)
+    if mismatch is not None:
+        return mismatch
     fresh = [member for member in members if member.place not in known]
     begun = [] if row["state"] == "closed" or row["deadline"] > now else [close_group(connection, database, row, now)]
     if row["state"] == "closed" or begun:
@@ -117,6 +109,23 @@ def _add_members(
         if count_members(connection, group_id) == row["size"]:
             begun = [close_group(connection, database, row, now)]
     return GroupSlot(group_id, group_id, places, open=not begun, begun=tuple(begun))
+
+
+def _find_or_open(connection: Connection, cohort: PendingGroup, group_id: str, now: int, seconds: float) -> RowMapping:
+    here = select(parts).where(parts.c.group_id == group_id).with_for_update()
+    row = connection.execute(here).mappings().one_or_none() or restore_group(connection, cohort, group_id, now)
+    return open_group(connection, cohort, group_id, 0, now, seconds) if row is None else row
+
+
+def _find_mismatch(
+    row: RowMapping, cohort: PendingGroup, members: Sequence[Member], known: dict[int, RowMapping]
+) -> Mismatch | None:
+    """What keeps these members out of the group."""
+    if row["size"] != cohort.size:
+        return Mismatch("part.size", f"the group under this key has {row['size']} completions")
+    if any(known[one.place]["said"] != digest(one.completion.identity) for one in members if one.place in known):
+        return Mismatch("part.index", "another completion has this place in the group")
+    return None
 
 
 def _add_to_closed_group(
@@ -141,111 +150,6 @@ def _add_to_closed_group(
     return GroupSlot(cohort_id, own, places, open=False, begun=tuple(begun))
 
 
-def _assign_slot(
-    connection: Connection,
-    database: Database,
-    cohort: PendingGroup,
-    completion: Completion,
-    seconds: float,
-    windows: RetryWindows,
-) -> GroupSlot:
-    lock_scope(connection, database, cohort.scope)
-    now = database.read_lease_clock(connection)
-    held_until = now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
-    newest = _load_newest_group(connection, cohort)
-    begun: list[Group] = []
-    if newest is not None and newest["state"] == "open" and newest["deadline"] <= now:
-        begun.append(close_group(connection, database, newest, now))
-        newest = load_group_row(connection, newest["group_id"])
-    left = _find_abandoned_member(connection, database, cohort, completion, now, windows.retry)
-    if left is not None:
-        return _reassign_slot(connection, left, held_until, begun)
-    own = None
-    if newest is not None and newest["state"] == "closed" and _awaits_missing(connection, newest, now, windows.late):
-        own = _create_group_id()
-        member = Member(place=_next_place(connection, newest), completion=completion)
-        begun.append(add_late_group(connection, database, newest, [member], own, now))
-    elif newest is None or newest["state"] == "closed":
-        generation = 0 if newest is None else newest["generation"] + 1
-        newest = open_group(connection, cohort, _create_group_id(), generation, now, seconds)
-        member = Member(place=0, completion=completion)
-    else:
-        member = Member(place=_next_place(connection, newest), completion=completion)
-    holder = insert_members(connection, newest, [member], now, held_until=held_until, own_group=own)
-    if own is None and member.place + 1 == newest["size"]:
-        begun.append(close_group(connection, database, newest, now))
-    here = newest["group_id"]
-    still_open = own is None and here not in {group.group_id for group in begun}
-    return GroupSlot(here, own or here, (member.place,), open=still_open, holder=holder, begun=tuple(begun))
-
-
-def _create_group_id() -> str:
-    return f"group_{secrets.token_hex(16)}"
-
-
-def _load_newest_group(connection: Connection, cohort: PendingGroup) -> RowMapping | None:
-    statement = (
-        select(parts)
-        .where(parts.c.scope == cohort.scope)
-        .order_by(parts.c.generation.desc())
-        .limit(1)
-        .with_for_update()
-    )
-    return connection.execute(statement).mappings().one_or_none()
-
-
-def _find_abandoned_member(
-    connection: Connection, database: Database, cohort: PendingGroup, completion: Completion, now: int, seconds: float
-) -> RowMapping | None:
-    """The newest equal member whose sender disconnected: this request is its retry."""
-    gone = part_members.c.state == "left"
-    if database.postgres:
-        gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= now))
-    statement = (
-        select(part_members)
-        .where(
-            part_members.c.scope == cohort.scope,
-            part_members.c.said == digest(completion.identity),
-            part_members.c.state != "answered",
-            gone,
-            part_members.c.held_until > now - round(seconds * MICROSECONDS_PER_SECOND),
-        )
-        .order_by(part_members.c.held_until.desc())
-        .limit(1)
-    )
-    return connection.execute(statement).mappings().one_or_none()
-
-
-def _reassign_slot(connection: Connection, member: RowMapping, held_until: int, begun: list[Group]) -> GroupSlot:
-    holder = secrets.token_hex(8)
-    connection.execute(
-        update(part_members).where(*_match_member(member)).values(state="held", holder=holder, held_until=held_until)
-    )
-    cohort_id, own = member["group_id"], member["own_group"]
-    still_open = own is None and load_group_row(connection, cohort_id)["state"] == "open"
-    return GroupSlot(
-        cohort_id, own or cohort_id, (member["place"],), open=still_open, holder=holder, begun=tuple(begun)
-    )
-
-
-def _match_member(member: RowMapping) -> tuple[Any, ...]:
-    return part_members.c.group_id == member["group_id"], part_members.c.place == member["place"]
-
-
-def _awaits_missing(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
-    """Whether the closed group still waits for missing completions."""
-    if not row["missing"] or row["closed_at"] <= now - round(seconds * MICROSECONDS_PER_SECOND):
-        return False
-    missing: int = row["missing"]
-    return count_members(connection, row["group_id"], late=True) < missing
-
-
-def _next_place(connection: Connection, row: RowMapping) -> int:
-    last = select(func.max(part_members.c.place)).where(part_members.c.group_id == row["group_id"])
-    place = connection.execute(last).scalar()
-    return 0 if place is None else int(place) + 1
-
-
 def _release_slot(connection: Connection, database: Database, held: GroupSlot, answered: bool) -> None:
     mine = (
         part_members.c.group_id == held.cohort_id,
@@ -260,25 +164,28 @@ def _renew_holds(
     connection: Connection, database: Database, held: Collection[GroupSlot], scoring: Collection[str]
 ) -> None:
     now = database.read_lease_clock(connection)
-    places = [
-        {"cohort": one.cohort_id, "at": one.places[0], "by": one.holder}
-        for one in sorted(held, key=lambda seat: (seat.cohort_id, seat.places))
-    ]
-    if places and database.postgres:
-        mine = (
-            part_members.c.group_id == bindparam("cohort"),
-            part_members.c.place == bindparam("at"),
-            part_members.c.holder == bindparam("by"),
-            part_members.c.state == "held",
-        )
-        until = now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
-        connection.execute(update(part_members).where(*mine).values(held_until=until), places)
+    if held and database.postgres:
+        _renew_members(connection, held, now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND))
     if scoring:
         claimed = parts.c.group_id == bindparam("scored"), parts.c.state == "closed"
         due = now + round(CLAIM_SECONDS * MICROSECONDS_PER_SECOND)
         connection.execute(
             update(parts).where(*claimed).values(due=due), [{"scored": group_id} for group_id in sorted(scoring)]
         )
+
+
+def _renew_members(connection: Connection, held: Collection[GroupSlot], until: int) -> None:
+    places = [
+        {"cohort": one.cohort_id, "at": one.places[0], "by": one.holder}
+        for one in sorted(held, key=lambda seat: (seat.cohort_id, seat.places))
+    ]
+    mine = (
+        part_members.c.group_id == bindparam("cohort"),
+        part_members.c.place == bindparam("at"),
+        part_members.c.holder == bindparam("by"),
+        part_members.c.state == "held",
+    )
+    connection.execute(update(part_members).where(*mine).values(held_until=until), places)
 
 
 def _release_all_holders(connection: Connection, database: Database) -> None:

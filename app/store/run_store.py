@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
-from sqlalchemy import Connection, RowMapping, case, func, literal_column, select
+from sqlalchemy import Connection, RowMapping, Select, case, func, literal_column, select
 
 from app.domain.digests import canonical_json
 from app.domain.errors import NotFound
@@ -112,7 +113,19 @@ def _parse_pin(row: RowMapping) -> Pin:
 
 
 def _load_activity(connection: Connection, database: Database, name: str) -> tuple[RunActivity, ...]:
-    now = database.read_lease_clock(connection)
+    rates = _load_pass_rates(connection, name)
+    counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NO_ACTIVITY))
+    for statement in _build_activity_queries(name, database.read_lease_clock(connection)):
+        for row in connection.execute(statement).mappings():
+            counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
+    return tuple(
+        RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
+        for name in sorted(counts)
+    )
+
+
+def _build_activity_queries(name: str, now: int) -> tuple[Select[Any], ...]:
+    """Counts by environment: of tasks handed out, of those still held, of groups."""
     given = (
         select(streams.c.environment, func.sum(streams.c.handed_out).label("handed_out"))
         .where(streams.c.run == name, streams.c.handed_out > 0)
@@ -133,15 +146,7 @@ def _load_activity(connection: Connection, database: Database, name: str) -> tup
         .where(groups.c.run == name)
         .group_by(groups.c.environment)
     )
-    rates = _load_pass_rates(connection, name)
-    counts: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict(_NO_ACTIVITY))
-    for statement in (given, held, done):
-        for row in connection.execute(statement).mappings():
-            counts[row["environment"]] |= {name: int(row[name]) for name in row if name != "environment"}
-    return tuple(
-        RunActivity(environment=name, pass_rates=rates.get(name, NO_PASS_RATES), **counts[name])
-        for name in sorted(counts)
-    )
+    return given, held, done
 
 
 def _load_pass_rates(connection: Connection, name: str) -> dict[str, tuple[int, ...]]:

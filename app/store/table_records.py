@@ -1,8 +1,8 @@
-"""The base class of tables. Constraints have fixed names, so that migrations can refer to them."""
+"""What tables share: their base, columns and indexes of one make, and fixed names of constraints for migrations."""
 
 from typing import ClassVar
 
-from sqlalchemy import MetaData, Table
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, text
 from sqlmodel import SQLModel
 
 metadata = MetaData(
@@ -16,8 +16,20 @@ metadata = MetaData(
 
 
 class TableRecord(SQLModel):
+    """No row is validated, so that a start builds none of the validators."""
+
+    model_config = {"defer_build": True}
     metadata: ClassVar[MetaData] = metadata
 
 
 def get_table(record: type[TableRecord]) -> Table:
     return metadata.tables[str(record.__tablename__)]
+
+
+def build_sequence_column(name: str = "sequence") -> "Column[int]":
+    """A primary key that the database counts up."""
+    return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
+
+
+def build_partial_index(name: str, *columns: str, where: str) -> Index:
+    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))

@@ -4,28 +4,16 @@ Moments are microseconds since 1970 in UTC. Columns that may hold a model's or a
 and lone surrogates escaped, which both databases accept; everything else is an identifier of ours.
 """
 
-from sqlalchemy import BigInteger, Column, Float, ForeignKeyConstraint, Index, Integer, Text, text
+from sqlalchemy import BigInteger, Column, ForeignKeyConstraint, Index, Integer, Text, text
 from sqlmodel import Field
 
 import app.store.event_tables  # so that whoever has these tables has all
+import app.store.judge_tables
 import app.store.part_tables
 import app.store.sheet_tables
 import app.store.trajectory_tables  # noqa: F401
-from app.store.table_records import TableRecord, get_table
+from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
 from app.store.table_records import metadata as metadata
-
-
-def _build_sequence_column(name: str = "sequence") -> "Column[int]":
-    return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
-
-
-def _build_counter_column(name: str) -> "Column[int]":
-    """A counter column that was added later; older rows have 0."""
-    return Column(name, BigInteger(), nullable=False, server_default=text("0"))
-
-
-def _build_partial_index(name: str, *columns: str, where: str) -> Index:
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
 class PromptTable(TableRecord, table=True):
@@ -88,11 +76,11 @@ class LeaseTable(TableRecord, table=True):
     __tablename__ = "leases"
     __table_args__ = (
         ForeignKeyConstraint(["run", "stream"], ["streams.run", "streams.digest"]),
-        _build_partial_index("ix_leases_live_expiry", "run", "stream", "expires_at", where="state = 'live'"),
-        _build_partial_index(
+        build_partial_index("ix_leases_live_expiry", "run", "stream", "expires_at", where="state = 'live'"),
+        build_partial_index(
             "ix_leases_live_task", "run", "environment", "split", "params_digest", "index", where="state = 'live'"
         ),
-        _build_partial_index("ix_leases_deferred", "run", "stream", "position", where="state = 'deferred'"),
+        build_partial_index("ix_leases_deferred", "run", "stream", "position", where="state = 'deferred'"),
     )
     lease_id: str = Field(primary_key=True)
     run: str
@@ -137,11 +125,11 @@ class GroupTable(TableRecord, table=True):
         Index("ix_groups_environment", "environment", "sequence"),
         Index("ix_groups_run", "run", "sequence"),
         Index("ix_groups_task", "task_id", "sequence"),
-        _build_partial_index("ix_groups_open", "outcome", "sequence", where="outcome <> 'scored'"),
-        _build_partial_index("ix_groups_eval", "sequence", where="purpose = 'eval'"),
+        build_partial_index("ix_groups_open", "outcome", "sequence", where="outcome <> 'scored'"),
+        build_partial_index("ix_groups_eval", "sequence", where="purpose = 'eval'"),
         {"sqlite_autoincrement": True},
     )
-    sequence: int = Field(sa_column=_build_sequence_column())
+    sequence: int = Field(sa_column=build_sequence_column())
     group_id: str = Field(unique=True)
     task_id: str = Field(foreign_key="tasks.task_id")
     environment: str
@@ -201,7 +189,7 @@ class ScoringTable(TableRecord, table=True):
     """A new scoring of a group. The original scores stay in `rollouts`."""
 
     __tablename__ = "scorings"
-    sequence: int = Field(sa_column=_build_sequence_column())
+    sequence: int = Field(sa_column=build_sequence_column())
     scoring_id: str = Field(unique=True)
     group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
     scoring_digest: str
@@ -227,70 +215,6 @@ class RescoreTable(TableRecord, table=True):
     score: str = Field(sa_type=Text)
 
 
-class JudgementTable(TableRecord, table=True):
-    """`answer` is the judgement without its prompt, which is in `prompts`. `scoring_sequence` is null for judgements of
-    the group's own scores."""
-
-    __tablename__ = "judgements"
-    __table_args__ = (_build_partial_index("ix_judgements_reading", "reading", where="reading IS NOT NULL"),)
-    sequence: int = Field(sa_column=_build_sequence_column())
-    group_sequence: int = Field(foreign_key="groups.sequence", sa_type=BigInteger, index=True)
-    judge: str
-    failed: bool
-    prompt_digest: str | None = Field(foreign_key="prompts.digest")
-    answer: str = Field(sa_type=Text)
-    input_tokens: int
-    output_tokens: int
-    calls: int
-    cost_usd: float | None
-    latency_seconds: float
-    created_at: int = Field(sa_type=BigInteger)
-    scoring_sequence: int | None = Field(default=None, foreign_key="scorings.sequence", sa_type=BigInteger)
-    reading: str | None = None
-    """Digest of the request, as in `judge_cache`."""
-
-
-class JudgeCacheTable(TableRecord, table=True):
-    """Usable judgements by request digest. `body` leaves out the prompt, which the caller knows."""
-
-    __tablename__ = "judge_cache"
-    reading: str = Field(primary_key=True)
-    judge: str
-    body: str = Field(sa_type=Text)
-    created_at: int = Field(sa_type=BigInteger, index=True)
-
-
-class JudgeSpendingTable(TableRecord, table=True):
-    """Spending per judge and UTC day (days since 1970), including failed judgements."""
-
-    __tablename__ = "judge_spending"
-    judge: str = Field(primary_key=True)
-    day: int = Field(primary_key=True)
-    readings: int = Field(sa_type=BigInteger)
-    calls: int = Field(sa_type=BigInteger)
-    input_tokens: int = Field(sa_type=BigInteger)
-    output_tokens: int = Field(sa_type=BigInteger)
-    cost_usd: float
-    unanswered_calls: int = Field(sa_column=_build_counter_column("unanswered_calls"))
-    unanswered_tokens: int = Field(sa_column=_build_counter_column("unanswered_tokens"))
-    unanswered_usd: float = Field(sa_column=Column(Float(), nullable=False, server_default=text("0")))
-
-
-class JudgeHoldTable(TableRecord, table=True):
-    """Budget reservations of judgements in progress. An expired one belongs to a dead process; it stays, since its call
-    may have been charged."""
-
-    __tablename__ = "judge_holds"
-    hold: str = Field(primary_key=True)
-    judge: str = Field(index=True)
-    day: int
-    used_tokens: int = Field(sa_type=BigInteger)
-    used_usd: float
-    open_tokens: int = Field(sa_type=BigInteger)
-    open_usd: float
-    until: int = Field(sa_type=BigInteger)
-
-
 class IdempotencyKeyTable(TableRecord, table=True):
     """Used idempotency keys. Only digests are stored, since clients choose the keys."""
 
@@ -304,7 +228,7 @@ class ApiKeyTable(TableRecord, table=True):
     """`digest` is the SHA-256 of the secret. The secret itself is not stored."""
 
     __tablename__ = "api_keys"
-    key_id: int = Field(sa_column=_build_sequence_column("key_id"))
+    key_id: int = Field(sa_column=build_sequence_column("key_id"))
     digest: str = Field(unique=True)
     created_at: int = Field(sa_type=BigInteger)
 
@@ -319,11 +243,7 @@ pins = get_table(PinTable)
 groups = get_table(GroupTable)
 rollouts = get_table(RolloutTable)
 scores = get_table(ScoreTable)
-judgements = get_table(JudgementTable)
 scorings = get_table(ScoringTable)
 rescores = get_table(RescoreTable)
 idempotency_keys = get_table(IdempotencyKeyTable)
-judge_cache = get_table(JudgeCacheTable)
-judge_spending = get_table(JudgeSpendingTable)
-judge_holds = get_table(JudgeHoldTable)
 api_keys = get_table(ApiKeyTable)

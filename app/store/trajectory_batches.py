@@ -17,15 +17,9 @@ def hand_out_batch(
     """Hands out one batch within the transaction of `connection`, which has locked the run."""
     if not row.started:
         _update_run(connection, row.run, {"started": True})
-    lost = (
-        select(batches.c.number).where(*match_undelivered(database, row.run, life)).order_by(batches.c.number).limit(1)
-    )
-    number = connection.execute(lost).scalar()
-    if number is not None:
-        mine = (batches.c.run == row.run, batches.c.number == number)
-        held = {"holder": life, "handed_at": database.read_clock()}
-        connection.execute(update(batches).where(*mine).values(held))
-        return TrajectoryBatch(number, _load_parts(connection, row.run, number), again=True)
+    again = _hand_out_again(connection, database, row.run, life)
+    if again is not None:
+        return again
     formed = form(load_backlog(connection, database, row))
     if isinstance(formed, BatchNotReady):
         return formed
@@ -36,6 +30,18 @@ def hand_out_batch(
     connection.execute(insert(batches).values(run=row.run, number=number, holder=life, handed_at=database.read_clock()))
     _update_run(connection, row.run, {"batches": number, "turns": _encode_turns(formed.turns)})
     return TrajectoryBatch(number, _load_parts(connection, row.run, number), again=False)
+
+
+def _hand_out_again(connection: Connection, database: Database, run: str, life: str) -> TrajectoryBatch | None:
+    """The first batch whose delivery is not known, if there is one."""
+    lost = select(batches.c.number).where(*match_undelivered(database, run, life)).order_by(batches.c.number).limit(1)
+    number = connection.execute(lost).scalar()
+    if number is None:
+        return None
+    mine = (batches.c.run == run, batches.c.number == number)
+    held = {"holder": life, "handed_at": database.read_clock()}
+    connection.execute(update(batches).where(*mine).values(held))
+    return TrajectoryBatch(number, _load_parts(connection, run, number), again=True)
 
 
 def _update_run(connection: Connection, run: str, values: Mapping[str, object]) -> None:
@@ -97,16 +103,19 @@ def delete_delivered(connection: Connection, run: str, numbers: Collection[int],
     ids = set(connection.execute(select(groups.c.body_id).where(*gone)).scalars())
     connection.execute(delete(groups).where(*gone))
     connection.execute(delete(batches).where(batches.c.run == run, batches.c.number.in_(numbers)))
-    if not ids:
-        return
+    if ids:
+        _delete_bodies(connection, run, max(ids), known_since)
+
+
+def _delete_bodies(connection: Connection, run: str, last: int, known_since: int) -> None:
     kept = bodies.c.body.is_not(None)
     newest = connection.execute(select(func.max(bodies.c.body_id)).where(bodies.c.run == run, kept)).scalar()
     unneeded = (
         bodies.c.run == run,
         kept,
-        bodies.c.body_id <= max(ids),
+        bodies.c.body_id <= last,
         bodies.c.body_id != newest,
-        ~exists().where(groups.c.body_id == bodies.c.body_id),
+        ~exists().where(trajectory_groups.c.body_id == bodies.c.body_id),
     )
     connection.execute(update(bodies).where(*unneeded).values(body=None))
     connection.execute(delete(bodies).where(bodies.c.run == run, ~kept, bodies.c.created_at < known_since))

@@ -1,17 +1,9 @@
 """Tables of the queue between external environments and trainers."""
 
-from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, Text, text
+from sqlalchemy import BigInteger, Index, LargeBinary, Text
 from sqlmodel import Field
 
-from app.store.table_records import TableRecord, get_table
-
-
-def _build_sequence_column(name: str) -> "Column[int]":
-    return Column(name, BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True)
-
-
-def _build_partial_index(name: str, *columns: str, where: str) -> Index:
-    return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
+from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
 
 
 class TrajectoryRunTable(TableRecord, table=True):
@@ -45,11 +37,11 @@ class TrajectoryBodyTable(TableRecord, table=True):
     __tablename__ = "trajectory_bodies"
     __table_args__ = (
         Index("ix_trajectory_bodies_digest", "run", "digest", "created_at"),
-        _build_partial_index("ix_trajectory_bodies_kept", "run", "body_id", where="body IS NOT NULL"),
-        _build_partial_index("ix_trajectory_bodies_spent", "run", "created_at", where="body IS NULL"),
+        build_partial_index("ix_trajectory_bodies_kept", "run", "body_id", where="body IS NOT NULL"),
+        build_partial_index("ix_trajectory_bodies_spent", "run", "created_at", where="body IS NULL"),
         {"sqlite_autoincrement": True},
     )
-    body_id: int = Field(sa_column=_build_sequence_column("body_id"))
+    body_id: int = Field(sa_column=build_sequence_column("body_id"))
     run: str
     digest: str
     created_at: int = Field(sa_type=BigInteger)
@@ -62,14 +54,14 @@ class TrajectoryGroupTable(TableRecord, table=True):
 
     __tablename__ = "trajectory_groups"
     __table_args__ = (
-        _build_partial_index(
+        build_partial_index(
             "ix_trajectory_groups_line", "run", "env_id", "size", "sequence", "passed", "whole", where="batch IS NULL"
         ),
-        _build_partial_index("ix_trajectory_groups_batch", "run", "batch", "place", where="batch IS NOT NULL"),
+        build_partial_index("ix_trajectory_groups_batch", "run", "batch", "place", where="batch IS NOT NULL"),
         Index("ix_trajectory_groups_body", "body_id"),
         {"sqlite_autoincrement": True},
     )
-    sequence: int = Field(sa_column=_build_sequence_column("sequence"))
+    sequence: int = Field(sa_column=build_sequence_column("sequence"))
     run: str
     env_id: int | None = Field(default=None, sa_type=BigInteger)
     body_id: int = Field(sa_type=BigInteger)

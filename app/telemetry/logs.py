@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from typing import Literal, TextIO
+from typing import Final, Literal, TextIO
 
 import structlog
 from structlog.types import Processor
@@ -16,6 +16,15 @@ Form = Literal["auto", "json", "console"]
 
 HEALTH_PATHS = frozenset({"/livez", "/readyz", "/metrics"})
 
+_FIELDS: Final[tuple[Processor, ...]] = (
+    structlog.contextvars.merge_contextvars,
+    structlog.stdlib.add_logger_name,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.ExtraAdder(allow=("client", "method", "path", "status")),
+    structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+)
+"""What every line says, ours and those of libraries."""
+
 _VERBOSE_LIBRARIES = ("httpx", "httpx2", "httpcore", "httpcore2", "aiohttp", "asyncio", "datasets", "filelock")
 """Libraries whose debug lines quote requests, headers included."""
 
@@ -25,38 +34,32 @@ def configure_logging(level: Level = "info", form: Form = "auto", stream: TextIO
     `log_config=None`."""
     out = stream or sys.stderr
     threshold = logging.getLevelNamesMapping()[level.upper()]
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.ExtraAdder(allow=("client", "method", "path", "status")),
-        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-    ]
-    for_people = form == "console" or (form == "auto" and out.isatty())
-    rendering: list[Processor] = (
-        [escape_control_characters, structlog.dev.ConsoleRenderer(timestamp_key="time")]
-        if for_people
-        else [structlog.processors.JSONRenderer()]
-    )
     handler = NonBlockingHandler(out)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,
-                redact,
-                *rendering,
-            ],
-        )
-    )
+    handler.setFormatter(_build_formatter(for_people=form == "console" or (form == "auto" and out.isatty())))
     structlog.configure(
-        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[*_FIELDS, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(threshold),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=False,
     )
     _route_standard_logging(handler, threshold)
+
+
+def _build_formatter(*, for_people: bool) -> logging.Formatter:
+    rendering: list[Processor] = (
+        [escape_control_characters, structlog.dev.ConsoleRenderer(timestamp_key="time")]
+        if for_people
+        else [structlog.processors.JSONRenderer()]
+    )
+    return structlog.stdlib.ProcessorFormatter(
+        foreign_pre_chain=_FIELDS,
+        processors=[
+            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+            structlog.processors.format_exc_info,
+            redact,
+            *rendering,
+        ],
+    )
 
 
 def _route_standard_logging(handler: logging.Handler, level: int) -> None:

@@ -151,6 +151,9 @@ class PrometheusObserver:
         for score in scores:
             if score.reward is not None:
                 rewards.observe(score.reward)
+        self._record_criteria(env, scores)
+
+    def _record_criteria(self, env: str, scores: Sequence[Score]) -> None:
         values: defaultdict[str, list[float]] = defaultdict(list)
         for criterion in (criterion for score in scores for criterion in score.criteria):
             if criterion.value is not None:

@@ -78,6 +78,12 @@ def instruction_tricks() -> str:
         ("a sentence over and over", f"There was a {REQUEST.thing} in the {REQUEST.place} again. " * 4),
         ("words without sentences", f"{both} " + " ".join(word for word in TEXT.split() if len(word) > 4) * 3),
         ("zero-width characters for spaces", TEXT.replace(" ", "\u200b")),
+        (
+            "invented words",
+            f"An old {REQUEST.thing} lay in the {REQUEST.place} for plorns. Nobody grelted who had vonked it there. "
+            "On smorby trakes it dworled by itself and the blemmer took off his snurp. "
+            "One zilber a frimp came to quonk it home again.",
+        ),
         ("Cyrillic letters among the Latin ones", TEXT.replace("sang", "s\u0430ng")),
     )
     rows = [(what, f"{reward:g}", rationale) for what, reward, rationale in (_earns(*one) for one in tricks)]

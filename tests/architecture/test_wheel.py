@@ -16,7 +16,7 @@ from tests.support.serving import serving
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("wheel")]
 
-DATA = (".css", ".html", ".j2", ".js", ".json", ".jsonl", ".mako", ".md", ".svg", ".txt", ".yaml")
+DATA = (".css", ".gz", ".html", ".j2", ".js", ".json", ".jsonl", ".mako", ".md", ".svg", ".txt", ".yaml")
 SHIPPED = {"app": "app", "character_sheets": "app/_packaged/character_sheets", "migrations": "app/_packaged/migrations"}
 
 

@@ -108,18 +108,14 @@ def test_a_good_judge_passes_and_every_call_is_counted(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("levels", "name"),
-    [
-        (always_first, "first of two equal replies"),
-        (always_first, "swap consistency"),
-        (obedient, "injection succeeds"),
-    ],
+    ("levels", "names"),
+    [(always_first, {"first of two equal replies", "swap consistency"}), (obedient, {"injection succeeds"})],
 )
-def test_a_bad_judge_is_caught(monkeypatch: pytest.MonkeyPatch, levels: Levels, name: str) -> None:
+def test_a_bad_judge_is_caught(monkeypatch: pytest.MonkeyPatch, levels: Levels, names: set[str]) -> None:
     with serving(judging(levels)) as server:
         configure(monkeypatch, server.url)
         code, found, _ = check("--sheets", "15")
-    assert (code, name in missed(found)) == (1, True)
+    assert (code, names - set(missed(found))) == (1, set())
 
 
 def test_a_judge_that_answers_nonsense_is_caught_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,10 @@ DECIDABLE = {
     "padding",
 }
 LEAST = 0.9
+REPORTS = [pytest.param(on_what_ships, marks=pytest.mark.slow), on_what_was_set_aside]
 
 
-@pytest.mark.parametrize("checked", [on_what_ships, on_what_was_set_aside])
+@pytest.mark.parametrize("checked", REPORTS)
 def test_what_words_decide_is_decided(checked: Callable[[], CheckReport]) -> None:
     behind = {figure.mutation: figure.behind_gates.value for figure in checked().mutations if figure.decidable}
     assert ({kind for kind, value in behind.items() if value is None or value < LEAST}, set(behind)) == (
@@ -30,7 +31,7 @@ def test_what_words_decide_is_decided(checked: Callable[[], CheckReport]) -> Non
     )
 
 
-@pytest.mark.parametrize("checked", [on_what_ships, on_what_was_set_aside])
+@pytest.mark.parametrize("checked", REPORTS)
 @pytest.mark.parametrize("name", ["padding is better", "injection succeeds"])
 def test_neither_padding_nor_orders_ever_win(checked: Callable[[], CheckReport], name: str) -> None:
     """By the judge alone, as if there were no gates."""

@@ -93,3 +93,9 @@ def test_it_is_not_ready_before_configured_data_is_read_and_a_probe_meanwhile_is
         slow_data.set()
         wait_for(lambda: service.get("/readyz").status_code == 200)
     assert (probed, [line for line in lines if line["log_level"] != "debug"]) == ((200, 503), [])
+
+
+def test_no_route_waits_to_be_built_again_by_the_first_request(tmp_path: Path) -> None:
+    """A router that FastAPI includes has no path, and builds each of its routes a second time."""
+    app = create_app(Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}"), environments={"quick": Quick})
+    assert [route for route in app.routes if not hasattr(route, "path")] == []

@@ -232,6 +232,7 @@ def test_a_database_that_another_process_locks_is_unavailable_to_all_at_once(
     path = tmp_path / "store.db"
     path.write_bytes(migrated_file.read_bytes())
     monkeypatch.setattr("app.store.database._PRAGMAS", ("busy_timeout = 50", "journal_mode = WAL", "foreign_keys = ON"))
+    monkeypatch.setattr("app.store.database.BUSY_MILLISECONDS", 50)
     holder = sqlite3.connect(path, isolation_level=None)
 
     async def scenario(database: Database) -> object:

@@ -40,6 +40,8 @@ Script = Callable[[int, Received], Reply]
 
 class ChatServer(ThreadingHTTPServer):
     daemon_threads = True
+    request_queue_size = 128
+    """So many may connect at once: whom the default of 5 leaves out tries again only after a second."""
 
     def __init__(self, script: Script, port: int = 0, models: Sequence[str] | None = None) -> None:
         super().__init__(("127.0.0.1", port), _Handler)

@@ -42,7 +42,8 @@ class Postgres:
     def settle(self) -> None:
         """Writes need not reach the disk: the tests kill clients, never the machine."""
         with psycopg.connect(self.url, autocommit=True) as connection:
-            connection.execute("ALTER SYSTEM SET fsync = off")
+            for name in ("fsync", "full_page_writes", "synchronous_commit"):
+                connection.execute(f"ALTER SYSTEM SET {name} = off".encode())
             connection.execute("SELECT pg_reload_conf()")
 
     def empty(self) -> str:

@@ -69,12 +69,16 @@ def build_sheet(card: ParsedCard, naming: SheetNaming, notes: ImportNotes) -> Ch
     try:
         return CharacterSheet.model_validate(parts)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        field = _SOURCES.get(".".join(str(step) for step in first["loc"][:2]))
-        said = " ".join(first["msg"].split())
-        if field is None:
-            raise InvalidRequest(f"{'.'.join(map(str, first['loc']))}: {said}") from None
-        raise build_refusal(card.fields.build_path(field), said) from None
+        raise _explain_refusal(card, error) from None
+
+
+def _explain_refusal(card: ParsedCard, error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_input=False)[0]
+    field = _SOURCES.get(".".join(str(step) for step in first["loc"][:2]))
+    said = " ".join(first["msg"].split())
+    if field is None:
+        return InvalidRequest(f"{'.'.join(map(str, first['loc']))}: {said}")
+    return build_refusal(card.fields.build_path(field), said)
 
 
 def build_slug(name: str) -> str:

@@ -61,59 +61,71 @@ class PreparedBooks:
     """Searches with their maximum scan depth."""
 
 
+@dataclass(frozen=True)
+class _Candidate:
+    """An entry that may be recalled, in its book."""
+
+    book_name: str
+    book: Lorebook
+    place: int
+    entry: LoreEntry
+
+    @property
+    def depth(self) -> int:
+        return self.book.scan_depth if self.entry.scan_depth is None else self.entry.scan_depth
+
+    def classify(self, keys: Iterable[str]) -> Iterator[tuple[Kind, str]]:
+        book, entry = self.book, self.entry
+        whole = book.whole_words if entry.whole_words is None else entry.whole_words
+        cased = book.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
+        plainly = None if entry.regex else MatchMode(cased, False)
+        wholly = None if entry.regex else MatchMode(cased, whole)
+        return ((wholly if whole and len(key.split()) == 1 else plainly, key) for key in keys)
+
+
 def prepare_books(books: Mapping[str, Lorebook]) -> PreparedBooks:
     candidates = [
-        (name, book, place, entry)
+        _Candidate(name, book, place, entry)
         for name, book in books.items()
         for place, entry in enumerate(book.entries)
         if entry.enabled and entry.content.strip() and (entry.constant or entry.keys)
     ]
+    searches, known = _build_searches(candidates)
+    budgets = {name: book.token_budget for name, book in books.items() if book.token_budget is not None}
+    return PreparedBooks(tuple(_prepare_entry(one, known) for one in candidates), budgets, tuple(searches))
+
+
+def _build_searches(
+    candidates: Sequence[_Candidate],
+) -> tuple[list[tuple[KeySearch, int]], Mapping[Kind, Mapping[str, KeyPlace]]]:
+    """One search for each kind of keys with its maximum scan depth, and the places of the keys in them."""
     wanted: dict[Kind, dict[str, None]] = defaultdict(dict)
     reaches: dict[Kind, int] = defaultdict(int)
-    for _, book, _, entry in candidates:
-        for kind, key in _classify_keys(book, entry, (*entry.keys, *entry.secondary_keys)):
+    for one in candidates:
+        for kind, key in one.classify((*one.entry.keys, *one.entry.secondary_keys)):
             wanted[kind][key] = None
-            reaches[kind] = max(reaches[kind], _get_scan_depth(book, entry))
+            reaches[kind] = max(reaches[kind], one.depth)
     known: dict[Kind, Mapping[str, KeyPlace]] = {}
     searches: list[tuple[KeySearch, int]] = []
     for kind, keys in wanted.items():
         search, numbers = _build_search(kind, tuple(keys))
         known[kind] = {key: (len(searches), number) for key, number in numbers.items()}
         searches.append((search, reaches[kind]))
-    return PreparedBooks(
-        entries=tuple(
-            PreparedEntry(
-                book=name,
-                entry=entry,
-                place=place,
-                recursive=book.recursive,
-                depth=_get_scan_depth(book, entry),
-                keys=tuple(
-                    (key, sought)
-                    for kind, key in _classify_keys(book, entry, entry.keys)
-                    if (sought := known[kind].get(key)) is not None
-                ),
-                secondary=tuple(
-                    known[kind].get(key) for kind, key in _classify_keys(book, entry, entry.secondary_keys)
-                ),
-            )
-            for name, book, place, entry in candidates
-        ),
-        budgets={name: book.token_budget for name, book in books.items() if book.token_budget is not None},
-        searches=tuple(searches),
+    return searches, known
+
+
+def _prepare_entry(candidate: _Candidate, known: Mapping[Kind, Mapping[str, KeyPlace]]) -> PreparedEntry:
+    entry = candidate.entry
+    sought = ((key, known[kind].get(key)) for kind, key in candidate.classify(entry.keys))
+    return PreparedEntry(
+        book=candidate.book_name,
+        entry=entry,
+        place=candidate.place,
+        recursive=candidate.book.recursive,
+        depth=candidate.depth,
+        keys=tuple((key, place) for key, place in sought if place is not None),
+        secondary=tuple(known[kind].get(key) for kind, key in candidate.classify(entry.secondary_keys)),
     )
-
-
-def _classify_keys(book: Lorebook, entry: LoreEntry, keys: Iterable[str]) -> Iterator[tuple[Kind, str]]:
-    whole = book.whole_words if entry.whole_words is None else entry.whole_words
-    cased = book.case_sensitive if entry.case_sensitive is None else entry.case_sensitive
-    plainly = None if entry.regex else MatchMode(cased, False)
-    wholly = None if entry.regex else MatchMode(cased, whole)
-    return ((wholly if whole and len(key.split()) == 1 else plainly, key) for key in keys)
-
-
-def _get_scan_depth(book: Lorebook, entry: LoreEntry) -> int:
-    return book.scan_depth if entry.scan_depth is None else entry.scan_depth
 
 
 def _build_search(kind: Kind, keys: Sequence[str]) -> tuple[KeySearch, Mapping[str, int]]:

@@ -40,14 +40,19 @@ def print_report(report: ConformanceReport, console: Console) -> None:
             console.print()
             console.print(_build_strategies_table(report.figures.strategies))
             console.print(_describe_worst(report.figures.strategies), highlight=False, soft_wrap=True)
+    console.print()
+    console.print(_word_outcome(report), style="green" if report.passed else "red", highlight=False)
+
+
+def _word_outcome(report: ConformanceReport) -> str:
+    if report.passed:
+        return "passed: all checks"
     failed = sum(not one.passed for one in report.checks)
-    words = "passed: all checks" if report.passed else f"failed: {failed} of {len(report.checks)}"
     if report.figures is None and not failed:
-        words = (
+        return (
             "failed: it raised an error during measurement, on tasks beyond those checked (use --tasks to check more)"
         )
-    console.print()
-    console.print(words, style="green" if report.passed else "red", highlight=False)
+    return f"failed: {failed} of {len(report.checks)}"
 
 
 def _format_result(one: CheckResult) -> Text:

@@ -181,6 +181,8 @@ class ProcessRunner:
         for task in done:
             del self._running[task]
             task.result()
+        if done and not self.in_hand:
+            self._next_look = 0.0  # no lease of ours is open: the gateway can say whether that was all
 
     async def _cancel_running_tasks(self) -> None:
         for task in self._running:

@@ -1,36 +1,35 @@
-"""Countdown: write an expression that reaches the target and uses each given number exactly once.
+r"""Countdown: write an expression that reaches the target and uses each given number exactly once.
 
     prompt   Numbers: 4, 1, 9, 4     Target: 56     … between <answer> and </answer>.
     reply    <think>56 is 4 * 14, and 9 + 4 + 1 is 14.</think> <answer>(9 + 4 + 1) * 4</answer>
     reward   1.0   the expression has the target as its value, and every number once
 
-A small parser reads the expression and computes it in exact fractions, without `eval`. Not paid: numbers that were not
-given, joined digits, powers, an equation, a target that is only met after rounding.
+A small parser reads the expression and computes it in exact fractions, without `eval`. It knows the usual signs (`×`,
+`x`, `⋅`, `÷`, `\times`, `\frac{1}{2}`), and leaves out what stands around an expression: `$…$`, backticks, a final
+dot, `= 56`. No target is reached by adding up and taking away alone, or by multiplying all numbers, and no hard one
+without brackets. Not paid: numbers that were not given, joined digits, powers, another number after `=`, a target that
+is only met after rounding.
 """
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, JsonValue
 
-from app.domain.values import Frozen, WholeNumber
+from app.domain.values import Frozen, Split, WholeNumber
+from app.envs.countdown.arithmetic import OPERATIONS, compute_value, is_reached_without_brackets, read_expression
 from app.ports.environment import FreeReward
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-_TOKEN = re.compile(r"\s*(?:([0-9]{1,6})|([-+*/()×÷·−]))")
-_PLAIN = str.maketrans({"×": "*", "·": "*", "÷": "/", "−": "-"})
-_OPERATIONS: Final[Mapping[str, Callable[[Fraction, Fraction], Fraction]]] = {
-    "+": Fraction.__add__,
-    "-": Fraction.__sub__,
-    "*": Fraction.__mul__,
-    "/": Fraction.__truediv__,
-}
-MOST_TOKENS = 60
+SEARCHES: Final = 200
+"""For a hard puzzle that needs brackets; about ten are enough, unless targets are to be very small."""
+NUMBERS_TRIED: Final = 40
+"""For one form of a solution."""
 LARGE = (25, 50, 75, 100)
 _NUMBERS: Final[Mapping[Level, tuple[int, ...]]] = {"easy": (3,), "medium": (4,), "hard": (5, 6)}
 
@@ -39,7 +38,7 @@ class CountdownParams(LevelParams):
     numbers: Annotated[WholeNumber, Field(ge=3, le=6)] | None = None
     """How many numbers are given. Default by level: 3 (easy), 4 (medium), 5 or 6 (hard)."""
     highest: Annotated[WholeNumber, Field(ge=20, le=9999)] = 200
-    """The largest target."""
+    """The largest target. Where it is below about 50, a hard puzzle of 6 numbers may be reached without brackets."""
 
 
 class NumberPuzzle(Frozen):
@@ -50,7 +49,7 @@ class NumberPuzzle(Frozen):
 
 class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     name: ClassVar[str] = "countdown"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(
@@ -61,7 +60,16 @@ class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     )
 
     def make(self, draws: SeededRandom, level: Level, params: CountdownParams) -> NumberPuzzle:
-        return _draw_puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest)
+        return _draw_puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest, level == "hard")
+
+    def draw_content(self, seed: str, split: Split, level: Level, params: CountdownParams) -> NumberPuzzle:
+        """Draws hard puzzles again until one needs brackets. That takes long, so the split is decided before."""
+        found = super().draw_content(seed, split, level, params)
+        for attempt in range(SEARCHES if level == "hard" else 0):
+            if not is_reached_without_brackets(found.numbers, found.target):
+                break
+            found = super().draw_content(f"{seed} {attempt}", split, level, params)
+        return found
 
     def key(self, made: NumberPuzzle) -> str:
         return f"{sorted(made.numbers)} {made.target}"
@@ -74,9 +82,9 @@ class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
 
     def fault(self, answer: str, made: NumberPuzzle) -> str:
         try:
-            tokens = _split_tokens(answer)
+            tokens = read_expression(answer, made.target)
             used = sorted(int(token) for token in tokens if token.isdecimal())
-            value = _compute_value(tokens)
+            value = compute_value(tokens)
         except (ValueError, ZeroDivisionError) as error:
             return str(error) if isinstance(error, ValueError) else "it divides by zero"
         if used != sorted(made.numbers):
@@ -87,52 +95,61 @@ class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
         return made.solution
 
 
-def _draw_puzzle(draws: SeededRandom, count: int, highest: int) -> NumberPuzzle:
-    """Built from the solution: two numbers at a time are combined until one is left."""
+@dataclass(frozen=True)
+class _Plan:
+    """The form of a solution, drawn before the numbers: otherwise a few forms would solve most puzzles."""
+
+    ranks: tuple[int, ...]
+    """Of the numbers by size, in the order in which they are laid out."""
+    steps: tuple[tuple[int, int, str], ...]
+    """Two places of what is left, which are taken out, and the sign between them; the result is put at the end."""
+
+    @property
+    def nested(self) -> bool:
+        """Whether a sum is multiplied or divided."""
+        left = [""] * len(self.ranks)
+        for one, other, sign in self.steps:
+            parts = left.pop(one), left.pop(other)
+            if sign in "*/" and {*parts} & {"+", "-"}:
+                return True
+            left.append(sign)
+        return False
+
+
+def _draw_puzzle(draws: SeededRandom, count: int, highest: int, nested: bool) -> NumberPuzzle:
     while True:
-        numbers = [draws.one(LARGE) if draws.chance(20) else 1 + draws.below(12) for _ in range(count)]
-        left = [(Fraction(number), str(number)) for number in draws.shuffled(numbers)]
-        while len(left) > 1:
-            (first, said), (second, says) = left.pop(draws.below(len(left))), left.pop(draws.below(len(left)))
-            sign = draws.one([sign for sign in "+-*/" if sign != "/" or (second and not (first / second) % 1)])
-            left.append((_OPERATIONS[sign](first, second), f"({said} {sign} {says})"))
-        value, solution = left[0]
-        if value.denominator == 1 and 10 <= value <= highest and int(value) not in numbers:
-            return NumberPuzzle(numbers=tuple(numbers), target=int(value), solution=solution)
+        plan = _draw_plan(draws, count)
+        for _ in range(NUMBERS_TRIED if plan.nested >= nested else 0):
+            numbers = [draws.one(LARGE) if draws.chance(20) else 2 + draws.below(11) for _ in range(count)]
+            value, solution = _work_out(plan, sorted(numbers))
+            if value.denominator == 1 and 10 <= value <= highest and int(value) not in numbers:
+                puzzle = NumberPuzzle(numbers=tuple(numbers), target=int(value), solution=solution)
+                if not _is_plain(puzzle):
+                    return puzzle
 
 
-def _split_tokens(answer: str) -> list[str]:
-    text, place, tokens = answer.strip().translate(_PLAIN), 0, list[str]()
-    while place < len(text):
-        token = _TOKEN.match(text, place)
-        if token is None or len(tokens) == MOST_TOKENS:
-            raise ValueError("it is no expression of numbers, + - * / and brackets")
-        tokens.append(token[1] or token[2])
-        place = token.end()
-    return tokens
+def _draw_plan(draws: SeededRandom, count: int) -> _Plan:
+    steps = ((draws.below(left), draws.below(left - 1), draws.one("+-*/")) for left in range(count, 1, -1))
+    return _Plan(tuple(draws.shuffled(range(count))), tuple(steps))
 
 
-def _compute_value(tokens: Sequence[str]) -> Fraction:
-    """Precedence climbing. ValueError if it is not an expression."""
-    left = [*tokens, ""]
+def _work_out(plan: _Plan, numbers: Sequence[int]) -> tuple[Fraction, str]:
+    """The value and how it is written; 0 where something cannot be divided."""
+    left = [(Fraction(numbers[rank]), str(numbers[rank])) for rank in plan.ranks]
+    for place, second, sign in plan.steps:
+        (one, said), (other, says) = left.pop(place), left.pop(second)
+        if sign == "/" and (not other or (one / other) % 1):
+            return Fraction(0), ""
+        left.append((OPERATIONS[sign](one, other), f"({said} {sign} {says})"))
+    return left[0]
 
-    def parse_term(binding: int) -> Fraction:
-        first = left.pop(0)
-        if first == "(":
-            value = parse_term(0)
-            if left.pop(0) != ")":
-                raise ValueError("its brackets do not match")
-        elif first == "-":
-            value = -parse_term(2)
-        elif first.isdecimal():
-            value = Fraction(int(first))
-        else:
-            raise ValueError("it is no complete expression")
-        while left and (strength := {"+": 1, "-": 1, "*": 2, "/": 2}.get(left[0], 0)) > binding:
-            value = _OPERATIONS[left.pop(0)](value, parse_term(strength))
-        return value
 
-    value = parse_term(0)
-    if left != [""]:
-        raise ValueError("it goes on after the expression")
-    return value
+def _is_plain(puzzle: NumberPuzzle) -> bool:
+    """Whether adding up and taking away reaches the target, or multiplying all numbers or the first few."""
+    sums, product = {0}, 1
+    for number in puzzle.numbers:
+        sums = {one + way for one in sums for way in (number, -number)}
+        product *= number
+        if puzzle.target in (product, max(sums)):
+            return True
+    return puzzle.target in sums

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from string import Formatter
+from threading import Lock
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -75,6 +76,10 @@ class WordProblems:
 
     def __init__(self, book: StoryBook) -> None:
         self.book = book
+        self._drawing = Lock()
+        self._drawn = 0
+        self._test_problems: dict[str, WordProblem] = {}
+        """By question, as far as any was asked for: making all of them takes a tenth of a second."""
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -82,25 +87,28 @@ class WordProblems:
         return cls(StoryBook.model_validate(read_yaml(path)))
 
     def problem(self, split: Split, index: int) -> WordProblem:
-        """`index` is any non-negative integer for train and below TEST_SIZE for test, whose problems are made on first
-        use. ValueError if the stories yield too few problems."""
-        return self._test_problems[index] if split == "test" else self._draw_problem("train", index)
+        """`index` is any non-negative integer for train and below TEST_SIZE for test. ValueError if the stories yield
+        too few problems."""
+        return self._find_test_problem(index) if split == "test" else self._draw_problem("train", index)
 
-    @cached_property
-    def _test_problems(self) -> tuple[WordProblem, ...]:
-        different: dict[str, WordProblem] = {}
-        for index in range(MOST_DRAWS):
-            problem = self._draw_problem("test", index)
-            different.setdefault(problem.question, problem)
-            if len(different) == TEST_SIZE:
-                return tuple(different.values())
-        raise ValueError(f"the stories yield fewer than {TEST_SIZE} different test problems")
+    def _find_test_problem(self, index: int) -> WordProblem:
+        if index >= TEST_SIZE:
+            raise IndexError(index)
+        with self._drawing:
+            while len(self._test_problems) <= index:
+                if self._drawn == MOST_DRAWS:
+                    raise ValueError(f"the stories yield fewer than {TEST_SIZE} different test problems")
+                problem = self._draw_problem("test", self._drawn)
+                self._test_problems.setdefault(problem.question, problem)
+                self._drawn += 1
+            return next(islice(self._test_problems.values(), index, None))
 
     def _draw_problem(self, split: Split, index: int) -> WordProblem:
         story = self.book.stories[SeededRandom(f"{split} {index}").below(len(self.book.stories))]
+        spans = {name: range(span[0], span[1] + 1, *span[2:]) for name, span in story.numbers.items()}
         for attempt in range(MOST_DRAWS):
             draws = SeededRandom(f"{split} {index} {attempt}")
-            numbers = {name: _draw_number(span, draws) for name, span in story.numbers.items()}
+            numbers = {name: draws.one(span) for name, span in spans.items()}
             if _choose_split(story, numbers) == split and _solve_story(story, numbers):
                 return _write_problem(story, numbers, self._draw_words(story, draws))
         raise ValueError(f"no numbers of story {story.name} give positive whole results")
@@ -109,11 +117,6 @@ class WordProblems:
         names = list(self.book.names)
         people = {letter: names.pop(draws.below(len(names))) for letter in "ABC"}
         return people | {word: choices[draws.below(len(choices))] for word, choices in story.words.items()}
-
-
-def _draw_number(span: Range, draws: SeededRandom) -> int:
-    values = range(span[0], span[1] + 1, *span[2:])
-    return values[draws.below(len(values))]
 
 
 def _choose_split(story: Story, numbers: Mapping[str, int]) -> Split:

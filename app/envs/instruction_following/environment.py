@@ -6,8 +6,8 @@
     reward   1.0   every rule is kept, and it is a text about what was asked
 
 The whole reply outside the thinking counts: there are no answer tags, and nothing is removed before counting. Not paid:
-a text that breaks a rule, is too short, copies the prompt, lists words, repeats itself or is about something else. Code
-does not check whether the text is good.
+a text that breaks a rule, is too short, copies the prompt, lists words, invents words, repeats itself or is about
+something else. Code does not check whether the text is good.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,18 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field, JsonValue, TypeAdapter
 
-from app.domain.digests import digest, digest_of_model
+from app.domain.digests import digest, digest_of_model, digest_of_text
 from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Task
 from app.domain.values import Split, WholeNumber
 from app.envs.instruction_following.constraints.assignments import Assignment, add_gold, draw_assignment, find_faults
 from app.envs.instruction_following.constraints.instruction import WORDINGS
-from app.envs.instruction_following.constraints.prose_checks import CLASHES, FUNCTION_WORDS, find_prose_fault
+from app.envs.instruction_following.constraints.prose_checks import (
+    CLASHES,
+    ENGLISH_WORDS,
+    FUNCTION_WORDS,
+    find_prose_fault,
+)
 from app.envs.instruction_following.constraints.text_synthesis import PROSE
 from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS
@@ -51,7 +56,7 @@ class InstructionFollowingParams(LevelParams):
 
 class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowingParams]):
     name: ClassVar[str] = "instruction_following"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings(_FORMS)
     data: ClassVar[Mapping[str, str]] = {
         "wordings": digest({kind: list(texts) for kind, texts in WORDINGS.items()}),
@@ -59,10 +64,10 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
         "prose": digest_of_model(PROSE),
         "function_words": digest(sorted(FUNCTION_WORDS)),
         "clashes": digest(sorted(CLASHES)),
+        "english_words": digest_of_text(ENGLISH_WORDS.read_bytes().hex()),
     }
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(strategy="near_miss_digit", share=None, because="A text is free in the numbers that it mentions."),
-        FreeReward(strategy="gibberish", share=0.9, because="Invented words count as words."),
     )
 
     def make(self, draws: SeededRandom, level: Level, params: InstructionFollowingParams) -> Assignment:

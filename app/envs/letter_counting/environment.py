@@ -5,12 +5,14 @@
     reply    <think>Every: e, e, r …</think> <answer>8, 5, 3</answer>
     reward   1.0   every count is right
 
-Each task asks for several letters, half of them frequent, so no constant answer pays: the best one is right in about
-one of 100 tasks with three letters, and in one of 25 with two. Texts are nonsense sentences or random letters.
+Each task asks for several letters, at least half of them frequent, so no constant answer pays: the best is right in one
+of 30 easy tasks and in one of 150 of medium ones. A text is half in capitals, and the frequent letters occur in both
+cases: who counts small letters alone, or capitals alone, is hardly ever right. Texts are nonsense sentences, in which
+each word is written in capitals or not, or random letters.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -18,7 +20,6 @@ from pydantic import Field, TypeAdapter
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
-from app.ports.environment import FreeReward
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -26,7 +27,7 @@ from app.toolkit.templates import Phrasings
 
 _FOLDER = Path(__file__).parent
 _PARTS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[tuple[str, ...], ...]))
-_COUNTS = re.compile(r"[0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*")
+_COUNTS = re.compile(r"([0-9]{1,4}(?:\s*,\s*[0-9]{1,4})*)\.?")
 ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _MEASURES: Final[Mapping[Level, tuple[int, int]]] = {"easy": (2, 1), "medium": (3, 1), "hard": (5, 2)}
 """Pairs: letters asked for, and sentences."""
@@ -54,18 +55,10 @@ class LetterQuestion(Frozen):
 
 class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]):
     name: ClassVar[str] = "letter_counting"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"words": digest(_PARTS)}
     chance: ClassVar[float] = 0.002
-    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
-        FreeReward(
-            strategy="constant",
-            share=0.06,
-            because="Two letters that a short text has seldom are counted right by luck.",
-        ),
-        FreeReward(strategy="prompt_features", share=0.06, because="The guess is a constant for texts of that length."),
-    )
 
     def make(self, draws: SeededRandom, level: Level, params: LetterCountingParams) -> LetterQuestion:
         usual_letters, usual_length = _MEASURES[level]
@@ -80,9 +73,10 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
         return {"text": made.text, "letters": ", ".join(made.letters)}
 
     def fault(self, answer: str, made: LetterQuestion) -> str:
-        if not _COUNTS.fullmatch(answer):
+        listed = _COUNTS.fullmatch(answer)
+        if listed is None:
             return "it is no list of whole numbers"
-        given = [int(number) for number in answer.split(",")]
+        given = [int(number) for number in listed[1].split(",")]
         if len(given) != len(made.counts):
             return f"it has {len(given)} numbers for {len(made.counts)} letters"
         wrong = sum(one != other for one, other in zip(given, made.counts, strict=True))
@@ -93,25 +87,36 @@ class LetterCounting(ProceduralEnvironment[LetterQuestion, LetterCountingParams]
 
 
 def _draw_lines(draws: SeededRandom, count: int, length: int) -> LetterQuestion:
-    letters = draws.some(ALPHABET, 5 + draws.below(8))
-    lines = ["".join(draws.one(letters) for _ in range(30 + draws.below(20))) for _ in range(length)]
-    return LetterQuestion(text=" ".join(lines), letters=tuple(draws.some(letters, count)))
+    letters = draws.some(ALPHABET, 7 + draws.below(6))
+    text = " ".join(_draw_line(draws, letters) for _ in range(length))
+    return LetterQuestion(text=text, letters=_draw_asked_letters(draws, text, letters, count))
+
+
+def _draw_line(draws: SeededRandom, letters: Sequence[str]) -> str:
+    return "".join(_change_case(draws, draws.one(letters)) for _ in range(30 + draws.below(20)))
 
 
 def _draw_sentences(draws: SeededRandom, count: int, length: int) -> LetterQuestion:
     text = " ".join(_draw_sentence(draws) for _ in range(length))
-    common, rare = _split_by_frequency(text)
-    frequent = draws.some(common, (count + 1) // 2)
-    return LetterQuestion(text=text, letters=tuple(draws.shuffled(frequent + draws.some(rare, count - len(frequent)))))
+    return LetterQuestion(text=text, letters=_draw_asked_letters(draws, text, ALPHABET, count))
 
 
 def _draw_sentence(draws: SeededRandom) -> str:
-    said = " ".join(draws.one(part) for part in _PARTS)
+    words = " ".join(draws.one(part) for part in _PARTS).split()
+    said = " ".join(_change_case(draws, word) for word in words)
     return f"{said[0].upper()}{said[1:]}."
 
 
-def _split_by_frequency(text: str) -> tuple[list[str], list[str]]:
-    """Letters that occur three times or more, and the rest of the alphabet."""
+def _change_case(draws: SeededRandom, text: str) -> str:
+    return text.upper() if draws.chance(50) else text
+
+
+def _draw_asked_letters(draws: SeededRandom, text: str, letters: Sequence[str], count: int) -> tuple[str, ...]:
+    """At least half of them occur three times or more, in both cases."""
     folded = text.casefold()
-    common = [letter for letter in ALPHABET if folded.count(letter) >= 3]
-    return common, [letter for letter in ALPHABET if letter not in common]
+    common = [
+        letter for letter in letters if folded.count(letter) >= 3 and 0 < text.count(letter) < folded.count(letter)
+    ]
+    frequent = draws.some(common, (count + 1) // 2)
+    others = [letter for letter in letters if letter not in frequent]
+    return tuple(draws.shuffled(frequent + draws.some(others, count - len(frequent))))

@@ -59,7 +59,7 @@ class MathExercise(Frozen):
 
 class Math(ProceduralEnvironment[MathExercise, MathParams]):
     name: ClassVar[str] = "math"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"questions": digest({name: list(texts) for name, texts in _QUESTIONS.items()})}
     chance: ClassVar[float] = 0.01

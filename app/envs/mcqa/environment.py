@@ -4,16 +4,18 @@
     reply    <think>Rosa, Lena, Ivo.</think> <answer>B</answer>
     reward   1.0   that letter
 
-Questions are generated: units, dates, sets, orders and tables. The right option has any position with equal chance, and
-any rank among the numbers or dates offered. With n options a constant letter, or always the middle value, is right in
-one of n tasks. Only a single letter counts, not a word that begins with it, two letters, or the text of the option.
+Questions are generated: units, dates, sets, orders and tables. The right option has any position with equal chance. The
+answer is drawn first, evenly among the options, and the question is built around it: the kind of question, the lengths
+of its lists, the rank of an option among the others and how often it is mentioned say nothing about which one is right.
+So whatever does not work the question out is right in one of n tasks with n options. Only a single letter counts, not a
+word that begins with it, two letters, or the text of the option.
 """
 
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
@@ -37,7 +39,9 @@ class QuestionMaterial(Frozen):
     things: tuple[str, ...]
     places: tuple[str, ...]
     months: tuple[str, ...]
-    comparisons: tuple[str, ...]
+    comparisons: tuple[tuple[str, str], ...]
+    """Pairs: said of one and the other, and of the other and the one."""
+    ordinals: tuple[str, ...]
     units: tuple[tuple[str, str, int], ...]
     """Small unit, large unit, and how many small ones make a large one."""
 
@@ -50,14 +54,17 @@ class QuestionSize(Frozen):
     most: int
     """Rough upper bound of the numbers in a question."""
     things: int
-    people: int
-    """People or places: at least as many as there are options."""
+    """Fewest in a list; it has up to `MORE_THINGS` more."""
+    besides: int
+    """People and places that are no option."""
 
+
+MORE_THINGS: Final = 4
 
 _SIZES: Final[Mapping[Level, QuestionSize]] = {
-    "easy": QuestionSize(most=80, things=5, people=3),
-    "medium": QuestionSize(most=400, things=9, people=6),
-    "hard": QuestionSize(most=9_000, things=14, people=6),
+    "easy": QuestionSize(most=80, things=MOST_OPTIONS - 1, besides=0),
+    "medium": QuestionSize(most=400, things=9, besides=2),
+    "hard": QuestionSize(most=9_000, things=13, besides=4),
 }
 
 
@@ -84,13 +91,12 @@ class ChoiceQuestion(Frozen):
 
 class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     name: ClassVar[str] = "mcqa"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
     data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(_MATERIAL)}
     stats_label: ClassVar[str | None] = "topic"
     chance: ClassVar[float] = 0.2
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
-        FreeReward(strategy="prompt_features", share=0.6, because="Counts of things that two people have hardly vary."),
         FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same option."),
     )
 
@@ -122,7 +128,7 @@ class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
 
 def _ask_about_units(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
     small, large, factor = draws.one(_MATERIAL.units)
-    count = size.most // 40 + draws.below(size.most)
+    count = options + size.most // 40 + draws.below(size.most)
     return UnshuffledQuestion(
         topic="units",
         text=f"One {large} has {factor:,} {small}. How many {small} are as much as {count} times a {large}?",
@@ -132,7 +138,7 @@ def _ask_about_units(draws: SeededRandom, options: int, size: QuestionSize) -> U
 
 def _ask_about_dates(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
     first = date(1950, 1, 1) + timedelta(days=draws.below(36_525))
-    days = size.most // 40 + draws.below(size.most // 2)
+    days = options + size.most // 40 + draws.below(size.most // 2)
     return UnshuffledQuestion(
         topic="dates",
         text=f"Which date is {days} days after {_write_date(first)}?",
@@ -145,50 +151,77 @@ def _write_date(day: date) -> str:
 
 
 def _ask_about_sets(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    one, other = set(draws.some(_MATERIAL.things, size.things)), set(draws.some(_MATERIAL.things, size.things))
+    """The options are what the answer would be with each of several numbers of shared things, all of which are equally
+    likely, whatever is asked and however long the lists are."""
+    one, other = (size.things + draws.below(MORE_THINGS + 1) for _ in range(2))
+    fewest = draws.below(min(one, other) - options + 2)
+    possible = draws.shuffled(range(fewest, fewest + options))
     first, second = draws.some(_MATERIAL.names, 2)
-    found = {
-        f"do {first} and {second} both have": one & other,
-        f"does {first} have and {second} not": one - other,
-        f"does exactly one of {first} and {second} have": one ^ other,
-        f"does at least one of {first} and {second} have": one | other,
+    counts: Mapping[str, Callable[[int], int]] = {
+        f"do {first} and {second} both have": lambda shared: shared,
+        f"does {first} have and {second} not": lambda shared: one - shared,
+        f"does exactly one of {first} and {second} have": lambda shared: one + other - 2 * shared,
+        f"does at least one of {first} and {second} have": lambda shared: one + other - shared,
     }
-    asked = draws.one(tuple(found))
-    lists = [f"{name} has: {', '.join(sorted(things))}." for name, things in ((first, one), (second, other))]
+    asked = draws.one(tuple(counts))
+    things = draws.some(_MATERIAL.things, one + other - possible[0])
+    lists = [
+        f"{name} has: {', '.join(sorted(own))}." for name, own in ((first, things[:one]), (second, things[-other:]))
+    ]
     return UnshuffledQuestion(
         topic="sets",
         text=f"{' '.join(lists)} How many different things {asked}?",
-        options=tuple(str(len(found[asked]) + slip) for slip in _draw_slips(draws, options, least=-len(found[asked]))),
+        options=tuple(str(counts[asked](shared)) for shared in possible),
     )
 
 
 def _ask_about_order(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    people = draws.some(_MATERIAL.names, max(options, size.people))
+    """The first and the last are no options: they are the only ones that are mentioned once."""
+    people = draws.some(_MATERIAL.names, options + 2 + size.besides)
     comparison = draws.one(_MATERIAL.comparisons)
-    said = [f"{one} {comparison} {behind}." for one, behind in pairwise(people)]
-    place = draws.below(len(people))
-    ordinal = ("last", "first", "second", "third", "fourth", "fifth")[(place + 1) % len(people)]
-    right = people.pop(place)
+    places = draws.some(range(1, len(people) - 1), options)
+    possible = tuple(people[place] for place in places)
     return UnshuffledQuestion(
         topic="orders",
-        text=f"{' '.join(draws.shuffled(said))} When all stand in a row so that everybody {comparison} all those "
-        f"behind, who comes {ordinal}?",
-        options=(right, *draws.some(people, options - 1)),
+        text=f"{_compare_neighbours(draws, people, comparison, possible)} When all stand in a row so that everybody "
+        f"{comparison[0]} all those behind, who comes {_MATERIAL.ordinals[places[0]]}?",
+        options=possible,
     )
 
 
+def _compare_neighbours(
+    draws: SeededRandom, people: Sequence[str], comparison: tuple[str, str], options: Sequence[str]
+) -> str:
+    """The right option is, among the options, the first to the last with equal chance to be mentioned, and to be
+    mentioned for the last time. In any order, those near the ends of the row would come a little more often first."""
+    rank, right = draws.below(len(options)), options[0]
+    while True:
+        turned = [(pair, draws.below(2)) for pair in pairwise(people)]
+        said = [f"{pair[turn]} {comparison[turn]} {pair[1 - turn]}." for pair, turn in turned]
+        text = " ".join(draws.shuffled(said))
+        ranks = [sum(find(option) < find(right) for option in options) for find in (text.find, text.rfind)]
+        if ranks == [rank, rank]:
+            return text
+
+
 def _ask_about_table(draws: SeededRandom, options: int, size: QuestionSize) -> UnshuffledQuestion:
-    places = draws.some(_MATERIAL.places, max(options, size.people))
+    """The more a place has of one thing, the less it has of the other. The place with most of both is drawn, so its
+    rank in either column, and whether it has the largest number of all, say nothing."""
+    count = options + size.besides
+    places, chosen = draws.some(_MATERIAL.places, count), draws.some(range(count), options)
     first, second = draws.some(_MATERIAL.things, 2)
-    stock = {place: (10 + draws.below(90), 10 + draws.below(90)) for place in places}
-    rows = "\n".join(f"{place}: {one} {first}s, {two} {second}s" for place, (one, two) in stock.items())
-    by_sum = sorted(places, key=lambda place: sum(stock[place]))
-    if sum(stock[by_sum[-1]]) == sum(stock[by_sum[-2]]):
-        return _ask_about_table(draws, options, size)
+    step = max(16, size.most // 20)
+    rising = list(accumulate(step + draws.below(step) for _ in range(count)))
+    total = rising[0] + rising[-1] + draws.below(2 * step)
+    short = [0 if place == chosen[0] else 1 + draws.below(step // 4) for place in range(count)]
+    stock = [(one, total - one - less) for one, less in zip(rising, short, strict=True)]
+    rows = [f"{place}: {one} {first}s, {two} {second}s" for place, (one, two) in zip(places, stock, strict=True)]
     return UnshuffledQuestion(
         topic="tables",
-        text=f"A shop in each town counts its stock.\n{rows}\nWhere are there most {first}s and {second}s together?",
-        options=(by_sum[-1], *draws.some(by_sum[:-1], options - 1)),
+        text="A shop in each town counts its stock.\n"
+        + "\n".join(draws.shuffled(rows))
+        + f"\nWhere are there most {first}s and {second}s together?",
+        options=tuple(places[place] for place in chosen),
     )
 
 
@@ -201,8 +234,8 @@ _TOPICS: Final[Sequence[Callable[[SeededRandom, int, QuestionSize], UnshuffledQu
 )
 
 
-def _draw_slips(draws: SeededRandom, options: int, least: int = -MOST_OPTIONS) -> tuple[int, ...]:
+def _draw_slips(draws: SeededRandom, options: int) -> tuple[int, ...]:
     """Offsets of the options from the right one, which comes first. They are consecutive and the right one may have any
-    rank, so choosing the middle one does not help. None is below `least`."""
-    lowest = max(least, draws.below(options) - options + 1)
+    rank, so choosing the middle one does not help."""
+    lowest = draws.below(options) - options + 1
     return (0, *(slip for slip in range(lowest, lowest + options) if slip))

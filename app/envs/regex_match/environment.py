@@ -5,34 +5,33 @@
     reply    <answer>[0-9]{2,4}(oar|rust)-?</answer>
     reward   1.0   it sorts every string right, of which the prompt shows a few
 
-The other strings are hidden: matching ones drawn from the form, and others that miss it in one part. A list of the
-examples earns nothing. Expressions run on RE2, in time linear in the text.
+The other strings are hidden, several hundred of them: matching ones with every character of every class in every place,
+and others that miss the form in one part alone, by every wrong length, by every sign that is not of the class, by a
+misspelt word. A list of the examples earns nothing, nor does a class that is a little too wide or too narrow. No string
+that an expression is measured by tells it all; but whether two expressions of RE2 are the same cannot be asked of RE2,
+and another reader of its syntax would be another syntax. Expressions run on RE2, in time linear in the text.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field
 
 from app.domain.digests import digest
 from app.domain.values import Frozen, WholeNumber
-from app.ports.environment import FreeReward
-from app.toolkit.package_data import read_packaged_data
+from app.envs.regex_match.pattern_parts import MARKS, WORDS, FormPart, draw_part
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
-from app.toolkit.safe_regex import compile_pattern
+from app.toolkit.safe_regex import MOST_STEPS, Pattern, compile_pattern
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-_FOLDER = Path(__file__).parent
-_WORDS = read_packaged_data(_FOLDER / "words.yaml", TypeAdapter(tuple[str, ...]))
-_KINDS = {"digits": ("[0-9]", "0123456789"), "small letters": ("[a-z]", "bcefgijk"), "capitals": ("[A-Z]", "BCEFGHKT")}
-_MARKS = {"hyphen": "-", "underscore": "_", "full stop": ".", "colon": ":", "plus sign": "+"}
 SHOWN = 3
-HIDDEN = 20
-FEWEST = 9
-"""Fewest strings of either kind, so that a list of the shown ones gets most of them wrong."""
+FEWEST: Final = 9
+"""Fewest strings of either kind that are drawn, so that a list of the shown ones gets most of them wrong."""
+RANDOM_CONTEXTS: Final = 5
+MOST_STEPS_OVER_ALL: Final = 2 * MOST_STEPS
 _PARTS: Final[Mapping[Level, int]] = {"easy": 2, "medium": 3, "hard": 5}
 
 
@@ -42,40 +41,27 @@ class RegexMatchParams(LevelParams):
 
 
 class RegexExercise(Frozen):
-    parts: tuple[str, ...]
-    pattern: str
+    parts: tuple[FormPart, ...]
+    matching: tuple[str, ...]
+    """Shown, like `others`."""
+    others: tuple[str, ...]
+
+    @property
+    def pattern(self) -> str:
+        return "".join(part.pattern for part in self.parts)
+
+
+class HiddenStrings(Frozen):
     matching: tuple[str, ...]
     others: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class PatternPart:
-    """`fits` draws a text that this part matches, `misses` one that it narrowly does not."""
-
-    says: str
-    pattern: str
-    fits: Callable[[SeededRandom], str]
-    misses: Callable[[SeededRandom], str]
-
-
 class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
     name: ClassVar[str] = "regex_match"
-    version: ClassVar[str] = "2"
-    phrasings: ClassVar[Phrasings] = Phrasings.read(_FOLDER / "prompts.yaml")
+    version: ClassVar[str] = "3"
+    phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     chance: ClassVar[float] = 0.002
-    data: ClassVar[Mapping[str, str]] = {"words": digest(_WORDS)}
-    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
-        FreeReward(
-            strategy="near_miss_digit",
-            share=0.06,
-            because="Strings with one repetition too many are tried, with more they are not.",
-        ),
-        FreeReward(
-            strategy="near_miss_token", share=0.06, because="Some words of the form are in none of the strings."
-        ),
-        FreeReward(strategy="near_miss_case", share=0.2, because="Some words of the form are in none of the strings."),
-        FreeReward(strategy="near_miss_range", share=1.0, because="The strings have few of the letters."),
-    )
+    data: ClassVar[Mapping[str, str]] = {"words": digest(WORDS)}
 
     def make(self, draws: SeededRandom, level: Level, params: RegexMatchParams) -> RegexExercise:
         return _draw_exercise(draws, params.parts or _PARTS[level])
@@ -85,103 +71,98 @@ class RegexMatch(ProceduralEnvironment[RegexExercise, RegexMatchParams]):
 
     def slots(self, made: RegexExercise) -> Mapping[str, str | int]:
         return {
-            "parts": "\n".join(f"{place}. {part}" for place, part in enumerate(made.parts, start=1)),
-            "matching": ", ".join(made.matching[:SHOWN]),
-            "others": ", ".join(made.others[:SHOWN]),
+            "parts": "\n".join(f"{place}. {part.says}" for place, part in enumerate(made.parts, start=1)),
+            "matching": ", ".join(made.matching),
+            "others": ", ".join(made.others),
         }
 
     def fault(self, answer: str, made: RegexExercise) -> str:
+        hidden = list_hidden_strings(made)
         try:
-            expression = compile_pattern(answer)
-            fitting = sum(expression.matches(text) for text in made.matching)
-            misfits = sum(expression.matches(text) for text in made.others)
+            expression = compile_pattern(_strip_quotes(answer))
+            _require_small(expression, hidden)
+            fitting = sum(expression.matches(text) for text in hidden.matching)
+            misfits = sum(expression.matches(text) for text in hidden.others)
         except ValueError as error:
             return str(error)
-        if fitting == len(made.matching) and not misfits:
+        if fitting == len(hidden.matching) and not misfits:
             return ""
-        return f"it matches {fitting} of {len(made.matching)} that fit, and {misfits} of {len(made.others)} that do not"
+        counts = len(hidden.matching), len(hidden.others)
+        return f"it matches {fitting} of {counts[0]} that fit, and {misfits} of {counts[1]} that do not"
 
     def solution(self, made: RegexExercise) -> str:
         return made.pattern
 
 
+def _strip_quotes(answer: str) -> str:
+    """Without backticks around it, which no form has."""
+    return answer[1:-1] if len(answer) > 2 and answer[0] == answer[-1] == "`" else answer
+
+
+def _require_small(expression: Pattern, hidden: HiddenStrings) -> None:
+    """ValueError where all strings together may take longer than about 25 ms."""
+    if expression.steps("".join((*hidden.matching, *hidden.others))) > MOST_STEPS_OVER_ALL:
+        raise ValueError(f"the pattern may take more than {MOST_STEPS_OVER_ALL:,} steps over all strings")
+
+
 def _draw_exercise(draws: SeededRandom, count: int) -> RegexExercise:
-    """Only strings that the form's own expression rejects count as misfits: a string that misses one part may match."""
     while True:
-        parts = [
-            draws.one((_draw_run_part, _draw_words_part, _draw_optional_part, _draw_list_part))(draws)
-            for _ in range(count)
-        ]
-        pattern = "".join(part.pattern for part in parts)
-        form = compile_pattern(pattern)
-        matching, others = dict[str, None](), dict[str, None]()
-        for turn in range(2 * HIDDEN):
-            matching["".join(part.fits(draws) for part in parts)] = None
-            wrong = turn % count
-            other = "".join((part.misses if place == wrong else part.fits)(draws) for place, part in enumerate(parts))
-            if other and not form.matches(other):
-                others[other] = None
+        parts = tuple(draw_part(draws) for _ in range(count))
+        matching, others = _draw_examples(draws, parts)
         if min(len(matching), len(others)) >= FEWEST:
-            said = tuple(part.says for part in parts)
-            kept = tuple(matching)[:HIDDEN], tuple(others)[:HIDDEN]
-            return RegexExercise(parts=said, pattern=pattern, matching=kept[0], others=kept[1])
+            return RegexExercise(parts=parts, matching=matching[:SHOWN], others=others[:SHOWN])
 
 
-def _draw_run_part(draws: SeededRandom) -> PatternPart:
-    kind = draws.one(tuple(_KINDS))
-    least = 1 + draws.below(3)
-    most = least + draws.below(3)
-    pattern, characters = _KINDS[kind]
-    stranger = draws.one([signs for name, (_, signs) in _KINDS.items() if name != kind])
-
-    def draw_characters(draws: SeededRandom, count: int) -> str:
-        return "".join(draws.one(characters) for _ in range(count))
-
-    return PatternPart(
-        f"exactly {least} {kind}" if least == most else f"from {least} to {most} {kind}",
-        f"{pattern}{{{least}}}" if least == most else f"{pattern}{{{least},{most}}}",
-        lambda draws: draw_characters(draws, least + draws.below(most - least + 1)),
-        lambda draws: draws.one(
-            (
-                draw_characters(draws, least - 1),
-                draw_characters(draws, most + 1),
-                draw_characters(draws, least - 1) + stranger[0],
-            )
-        ),
+def _draw_examples(draws: SeededRandom, parts: Sequence[FormPart]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Different strings that fit and that miss one part. They can be read in a list."""
+    form = compile_pattern("".join(part.pattern for part in parts))
+    fits, misses = (
+        [tuple(part.fits()) for part in parts],
+        [(*part.miss_by_length(), *part.miss_by_signs()) for part in parts],
+    )
+    matching, others = dict[str, None](), dict[str, None]()
+    for turn in range(4 * FEWEST):
+        wrong, right = turn % len(parts), [draws.one(texts) for texts in fits]
+        matching["".join(right)] = None
+        others["".join((*right[:wrong], draws.one(misses[wrong]), *right[wrong + 1 :]))] = None
+    return (
+        tuple(text for text in matching if _is_readable(text)),
+        tuple(text for text in others if _is_readable(text) and not form.matches(text)),
     )
 
 
-def _draw_words_part(draws: SeededRandom) -> PatternPart:
-    words = draws.some(_WORDS, 2 + draws.below(2))
-    outside = draws.one([word for word in _WORDS if word not in words])
-    return PatternPart(
-        "either " + " or ".join(f"the word {word}" for word in words),
-        f"({'|'.join(words)})",
-        lambda draws: draws.one(words),
-        lambda draws: draws.one((outside, draws.one(words).upper(), draws.one(words)[:-1], "".join(words[:2]))),
-    )
+def _is_readable(text: str) -> bool:
+    return text.isascii() and all(sign.isalnum() or sign in MARKS.values() for sign in text) and text != ""
 
 
-def _draw_optional_part(draws: SeededRandom) -> PatternPart:
-    name = draws.one(tuple(_MARKS))
-    mark = _MARKS[name]
-    other = draws.one([one for one in _MARKS.values() if one != mark])
-    return PatternPart(
-        f"at most one {name} ({mark})",
-        f"[{mark}]?",
-        lambda draws: draws.one((mark, "")),
-        lambda draws: draws.one((mark * 2, other)),
-    )
+@lru_cache(maxsize=64)
+def list_hidden_strings(made: RegexExercise) -> HiddenStrings:
+    """Only strings that the form's own expression rejects count as others: a string that misses one part may match."""
+    draws, form = SeededRandom(f"hidden {made.pattern}"), compile_pattern(made.pattern)
+    fits = [draws.shuffled(list(dict.fromkeys(part.fits()))) for part in made.parts]
+    matching = tuple(dict.fromkeys((*made.matching, *_join_fitting(draws, fits))))
+    others = dict.fromkeys((*made.others, *_join_missing(draws, made.parts, fits), *_add_around(matching[0])))
+    return HiddenStrings(matching=matching, others=tuple(text for text in others if not form.matches(text)))
 
 
-def _draw_list_part(draws: SeededRandom) -> PatternPart:
-    name = draws.one(tuple(_MARKS))
-    mark = _MARKS[name]
-    word = draws.one(_WORDS)
-    most = 2 + draws.below(3)
-    return PatternPart(
-        f"the word {word}, from 1 to {most} times, with a {name} ({mark}) between one and the next",
-        f"{word}([{mark}]{word}){{0,{most - 1}}}",
-        lambda draws: mark.join([word] * (1 + draws.below(most))),
-        lambda draws: draws.one((mark.join([word] * (most + 1)), word + mark, word * 2, "")),
-    )
+def _join_fitting(draws: SeededRandom, fits: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Each text that fits a part occurs; the shortest ones together, and the longest."""
+    for choose in (min, max):
+        yield "".join(choose(texts, key=len) for texts in fits)
+    for number in range(max(map(len, fits))):
+        yield "".join(texts[number] if number < len(texts) else draws.one(texts) for texts in fits)
+
+
+def _join_missing(draws: SeededRandom, parts: Sequence[FormPart], fits: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Each text that misses a part, among texts that fit the others: a wrong length among the shortest, the longest and
+    several others, since a neighbour may take what is too much; what has wrong signs among one of them by turns."""
+    contexts = [[choose(texts, key=len) for texts in fits] for choose in (min, max)]
+    contexts += [[draws.one(texts) for texts in fits] for _ in range(RANDOM_CONTEXTS)]
+    for place, part in enumerate(parts):
+        wrong = [(text, around) for text in part.miss_by_length() for around in contexts]
+        wrong += [(text, contexts[number % len(contexts)]) for number, text in enumerate(part.miss_by_signs())]
+        yield from ("".join((*around[:place], text, *around[place + 1 :])) for text, around in wrong)
+
+
+def _add_around(text: str) -> Iterator[str]:
+    yield from ("", f" {text}", f"{text} ", f"\n{text}", f"{text}\n", text * 2, f"^{text}$", f"x{text}", f"{text}x")

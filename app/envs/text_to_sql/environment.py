@@ -48,13 +48,13 @@ class SqlTaskSpec(Frozen):
 
 class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
     name: ClassVar[str] = "text_to_sql"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": question_builder.DIGEST}
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(
             strategy="near_miss_digit",
-            share=0.15,
+            share=0.25,
             because="A limit may move where no value lies between; the number in SELECT 1 may be any.",
         ),
         FreeReward(strategy="near_miss_token", share=0.02, because="Few words of a query can be left out."),

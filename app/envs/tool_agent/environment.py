@@ -8,8 +8,9 @@
     reward   1.0     the calendar is exactly what the wishes lead to, and what was asked was answered
 
 Only the end state and the answers are paid: neither the way there, nor doing nothing (every scenario needs a change),
-nor deleting what is in the way. The state is recomputed from the transcript, so any replica can serve any turn; a
-result that the service did not give makes the transcript forged.
+nor deleting what is in the way, nor an answer among other values of its kind, names included. The state is
+recomputed from the transcript, so any replica can serve any turn; a result that the service did not give makes the
+transcript forged.
 """
 
 from collections.abc import Sequence
@@ -56,12 +57,11 @@ class ToolAgentParams(Frozen):
 
 class ToolAgent(Environment):
     name: ClassVar[str] = "tool_agent"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     Params: ClassVar[type[BaseModel]] = ToolAgentParams
     multi_turn: ClassVar[bool] = True
     stats_label: ClassVar[str | None] = "service"
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
-        FreeReward(strategy="hedge", share=1.0, because="The answer counts among others, too."),
         FreeReward(
             strategy="gibberish",
             share=None,
@@ -120,7 +120,7 @@ def _score_completion(
         episode = replay(service, scenario, said, form)
     except InvalidRequest as error:
         return score_forgery(error)
-    state, answers = has_reached_goal(service, scenario, episode), has_answered(scenario, episode)
+    state, answers = has_reached_goal(service, scenario, episode), has_answered(service, scenario, episode)
     correct = float(state and answers)
     return Score(
         outcome="scored",
@@ -130,7 +130,9 @@ def _score_completion(
         criteria=(
             Criterion(name="correct", value=correct, weight=1.0),
             Criterion(name="end_state", value=float(state), weight=0.0, note="the service is as the wishes have it"),
-            Criterion(name="answered", value=float(answers), weight=0.0, note="what was asked for was said"),
+            Criterion(
+                name="answered", value=float(answers), weight=0.0, note="what was asked for was said, and no list"
+            ),
         ),
         rationale=_explain_score(episode, state, answers),
     )
@@ -140,7 +142,11 @@ def _explain_score(episode: ToolEpisode, state: bool, answers: bool) -> str:
     if not state:
         outcome = "the state at the end is not what was asked for"
     else:
-        outcome = "done as asked" if answers else "the state is right; an answer that was asked for is missing"
+        outcome = (
+            "done as asked"
+            if answers
+            else "the state is right; an answer that was asked for is missing, or one of several"
+        )
     how = "to the end" if episode.done else "stopped early"
     return f"{outcome} (calls: {episode.calls}, errors: {episode.errors}, replies: {episode.turns}; {how})"
 

@@ -8,7 +8,8 @@
 Only the exact set of calls is paid: valid by the tools' schemas, no argument missing or invented (an argument may equal
 its default), no duplicate call, no malformed call beside a right one, nothing inside the thinking.
 `app.toolkit.tool_calls` has the supported formats and the comparison of values. Where no tool fits, or the request
-lacks something that a call needs, the right reply makes no call and begins `No tool fits:`, then says what is missing.
+lacks something that a call needs, the right reply makes no call and begins `No tool fits:`, then says what is missing
+and what for.
 
 With a data set configured (in the format of BFCL or xLAM), its rows are the tasks. Otherwise tasks are generated from
 built-in APIs; their metadata says so.
@@ -56,26 +57,15 @@ class ToolCallingParams(Frozen):
 
 class ToolCalling(Environment):
     name: ClassVar[str] = "tool_calling"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     chance: ClassVar[float] = 0.002
     Params: ClassVar[type[BaseModel]] = ToolCallingParams
     stats_label: ClassVar[str | None] = "category"
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
         FreeReward(
-            strategy="constant", share=0.08, because="A refusal that names what is often missing is right by luck."
-        ),
-        FreeReward(
-            strategy="prompt_features",
-            share=0.04,
-            because="The guess is a frequent refusal or call of that kind of task.",
-        ),
-        FreeReward(
             strategy="near_miss_case",
             share=None,
             because="The case of a text does not matter unless the schema lists its values.",
-        ),
-        FreeReward(
-            strategy="gibberish", share=0.05, because="A call without arguments is right where the tool needs none."
         ),
     )
 

@@ -96,7 +96,7 @@ def create_worlds_router(gateway: Gateway) -> APIRouter:
     """All routes for worlds, events and lorebooks."""
     router = APIRouter()
     for part in (_create_world_router(gateway), _create_events_router(gateway), create_lorebooks_router(gateway)):
-        router.include_router(part)
+        router.routes.extend(part.routes)
     return router
 
 

@@ -53,9 +53,9 @@ def create_viewer_router(
     router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
-    router.include_router(assets.router)
+    router.routes.extend(assets.router.routes)
     if worlds is not None:
-        router.include_router(create_world_pages_router(worlds, renderer))
+        router.routes.extend(create_world_pages_router(worlds, renderer).routes)
 
     @router.get("/")
     async def newest(

@@ -198,7 +198,8 @@ def _put(text: str, span: tuple[int, int], other: str) -> str:
 
 def _keep_seen(found: re.Match[str], seen: AbstractSet[str]) -> str:
     signs = [chr(code) for code in range(ord(found[1]), ord(found[2]) + 1)]
-    return "".join(sign for sign in signs if sign in seen) or found[0]
+    kept = [sign for sign in signs if sign in seen]
+    return found[0] if len(kept) in (0, len(signs)) else "".join(kept)
 
 
 def _join_candidates(task: ChangedTask, between: str, sentence: str, most: int = LISTED) -> str | None:

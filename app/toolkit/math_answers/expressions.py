@@ -274,6 +274,8 @@ class _ExpressionReader:
         minus = self._read_signs()
         parts = [self._read_factor()]
         while (piece := self._peek()) and (piece[0].isalnum() or piece == "/") and piece not in FUNCTIONS:
+            if piece == "/" and self._tokens[self._place + 1] in FUNCTIONS:
+                break
             if piece == "/":
                 self._take()
                 parts = [ExpressionNode("quotient", (multiply(tuple(parts)), self._read_factor()))]
@@ -300,8 +302,11 @@ def _format_symbol(node: ExpressionNode) -> str:
 
 
 def _format_call(node: ExpressionNode) -> str:
-    base = f"_{{{node.parts[1].latex}}}" if len(node.parts) > 1 else ""
-    return f"\\{node.name}{base}\\left({node.parts[0].latex}\\right)"
+    """A logarithm to a base as a quotient of natural ones, since both are the same answer."""
+    if len(node.parts) > 1:
+        above, below = (f"\\ln\\left({part.latex}\\right)" for part in node.parts)
+        return f"\\frac{{{above}}}{{{below}}}"
+    return f"\\{node.name}\\left({node.parts[0].latex}\\right)"
 
 
 def _format_root(node: ExpressionNode) -> str:

@@ -13,7 +13,7 @@ Every answer has its arithmetic done: no `2 + 3`, `2 \\cdot 3`, `2^{10}`, `(6\\p
 
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from math import isqrt
+from math import isqrt, log
 from typing import Final, Literal
 
 from app.toolkit.math_answers.expressions import ExpressionNode
@@ -21,6 +21,7 @@ from app.toolkit.math_answers.expressions import ExpressionNode
 Form = Literal["value", "expanded", "factored", "reduced", "simplified", "lowest"]
 
 _HALF: Final = Fraction(1, 2)
+_LOGARITHMS: Final = frozenset({"ln", "log"})
 UNFINISHED = "its arithmetic is not finished"
 
 
@@ -29,11 +30,28 @@ def describe_undone(answer: ExpressionNode, gold: ExpressionNode, form: Form) ->
     if any(_is_unfinished(node) for node in _iter_nodes(answer)):
         return UNFINISHED
     known = {node.name for node in _iter_nodes(gold) if node.kind == "call"}
+    known |= _LOGARITHMS if known & _LOGARITHMS else set()
+    if any(map(_is_rational_logarithm, _iter_nodes(answer))):
+        return UNFINISHED
     if any(node.kind == "call" and not node.symbols and node.name not in known for node in _iter_nodes(answer)):
         return UNFINISHED
     if not answer.symbols <= gold.symbols:
         return "it has other variables than the answer needs"
     return _FORMS[form](answer, gold) if form in _FORMS else ""
+
+
+def _is_rational_logarithm(node: ExpressionNode) -> bool:
+    """`\\log_2 8` and `\\frac{\\ln 8}{\\ln 2}`: numbers that can be worked out."""
+    both = node.parts
+    if node.kind == "quotient" and all(part.kind == "call" and part.name == "ln" for part in both):
+        both = tuple(part.parts[0] for part in both)
+    elif node.kind != "call" or node.name != "log" or len(both) != 2:
+        return False
+    above, below = map(_to_fraction, both)
+    if above is None or below is None or min(above, below) <= 0 or below == 1:
+        return False
+    ratio = log(above) / log(below)
+    return any(abs(ratio * whole - round(ratio * whole)) < 1e-9 for whole in range(1, 13))
 
 
 def is_heavy(answer: ExpressionNode, gold: ExpressionNode) -> bool:

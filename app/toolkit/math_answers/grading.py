@@ -17,7 +17,15 @@ from app.toolkit.math_answers.boxed_answers import compact_latex
 from app.toolkit.math_answers.expressions import ExpressionNode, parse_expression
 from app.toolkit.math_answers.forms import UNFINISHED, Form, describe_undone, is_heavy
 from app.toolkit.math_answers.numeric_evaluation import may_be_equal
-from app.toolkit.math_answers.structures import AnswerParts, Shape, split_at, split_into_parts
+from app.toolkit.math_answers.structures import (
+    AnswerParts,
+    Shape,
+    detect_shape,
+    split_at,
+    split_into_parts,
+    strip_lead,
+)
+from app.toolkit.math_answers.units import split_unit
 
 Pair = tuple[str, str]
 """Of LaTeX: of the right answer, and of the one that was given."""
@@ -56,6 +64,12 @@ _UNIT = re.compile(
 _LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
 _AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
+_TIMES = re.compile(r"\\(times|cdot)(?=\d)")
+_POWER = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
+_MARKUP = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{}~\s]")
+_CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)?[(\[]?([A-Z])[)\].]{0,2}")
+_INFINITY = re.compile(r"\(*(?:\+|positive|plus)?(?:(-)|(negative|minus))?\(*(?:\\infty|∞|[Ii]nfinity)\)*")
 _OPERATOR = re.compile(r"[-+*/^\\]")
 _IN_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textrm|mbox)\s?\{[^{}]*\}|[A-Za-z]{3}[A-Za-z ]*")
 _HEAVY = re.compile(
@@ -64,6 +78,8 @@ _HEAVY = re.compile(
 )
 """What algebra might not get done with. Of answers that our reader does not understand."""
 MOST_RAW = 200
+MOST_BELOW = 10**6
+"""A decimal with more digits is near to an expression, not equal, and algebra does not get done with it."""
 
 
 def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
@@ -73,8 +89,10 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
         return RIGHT
     if gold.problem and _is_restated(bare, gold):
         return AnswerCheck(UNFINISHED)
-    if gold.problem and _IN_WORDS.fullmatch(_tidy_latex(gold.latex)):
-        return _check_raw(bare, gold.latex)
+    if gold.problem:
+        known = _check_known_kinds(bare, _tidy_latex(gold.latex), gold)
+        if known is not None:
+            return known
     wanted = split_into_parts(_tidy_latex(gold.latex), gold.shape)
     given = split_into_parts(bare, gold.shape)
     if wanted is None:
@@ -82,19 +100,66 @@ def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
     if given is None:
         return UNREAD
     if gold.shape == "single" and len(split_at(given.texts[0], "=")) > 1:
-        return AnswerCheck("it is an equation, not what is on one side of it")
+        return _check_equation(bare, gold)
     if len(wanted.texts) != len(given.texts) or wanted.signs.split() != given.signs.split():
         return AnswerCheck(_SHAPES[gold.shape])
     return _match_parts(wanted, given, gold)
 
 
+def _check_known_kinds(answer: str, wanted: str, gold: GoldAnswer) -> AnswerCheck | None:
+    """Right answers that only data sets have: the letter of a choice, words, infinity, a number with a unit."""
+    choice = _read_choice(wanted)
+    if choice:
+        return RIGHT if _read_choice(strip_lead(answer)) == choice else OTHER
+    if read_infinity(wanted):
+        return RIGHT if read_infinity(strip_lead(answer)) == read_infinity(wanted) else OTHER
+    if _IN_WORDS.fullmatch(wanted):
+        return _check_raw(answer, gold.latex)
+    value, unit = split_unit(wanted)
+    if not unit:
+        return None
+    given, other = split_unit(strip_lead(answer))
+    if other not in ("", unit):
+        return AnswerCheck("it is in another unit")
+    return check_answer(given, gold.model_copy(update={"latex": value, "shape": detect_shape(value)}))
+
+
+def _read_choice(text: str) -> str:
+    """The capital letter of a choice, with or without brackets and markup."""
+    found = _CHOICE.fullmatch(_MARKUP.sub("", text))
+    return found[1] if found else ""
+
+
+def read_infinity(text: str) -> int:
+    """1 or -1 for an infinity of that sign, else 0."""
+    found = _INFINITY.fullmatch(_MARKUP.sub("", _tidy_latex(text)).replace("−", "-"))
+    return 0 if found is None else -1 if found[1] or found[2] else 1
+
+
+def _check_equation(answer: str, gold: GoldAnswer) -> AnswerCheck:
+    """Where the right answer is an equation: the same two sides, in either order."""
+    wanted, given = split_at(_tidy_latex(gold.latex), "="), split_at(answer, "=")
+    if not gold.problem or len(wanted) != 2 or len(given) != 2 or not all(map(str.strip, (*wanted, *given))):
+        return AnswerCheck("it is an equation, not what is on one side of it")
+    ways = (given, given[::-1])
+    checks = [
+        _join_checks([_check_part(one, other, gold) for one, other in zip(wanted, way, strict=True)]) for way in ways
+    ]
+    return min(checks, key=lambda check: (bool(check.fault), len(check.pairs)))
+
+
 def _tidy_latex(text: str) -> str:
     """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
+    text = _TIMES.sub(r"\\\1 ", _POWER.sub(_write_power, text)).replace(",\\!", "{,}").replace("\\!", "")
     bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
     for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
         if len(bare) > 4 and bare.startswith(opening) and bare.endswith(closing) and bare.count("$") in (0, 2, 4):
             bare = bare[len(opening) : -len(closing)].strip()
     return _AT_THE_END.sub("", bare)
+
+
+def _write_power(found: re.Match[str]) -> str:
+    return f"^{{{found[0].translate(_RAISED)}}}"
 
 
 def _is_restated(answer: str, gold: GoldAnswer) -> bool:
@@ -135,6 +200,8 @@ def _check_part(wanted: str, given: str, gold: GoldAnswer) -> AnswerCheck:
         return RIGHT
     if "infinity" in wanted or "infinity" in given:
         return OTHER
+    if read_infinity(wanted) or read_infinity(given):
+        return RIGHT if read_infinity(wanted) == read_infinity(given) else OTHER
     node = parse_expression(wanted)
     value = _parse_value(wanted, node)
     if value is not None:
@@ -186,7 +253,7 @@ def _check_expression(given: str, wanted: ExpressionNode, form: Form) -> AnswerC
         return UNREAD
     if node.latex == wanted.latex:
         return RIGHT
-    if not may_be_equal(node, wanted):
+    if not may_be_equal(node, wanted) or (node.kind == "number" and node.value.denominator > MOST_BELOW):
         return OTHER
     if is_heavy(node, wanted):
         return TOO_LARGE

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from app.toolkit.math_answers.boxed_answers import compact_latex
+from app.toolkit.math_answers.expressions import parse_expression
 from app.toolkit.math_answers.numeric_evaluation import estimate_value
 
 Shape = Literal["single", "set", "tuple", "intervals", "matrix"]
@@ -22,7 +23,7 @@ MOST_PARTS = 40
 
 _LEAD = re.compile(
     r"\s*((?:\\(?:text|mathrm|mathbf)\s?\{[A-Za-z ]{1,40}\}|\\(?:cap|cup|setminus|theta|alpha|lambda|angle|triangle)\b"
-    r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
+    r"|\\[dt]?frac\s?\{d[A-Za-z]{0,2}\}\s?\{d[a-z]\}|_\s?\{?[A-Za-z0-9,]{1,3}\}?|[A-Za-z(),'|\s]){1,40}?)"
     r"\s*(?:=|\\in(?![A-Za-z])|:|∈)(?!=)"
 )
 _OR = re.compile(r"\\text\s?\{\s*(?:or|and)\s*\}|(?<![A-Za-z\\])(?:or|and)(?![A-Za-z])|\\(?:lor|vee)(?![A-Za-z])")
@@ -61,11 +62,15 @@ class AnswerParts:
 
 def detect_shape(gold: str) -> Shape:
     """What a right answer of a data set is, by its look."""
-    bare = _SIZED.sub("", gold).strip()
+    bare = _SIZED.sub("", gold).replace("\\!", "").strip()
     if "\\begin{" in bare:
         return "matrix"
     if "\\cup" in bare or ("\\infty" in bare and bare[:1] in ("(", "[")) or _is_half_open(bare):
         return "intervals"
+    if _is_solved_inequality(bare):
+        return "intervals"
+    if bare.count("\\pm") + bare.count("±") == 1 and "=" not in bare:
+        return "set"
     several = len(split_at(bare)) > 1 or len(split_at(bare[1:-1])) > 1
     if bare.startswith("\\{") and bare.endswith("\\}"):
         return "set"
@@ -78,6 +83,13 @@ def detect_shape(gold: str) -> Shape:
 
 def _is_half_open(bare: str) -> bool:
     return (bare[:1] == "[") != (bare[-1:] == "]") or (bare[:1] == "[" and len(split_at(bare[1:-1])) == 2)
+
+
+def _is_solved_inequality(bare: str) -> bool:
+    """`x \\ge -2`, `-1 < x \\le 3`: a variable between numbers."""
+    found = _read_inequality(bare) if _has_relation(bare) else None
+    ends = [] if found is None else [parse_expression(text) for text in found.texts if "infinity" not in text]
+    return bool(ends) and all(end is not None and not end.symbols for end in ends)
 
 
 def split_into_parts(text: str, shape: Shape) -> AnswerParts | None:

@@ -47,4 +47,6 @@ def _are_far_apart(one: object, other: object) -> bool:
     if not isinstance(one, Expr) or not isinstance(other, Expr) or one.free_symbols or other.free_symbols:
         return False
     difference = N(one - other, DIGITS)
-    return bool(difference.is_number and abs(difference) > CLOSE)
+    if difference.is_finite is not True:
+        return True
+    return bool(abs(difference) > CLOSE)

@@ -50,10 +50,19 @@ def read_text_calls(reply: str, tools: Sequence[ToolSpec], form: ToolFormat | No
     attempted = [one for one in attempted if one.marks(text)]
     if not attempted:
         return CallReading(said=said.strip())
-    if len(attempted) > 1:
-        names = " and ".join(one.name for one in attempted)
-        return CallReading(format=attempted[0].name, fault=f"there are calls in two formats: {names}")
-    return _read_format(attempted[0], text, tools)
+    if len(attempted) == 1:
+        return _read_format(attempted[0], text, tools)
+    readings = [(one, _read_format(one, text, tools)) for one in attempted]
+    whole = [read for one, read in readings if read.calls and not _is_marked(read.said, attempted)]
+    if len(whole) == 1:
+        return whole[0]
+    names = " and ".join(one.name for one in attempted)
+    return CallReading(format=attempted[0].name, fault=f"there are calls in two formats: {names}")
+
+
+def _is_marked(said: str, forms: Sequence[CallFormat]) -> bool:
+    """Whether there is more of a call than was read. The marks of another format may stand in an argument."""
+    return any(one.marks(said) for one in forms)
 
 
 def _read_format(form: CallFormat, text: str, tools: Sequence[ToolSpec]) -> CallReading:

@@ -37,6 +37,8 @@ class ExpectedCall(Frozen):
     optional: frozenset[str] = frozenset()
     """Arguments that may be left out. One that the tool's schema gives a default may be left out when the default is
     among the accepted values, too."""
+    needed: frozenset[str] = frozenset()
+    """Arguments that may not be left out, whatever their default: a data set says so."""
 
     def build_minimal_call(self) -> ParsedCall:
         """The call with the first accepted value of each argument that has to be there."""

@@ -52,7 +52,7 @@ def _is_expected(call: ParsedCall, expected: ExpectedCall, tools: Sequence[ToolS
     for name in {*call.arguments, *expected.arguments}:
         schema = schemas.get(name, {})
         accepted = expected.arguments.get(name, ())
-        may_be_left_out = (
+        may_be_left_out = name not in expected.needed and (
             name not in expected.arguments
             or name in expected.optional
             or any(_is_accepted(value, accepted, schema) for value in _list_defaults(schema))

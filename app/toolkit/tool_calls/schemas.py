@@ -24,7 +24,8 @@ def find_parameters(name: str, tools: Sequence[ToolSpec]) -> Schema | None:
 def describe_schema_fault(call: ParsedCall, tools: Sequence[ToolSpec]) -> str:
     """What is wrong with a call by the schema of its tool, naming the argument; empty for a valid one. Arguments that
     the schema does not have are wrong whatever it says of additional ones. An optional one given exactly as its default
-    is right whatever its type: many data sets have defaults of another type than they state."""
+    is right, null or of another type than stated, since many data sets have such defaults; but a text is no number and
+    no truth value."""
     schema = find_parameters(call.name, tools)
     if schema is None:
         return f"there is no tool {quote_name(call.name)}"
@@ -77,6 +78,8 @@ def _is_default(name: str, value: JsonValue, schema: Schema, described: Schema) 
     """Whether leaving an argument out, which may be, says the same."""
     required, default = schema.get("required"), described.get("default")
     may_be_left_out = not isinstance(required, list) or name not in required
+    if isinstance(value, str) and any(allows_type(described, name) for name in ("integer", "number", "boolean")):
+        return False
     return may_be_left_out and "default" in described and type(value) is type(default) and value == default
 
 

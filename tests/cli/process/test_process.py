@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -90,6 +91,17 @@ def test_it_is_done_once_however_often_it_is_started(gateway: Served, run: tuple
     assert (counts, list(last.tasks.values())) == ([5, 7, 7, ROWS, ROWS], [1] * ROWS)
 
 
+def test_it_ends_when_the_last_group_is_scored(
+    gateway: Served, run: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks for more at once, since none of its leases is open."""
+    monkeypatch.setattr("app.cli.process.loop.LOOK_SECONDS", 60.0)
+    began = time.monotonic()
+    with serving_policy(script(answers_rows)) as policy:
+        done = process(gateway.url, policy.url, tmp_path / "out.jsonl", *run)
+    assert (done.exit_code, len(done.lines), time.monotonic() - began < 30) == (0, ROWS, True), done.told
+
+
 def test_tasks_by_cursor(gateway: Served, run: tuple[str, ...], tmp_path: Path) -> None:
     with serving_policy(script(answers_rows)) as policy:
         out = tmp_path / "out.jsonl"
@@ -171,7 +183,7 @@ def test_a_task_that_the_server_refuses_is_left_out_and_counted(
 
     with serving_policy(refuses) as policy:
         out = tmp_path / "out.jsonl"
-        done = process(gateway.url, policy.url, out, *run, "--lease-seconds", "2")
+        done = process(gateway.url, policy.url, out, *run, "--lease-seconds", "1")
     told = ["left out: policy_refused", "answers 400", "longer than the context"]
     assert (done.exit_code, len(done.lines), [words for words in told if words not in done.told]) == (0, ROWS - 1, [])
 

@@ -1,17 +1,24 @@
 """Countdown: expressions are read and worked out, never evaluated."""
 
 import asyncio
+from collections import Counter
+from fractions import Fraction
+from itertools import chain, permutations, product
 
 import pytest
 
 from app.domain.tasks import Completion, Task
+from app.envs.countdown.arithmetic import compute_value, is_reached_without_brackets
 from app.envs.countdown.environment import Countdown, CountdownParams, NumberPuzzle
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from app.toolkit.procedural import LEVELS, Level
+from tests.support.tiers import examples
 
 PUZZLE = NumberPuzzle(numbers=(3, 7, 25, 50), target=85, solution="3 + 7 + 25 + 50")
 NUMBERS = "it does not use every number exactly once"
 CHARACTERS = "it is no expression of numbers, + - * / and brackets"
+EQUALS = "its equals sign has something else than the target beside it"
 INCOMPLETE = "it is no complete expression"
 
 
@@ -31,6 +38,11 @@ def rationale(answer: str) -> str:
         ("((50)+(25+7))+3", "correct"),
         ("50 − -(25 + 7) + 3", "correct"),
         ("50/25*7+3", "its value is 17, which is not the target"),
+        (r"\frac{50}{25} \times 7 + 3", "its value is 17, which is not the target"),
+        ("50/25x7 ⋅ 3", "its value is 42, which is not the target"),
+        (r"\frac 50 25", INCOMPLETE),
+        (r"\sqrt 3", CHARACTERS),
+        ("{3} + 7 + 25 + 50", INCOMPLETE),
         ("7 × 25 ÷ 50 + 3", "its value is 13/2, which is not the target"),
         ("7 - 3 - 25 - 50", "its value is -71, which is not the target"),
         ("50 / (25 - 3 * 7)", "its value is 25/2, which is not the target"),
@@ -39,7 +51,14 @@ def rationale(answer: str) -> str:
         ("3 + 7 + 75", NUMBERS),
         ("85", NUMBERS),
         ("50 / (25 - 25)", "it divides by zero"),
-        ("3 + 7 + 25 + 50 = 85", CHARACTERS),
+        ("3 + 7 + 25 + 50 = 85", "correct"),
+        ("85 = 3 + 7 + 25 + 50", "correct"),
+        (r"\( 50 + \left(25 + 7\right) + 3 \)", "correct"),
+        ("`3 + 7 + 25 + 50`.", "correct"),
+        ("$[50 + (25 + 7)] + 3 = 85$.", "correct"),
+        ("3 + 7 + 25 + 50 = 86", EQUALS),
+        ("3 + 7 + 25 + 50 = 85 = 85", EQUALS),
+        ("= 85", INCOMPLETE),
         ("3 + 7 + 25 + 50.0", CHARACTERS),
         ("٣ + 7 + 25 + 50", CHARACTERS),
         ("__import__('os')", CHARACTERS),
@@ -72,3 +91,43 @@ def test_harder_puzzles_have_more_numbers(params: CountdownParams, numbers: set[
     tasks = [Countdown().task("train", index, params) for index in range(100)]
     puzzles = [NumberPuzzle.model_validate(task.reference) for task in tasks]
     assert {(len(puzzle.numbers), puzzle.target <= 200) for puzzle in puzzles} == {(one, True) for one in numbers}
+
+
+def draw_puzzles(level: Level) -> list[NumberPuzzle]:
+    tasks = (
+        Countdown().task("train", index, CountdownParams(level=level)) for index in range(examples(600, fewest=90))
+    )
+    return [NumberPuzzle.model_validate(task.reference) for task in tasks]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_form_that_is_always_the_same_is_worth_giving(level: Level) -> None:
+    """Adding up all numbers solved a tenth of the puzzles, and a fifth of the easy ones."""
+    puzzles, solved = draw_puzzles(level), Counter[str]()
+    for puzzle in puzzles:
+        for signs in product("+-*/", repeat=len(puzzle.numbers) - 1):
+            written = "".join(map("".join, zip(map(str, sorted(puzzle.numbers)), (*signs, ""), strict=True)))
+            solved["".join(signs)] += not Countdown().fault(written, puzzle)
+    plain = [solved["+" * count] + solved["*" * count] for count in range(2, 6)]
+    assert (plain, max(solved.values()) <= 0.2 * len(puzzles)) == ([0, 0, 0, 0], True)
+
+
+def test_what_can_be_reached_without_brackets_is_found() -> None:
+    """An oracle of another make: every expression is written down and worked out."""
+    puzzles = [puzzle for level in LEVELS for puzzle in draw_puzzles(level)[:40] if len(puzzle.numbers) < 5]
+    found = [is_reached_without_brackets(puzzle.numbers, puzzle.target) for puzzle in puzzles]
+    assert (found, {*found}) == ([puzzle.target in work_out_all(puzzle.numbers) for puzzle in puzzles], {True, False})
+
+
+def work_out_all(numbers: tuple[int, ...]) -> set[Fraction]:
+    return {
+        compute_value([*first, *chain.from_iterable(zip(signs, map(str, order[1:]), strict=True))])
+        for order in permutations(numbers)
+        for first in ([str(order[0])], ["-", str(order[0])])
+        for signs in product("+-*/", repeat=len(order) - 1)
+    }
+
+
+def test_hard_puzzles_need_brackets() -> None:
+    puzzles = draw_puzzles("hard")
+    assert not any(is_reached_without_brackets(puzzle.numbers, puzzle.target) for puzzle in puzzles)

@@ -109,7 +109,14 @@ def test_stories_that_do_not_suffice_are_found_out() -> None:
     odd = Story.model_validate(PIES.model_dump() | {"name": "odd", "numbers": {**PIES.numbers, "eaters": [9999, 9999]}})
     for story, complaint in ((PIES, "fewer than 1000 different test problems"), (odd, "no numbers of story odd give")):
         with pytest.raises(ValueError, match=complaint):
-            WordProblems(StoryBook(names=("Ada", "Bo", "Cy"), stories=(story,))).problem("test", 0)
+            WordProblems(StoryBook(names=("Ada", "Bo", "Cy"), stories=(story,))).problem("test", TEST_SIZE - 1)
+
+
+def test_a_test_problem_is_the_same_whatever_was_asked_for_before() -> None:
+    first, last = (WordProblems.read(STORIES) for _ in range(2))
+    indexes = (0, 7, TEST_SIZE - 1)
+    upwards = [first.problem("test", index) for index in indexes]
+    assert [last.problem("test", index) for index in reversed(indexes)] == upwards[::-1]
 
 
 @pytest.mark.parametrize(

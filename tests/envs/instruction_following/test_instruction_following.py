@@ -1,6 +1,7 @@
 """Instruction following as an environment: what a reply earns, what tricks earn, and how tasks differ."""
 
 import asyncio
+import re
 from collections import Counter
 from functools import cache
 
@@ -14,6 +15,7 @@ from app.envs.instruction_following.constraints.lengths import SentencesExactly
 from app.envs.instruction_following.constraints.prose_checks import FUNCTION_WORDS
 from app.envs.instruction_following.constraints.punctuation import NoCommas
 from app.envs.instruction_following.constraints.start_and_end import LastWord
+from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import WritingRequest
 from app.envs.instruction_following.environment import InstructionFollowing, InstructionFollowingParams
 from app.ports.environment import Tools
@@ -118,6 +120,30 @@ def test_no_trick_is_paid() -> None:
         for name, result in zip(texts, scored(task, *texts.values()), strict=True):
             paid[name] += result.reward != 0.0 or result.criteria[1].value != 0.0
     assert dict(paid) == dict.fromkeys(paid, 0)
+
+
+def invent(word: str, draws: SeededRandom) -> str:
+    """A word of the same length and case that can be said and means nothing."""
+    made = "".join(draws.one("bcdfgklmnprstvz" if place % 2 else "aeiou") for place in range(len(word)))
+    return made.upper() if word.isupper() else made.title() if word.istitle() else made
+
+
+def replace_meaning(task: Task, draws: SeededRandom) -> str:
+    """The right answer with an invented word for each that means something and that the prompt does not name."""
+    made = ENVIRONMENT.parse_reference(task)
+    kept = {*FUNCTION_WORDS, *parse_text(task.messages[0].content or "").bare}
+
+    def replace(found: re.Match[str]) -> str:
+        return found[0] if found[0].casefold() in kept else invent(found[0], draws)
+
+    return re.sub(r"[A-Za-z']+", replace, made.gold)
+
+
+def test_invented_words_are_not_paid() -> None:
+    """In the right form they earned .94 (easy), .88 and .74 (hard)."""
+    texts = [(task, replace_meaning(task, SeededRandom(str(number)))) for number, task in enumerate(tasks())]
+    paid = sum(scored(task, text)[0].reward == 1.0 for task, text in texts)
+    assert paid <= 0.01 * len(texts)
 
 
 def test_another_s_text_about_the_right_things_is_seldom_paid() -> None:

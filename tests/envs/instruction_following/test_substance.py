@@ -28,6 +28,7 @@ def said(text: str) -> str:
         f"{PROMPT}\n\n{TEXT}",
         f'{{"title": "The violin", "text": "{TEXT}"}}',
         TEXT.replace("girl", "naïve girl of 9"),
+        TEXT.replace("girl", "girl whom they called Kylmari, who wasn't from Zhoravel,").replace("sailors", "Oskelds"),
         f"{TEXT} That was all. That was all.".replace("That was all", "So be"),
     ],
 )
@@ -67,6 +68,16 @@ def test_a_text_is_one(text: str) -> None:
             "its words do not go together",
         ),
         (" ".join(TEXT.replace(".", ",").split() * 2), "it is not divided into sentences"),
+        (
+            "An old violin lay in the harbour for plorns. Nobody grelted who had vonked it there. On smorby trakes it "
+            "dworled by itself, and the blemmers took off their snurps. One zilber a frimp quonted it home.",
+            "too few of its words are English",
+        ),
+        (
+            "An Old violin Lay in the harbour for Plorns. It was Grelted that The Zorn had Vonked it there. On Smorby "
+            "Trakes it Dworled by Itself, and the Blemmers took off their Snurps. One Zilber a Frimp Quonted it home.",
+            "too few of its words are English",
+        ),
         (TEXT.replace("violin", "vi\u043elin"), "it does not mention violin"),
         (TEXT.replace("sang", "s\u0430ng"), "it has letters that English does not have"),
         (TEXT.replace(" ", "\u200b"), "1 word of its own where at least 30 were asked"),

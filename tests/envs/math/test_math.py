@@ -125,6 +125,16 @@ def test_only_what_may_be_right_and_is_written_differently_needs_a_worker() -> N
     assert [score.reward for score in scores] == [1.0, None, 0.0, 0.0, 0.0, 0.0]
 
 
+@pytest.mark.parametrize(
+    "gold", ["\\infty", "+\\infty", "-\\infty", "∞", "\\text{infinity}", "(1, \\infty)", "\\infty, 1"]
+)
+def test_what_is_said_of_infinity_always_has_a_score(gold: str) -> None:
+    answers = ["\\infty", "+\\infty", "-\\infty", "2\\infty", "\\infty - \\infty", "\\infty^2", "+∞", "0", "x\\infty"]
+    right = MathRow(problem="What is the limit?", answer=gold).gold
+    scores = scored([*answers, gold], right, InProcessWorkers())
+    assert ([score.reward for score in scores].count(None), scores[-1].reward) == (0, 1.0)
+
+
 class Failing:
     def __init__(self, error: Exception) -> None:
         self._error = error

@@ -2,9 +2,9 @@
 
 import asyncio
 import re
-from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from math import sqrt
 
 import pytest
 
@@ -12,8 +12,12 @@ from app.domain.tasks import Completion, Task
 from app.envs.mcqa.environment import ChoiceQuestion, Mcqa, McqaParams
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from app.toolkit.procedural import LEVELS, Level
+from tests.envs.mcqa.guesses import count_right_guesses
+from tests.support.tiers import examples
 
 ENVIRONMENT = Mcqa()
+ORDINALS = "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth"
 
 
 def right(task: Task) -> str:
@@ -61,14 +65,15 @@ def sets(task: Task) -> str:
 
 
 def orders(task: Task) -> str:
-    comparison = re.search(r"everybody (.*) all those", prompt(task))[1]  # type: ignore[index]
-    pairs = re.findall(rf"(\w+) {comparison} (\w+)\.", prompt(task))
+    before = re.search(r"everybody (.*) all those", prompt(task))[1]  # type: ignore[index]
+    said = re.findall(r"([A-Z][a-z]+) ([a-z ]+) ([A-Z][a-z]+)\.", prompt(task))
+    pairs = [(one, other) if comparison == before else (other, one) for one, comparison, other in said]
     behind = dict(pairs)
     row = [*({*behind} - {*behind.values()})]
     while row[-1] in behind:
         row.append(behind[row[-1]])
     ordinal = re.search(r"who comes (\w+)\?", prompt(task))[1]  # type: ignore[index]
-    return str(row[("last", "first", "second", "third", "fourth", "fifth").index(ordinal) - 1])
+    return str(row[ORDINALS.split().index(ordinal)])
 
 
 def tables(task: Task) -> str:
@@ -97,19 +102,16 @@ def test_options_are_as_many_as_wanted_and_all_different() -> None:
     assert counts == [(3 + index % 4, 3 + index % 4) for index in range(len(TASKS))]
 
 
-def test_neither_a_letter_nor_the_middle_is_a_good_guess() -> None:
-    tasks = [ENVIRONMENT.task("train", index, McqaParams()) for index in range(2_000)]
-    numbers = [task for task in tasks if task.metadata["topic"] in ("units", "sets")]
-    values = [sorted(int(value.replace(",", "")) for value in options(task).values()) for task in numbers]
-    values_right = [int(options(task)[right(task)].replace(",", "")) for task in numbers]
-    guesses = [
-        *Counter(right(task) for task in tasks).values(),
-        *(
-            len(tasks) / len(numbers) * sum(row[place] == one for row, one in zip(values, values_right, strict=True))
-            for place in range(5)
-        ),
-    ]
-    assert max(guesses) < 0.25 * len(tasks)
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("topic", sorted(SOLVERS))
+def test_no_guess_by_the_look_of_a_question_is_better_than_chance(topic: str, level: Level) -> None:
+    tasks = (
+        ENVIRONMENT.task("train", index, McqaParams(level=level)) for index in range(examples(6_000, fewest=1_500))
+    )
+    made = [ENVIRONMENT.parse_reference(task) for task in tasks if task.metadata["topic"] == topic]
+    right, guessed = count_right_guesses(made)
+    chance = ENVIRONMENT.chance
+    assert (guessed > 100, right <= guessed * chance + 3 * sqrt(guessed * chance * (1 - chance))) == (True, True)
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,22 @@
-"""Regex match: what an expression is measured by, and that what the prompt shows is not enough."""
+"""Regex match: what an expression is measured by, and that nothing that is a little wrong is paid."""
 
 import asyncio
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from app.domain.tasks import Completion, Task
-from app.envs.regex_match.environment import FEWEST, HIDDEN, RegexExercise, RegexMatch, RegexMatchParams
+from app.envs.regex_match.environment import SHOWN, RegexExercise, RegexMatch, RegexMatchParams, list_hidden_strings
+from app.envs.regex_match.pattern_parts import CLASSES, MARKS, ListPart, OptionalPart, PatternPart, RunPart, WordsPart
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
 
 ENVIRONMENT = RegexMatch()
 EXERCISE = RegexExercise(
-    parts=(), pattern="[0-9]{2,3}(oar|rust)", matching=("07oar", "123rust", "55rust"), others=("7oar", "07OAR", "07oa")
+    parts=(RunPart(characters="digits", least=2, most=3), WordsPart(words=("oar", "rust"))),
+    matching=("07oar",),
+    others=("7oar",),
 )
 TASKS = [ENVIRONMENT.task("train", index, RegexMatchParams(parts=2 + index % 5)) for index in range(60)]
 
@@ -25,23 +29,33 @@ def rationale(task: Task, answer: str) -> str:
 
 
 @pytest.mark.parametrize(
+    "answer",
+    [r"[0-9]{2,3}(oar|rust)", r"^\d\d\d?(?:oar|rust)$", "`[0-9]{2,3}(rust|oar)`"],
+)
+def test_every_expression_of_the_form_is_right(answer: str) -> None:
+    assert rationale(Task(messages=(), reference=EXERCISE.model_dump(mode="json")), answer) == "correct"
+
+
+@pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (r"[0-9]{2,3}(oar|rust)", "correct"),
-        (r"^\d\d\d?(?:oar|rust)$", "correct"),
-        (r"\d+(oar|rust)", "it matches 3 of 3 that fit, and 1 of 3 that do not"),
-        (r"(?i)\d\d+(oar|rust)", "it matches 3 of 3 that fit, and 1 of 3 that do not"),
-        (r"\d\d(oar|rust)", "it matches 2 of 3 that fit, and 0 of 3 that do not"),
-        (".*", "it matches 3 of 3 that fit, and 3 of 3 that do not"),
-        ("x", "it matches 0 of 3 that fit, and 0 of 3 that do not"),
-        ("(", "RE2 cannot use this pattern: missing ): ("),
+        (r"\d+(oar|rust)", r"it matches (\d+) of \1 that fit, and [1-9]\d* of \d+ that do not"),
+        (r"(?i)\d\d\d?(oar|rust)", r"it matches (\d+) of \1 that fit, and [1-9]\d* of \d+ that do not"),
+        (r"\d\d(oar|rust)", r"it matches [1-9]\d* of \d+ that fit, and 0 of \d+ that do not"),
+        (".*", r"it matches (\d+) of \1 that fit, and [1-9]\d* of \d+ that do not"),
+        ("x", r"it matches 0 of \d+ that fit, and 0 of \d+ that do not"),
+        ("(", r"RE2 cannot use this pattern: missing \): \("),
         ("a" * 1_001, "a pattern has at most 1000 characters, this one 1001"),
-        ("(a+)+$" * 100, "it matches 0 of 3 that fit, and 0 of 3 that do not"),
+        ("(a+)+$" * 100, r"it matches 0 of \d+ that fit, and 0 of \d+ that do not"),
     ],
 )
 def test_an_expression_is_measured_by_strings(answer: str, expected: str) -> None:
     task = Task(messages=(), reference=EXERCISE.model_dump(mode="json"))
-    assert rationale(task, answer) == expected
+    assert re.fullmatch(expected, rationale(task, answer)), rationale(task, answer)
+
+
+def test_an_expression_that_would_take_long_over_all_strings_is_not_run() -> None:
+    assert rationale(TASKS[4], "((a|b|ab){1,30}){1,20}x").endswith("more than 20,000,000 steps over all strings")
 
 
 def test_a_form_s_own_expression_says_the_same_in_python() -> None:
@@ -49,9 +63,9 @@ def test_a_form_s_own_expression_says_the_same_in_python() -> None:
     made = [RegexExercise.model_validate(task.reference) for task in TASKS]
     sorted_alike = [
         (
-            all(re.fullmatch(one.pattern, text) for text in one.matching),
-            any(re.fullmatch(one.pattern, text) for text in one.others),
-            FEWEST <= len(one.matching) <= HIDDEN and FEWEST <= len(one.others) <= HIDDEN,
+            all(re.fullmatch(one.pattern, text) for text in list_hidden_strings(one).matching),
+            any(re.fullmatch(one.pattern, text) for text in list_hidden_strings(one).others),
+            len(one.matching) == len(one.others) == SHOWN,
         )
         for one in made
     ]
@@ -59,5 +73,46 @@ def test_a_form_s_own_expression_says_the_same_in_python() -> None:
 
 
 def test_a_list_of_what_is_shown_is_not_paid() -> None:
-    shown = ["|".join(map(re.escape, RegexExercise.model_validate(task.reference).matching[:3])) for task in TASKS]
+    shown = ["|".join(map(re.escape, RegexExercise.model_validate(task.reference).matching)) for task in TASKS]
     assert "correct" not in [rationale(task, answer) for task, answer in zip(TASKS, shown, strict=True)]
+
+
+def bend(part: PatternPart) -> Iterator[str]:
+    """Expressions of a part that are nearly right."""
+    if isinstance(part, RunPart):
+        signs, count = CLASSES[part.characters][1], part.pattern[len("[a-z]") :]
+        narrow = (
+            "BCEFGHKT",
+            "bcefgijk",
+            f"{signs[0]}-{signs[-2]}",
+            f"{signs[1]}-{signs[-1]}",
+            signs.replace(signs[4], ""),
+        )
+        yield from (f"[{chosen}]{count}" for chosen in narrow)
+        yield from (f"{wide}{count}" for wide in (r"\w", ".", "[A-z]", "[a-zA-Z]", "[a-z0-9]", "[A-Z0-9]", r"[\pL\pN]"))
+        first, last = part.least, part.most
+        bounds = ((first - 1, last), (first + 1, last + 1), (first, last + 1), (first, ""))
+        yield from (f"{CLASSES[part.characters][0]}{{{one},{other}}}" for one, other in bounds)
+    elif isinstance(part, WordsPart):
+        yield from (f"({'|'.join(part.words[1:])})", "[a-z]+")
+        yield from (f"(?i:{part.pattern})", r"\w+", f"{part.pattern}+", f"{part.pattern}?")
+    elif isinstance(part, OptionalPart):
+        yield from (f"[{MARKS[part.mark]}]", f"[{MARKS[part.mark]}]*", ".?", "", r"\W?", f"[{MARKS[part.mark]}]{{0,2}}")
+    elif isinstance(part, ListPart):
+        more = f"([{MARKS[part.mark]}]{part.word})"
+        yield from (f"{part.word}{more}*", f"{part.word}{more}{{0,{part.most}}}", part.word, f"(?i:{part.pattern})")
+        yield from (f"{part.word}(.{part.word}){{0,{part.most - 1}}}", f"{part.pattern}[{MARKS[part.mark]}]?")
+        yield f"{part.word}([{MARKS[part.mark]}]?{part.word}){{0,{part.most - 1}}}"
+
+
+def test_no_part_that_is_nearly_right_is_paid() -> None:
+    """Strings of eight letters of each case paid `[BCEFGHKT]` always, and `[a-zA-Z]` for small letters in half."""
+    paid = []
+    for task in TASKS:
+        made = RegexExercise.model_validate(task.reference)
+        for place, part in enumerate(made.parts):
+            for bent in bend(part):
+                answer = "".join(bent if place == number else one.pattern for number, one in enumerate(made.parts))
+                if ENVIRONMENT.fault(answer, made) == "":
+                    paid.append((made.pattern, answer))
+    assert paid == []

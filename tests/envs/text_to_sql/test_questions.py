@@ -3,6 +3,7 @@
 
 import re
 from contextlib import closing
+from dataclasses import replace
 from math import prod
 
 import pytest
@@ -69,7 +70,8 @@ def test_the_same_seed_gives_the_same_rows() -> None:
 
 def test_every_question_has_words_and_every_words_a_question() -> None:
     sets = {"in_two_tables_union", "in_two_tables_intersect", "in_two_tables_except"}
-    assert {*SHAPE_NAMES} ^ {*QUESTION_TEXTS} == sets | {"in_two_tables", "such_of_each"}
+    once = {"repeated_rows_once", "parents_of_rows_once", "partners_of_rows_once"}
+    assert {*SHAPE_NAMES} ^ {*QUESTION_TEXTS} == sets | once | {"in_two_tables", "such_of_each"}
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -137,6 +139,17 @@ def test_mutants_have_one_thing_wrong() -> None:
 def test_no_plausible_wrong_query_has_the_right_result(level: Level) -> None:
     wrong = {exercise.seed: list_unnoticed_faults(exercise) for exercise in sound_exercises(60, level, "told apart ")}
     assert {seed: names for seed, names in wrong.items() if names} == {}
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_repeats_matter_in_a_good_share_of_tasks(level: Level) -> None:
+    """A DISTINCT that nobody asked for is wrong in an eighth of them and more; so is one that is missing in others."""
+    spurious = missing = 0
+    for exercise in sound_exercises(60, level, "repeats "):
+        query, wrong = exercise.asked.query, [one for _, one in list_wrong_queries(exercise)]
+        if isinstance(query, SelectQuery) and replace(query, distinct=not query.distinct) in wrong:
+            spurious, missing = spurious + (not query.distinct), missing + query.distinct
+    assert (spurious >= 60 // 8, missing >= 60 // 20) == (True, True)
 
 
 @pytest.mark.parametrize("shape", SHAPE_NAMES)

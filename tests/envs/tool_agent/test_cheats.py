@@ -60,7 +60,7 @@ def tried(service: SimulatedService[Any], scenario: ServiceScenario[Any], turns:
 
 def paid(service: SimulatedService[Any], scenario: ServiceScenario[Any], turns: Turns) -> tuple[bool, bool]:
     episode = tried(service, scenario, turns)
-    return has_reached_goal(service, scenario, episode), has_answered(scenario, episode)
+    return has_reached_goal(service, scenario, episode), has_answered(service, scenario, episode)
 
 
 def deletions(name: str, start: Any) -> list[ParsedCall]:

@@ -170,7 +170,7 @@ def test_a_score_says_how_far_it_came() -> None:
         criteria=(
             Criterion(name="correct", value=0.0, weight=1.0),
             Criterion(name="end_state", value=0.0, weight=0.0, note="the service is as the wishes have it"),
-            Criterion(name="answered", value=1.0, weight=0.0, note="what was asked for was said"),
+            Criterion(name="answered", value=1.0, weight=0.0, note="what was asked for was said, and no list"),
         ),
         rationale="the state at the end is not what was asked for (calls: 0, errors: 0, replies: 1; stopped early)",
     )

@@ -57,6 +57,7 @@ def test_a_row_of_the_leaderboard() -> None:
                 name="calculate_triangle_area",
                 arguments={"base": (10,), "height": (5,), "unit": ("units",)},
                 optional=frozenset({"unit"}),
+                needed=frozenset({"base", "height"}),
             ),
         ),
     )

@@ -25,6 +25,7 @@ from app.service.judging import NoPanel
 from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from app.toolkit.tool_calls.matching import match_calls
 from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
@@ -306,30 +307,31 @@ _hostile = st.lists(_pieces | st.text(max_size=8), max_size=30).map("".join)
 def test_no_text_raises_and_junk_is_not_paid(text: str, number: int) -> None:
     """Of a refusal's opening and a word of what is missing a right refusal may come about: those are not junk."""
     task = tasks(CATEGORIES[number % len(CATEGORIES)], "train")[number]
-    if request(task).category == "irrelevance" and text.startswith(OPENS):
+    if request(task).category == "irrelevance" and "no tool fits" in text.casefold():
         return
     assert rewards(task, Completion(text=text)) == [0.0]
 
 
 @pytest.mark.slow
 def test_a_refusal_for_everything_pays_little() -> None:
-    """Whoever knows every word, and puts the best of them together, is paid for an eighth of a fifth of the tasks."""
+    """Whoever knows every word, and puts the best of them together, is paid for a sixteenth of a fifth of the tasks."""
     own = [request(task) for task in tasks("irrelevance", "train", 1_000)]
-    counts = Counter(word for one in own for word in one.missing)
+    counts = Counter(word for one in own for word in (*one.missing, *one.subject))
     text, paid = OPENS, 0
     for word, _ in counts.most_common(150):
         longer = f"{text} {word},"
         share = sum(is_right_refusal(longer, one) for one in own)
         if share > paid:
             text, paid = longer, share
-    assert 0.05 < paid / len(own) < 0.15
+    assert 0.0 < paid / len(own) < 0.08
 
 
 @pytest.mark.parametrize(
     ("said", "right"),
     [
         ("there is no tool to run a scene.", True),
-        ("a smart home tool that runs scenes on devices is missing.", True),
+        ("a tool that runs scenes on devices is missing.", True),
+        ("a smart home tool that runs scenes on devices is missing.", False),
         ("none of the tools runs scenes, there is only one for a time zone.", True),
         ("there is no tool for devices.", False),
         ("scenes, devices, a time zone or a city.", False),
@@ -348,3 +350,38 @@ def test_a_refusal_may_name_a_few_other_things_and_is_no_list_of_guesses(said: s
         excluded=("smart home", "home", "devices", "time zone", "time", "zone", "city", "date"),
     )
     assert is_right_refusal(f"{OPENS} {said}", asked) is right
+
+
+@pytest.mark.parametrize(
+    "opening",
+    [
+        "**No tool fits:** ",
+        "no tool fits: ",
+        "NO TOOL FITS. ",
+        "No tool fits - ",
+        "No tool fits — ",
+        "*No tool fits*: ",
+    ],
+)
+def test_a_refusal_may_open_in_another_case_markup_or_sign(opening: str) -> None:
+    asked = ToolRequest(
+        category="irrelevance",
+        domain="weather",
+        messages=(Message(role="user", content="What will the weather be like?"),),
+        tools=(),
+        missing=("city",),
+        subject=("weather", "forecast"),
+    )
+    said = ("the city for the forecast is missing.", "the city is missing.", "the weather.", "")
+    assert [is_right_refusal(f"{opening}{words}", asked) for words in said] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("category", ["simple", "choice"])
+def test_a_call_without_arguments_is_never_what_one_call_needs(category: Category) -> None:
+    paid = [
+        task.metadata["index"]
+        for task in tasks(category, "train", 200)
+        for tool in request(task).tools
+        if match_calls([ParsedCall(name=tool.function.name)], request(task).expected, request(task).tools).correct
+    ]
+    assert paid == []

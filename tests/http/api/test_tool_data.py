@@ -1,15 +1,20 @@
-"""Tool calling from data sets in the shapes of BFCL and of xLAM, through a served gateway."""
+"""Tool calling from data sets in the shapes of BFCL and of xLAM, through the gateway."""
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import httpx
 import pytest
+from fastapi.testclient import TestClient
 from pydantic import JsonValue
 
 from app.datasets.configured_datasets import ConfiguredDatasets
+from app.envs.gsm8k.environment import Gsm8k
 from app.envs.tool_calling.environment import ToolCalling, ToolCallingParams
+from app.main.application import create_app
+from app.settings import Settings
 from tests.support.serving import serving
 
 Row = dict[str, JsonValue]
@@ -136,9 +141,13 @@ NO_TOOLS: Row = {"query": "What?", "tools": "[{"}
 )
 def test_a_broken_row_is_named(tmp_path: Path, row: Row, said: str) -> None:
     folder = _folder(tmp_path / "calls", [XLAM[0], row])
-    with serving(tmp_path, settings={SETTING: str(folder)}) as gateway:
-        refused = httpx.post(f"{gateway.url}/envs/tool_calling/next-batch", json={})
-        others = httpx.post(f"{gateway.url}/envs/gsm8k/next-batch", json={})
+    settings = Settings(database_url=f"sqlite:///{tmp_path / 'store.db'}", datasets={"tool_calling": str(folder)})
+    app = create_app(settings, environments={"tool_calling": ToolCalling, "gsm8k": Gsm8k})
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        while client.get("/readyz").status_code != 200:
+            time.sleep(0.01)
+        refused = client.post("/envs/tool_calling/next-batch", json={})
+        others = client.post("/envs/gsm8k/next-batch", json={})
     problem = refused.json()
     assert (refused.status_code, problem["code"], others.status_code) == (503, "environment_unavailable", 200)
     assert problem["detail"].endswith(f"calls: train.jsonl, row 2, {said}")

@@ -83,9 +83,9 @@ def test_one_of_each_and_none_are_answered_alike(judged: Judged) -> None:
 
 
 def test_whoever_gave_up_asks_again_and_is_not_taken_for_another(judged: Judged) -> None:
-    judged.judge.seconds = 2.5
+    judged.judge.seconds = 1.5
     try:
-        client = openrlhf(judged, "rlaif?run=again&group_size=2", total=2.0, tries=30)
+        client = openrlhf(judged, "rlaif?run=again&group_size=2", total=1.2, tries=30)
         told = one_by_one(client, judged.preferring(3), [ANSWERS[0], ANSWERS[0]])
     finally:
         judged.judge.seconds = 0.0

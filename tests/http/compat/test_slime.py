@@ -46,9 +46,9 @@ def test_one_that_says_the_same_as_another_is_one_of_its_own(judged: Judged) -> 
 
 def test_whoever_gave_up_asks_again_and_is_not_taken_for_another(judged: Judged) -> None:
     task = judged.preferring(2)
-    judged.judge.seconds = 2.5
+    judged.judge.seconds = 1.5
     try:
-        impatient = slime(judged, "run=again&group_size=2", total=2.0)
+        impatient = slime(judged, "run=again&group_size=2", total=1.2)
         told = rewards(impatient, task, *ANSWERS[:2])
     finally:
         judged.judge.seconds = 0.0
@@ -57,7 +57,7 @@ def test_whoever_gave_up_asks_again_and_is_not_taken_for_another(judged: Judged)
 
 
 def test_a_sibling_that_never_comes_is_not_waited_for_longer(judged: Judged) -> None:
-    client = slime(judged, "run=lost&group_size=3&gather_seconds=3&reply=object")
+    client = slime(judged, "run=lost&group_size=3&gather_seconds=1.5&reply=object")
     first, second = rewards(client, judged.preferring(3), *ANSWERS[:2])
     assert (first["flags"], first["reward"] > second["reward"], first["group_id"]) == (
         ["partial_group"],

@@ -52,7 +52,7 @@ RIGHT = [
     ([call(city="Rome")], [ROME]),
     ([call(city="rome ")], [ROME]),
     ([call(city="Rome", days=1)], [ROME]),
-    ([call(city="Rome", source=None, alerts="dontcare")], [ROME]),
+    ([call(city="Rome", source=None)], [ROME]),
     ([call(city="Rome", days=1)], [expected("days", city=("Rome",), days=(7,))]),
     ([call(city="Rome")], [expected(city=("Rome",), days=(1, 7))]),
     ([call(city="Rome", days=7)], [expected(city=("Rome",), days=(1, 7))]),
@@ -70,6 +70,16 @@ RIGHT = [
 NOT_ASKED = "the call of 'weather' is not what was asked for, or one too many"
 
 WRONG = [
+    (
+        [call(city="Rome", alerts="dontcare")],
+        [ROME],
+        CallMatch(False, 0.0, 0.0, "weather: 'alerts' does not fit its schema"),
+    ),
+    (
+        [call(city="Rome")],
+        [ExpectedCall(name="weather", arguments={"city": ("Rome",), "days": (1,)}, needed=frozenset({"city", "days"}))],
+        CallMatch(False, 0.0, 0.0, NOT_ASKED),
+    ),
     ([], [ROME], CallMatch(False, 0.0, 0.0, "there is no call")),
     ([call(city="Rome")], [], CallMatch(False, 0.0, 1.0, "no tool fits, and there is a call")),
     (

@@ -7,13 +7,14 @@ for the parameters), what the parameters may be, what its arguments look like, a
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
-from textwrap import dedent
 from types import ModuleType
 from typing import Annotated, Literal, TypeAlias
 
@@ -94,14 +95,19 @@ class Family:
 
     def solution(self, chosen: Chosen) -> str:
         """The reference as a program, with the parameters written into it."""
-        program = ast.parse(dedent(inspect.getsource(self.function)))
-        (function,) = program.body
-        if not isinstance(function, ast.FunctionDef):
-            raise TypeError(f"{self.name} is no function")
-        function.args.kwonlyargs, function.args.kw_defaults = [], []
+        program = copy(_parse_functions(self.function.__module__)[self.name])
+        program.args = copy(program.args)
+        program.args.kwonlyargs, program.args.kw_defaults = [], []
         given = ast.parse("\n".join(f"{name} = {value!r}" for name, value in chosen.items()))
-        function.body[:0] = given.body
+        program.body = [*given.body, *program.body]
         return ast.unparse(program)
+
+
+@cache
+def _parse_functions(module: str) -> Mapping[str, ast.FunctionDef]:
+    """The functions of a module by name. A module at once, since finding where each function ends takes much longer."""
+    nodes = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {node.name: node for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 def read_families(module: ModuleType) -> list[Family]:

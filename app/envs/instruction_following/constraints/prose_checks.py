@@ -2,7 +2,9 @@
 
 Without these checks an empty text would follow "no commas", and one repeated word would have any length."""
 
+import gzip
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Final
@@ -33,6 +35,12 @@ SAME_SENTENCE: Final = 3
 FUNCTION_WORDS: Final = frozenset(
     read_packaged_data(Path(__file__).with_name("function_words.yaml"), TypeAdapter(tuple[str, ...]))
 )
+SHARE_OF_ENGLISH_WORDS: Final = 3 / 4
+"""Least share of the different words that mean something, names aside: names begin with a capital inside a sentence."""
+SHARE_WITH_NAMES: Final = 2 / 3
+"""Least share where names count as unknown words, so that a capital does not turn any word into a name."""
+ENGLISH_WORDS: Final = Path(__file__).with_name("english_words.txt.gz")
+"""In small letters, without accents; names of people, places, months and days as well. Its licence lies beside it."""
 WORDS_A_CLASH: Final = 50
 """Pairs of words that never follow one another in English are allowed once in so many words, and at least once."""
 
@@ -82,12 +90,37 @@ def _find_prose_faults(reading: ParsedText) -> Iterator[str]:
     said = [parse_text(sentence).bare for sentence in reading.sentences]
     if not SHORTEST_AVERAGE <= len(bare) / max(len(said), 1) <= LONGEST_AVERAGE:
         yield "it is not divided into sentences"
+    if _lacks_english_words(reading):
+        yield "too few of its words are English"
     clashes = sum(pair in CLASHES for words in said for pair in pairwise(words))
     if clashes > max(1, len(bare) // WORDS_A_CLASH):
         yield "its words do not go together"
     long = [words for words in said if len(words) >= SAME_SENTENCE]
     if len(set(long)) < len(long):
         yield "it says a sentence twice"
+
+
+def _lacks_english_words(reading: ParsedText) -> bool:
+    meaning = {word for word in reading.bare if len(word) > 1 and word not in FUNCTION_WORDS and not word.isdecimal()}
+    unknown = {word for word in meaning if not is_english(word)}
+    known, names = len(meaning) - len(unknown), len(unknown & _find_names(reading))
+    return known < max(SHARE_OF_ENGLISH_WORDS * (len(meaning) - names), SHARE_WITH_NAMES * len(meaning))
+
+
+def is_english(word: str) -> bool:
+    """`word` is bare: in small letters, without accents. Of `weren't` and `girl's` the first part has to be known."""
+    stem, _, ending = word.partition("'")
+    return stem in read_english_words() or (ending == "t" and stem.removesuffix("n") in read_english_words())
+
+
+@cache
+def read_english_words() -> frozenset[str]:
+    return frozenset(gzip.decompress(ENGLISH_WORDS.read_bytes()).decode().split())
+
+
+def _find_names(reading: ParsedText) -> set[str]:
+    inside = (word for sentence in reading.sentences for word in sentence.split()[1:])
+    return {name for word in inside for name in parse_text(word).bare if word.strip("\"'(*_").istitle()}
 
 
 def _count_copied_words(bare: Sequence[str], prompt: Sequence[str]) -> int:

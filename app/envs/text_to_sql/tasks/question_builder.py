@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -20,6 +20,7 @@ from app.envs.text_to_sql.tasks.query_ast import (
     Operator,
     OrderBy,
     Query,
+    SelectQuery,
     TableSource,
     Year,
 )
@@ -51,6 +52,8 @@ _BOUNDS: Final[tuple[Operator, ...]] = (">", ">=", "<", "<=")
 _VOWEL: Final = re.compile(r"\b([Aa]) (?=hour|(?!uni|eu|one\b)[aeiou])")
 """A vowel after an article: templates always write `a`."""
 FEW_VALUES = 12
+ONCE_SHARE = 40
+"""Percent of questions about equal rows that ask for each once."""
 FEW_YEARS = 6
 
 Slots = dict[str, str | int]
@@ -91,6 +94,13 @@ class QuestionBuilder:
         text = _VOWEL.sub(r"\1n ", QUESTION_TEXTS[shape].say(self.draws, **slots))
         return text[0].upper() + text[1:]
 
+    def ask_about_repeats(self, shape: str, query: SelectQuery, slots: Slots) -> SqlQuestion:
+        """A question about rows of which several are equal: all of them count, or each is listed once."""
+        every, once = replace(query, distinct=False), replace(query, distinct=True)
+        if self.draws.chance(ONCE_SHARE):
+            return SqlQuestion(once, self.say(f"{shape}_once", **slots), (every,))
+        return SqlQuestion(every, self.say(shape, **slots), (once,))
+
     def pick(self, items: Sequence[ItemT]) -> ItemT:
         if not items:
             raise UnsuitableSchema
@@ -124,6 +134,13 @@ class QuestionBuilder:
         """The label and at most `count` other columns, without flags."""
         others = [column for column in table.columns if column not in without and not column.flagged]
         return (table.label, *self.draws.some(others, count))
+
+    def pick_repeating_columns(self, table: SchemaTable, most: int) -> tuple[SchemaColumn, ...]:
+        """At least one column with few values, so that equal rows are frequent, and at most so many."""
+        few = [column for column in table.columns if column.values and column != table.label]
+        if not few:
+            raise UnsuitableSchema
+        return tuple(self.draws.some(few, min(len(few), 1 + self.draws.below(most))))
 
     def draw_filters(
         self, table: SchemaTable, count: int, alias: str = "", plain: bool = False

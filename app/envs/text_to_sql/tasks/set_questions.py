@@ -21,6 +21,7 @@ from app.envs.text_to_sql.tasks.question_builder import (
     Slots,
     SqlQuestion,
     UnsuitableSchema,
+    describe_columns,
     describe_rows,
     list_conditions,
     make_column_ref,
@@ -158,6 +159,58 @@ def partners_at_least(asking: QuestionBuilder) -> SqlQuestion:
         "others": describe_rows(right.many, theirs),
     }
     return SqlQuestion(query, asking.say("partners_at_least", **slots))
+
+
+def how_many_different(asking: QuestionBuilder) -> SqlQuestion:
+    table = asking.pick_table(lambda table: any(column.values for column in table.columns))
+    column = asking.pick_column(table, lambda column: column.values)
+    filters = draw_other_filters(asking, table, column, 1)
+    query = SelectQuery(
+        (Aggregate("COUNT", make_column_ref(table, column), distinct=True),),
+        make_source(table),
+        where=list_conditions(filters),
+    )
+    return SqlQuestion(
+        query, asking.say("how_many_different", noun=column.noun, things=describe_rows(table.many, filters))
+    )
+
+
+def repeated_rows(asking: QuestionBuilder) -> SqlQuestion:
+    """Rows without a label, of which several are equal: each of them counts."""
+    table = asking.pick_table()
+    columns = asking.pick_repeating_columns(table, 2)
+    filters = draw_other_filters(asking, table, columns[0], 1, *columns[1:])
+    query = SelectQuery(
+        tuple(make_column_ref(table, one) for one in columns), make_source(table), where=list_conditions(filters)
+    )
+    slots: Slots = {
+        "columns": describe_columns(columns),
+        "one": table.one,
+        "things": describe_rows(table.many, filters),
+    }
+    return asking.ask_about_repeats("repeated_rows", query, slots)
+
+
+def partners_of_rows(asking: QuestionBuilder) -> SqlQuestion:
+    """What both partners of rows are like, without what tells the rows apart: each of them counts."""
+    middle, one, left, other, right = asking.pick_junction()
+    (column,) = asking.pick_repeating_columns(right, 1)
+    theirs = draw_other_filters(asking, right, column, 1)
+    query = SelectQuery(
+        (make_label_ref(left), make_column_ref(right, column)),
+        make_source(middle),
+        tuple(
+            Join(make_source(table), (make_join_condition(middle, link, table),))
+            for link, table in ((one, left), (other, right))
+        ),
+        list_conditions(theirs),
+    )
+    slots: Slots = {
+        "columns": f"the {left.label.noun} of the {left.one} and the {column.noun} of the {right.one}",
+        "one": middle.one,
+        "things": f"{middle.many} {other.tie.by} {describe_rows(right.many, theirs)}",
+    }
+    return asking.ask_about_repeats("partners_of_rows", query, slots)
 
 
 def pairs(asking: QuestionBuilder) -> SqlQuestion:

@@ -1,6 +1,7 @@
 """Questions about one table."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from app.envs.text_to_sql.tasks.database_schemas import SchemaColumn, SchemaTable
@@ -76,7 +77,16 @@ def counting(asking: QuestionBuilder) -> SqlQuestion:
     table = asking.pick_table()
     filters = asking.draw_filters(table, 1 + asking.draws.chance(50))
     query = SelectQuery((Aggregate("COUNT"),), make_source(table), where=list_conditions(filters))
-    return SqlQuestion(query, asking.say("counting", things=describe_rows(table.many, filters)))
+    things = describe_rows(table.many, filters)
+    return SqlQuestion(query, asking.say("counting", things=things), _count_without_repeats(query, table))
+
+
+def _count_without_repeats(query: SelectQuery, table: SchemaTable) -> tuple[SelectQuery, ...]:
+    """What counting different values instead of rows gives."""
+    few = next((column for column in table.columns if column.values), None)
+    if few is None:
+        return ()
+    return (replace(query, outputs=(Aggregate("COUNT", make_column_ref(table, few), distinct=True),)),)
 
 
 def figure(asking: QuestionBuilder) -> SqlQuestion:
@@ -167,7 +177,9 @@ def known_ones(asking: QuestionBuilder) -> SqlQuestion:
     query = SelectQuery(
         (Aggregate("COUNT", make_column_ref(table, column)),), make_source(table), where=list_conditions(filters)
     )
-    return SqlQuestion(query, asking.say("known_ones", noun=column.noun, things=describe_rows(table.many, filters)))
+    question = asking.say("known_ones", noun=column.noun, things=describe_rows(table.many, filters))
+    different = Aggregate("COUNT", make_column_ref(table, column), distinct=True)
+    return SqlQuestion(query, question, (replace(query, outputs=(different,)),))
 
 
 def above_average(asking: QuestionBuilder) -> SqlQuestion:
@@ -256,20 +268,6 @@ def per_year(asking: QuestionBuilder) -> SqlQuestion:
     query = SelectQuery((year, Aggregate("COUNT")), make_source(table), where=list_conditions(filters), group=(year,))
     return SqlQuestion(
         query, asking.say("per_year", noun=column.noun, many=table.many, things=describe_rows(table.many, filters))
-    )
-
-
-def how_many_different(asking: QuestionBuilder) -> SqlQuestion:
-    table = asking.pick_table(lambda table: any(column.values for column in table.columns))
-    column = asking.pick_column(table, lambda column: column.values)
-    filters = draw_other_filters(asking, table, column, 1)
-    query = SelectQuery(
-        (Aggregate("COUNT", make_column_ref(table, column), distinct=True),),
-        make_source(table),
-        where=list_conditions(filters),
-    )
-    return SqlQuestion(
-        query, asking.say("how_many_different", noun=column.noun, things=describe_rows(table.many, filters))
     )
 
 

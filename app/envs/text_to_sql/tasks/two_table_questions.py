@@ -80,6 +80,24 @@ def with_parent(asking: QuestionBuilder) -> SqlQuestion:
     return SqlQuestion(query, asking.say("with_parent", **slots))
 
 
+def parents_of_rows(asking: QuestionBuilder) -> SqlQuestion:
+    """What rows belong to, without what tells the rows apart: each of them counts."""
+    child, link, parent = asking.pick_family(is_known_by_name)
+    ours = asking.draw_filters(child, 1)
+    query = SelectQuery(
+        (make_label_ref(parent),),
+        make_source(child),
+        (_join_parent(child, link, parent),),
+        list_conditions(ours),
+    )
+    slots: Slots = {
+        "columns": f"the {parent.label.noun} of the {parent.one}",
+        "one": f"{child.one} {link.tie.by} a {parent.one}",
+        "things": f"{describe_rows(child.many, ours)} that belong to a {parent.one}",
+    }
+    return asking.ask_about_repeats("parents_of_rows", query, slots)
+
+
 def describe_restriction(wanted: str, filters: Sequence[QuestionFilter]) -> str:
     return f" Only {wanted} count." if filters else ""
 

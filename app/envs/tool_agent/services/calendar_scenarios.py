@@ -107,6 +107,7 @@ def _draw_clear_day(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 calls=(build_call("list_events", date=date), *gone),
                 reply=f"Cancelled. {kept.title} starts at {format_time(kept.start)}.",
                 answers=(format_time(kept.start),),
+                beside=(format_time(kept.end),),
             ),
         ),
     )
@@ -140,6 +141,7 @@ def _draw_fit_in(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 ),
                 reply=f"{title} starts at {start}.",
                 answers=(start,),
+                beside=(format_time(before.start), format_time(before.end + 45)),
             ),
             UserWish(
                 says=draws.one(changed),
@@ -221,6 +223,7 @@ def _draw_first_free(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 ),
                 reply=f"{title} is at {start}.",
                 answers=(start,),
+                beside=(format_time(free + minutes),),
             ),
             UserWish(
                 says=draws.one(added),
@@ -284,6 +287,7 @@ def _draw_fallen_ill(draws: SeededRandom) -> ServiceScenario[CalendarState]:
                 calls=(build_call("move_event", event_id=late.id, start=start),),
                 reply=f"It starts at {start} now.",
                 answers=(start,),
+                beside=(format_time(late.start), format_time(late.end), format_time(late.end + 30)),
             ),
         ),
     )

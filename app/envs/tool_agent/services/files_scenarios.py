@@ -258,6 +258,7 @@ def _draw_sum_receipts(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 ),
                 reply=f"They come to {total}.",
                 answers=(total,),
+                beside=tuple(map(format_euros, cents)),
             ),
             UserWish(
                 says=draws.one(then),
@@ -309,6 +310,7 @@ def _draw_remove_copies(draws: SeededRandom) -> ServiceScenario[FilesState]:
                 ),
                 reply=f"Deleted: {', '.join(gone)}.",
                 answers=tuple(gone),
+                beside=tuple(name for name in names if name not in (*gone, renamed)),
             ),
             UserWish(
                 says=draws.one(then),

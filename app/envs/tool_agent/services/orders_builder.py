@@ -11,8 +11,10 @@ from app.envs.tool_agent.services.orders_state import (
     ShopProduct,
     ShopState,
 )
+from app.envs.tool_agent.services.simulated_service import build_call
 from app.envs.tool_agent.services.value_formats import add_days
 from app.toolkit.seeded import SeededRandom
+from app.toolkit.tool_calls.calls import ParsedCall
 
 TODAY: Final = "2026-09-14"
 FIRST_NAMES: Final = (
@@ -102,3 +104,7 @@ class ShopBuilder:
             products=self.products,
             orders=(*self.draws.shuffled(orders), *others),
         )
+
+
+def build_refund(order: ShopOrder, item: int = 1) -> ParsedCall:
+    return build_call("refund_item", order_id=order.id, item=item, to="original_payment")

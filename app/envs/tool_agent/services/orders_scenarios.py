@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
-from app.envs.tool_agent.services.orders_builder import ShopBuilder
+from app.envs.tool_agent.services.orders_builder import ShopBuilder, build_refund
 from app.envs.tool_agent.services.orders_state import ShopOrder, ShopProduct, ShopState
 from app.envs.tool_agent.services.simulated_service import ServiceScenario, UserWish, build_call
 from app.envs.tool_agent.services.value_formats import format_euros, write_day
@@ -20,10 +20,6 @@ def _build_look_ups(making: ShopBuilder, orders: Sequence[ShopOrder] = ()) -> tu
         build_call("list_orders", customer_id=making.customer.id),
         *(build_call("get_order", order_id=one.id) for one in orders),
     )
-
-
-def _build_refund(order: ShopOrder, item: int = 1) -> ParsedCall:
-    return build_call("refund_item", order_id=order.id, item=item, to="original_payment")
 
 
 def _draw_send_back_two(draws: SeededRandom) -> ServiceScenario[ShopState]:
@@ -64,15 +60,16 @@ def _draw_send_back_two(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 says=draws.one(asked),
                 calls=(
                     *_build_look_ups(making, (returned, stays)),
-                    _build_refund(returned, 1),
-                    _build_refund(returned, 2),
+                    build_refund(returned, 1),
+                    build_refund(returned, 2),
                 ),
                 reply=f"The rest is refunded; the {kept.name} cannot come back.",
                 answers=(kept.name,),
+                beside=(first.name, second.name),
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(build_call("get_order", order_id=latest.id), _build_refund(latest, number)),
+                calls=(build_call("get_order", order_id=latest.id), build_refund(latest, number)),
                 reply=f"You get {total} in all, to your original payment.",
                 answers=(total,),
             ),
@@ -161,10 +158,11 @@ def _draw_other_colour(draws: SeededRandom) -> ServiceScenario[ShopState]:
                 ),
                 reply=f"You will get it in {sent.option}.",
                 answers=(sent.option,),
+                beside=(bought.option,),
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(_build_refund(order, items.index(second) + 1),),
+                calls=(build_refund(order, items.index(second) + 1),),
                 reply=f"{format_euros(second.cents)} goes back to your original payment.",
                 answers=(format_euros(second.cents),),
             ),
@@ -263,7 +261,7 @@ def _draw_late_deliveries(draws: SeededRandom) -> ServiceScenario[ShopState]:
             ),
             UserWish(
                 says=draws.one(added),
-                calls=(_build_refund(latest, 1),),
+                calls=(build_refund(latest, 1),),
                 reply=f"{format_euros(unwanted.cents)} goes back the way you paid.",
                 answers=(format_euros(unwanted.cents),),
             ),
@@ -317,7 +315,7 @@ def _draw_dearest(draws: SeededRandom) -> ServiceScenario[ShopState]:
 
 
 def _build_product_refund(order: ShopOrder, product: ShopProduct) -> ParsedCall:
-    return _build_refund(order, next(place for place, item in enumerate(order.items, 1) if item.product == product))
+    return build_refund(order, next(place for place, item in enumerate(order.items, 1) if item.product == product))
 
 
 KINDS: Final = (

@@ -33,12 +33,14 @@ class ServiceOperation(Generic[StateT]):
 @dataclass(frozen=True, slots=True)
 class UserWish:
     """What the user says, the calls that fulfil it, and the reply that ends the turn. The replies to the wish must
-    contain all of `answers`."""
+    contain all of `answers`, and no other value of their kind but known ones and those in `beside`."""
 
     says: str
     calls: tuple[ParsedCall, ...]
     reply: str
     answers: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    """What an honest reply may mention although neither the user nor what was changed says it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
 """Episodes of a model that works on a simulated service, replayed from their transcript."""
 
 import json
-import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +8,7 @@ from typing import Any, Final
 from pydantic import JsonValue
 
 from app.domain.tasks import FunctionCall, Message, ToolCall, Turn
+from app.envs.tool_agent.services.reply_answers import gives_answers
 from app.envs.tool_agent.services.simulated_service import ServiceScenario, SimulatedService, carry_out, list_tools
 from app.toolkit.replay import build_turn, replay_episode
 from app.toolkit.tool_calls.call_parsing import read_message_calls
@@ -21,15 +20,6 @@ MOST_TURNS: Final = 20
 """Most replies of the model, with or without calls."""
 
 MOST_CALLS: Final = 40
-MOST_REPLIED: Final = 2_000
-"""Characters of the replies to one wish that are searched for answers: reciting everything does not count."""
-
-_NUMBER_GROUP: Final = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
-MOST_ALIKE: Final = 20
-"""Most different values in the answer's form (amounts, times, numbers) in those replies; more are a list of guesses."""
-
-_DIGITS: Final = re.compile(r"\d+")
-_WORD: Final = re.compile(r"(?<!\w)-?\d+(?:\.\d+)*|\d+(?:\.\d+)*|\w+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +62,28 @@ def has_reached_goal(service: SimulatedService[Any], scenario: ServiceScenario[A
     return service.canonicalise(episode.state) == service.canonicalise(state)
 
 
-def has_answered(scenario: ServiceScenario[Any], episode: ToolEpisode) -> bool:
-    """Whether the replies contain every requested answer, word for word."""
+def has_answered(service: SimulatedService[Any], scenario: ServiceScenario[Any], episode: ToolEpisode) -> bool:
+    """Whether the replies give every requested answer, word for word, and no list of candidates."""
     replies = [*episode.replies, *((),) * len(scenario.wishes)]
-    return all(
-        all(_mentions("\n".join(map(_strip_pasted_results, said))[:MOST_REPLIED], answer) for answer in wish.answers)
-        for wish, said in zip(scenario.wishes, replies, strict=False)
-    )
+    held, known, state = scenario.start.model_dump(mode="json"), "", scenario.start
+    for wish, said in zip(scenario.wishes, replies, strict=False):
+        done, state = _tell_changes(service, state, wish.calls)
+        known = "\n".join((known, wish.says, *done, *wish.beside))
+        if not gives_answers("\n".join(said), wish.answers, known, held):
+            return False
+        known = "\n".join((known, *wish.answers))
+    return True
+
+
+def _tell_changes(service: SimulatedService[Any], state: Any, calls: Sequence[ParsedCall]) -> tuple[list[str], Any]:
+    """Arguments and results of the calls that change something, and the state after them."""
+    told = list[str]()
+    for call in calls:
+        result = carry_out(service, state, call)
+        if result.state != state:
+            told.append(json.dumps([call.arguments, result.told], ensure_ascii=False))
+        state = result.state
+    return told, state
 
 
 def play_solution(
@@ -171,30 +176,3 @@ def _build_call_message(calls: Sequence[ParsedCall], form: ToolFormat | None) ->
         for place, call in enumerate(calls)
     )
     return Message(role="assistant", tool_calls=tuple(native))
-
-
-def _strip_pasted_results(reply: str) -> str:
-    """Drops everything between the first and the last brace: pasted tool results do not count as answers."""
-    opens, closes = reply.find("{"), reply.rfind("}")
-    return f"{reply[:opens]} {reply[closes + 1 :]}" if 0 <= opens < closes else reply
-
-
-def _mentions(said: str, answer: str) -> bool:
-    said, answer = _normalise_text(said), _normalise_text(answer)
-    return f" {_join_words(answer)} " in f" {_join_words(said)} " and len(_find_alike(answer, said)) <= MOST_ALIKE
-
-
-def _find_alike(answer: str, said: str) -> set[str]:
-    """All texts that differ from the answer only in digits."""
-    form = r"\d+".join(map(re.escape, _DIGITS.split(answer)))
-    return set(re.findall(rf"(?<!\w){form}(?!\w)", said))
-
-
-def _normalise_text(text: str) -> str:
-    """Case-folded, without thousands separators."""
-    return _NUMBER_GROUP.sub("", unicodedata.normalize("NFKC", text).casefold())
-
-
-def _join_words(folded: str) -> str:
-    """Words and numbers with one space between them."""
-    return " ".join(_WORD.findall(folded))

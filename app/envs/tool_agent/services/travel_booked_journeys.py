@@ -120,12 +120,14 @@ def _draw_longer_stay(draws: SeededRandom) -> ServiceScenario[TravelState]:
                 ),
                 reply=f"It leaves at {format_time(taken.departs)}.",
                 answers=(format_time(taken.departs),),
+                beside=(format_time(returned.departs),),
             ),
             UserWish(
                 says=draws.one(added),
                 calls=(build_call("add_option", booking_id=stay.id, option="breakfast"),),
                 reply=f"The hotel costs {cost} now.",
                 answers=(cost,),
+                beside=(format_euros((nights + 1) * hotel.breakfast_cents),),
             ),
         ),
     )

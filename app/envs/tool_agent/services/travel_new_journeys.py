@@ -125,12 +125,14 @@ def _draw_within_budget(draws: SeededRandom) -> ServiceScenario[TravelState]:
                 ),
                 reply=f"It costs {format_euros(total)} in all.",
                 answers=(format_euros(total),),
+                beside=(format_euros(100 * budget - total),),
             ),
             UserWish(
                 says=draws.one(added),
                 calls=(build_call("add_option", booking_id=f"B{making.made + 2}", option="breakfast"),),
                 reply=f"It is {with_breakfast} now.",
                 answers=(with_breakfast,),
+                beside=(format_euros(nights * good.breakfast_cents),),
             ),
         ),
     )

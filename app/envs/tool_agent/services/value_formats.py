@@ -9,8 +9,12 @@ from app.envs.tool_agent.services.simulated_service import OperationRefused
 
 DATE: Final[JsonValue] = {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": "Day as YYYY-MM-DD"}
 TIME: Final[JsonValue] = {"type": "string", "pattern": r"^\d{2}:\d{2}$", "description": "Start as HH:MM, 24 hours"}
-AS_WRITTEN: Final = "In replies, write amounts, days, times, names and numbers exactly as the tools write them."
-"""The last sentence of a service's rules."""
+AS_WRITTEN: Final = (
+    "In replies, write amounts, days, times, names and numbers exactly as the tools write them. Where you are asked "
+    "for one of them, give that one, and no others of the tools' results that you neither changed nor were asked "
+    "about: an answer among others is none."
+)
+"""The last sentences of a service's rules."""
 
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June", "July"),

@@ -103,6 +103,11 @@ class ApiTool(Frozen):
         )
 
     @property
+    def subject(self) -> tuple[str, ...]:
+        """Words for what the tool does: what its `about` and its name say."""
+        return tuple(dict.fromkeys((*self.about, *(word for word in self.name.split("_")[1:] if len(word) > 3))))
+
+    @property
     def named(self) -> tuple[str, ...]:
         """All words that name the tool or its arguments."""
         return *self.about, *(word for argument in self.arguments.values() for word in argument.missing)

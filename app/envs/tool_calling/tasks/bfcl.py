@@ -82,7 +82,8 @@ def _parse_expected_call(call: JsonValue) -> ExpectedCall:
             raise ValueError(f"{name}.{argument} has no accepted value")
         else:
             optional.discard(argument)
-    return ExpectedCall(name=name, arguments=accepted, optional=frozenset(optional))
+    needed = frozenset(name for name in accepted if name not in optional)
+    return ExpectedCall(name=name, arguments=accepted, optional=frozenset(optional), needed=needed)
 
 
 def _iterate_alternatives(value: JsonValue) -> Iterator[JsonValue]:

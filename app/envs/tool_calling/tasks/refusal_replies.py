@@ -10,32 +10,37 @@ from app.envs.tool_calling.tasks.tool_requests import ToolRequest
 OPENS: Final = "No tool fits:"
 MOST_CHARACTERS: Final = 160
 """Most characters of a refusal: listing everything that could be missing does not count."""
-MOST_BESIDE: Final = 2
+MOST_BESIDE: Final = 1
 """Most words for other things in a refusal: a list of guesses has more."""
 
 INSTRUCTION: Final = (
     "You can call tools. Make exactly the calls that the request needs, with the values that it gives, and leave out "
     "what it does not give. If none of the tools fits the request, or the request lacks something that a call needs, "
-    f"make no call: reply with `{OPENS}` followed by one short sentence that says what is missing, and nothing else."
+    f"make no call: reply with `{OPENS}` followed by one short sentence that says what is missing and what for, and "
+    "nothing else."
 )
 
+_OPENING: Final = re.compile(r"[\s*_#>`\"'“‘]*no\s+tool\s+fits[*_`\"'”’]*\s*[:.;,!–—-][\s*_`\"'”’]*", re.IGNORECASE)
+"""The opening in any case and markup, with another sign than the colon as well."""
 _WORD: Final = re.compile(r"\w+")
 
 
 def write_refusal(request: ToolRequest) -> str:
     """A right refusal for a request that expects no call."""
-    return f"{OPENS} what is missing is {request.missing[0] if request.missing else 'a tool for this'}."
+    purpose = f", for {request.subject[0]}" if request.subject else ""
+    return f"{OPENS} what is missing is {request.missing[0] if request.missing else 'a tool for this'}{purpose}."
 
 
 def is_right_refusal(said: str, request: ToolRequest) -> bool:
-    """Whether a reply begins as asked, is short, contains one of the request's words (any word if it has none), and few
-    words that name something else."""
-    if not said.startswith(OPENS) or len(said) > MOST_CHARACTERS:
+    """Whether a reply begins as asked, is short, contains one of the request's words (any word if it has none), one for
+    its subject if it has any, and few words that name something else."""
+    opening = _OPENING.match(said)
+    if opening is None or len(said) > MOST_CHARACTERS:
         return False
-    words = _pad_words(said.removeprefix(OPENS))
+    words = _pad_words(said[opening.end() :])
     if not request.missing:
         return words != "  "
-    if not _has_any_name(words, request.missing):
+    if not _has_any_name(words, request.missing) or (request.subject and not _has_any_name(words, request.subject)):
         return False
     beside = [name for name in map(_normalise_name, request.excluded) if name in words]
     return sum(not any(name != other and name in other for other in beside) for name in beside) <= MOST_BESIDE

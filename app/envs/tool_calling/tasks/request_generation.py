@@ -10,6 +10,8 @@ from app.envs.tool_calling.tasks.refusal_replies import list_absent_names
 from app.envs.tool_calling.tasks.request_wording import CallRequest, draw_call_request, draw_incomplete_request
 from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
 from app.toolkit.seeded import SeededRandom, is_held_out
+from app.toolkit.tool_calls.calls import ParsedCall
+from app.toolkit.tool_calls.matching import match_calls
 
 TEST_SIZE: Final = 1_000
 TEST_SHARE: Final = 10
@@ -95,7 +97,7 @@ class GeneratedRequests:
         wanted: list[CallRequest] = []
         for domain, tool in members:
             one = _draw_distinct_request(domain, tool, wanted, split, draws)
-            if one is None:
+            if one is None or (category in ("simple", "choice") and not _needs_arguments(one)):
                 return None
             wanted.append(one)
         offered = list({tool.name: (domain, tool) for domain, tool in members}.values())
@@ -141,6 +143,7 @@ class GeneratedRequests:
             messages=(_build_user_message([text], draws),),
             tools=tuple(one.spec for _, one in draws.shuffled(offered)),
             missing=missing,
+            subject=tool.subject if lacking else (),
             excluded=list_absent_names(self._named, (*missing, *tool.about, text)),
         )
 
@@ -175,6 +178,12 @@ def _is_usable(one: CallRequest, others: Sequence[CallRequest], split: Split) ->
     return is_held_out(one.text, TEST_SHARE) == (split == "test") and one.expected not in [
         other.expected for other in others
     ]
+
+
+def _needs_arguments(one: CallRequest) -> bool:
+    """Whether a call without arguments is another one: a policy that always makes such calls must not be paid."""
+    empty = ParsedCall(name=one.tool.name)
+    return not match_calls([empty], [one.expected], [one.tool.spec]).correct
 
 
 def _find_fitting(make: Callable[[], TextT], fits: Callable[[TextT], bool]) -> TextT | None:

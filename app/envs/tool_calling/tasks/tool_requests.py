@@ -22,5 +22,7 @@ class ToolRequest(Frozen):
     """Empty if no tool fits."""
     missing: tuple[str, ...] = ()
     """If no tool fits: words that name what is missing, of which one is enough; empty if any words will do."""
+    subject: tuple[str, ...] = ()
+    """Words for what the missing thing is needed for, of which a refusal has one too; empty if none is asked for."""
     excluded: tuple[str, ...] = ()
     """Words for things that are not missing: a reply may contain only few of them."""

@@ -4,17 +4,19 @@ import asyncio
 import json
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from copy import copy
 from functools import cache, cached_property
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
 from app.domain.tasks import Message
-from app.domain.values import FiniteJson, Frozen, Split, WholeNumber
+from app.domain.values import Described, FiniteJson, Frozen, Split, WholeNumber
 from app.http.compat.delivery import Delivery
 from app.http.compat.one_sample.reward_service import CLIENT_CLOSED_REQUEST
 from app.http.compat.openenv.actions import OpenEnvAction
@@ -28,6 +30,7 @@ from app.ports.environment import Environment
 API_VERSION: Final = "1.0.0"
 """Of OpenEnv's HTTP interface."""
 
+DOCUMENT: Final = "/openapi.json"
 MAX_LISTED: Final = 10_000
 
 
@@ -59,11 +62,11 @@ class ResetBody(BaseModel):
     __pydantic_extra__: dict[str, FiniteJson]
 
 
-class StepBody(BaseModel):
+class StepBody(Described):
     """HTTP requests are stateless: `task_id` and `messages` carry the whole episode so far. Other fields are those of a
     reset."""
 
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[str, FiniteJson]
 
     action: dict[str, JsonValue]
@@ -112,14 +115,14 @@ class PlainHttpRoutes:
     """The routes of all environments under a prefix that ends in `{env}`."""
 
     def __init__(self, prefix: str, playing: SessionContext, describe: Callable[[type[Environment]], str]) -> None:
-        self.router = APIRouter(prefix=prefix, route_class=JsonRoute)
+        self.router = APIRouter(prefix=prefix, route_class=JsonRoute, include_in_schema=False)
         self._prefix = prefix
         self._playing = playing
         self._catalogue = playing.gateway.catalogue
         self._describe = describe
         for add in (self._add_facts, self._add_episodes, self._add_listing, self._add_tasks):
             add(self.router)
-        self.router.add_api_route("/openapi.json", self._serve_openapi, include_in_schema=False)
+        self.router.add_api_route(DOCUMENT, self._serve_openapi)
 
     async def _serve_openapi(self, env: str) -> Response:
         self._catalogue.require_known(env)
@@ -128,8 +131,14 @@ class PlainHttpRoutes:
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        """The OpenAPI document of one environment's server, without the prefix and the `env` parameter."""
-        document = get_openapi(title="", version=API_VERSION, routes=self.router.routes)
+        """The OpenAPI document of one environment's server, without the prefix and the `env` parameter. No other
+        document shows these routes."""
+        shown = [
+            copy(one) for one in self.router.routes if isinstance(one, APIRoute) and one.path != self._prefix + DOCUMENT
+        ]
+        for route in shown:
+            route.include_in_schema = True
+        document = get_openapi(title="", version=API_VERSION, routes=shown)
         document["paths"] = {path.removeprefix(self._prefix): item for path, item in document["paths"].items()}
         for operation in (operation for item in document["paths"].values() for operation in item.values()):
             operation["parameters"] = [one for one in operation.get("parameters", ()) if one["name"] != "env"]

@@ -17,5 +17,5 @@ def create_openenv_router(conversations: SessionServer, describe: Callable[[type
     plain = PlainHttpRoutes(PREFIX, conversations.playing, describe)
     router = APIRouter()
     router.add_api_websocket_route(f"{PREFIX}/ws", conversations.serve_socket)
-    router.include_router(plain.router, include_in_schema=False)
+    router.routes.extend(plain.router.routes)
     return router

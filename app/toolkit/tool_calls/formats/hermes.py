@@ -1,6 +1,7 @@
 """Hermes, Qwen2.5 and Qwen3: `<tool_call>{"name": …, "arguments": {…}}</tool_call>`, a pair of tags per call."""
 
 import json
+import re
 from collections.abc import Sequence
 
 from app.domain.tasks import ToolSpec
@@ -9,10 +10,12 @@ from app.toolkit.tool_calls.formats.format import CallFormat, FormatResult
 from app.toolkit.tool_calls.json_text import BLANK, MalformedCall, parse_call_object, read_json_at
 
 OPENS, CLOSES = "<tool_call>", "</tool_call>"
+_OBJECT = re.compile(rf"{OPENS}\s{{0,100}}\{{")
 
 
 def _attempts_calls(text: str) -> bool:
-    return (OPENS in text or CLOSES in text) and "<function=" not in text
+    """An argument may hold the tags of another format; a call begins with a brace."""
+    return _OBJECT.search(text) is not None or ((OPENS in text or CLOSES in text) and "<function=" not in text)
 
 
 def _read_calls(text: str, tools: Sequence[ToolSpec]) -> FormatResult:

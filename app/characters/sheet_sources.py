@@ -1,0 +1,99 @@
+"""Character sheets as they stand in files, with the positions that findings name."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import JsonValue, ValidationError
+
+from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
+from app.characters.schema import CharacterSheet
+from app.characters.views import build_policy_view
+from app.characters.word_matching import normalise_spelling
+from app.domain.errors import GatewayError
+from app.domain.values import Frozen
+
+Level = Literal["error", "warning"]
+FieldPath = tuple[int | str, ...]
+
+
+class SheetFinding(Frozen):
+    """`line` starts at 1. For a whole file `line` is 0 and `field` is empty."""
+
+    file: str
+    line: int
+    field: str
+    level: Level
+    message: str
+
+
+@dataclass(frozen=True)
+class SheetSource:
+    """A valid sheet with the positions in its file."""
+
+    path: Path
+    document: YamlDocument
+    sheet: CharacterSheet
+
+    def build_finding(self, level: Level, at: FieldPath, message: str) -> SheetFinding:
+        return SheetFinding(
+            file=str(self.path),
+            line=self.document.find_line(at),
+            field=".".join(map(str, at)),
+            level=level,
+            message=message,
+        )
+
+    @cached_property
+    def policy_texts(self) -> tuple[tuple[FieldPath, str], ...]:
+        """Normalised texts that the policy may see, except secrets."""
+        view = build_policy_view(self.sheet)
+        lore = enumerate(() if self.sheet.lorebook is None else self.sheet.lorebook.entries)
+        told = [(at, text) for at, text in iter_texts(view, ()) if at[0] not in ("secrets", "meta")]
+        told += [(("lorebook", "entries", number, "content"), entry.content) for number, entry in lore if entry.enabled]
+        return tuple((at, normalise_spelling(text)) for at, text in told)
+
+
+def read_source(path: Path) -> SheetSource | list[SheetFinding]:
+    name = str(path)
+    try:
+        document = parse_document(read_text(path), path.name)
+    except BrokenYaml as error:
+        message = error.detail.removeprefix(f"{path.name}: ")
+        return [SheetFinding(file=name, line=error.line or 0, field="", level="error", message=message)]
+    except (GatewayError, OSError) as error:
+        return [SheetFinding(file=name, line=0, field="", level="error", message=str(error))]
+    try:
+        sheet = CharacterSheet.model_validate(document.value)
+    except ValidationError as error:
+        return [
+            _build_schema_finding(name, document, one["loc"], one["msg"]) for one in error.errors(include_url=False)
+        ]
+    source = SheetSource(path, document, sheet)
+    if sheet.id != path.stem:
+        return [source.build_finding("error", ("meta", "id"), f"is {sheet.id!r}, but the file name says {path.stem!r}")]
+    return source
+
+
+def _build_schema_finding(name: str, document: YamlDocument, at: FieldPath, message: str) -> SheetFinding:
+    text = message.removeprefix("Value error, ")
+    return SheetFinding(
+        file=name,
+        line=document.find_line(at),
+        field=".".join(map(str, at)),
+        level="error",
+        message=" ".join(text.split()),
+    )
+
+
+def iter_texts(value: JsonValue, at: FieldPath) -> Iterator[tuple[FieldPath, str]]:
+    if isinstance(value, str):
+        yield at, value
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from iter_texts(item, (*at, number))
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield from iter_texts(item, (*at, name))

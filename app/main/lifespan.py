@@ -1,0 +1,90 @@
+"""What the service does from its start to its end beside answering: reads data, takes up work, closes what it holds."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+
+from app.datasets.configured_datasets import ConfiguredDatasets
+from app.http.api.examples import Examples
+from app.ports.retrieval import Retriever
+from app.ports.runtime import ManagedResource
+from app.sandbox.isolation import probe_isolation
+from app.sandbox.pool import ProcessWorkers
+from app.sandbox.programs import JailedPrograms
+from app.service.gateway import Gateway
+from app.settings import Settings
+from app.store.store import Store
+
+log = logging.getLogger(__name__)
+
+ISOLATION_SECONDS = 2.0
+"""The longest that readiness waits for the isolation to be tried, which takes less than one on an idle machine."""
+
+
+@dataclass(frozen=True)
+class ServiceLifespan:
+    settings: Settings
+    gateway: Gateway
+    store: Store
+    workers: ProcessWorkers
+    programs: JailedPrograms
+    retriever: Retriever
+    examples: Examples
+
+    @contextlib.asynccontextmanager
+    async def run(self, _: FastAPI) -> AsyncIterator[None]:
+        judges = self.gateway.panels.judges.values()
+        held = [one for one in (*judges, self.retriever) if isinstance(one, ManagedResource)]
+        await asyncio.gather(*(one.open() for one in held))
+        await self.gateway.assembler.open()
+        opening = asyncio.create_task(self._open_gateway())
+        yield
+        opening.cancel()
+        await asyncio.gather(opening, return_exceptions=True)
+        await self.gateway.assembler.close()
+        await self.gateway.group_scoring.close()
+        await self.gateway.rescorer.close()
+        await self.workers.close()
+        await self.programs.close()
+        await asyncio.gather(*(one.close() for one in held))
+        await self.store.close()
+
+    async def _open_gateway(self) -> None:
+        """Reads the data, each configured data set by itself, so that a slow one holds up no other environment. Then
+        takes up what a restart interrupted, and looks after groups that come in pieces meanwhile and for ever: what was
+        interrupted may take long, and replicas may always have more of it."""
+        catalogue, chosen = self.gateway.catalogue, self.settings.datasets
+        folders = {"character_sheets": self.settings.character_sheets}
+        datasets = ConfiguredDatasets(chosen, folders=folders, hub_cache=self.settings.cache_dir)
+        trying = asyncio.create_task(self._try_isolation())
+        slow = {name for name in catalogue.classes if chosen.get(name, "").strip()}
+        reading = [asyncio.to_thread(catalogue.open, datasets, {name}) for name in sorted(slow)]
+        configured = asyncio.ensure_future(asyncio.gather(*reading))
+        try:
+            await asyncio.to_thread(catalogue.open, datasets, catalogue.classes.keys() - slow)
+            await asyncio.wait({trying}, timeout=ISOLATION_SECONDS)
+            await asyncio.wait({configured}, timeout=self.settings.ready_after_data)
+            catalogue.ready = True
+            await asyncio.gather(self._take_up(trying, configured), self.gateway.assembler.run())
+        finally:
+            trying.cancel()
+            configured.cancel()
+
+    async def _take_up(self, *known: Awaitable[object]) -> None:
+        """What was interrupted is not given up because nobody knows yet whether it may be run, or from which data."""
+        await asyncio.gather(*known)
+        resumed = self.gateway.group_scoring.resume(), self.examples.prepare(self.gateway)
+        for outcome in await asyncio.gather(*resumed, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                log.error("start-up work failed", exc_info=outcome)
+
+    async def _try_isolation(self) -> None:
+        """Where an environment runs programs: whether they can be kept apart here, found out while data is read."""
+        catalogue = self.gateway.catalogue
+        if any(environment.runs_programs for environment in catalogue.classes.values()):
+            isolation = await probe_isolation(self.programs)
+            catalogue.set_isolation(isolation, weak_will_do=self.settings.programs.allow_weak_isolation)

@@ -1,0 +1,162 @@
+"""Slots for samples that come one at a time: each joins the newest group of its scope, or begins the next one."""
+
+import secrets
+from typing import Any, Final
+
+from sqlalchemy import Connection, RowMapping, and_, func, or_, select, update
+
+from app.domain.digests import digest
+from app.domain.groups import Group
+from app.domain.parts import GroupSlot, Member, PendingGroup, RetryWindows
+from app.domain.tasks import Completion
+from app.store.database import Database
+from app.store.part_tables import part_members, parts
+from app.store.pending_groups import (
+    MICROSECONDS_PER_SECOND,
+    add_late_group,
+    close_group,
+    count_members,
+    insert_members,
+    load_group_row,
+    lock_scope,
+    open_group,
+)
+
+HOLD_SECONDS: Final = 15.0
+"""A holder without a heartbeat for this long counts as disconnected. Only on PostgreSQL; on SQLite holders count as
+disconnected when the service starts."""
+
+
+def assign_slot(
+    connection: Connection,
+    database: Database,
+    cohort: PendingGroup,
+    completion: Completion,
+    seconds: float,
+    windows: RetryWindows,
+) -> GroupSlot:
+    lock_scope(connection, database, cohort.scope)
+    now = database.read_lease_clock(connection)
+    held_until = now + round(HOLD_SECONDS * MICROSECONDS_PER_SECOND)
+    newest, begun = _close_overdue(connection, database, _load_newest_group(connection, cohort), now)
+    left = _find_abandoned_member(connection, database, cohort, completion, now, windows.retry)
+    if left is not None:
+        return _reassign_slot(connection, left, held_until, begun)
+    if newest is not None and newest["state"] == "closed" and _awaits_missing(connection, newest, now, windows.late):
+        return _assign_late_slot(connection, database, newest, completion, now, held_until, begun)
+    if newest is None or newest["state"] == "closed":
+        generation = 0 if newest is None else newest["generation"] + 1
+        place, newest = 0, open_group(connection, cohort, _create_group_id(), generation, now, seconds)
+    else:
+        place = _next_place(connection, newest)
+    return _take_place(connection, database, newest, Member(place=place, completion=completion), now, held_until, begun)
+
+
+def _close_overdue(
+    connection: Connection, database: Database, row: RowMapping | None, now: int
+) -> tuple[RowMapping | None, list[Group]]:
+    """The group as it is now, and what there is to score if it was closed here."""
+    if row is None or row["state"] != "open" or row["deadline"] > now:
+        return row, []
+    begun = [close_group(connection, database, row, now)]
+    return load_group_row(connection, row["group_id"]), begun
+
+
+def _assign_late_slot(
+    connection: Connection,
+    database: Database,
+    row: RowMapping,
+    completion: Completion,
+    now: int,
+    held_until: int,
+    begun: list[Group],
+) -> GroupSlot:
+    own = _create_group_id()
+    member = Member(place=_next_place(connection, row), completion=completion)
+    begun.append(add_late_group(connection, database, row, [member], own, now))
+    holder = insert_members(connection, row, [member], now, held_until=held_until, own_group=own)
+    return GroupSlot(row["group_id"], own, (member.place,), open=False, holder=holder, begun=tuple(begun))
+
+
+def _take_place(
+    connection: Connection,
+    database: Database,
+    row: RowMapping,
+    member: Member,
+    now: int,
+    held_until: int,
+    begun: list[Group],
+) -> GroupSlot:
+    holder = insert_members(connection, row, [member], now, held_until=held_until)
+    full = member.place + 1 == row["size"]
+    if full:
+        begun.append(close_group(connection, database, row, now))
+    here = row["group_id"]
+    return GroupSlot(here, here, (member.place,), open=not full, holder=holder, begun=tuple(begun))
+
+
+def _create_group_id() -> str:
+    return f"group_{secrets.token_hex(16)}"
+
+
+def _load_newest_group(connection: Connection, cohort: PendingGroup) -> RowMapping | None:
+    statement = (
+        select(parts)
+        .where(parts.c.scope == cohort.scope)
+        .order_by(parts.c.generation.desc())
+        .limit(1)
+        .with_for_update()
+    )
+    return connection.execute(statement).mappings().one_or_none()
+
+
+def _find_abandoned_member(
+    connection: Connection, database: Database, cohort: PendingGroup, completion: Completion, now: int, seconds: float
+) -> RowMapping | None:
+    """The newest equal member whose sender disconnected: this request is its retry."""
+    gone = part_members.c.state == "left"
+    if database.postgres:
+        gone = or_(gone, and_(part_members.c.state == "held", part_members.c.held_until <= now))
+    statement = (
+        select(part_members)
+        .where(
+            part_members.c.scope == cohort.scope,
+            part_members.c.said == digest(completion.identity),
+            part_members.c.state != "answered",
+            gone,
+            part_members.c.held_until > now - round(seconds * MICROSECONDS_PER_SECOND),
+        )
+        .order_by(part_members.c.held_until.desc())
+        .limit(1)
+    )
+    return connection.execute(statement).mappings().one_or_none()
+
+
+def _reassign_slot(connection: Connection, member: RowMapping, held_until: int, begun: list[Group]) -> GroupSlot:
+    holder = secrets.token_hex(8)
+    connection.execute(
+        update(part_members).where(*_match_member(member)).values(state="held", holder=holder, held_until=held_until)
+    )
+    cohort_id, own = member["group_id"], member["own_group"]
+    still_open = own is None and load_group_row(connection, cohort_id)["state"] == "open"
+    return GroupSlot(
+        cohort_id, own or cohort_id, (member["place"],), open=still_open, holder=holder, begun=tuple(begun)
+    )
+
+
+def _match_member(member: RowMapping) -> tuple[Any, ...]:
+    return part_members.c.group_id == member["group_id"], part_members.c.place == member["place"]
+
+
+def _awaits_missing(connection: Connection, row: RowMapping, now: int, seconds: float) -> bool:
+    """Whether the closed group still waits for missing completions."""
+    if not row["missing"] or row["closed_at"] <= now - round(seconds * MICROSECONDS_PER_SECOND):
+        return False
+    missing: int = row["missing"]
+    return count_members(connection, row["group_id"], late=True) < missing
+
+
+def _next_place(connection: Connection, row: RowMapping) -> int:
+    last = select(func.max(part_members.c.place)).where(part_members.c.group_id == row["group_id"])
+    place = connection.execute(last).scalar()
+    return 0 if place is None else int(place) + 1
