@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from docs.markdown import filled, names_in
-from docs.parts.environment_checks import environment_checks
+from docs.parts.environment_checks import environment_checks, strategies
 from docs.parts.environments import gallery, overview
 from docs.parts.exports import export_columns, export_request
 from docs.parts.flags import defects, gates, reasons, service_flags
@@ -28,6 +28,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "environments-overview": overview,
     "environments": gallery,
     "environment-checks": environment_checks,
+    "strategies": strategies,
     "reasons": reasons,
     "gates": gates,
     "service-flags": service_flags,

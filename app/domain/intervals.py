@@ -7,6 +7,8 @@ from typing import Final
 
 Z_95: Final = 1.959963984540054
 """Two-sided 95 % quantile of the standard normal distribution."""
+Z_99: Final = 2.5758293035489004
+"""Two-sided 99 % quantile, for where many figures are looked at."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +25,14 @@ class Proportion:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Wilson's score interval of 95 % (J. Am. Stat. Assoc. 22, 1927)."""
+        return self.compute_interval(Z_95)
+
+    def compute_interval(self, quantile: float) -> tuple[float, float] | None:
         if self.trials == 0:
             return None
-        share, weight = self.hits / self.trials, Z_95**2 / self.trials
+        share, weight = self.hits / self.trials, quantile**2 / self.trials
         middle = share + weight / 2
-        spread = Z_95 * math.sqrt(share * (1 - share) / self.trials + weight / (4 * self.trials))
+        spread = quantile * math.sqrt(share * (1 - share) / self.trials + weight / (4 * self.trials))
         return max(0.0, (middle - spread) / (1 + weight)), min(1.0, (middle + spread) / (1 + weight))
 
 

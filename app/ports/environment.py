@@ -12,7 +12,7 @@ from app.domain.judging import Rubric
 from app.domain.scores import Score
 from app.domain.sources import Dataset
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Task, Turn
-from app.domain.values import NoParams, Split
+from app.domain.values import Frozen, NoParams, Split, Unit
 from app.ports.judges import Panel
 from app.ports.sandbox import NoPrograms, NoWorkers, Programs, Workers
 
@@ -39,6 +39,17 @@ class Tools:
     programs: Programs = field(default_factory=NoPrograms)
 
 
+class FreeReward(Frozen):
+    """What an environment knows that a strategy earns without doing the task. `atropos-envs envs check` measures it."""
+
+    strategy: str
+    """As the check calls it, such as `constant` or `hedge`."""
+    share: Unit | None
+    """Mean reward, at the level where it is highest. None where the answers that the strategy sends are right, so that
+    there is nothing to measure."""
+    because: str
+
+
 class Environment(Protocol):
     """A family of tasks and the rule that scores their completions. Inherit from it: most methods have defaults.
 
@@ -56,6 +67,9 @@ class Environment(Protocol):
     forced."""
     chance: ClassVar[float] = 0.0
     """Upper bound on the share of tasks that accept the gold answer of a random other task."""
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = ()
+    """Where strategies earn more than nothing. Without an entry guesses may earn `chance` or a little
+    luck, everything else nothing."""
     stats_label: ClassVar[str | None] = None
     """Metadata key by which statistics can be broken down: one with few values, all of them texts."""
     Draft: ClassVar[type[BaseModel] | None] = None

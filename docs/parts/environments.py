@@ -14,6 +14,7 @@ from app.domain.tasks import Message, Task, ToolSpec
 from app.http.api.catalogue_routes import SPLITS, describe_environment
 from app.main.discovery import discover
 from app.ports.environment import Environment
+from app.toolkit.conformance.strategies import find_worst_share
 from app.toolkit.procedural import LEVELS, LevelParams
 from docs.markdown import code, fenced, table
 from docs.parts.schemas import Fields
@@ -49,11 +50,11 @@ def overview() -> str:
             "several" if environment.multi_turn else "one",
             "judges" if environment.rubric is not None else "running it" if environment.runs_programs else "a verifier",
             ", ".join(LEVELS) if issubclass(environment.Params, LevelParams) else "",
-            "" if environment.rubric is not None else f"{environment.chance:.1%}",
+            _worst(environment),
         )
         for name, environment in environments().items()
     ]
-    return table(("environment", "what is asked", "turns", "scored by", "levels", "another's answer is paid"), rows)
+    return table(("environment", "what is asked", "turns", "scored by", "levels", "paid without doing it"), rows)
 
 
 def gallery() -> str:
@@ -76,6 +77,7 @@ def _paragraphs(environment: Environment) -> Iterator[str]:
         yield "Criteria:"
         criteria = environment.rubric.criteria
         yield table(("criterion", "weight", "asks"), [(code(c.name), f"{c.weight:g}", c.description) for c in criteria])
+    yield from _free_rewards(environment)
     yield from _first_task(environment)
 
 
@@ -104,6 +106,22 @@ def _pages(environment: str) -> Iterator[str]:
     names = [name for name in (environment, *MORE.get(environment, ())) if (PAGES / f"{name}.md").exists()]
     if names:
         yield f"More: {', '.join(f'[{name}]({name}.md)' for name in names)}"
+
+
+def _worst(environment: Environment) -> str:
+    """The highest stated share, and the strategy that it is of."""
+    share, strategy = find_worst_share(environment)
+    return "" if environment.rubric is not None else f"{share:.1%}, {code(strategy)}" if share else "none found"
+
+
+def _free_rewards(environment: Environment) -> Iterator[str]:
+    if environment.free_rewards:
+        rows = [
+            (code(one.strategy), "not measured" if one.share is None else f"{one.share:.1%}", one.because)
+            for one in environment.free_rewards
+        ]
+        yield "What is known to be paid without doing the task, where it is highest:"
+        yield table(("strategy", "paid", "why"), rows)
 
 
 def _share(chance: float) -> str:

@@ -14,7 +14,13 @@ from app.toolkit.conformance.subject import SPLITS, CheckDepth, compute_sample_d
 from tests.support.tiers import examples
 
 CLASSES = discover()
-DEPTH = CheckDepth(tasks=examples(1_000, fewest=200), scored=24, texts=examples(200, fewest=60))
+DEPTH = CheckDepth(
+    tasks=examples(1_000, fewest=200),
+    scored=24,
+    texts=examples(200, fewest=60),
+    guessed=examples(300, fewest=40),
+    guessed_programs=examples(20, fewest=6),
+)
 """`test_verifiers` scores more of each split, and looks at more texts."""
 CASES = [(name, check) for name, kind in sorted(CLASSES.items()) for check in CHECKS if check.applies(kind)]
 

@@ -26,6 +26,9 @@ from app.toolkit.conformance.subject import CheckDepth
 envs = typer.Typer(help="List, check and create environments.", no_args_is_help=True)
 console = output_console()
 
+GUESSED = 8
+"""Strategies are chosen on one task in so many, and measured on as many others."""
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -60,9 +63,8 @@ def check(
     Judged environments are scored by the offline judge."""
     try:
         settings = read_settings()
-        report = _run_checks(
-            find_environment(where), settings, CheckDepth(tasks=tasks, scored=tasks, texts=texts), quiet=as_json
-        )
+        depth = CheckDepth(tasks=tasks, scored=tasks, texts=texts, guessed=max(CheckDepth.guessed, tasks // GUESSED))
+        report = _run_checks(find_environment(where), settings, depth, quiet=as_json)
     except (GatewayError, ValueError) as error:
         stop(str(error))
     if as_json:

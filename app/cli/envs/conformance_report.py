@@ -1,21 +1,25 @@
 """Terminal report of conformance checks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from app.toolkit.conformance.attempts import ALL_TASKS
 from app.toolkit.conformance.findings import (
     CheckResult,
     ConformanceFigures,
     ConformanceFinding,
     ConformanceReport,
     Spread,
+    StrategyFigure,
 )
 
 SHOWN = 3
 """Findings shown per check."""
+MOST_SHOWN = 40
+"""Characters shown of how a strategy went about it."""
 
 
 def print_report(report: ConformanceReport, console: Console) -> None:
@@ -32,6 +36,10 @@ def print_report(report: ConformanceReport, console: Console) -> None:
     if report.figures is not None:
         console.print()
         console.print(_build_figures_table(report.figures))
+        if report.figures.strategies:
+            console.print()
+            console.print(_build_strategies_table(report.figures.strategies))
+            console.print(_describe_worst(report.figures.strategies), highlight=False, soft_wrap=True)
     console.print()
     console.print(_word_outcome(report), style="green" if report.passed else "red", highlight=False)
 
@@ -85,6 +93,31 @@ def _iter_rows(figures: ConformanceFigures) -> Iterator[tuple[str, str]]:
     yield "junk replies scored per second", f"{figures.junk_scores_per_second:,.0f}"
     clock = f"{figures.score_p99_ms_by_the_clock:.2f} ms wall time"
     yield "scoring one reply, 99th percentile", f"{figures.score_p99_ms:.2f} ms CPU time, {clock}"
+
+
+def _build_strategies_table(strategies: Sequence[StrategyFigure]) -> Table:
+    """Each strategy over all tasks, and the levels and labels where it was paid anything."""
+    table = Table("without doing the task", "tasks", "paid", "99 %", "stated", "how", show_edge=False, box=None)
+    for one in strategies:
+        if one.group == ALL_TASKS or one.paid > 0:
+            name = one.strategy if one.group == ALL_TASKS else f"  {one.group}"
+            style = "bold red" if one.allowed < min(one.low, one.paid) else "dim" if one.paid == 0 else ""
+            paid, stated = Text(f"{one.paid:.1%}", style=style), f"{one.allowed:.1%}"
+            interval = f"{one.low:.1%} to {one.high:.1%}"
+            table.add_row(name, f"{one.tasks:,}", paid, interval, stated, Text(_shorten(one.variant), style="dim"))
+    return table
+
+
+def _describe_worst(strategies: Sequence[StrategyFigure]) -> str:
+    worst = max(strategies, key=lambda one: (one.low, one.paid))
+    if worst.paid == 0:
+        return "most is paid to: none of them"
+    return f"most is paid to: {worst.strategy} ({worst.group}), {worst.paid:.1%} of {worst.tasks:,} tasks"
+
+
+def _shorten(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_SHOWN else f"{line[: MOST_SHOWN - 1]}…"
 
 
 def _format_spread(spread: Spread) -> str:

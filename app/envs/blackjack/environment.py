@@ -21,6 +21,7 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Split
 from app.ports import Environment, Tools
+from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import extract_committed
 from app.toolkit.replay import build_turn, replay_episode, score_forgery
 from app.toolkit.seeded import SeededRandom, draw_apart
@@ -61,6 +62,12 @@ class Blackjack(Environment):
     version: ClassVar[str] = "1"
     multi_turn: ClassVar[bool] = True
     chance: ClassVar[float] = 0.41
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(strategy="constant", share=0.42, because="Whoever always stands earns so much."),
+        FreeReward(strategy="prompt_features", share=0.42, because="The guess is to stand, as for the constant."),
+        FreeReward(strategy="echo", share=0.42, because="The prompt names the two moves, and one of them is to stand."),
+        FreeReward(strategy="near_miss_case", share=None, because="The case of a move does not matter."),
+    )
 
     @property
     def digests(self) -> Mapping[str, str]:

@@ -33,6 +33,7 @@ from app.envs.code_exec.tasks.code_exercises import (
 )
 from app.envs.code_exec.tasks.family_registry import FAMILIES, digest_families
 from app.ports import Tools
+from app.ports.environment import FreeReward
 from app.toolkit.answers.code import extract_committed_code
 from app.toolkit.answers.committed import Committed, score_without_answer
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
@@ -58,6 +59,23 @@ class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
     runs_programs: ClassVar[bool] = True
     chance: ClassVar[float] = 0.005
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="prompt_features",
+            share=0.3,
+            because="A program for another task of its family is right where its numbers are those of the prompt.",
+        ),
+        FreeReward(
+            strategy="near_miss_case",
+            share=0.05,
+            because="A word of a type or of a branch that is never reached may be any.",
+        ),
+        FreeReward(
+            strategy="near_miss_token",
+            share=0.1,
+            because="A word of a type or of a branch that is never reached may be any.",
+        ),
+    )
 
     @property
     def digests(self) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ from pydantic import Field, JsonValue
 
 from app.domain.values import Frozen, Split, WholeNumber
 from app.envs.countdown.arithmetic import OPERATIONS, compute_value, is_reached_without_brackets, read_expression
+from app.ports.environment import FreeReward
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
@@ -50,6 +51,13 @@ class Countdown(ProceduralEnvironment[NumberPuzzle, CountdownParams]):
     name: ClassVar[str] = "countdown"
     version: ClassVar[str] = "3"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="prompt_features",
+            share=0.1,
+            because="With three numbers a frequent order of operations is right by luck.",
+        ),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: CountdownParams) -> NumberPuzzle:
         return _draw_puzzle(draws, params.numbers or draws.one(_NUMBERS[level]), params.highest, level == "hard")

@@ -32,6 +32,7 @@ from app.envs.instruction_following.constraints.text_synthesis import PROSE
 from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS
 from app.ports import Tools
+from app.ports.environment import FreeReward
 from app.toolkit.answers.replies import strip_thinking
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
@@ -65,6 +66,9 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
         "clashes": digest(sorted(CLASHES)),
         "english_words": digest_of_text(ENGLISH_WORDS.read_bytes().hex()),
     }
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(strategy="near_miss_digit", share=None, because="A text is free in the numbers that it mentions."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: InstructionFollowingParams) -> Assignment:
         number, hard = draws.one(_NUMBERS[level])

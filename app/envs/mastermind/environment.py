@@ -22,6 +22,7 @@ from app.domain.scores import Criterion, Score
 from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, WholeNumber
 from app.ports import Tools
+from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import extract_committed
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.replay import build_turn, replay_episode, score_forgery
@@ -68,6 +69,9 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     test_size: ClassVar[int] = 500
     chance: ClassVar[float] = 0.005
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(strategy="near_miss_case", share=None, because="The case of a guess does not matter."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: MastermindParams) -> SecretCode:
         pegs, colours = _MEASURES[level]

@@ -23,6 +23,7 @@ from pydantic import Field, JsonValue, TypeAdapter
 
 from app.domain.digests import digest_of_model
 from app.domain.values import Frozen, WholeNumber
+from app.ports.environment import FreeReward
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -95,6 +96,9 @@ class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     data: ClassVar[Mapping[str, str]] = {"material": digest_of_model(_MATERIAL)}
     stats_label: ClassVar[str | None] = "topic"
     chance: ClassVar[float] = 0.2
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same option."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: McqaParams) -> ChoiceQuestion:
         asked = draws.one(_TOPICS)(draws, params.options, _SIZES[level])

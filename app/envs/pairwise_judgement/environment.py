@@ -20,6 +20,7 @@ from pydantic import Field, JsonValue
 
 from app.domain.values import Frozen, WholeNumber
 from app.envs.pairwise_judgement.pairs.pair_questions import DIGESTS, KINDS, PairQuestion, draw_question
+from app.ports.environment import FreeReward
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
@@ -45,6 +46,9 @@ class PairwiseJudgement(ProceduralEnvironment[PairSet, PairwiseJudgementParams])
     chance: ClassVar[float] = 0.1
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = DIGESTS
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same answer."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: PairwiseJudgementParams) -> PairSet:
         """Pairs of different kinds, all of them held out for testing or none, so no pair is in both splits."""

@@ -29,6 +29,7 @@ from app.envs.text_to_sql.tasks.soundness import is_sound
 from app.envs.text_to_sql.tasks.sql_exercises import MOST_ATTEMPTS, SqlExercise, draw_exercise
 from app.envs.text_to_sql.tasks.table_samples import write_samples
 from app.ports import Tools
+from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import grade_committed_in_worker
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
@@ -50,6 +51,15 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
     version: ClassVar[str] = "2"
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     data: ClassVar[Mapping[str, str]] = {"domains": database_domains.DIGEST, "questions": question_builder.DIGEST}
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="near_miss_digit",
+            share=0.25,
+            because="A limit may move where no value lies between; the number in SELECT 1 may be any.",
+        ),
+        FreeReward(strategy="near_miss_token", share=0.02, because="Few words of a query can be left out."),
+        FreeReward(strategy="near_miss_case", share=None, because="SQL does not tell the case of its words and names."),
+    )
 
     def make(self, draws: SeededRandom, level: Level, params: LevelParams) -> SqlTaskSpec:
         seed = f"{draws.below(2**40):010x}"

@@ -35,6 +35,7 @@ from app.envs.tool_agent.services.tool_episodes import (
     replay,
 )
 from app.ports import Environment, Tools
+from app.ports.environment import FreeReward
 from app.toolkit.replay import score_forgery
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.format_registry import find_declared_format
@@ -60,6 +61,13 @@ class ToolAgent(Environment):
     Params: ClassVar[type[BaseModel]] = ToolAgentParams
     multi_turn: ClassVar[bool] = True
     stats_label: ClassVar[str | None] = "service"
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="gibberish",
+            share=None,
+            because="The words around what was asked for are free; near misses change what was asked for.",
+        ),
+    )
 
     def size(self, split: Split, params: BaseModel) -> int | None:
         return TEST_SIZE if split == "test" else None

@@ -31,6 +31,7 @@ from app.envs.tool_calling.tasks.request_generation import TEST_SIZE, GeneratedR
 from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
 from app.envs.tool_calling.tasks.tool_rows import ToolRow, ToolRows
 from app.ports import Datasets, Environment, Tools
+from app.ports.environment import FreeReward
 from app.toolkit.tool_calls.call_parsing import read_calls
 from app.toolkit.tool_calls.calls import CallReading, ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
@@ -60,6 +61,13 @@ class ToolCalling(Environment):
     chance: ClassVar[float] = 0.002
     Params: ClassVar[type[BaseModel]] = ToolCallingParams
     stats_label: ClassVar[str | None] = "category"
+    free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="near_miss_case",
+            share=None,
+            because="The case of a text does not matter unless the schema lists its values.",
+        ),
+    )
 
     def __init__(self, source: ToolRows | GeneratedRequests) -> None:
         self._source = source

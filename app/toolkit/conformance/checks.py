@@ -16,6 +16,7 @@ from app.toolkit.conformance.score_checks import (
     scoring_twice_says_the_same,
     strangers_earn_nothing,
 )
+from app.toolkit.conformance.strategy_checks import strategies_earn_what_is_stated
 from app.toolkit.conformance.subject import CheckSubject, EnvironmentBroke
 from app.toolkit.conformance.task_checks import (
     labels_agree,
@@ -65,6 +66,11 @@ CHECKS: Final[Sequence[Check]] = (
     Check("Another task's right answer earns nothing.", strangers_earn_nothing, _is_verified),
     Check("Junk earns nothing.", junk_earns_nothing),
     Check("A list of answers earns nothing.", a_list_of_answers_earns_nothing, _is_verified),
+    Check(
+        "Strategies that do not do the task earn what is stated, and no more.",
+        strategies_earn_what_is_stated,
+        _is_verified,
+    ),
     Check("No text breaks scoring or earns a reward by accident.", no_text_breaks_it),
     Check("A group gets one score per completion, in order.", scores_come_in_order),
     Check("Scoring twice gives the same scores.", scoring_twice_says_the_same),

@@ -1,6 +1,6 @@
 """Results of conformance checks: findings with suggested fixes, and measurements."""
 
-from app.domain.values import FiniteNumber, Frozen
+from app.domain.values import FiniteNumber, Frozen, Unit
 
 
 class ConformanceFinding(Frozen):
@@ -33,6 +33,24 @@ class Spread(Frozen):
     most: int
 
 
+class StrategyFigure(Frozen):
+    """What a strategy earns on tasks that it has not learnt from."""
+
+    strategy: str
+    variant: str
+    """The one of its variants that earned most on the tasks that it has learnt from."""
+    group: str
+    """`all`, a level, or a value of the environment's `stats_label`."""
+    tasks: int
+    paid: Unit
+    """Mean reward."""
+    low: Unit
+    """Wilson's interval of 99 %, with `high`: there are dozens of figures."""
+    high: Unit
+    allowed: Unit
+    """What the environment states."""
+
+
 class ConformanceFigures(Frozen):
     """Measurements. Rates are per second of processor time of this process on one core; time in workers and programs
     counts only in `score_p99_ms_by_the_clock`."""
@@ -59,6 +77,8 @@ class ConformanceFigures(Frozen):
     """Share of tasks solved by another task's right answer; None for judged environments."""
     chance: FiniteNumber
     """The declared maximum of that share."""
+    strategies: tuple[StrategyFigure, ...]
+    """Empty for judged environments."""
 
 
 class ConformanceReport(Frozen):

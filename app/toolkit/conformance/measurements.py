@@ -11,6 +11,7 @@ from app.domain.tasks import Completion
 from app.domain.token_estimate import estimate_tokens
 from app.toolkit.conformance.findings import ConformanceFigures, Spread
 from app.toolkit.conformance.hostile_texts import build_junk
+from app.toolkit.conformance.strategies import measure_strategies
 from app.toolkit.conformance.subject import CheckSubject, NumberedTask, format_prompt
 
 TIMED: Final = 300
@@ -54,6 +55,7 @@ async def measure_environment(subject: CheckSubject) -> ConformanceFigures:
         commonest_gold=max(right.values()) / len(golds) if golds else None,
         strangers_paid=sum(one.reward != 0.0 for one in met) / len(met) if met else None,
         chance=environment.chance,
+        strategies=await measure_strategies(subject),
     )
 
 

@@ -13,6 +13,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
 from app.ports.environment import Environment, Tools
+from app.toolkit.conformance.findings import StrategyFigure
 from app.toolkit.seeded import SeededRandom
 
 SPLITS: Final[tuple[Split, ...]] = ("train", "test")
@@ -32,6 +33,10 @@ class CheckDepth:
     """Tasks for expensive checks and judged scoring."""
     texts: int = 2_000
     """Nonsense texts."""
+    guessed: int = 300
+    """Tasks by which strategies are chosen, and as many on which they are then measured."""
+    guessed_programs: int = 20
+    """As many where scoring runs programs."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +98,8 @@ class CheckSubject:
         self._watch = watch
         self._tasks: dict[Split, list[NumberedTask]] = {split: [] for split in SPLITS}
         self._met: list[ForeignAnswer] | None = None
+        self.strategies: tuple[StrategyFigure, ...] | None = None
+        """The figures of `measure_strategies`, once they are measured."""
 
     def with_tools(self, tools: Tools) -> "CheckSubject":
         """A copy with other tools and the same task cache."""

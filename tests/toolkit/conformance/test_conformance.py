@@ -19,7 +19,7 @@ from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
-DEPTH = CheckDepth(tasks=60, scored=40, sample=6, texts=60)
+DEPTH = CheckDepth(tasks=60, scored=40, sample=6, texts=60, guessed=30)
 
 
 class Sum(Frozen):
@@ -161,6 +161,7 @@ BITES: Mapping[str, type[Environment]] = {
     "strangers_earn_nothing": Constant,
     "junk_earns_nothing": Careless,
     "a_list_of_answers_earns_nothing": Careless,
+    "strategies_earn_what_is_stated": Near,
     "no_text_breaks_it": Fragile,
     "scores_come_in_order": Sleepy,
     "scoring_twice_says_the_same": Tired,
