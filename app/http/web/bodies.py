@@ -1,5 +1,4 @@
-"""Request bodies: bounded in size and number of values, compressed only where the reader inflates in bounds, JSON read
-strictly. Large ones are read in a thread, in few short calls."""
+"""Request bodies: bounded in size and values, JSON read strictly, large ones in a thread in short calls."""
 
 import asyncio
 import json
