@@ -97,6 +97,11 @@ class Mcqa(ProceduralEnvironment[ChoiceQuestion, McqaParams]):
     stats_label: ClassVar[str | None] = "topic"
     chance: ClassVar[float] = 0.2
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
+        FreeReward(
+            strategy="constant",
+            share=0.25,
+            because="One letter of five is right, and a topic has few tasks, so that luck shows.",
+        ),
         FreeReward(strategy="near_miss_case", share=None, because="A small letter names the same option."),
     )
 
