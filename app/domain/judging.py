@@ -10,7 +10,6 @@ from app.domain.values import FiniteNumber, Frozen, Unit
 
 Document = Annotated[dict[str, JsonValue], SkipValidation]
 """JSON made by the service. Never copied, since it can be large and all judge calls of a group share it."""
-
 Mode = Literal["listwise", "pairwise", "pointwise"]
 """How a panel presents a group to a judge: all at once, in pairs, or one by one."""
 
