@@ -61,7 +61,7 @@ def test_what_passes_is_told_from_what_is_refused(status: int, kind: type[Except
 @respx.mock
 def test_who_does_not_answer_may_answer_later(error: httpx.HTTPError) -> None:
     respx.get(f"{URL}/livez").mock(side_effect=error)
-    with pytest.raises(Unavailable, match=f"cannot reach the gateway at {URL}: {error}"):
+    with pytest.raises(Unavailable, match=rf"cannot reach the gateway at {URL} \(set --url\): {error}"):
         asked(lambda gateway: gateway.fetch_version())
 
 

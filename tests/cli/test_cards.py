@@ -110,7 +110,7 @@ def test_nothing_is_written_over_without_being_told_to(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"not a card", "a.json: not JSON"),
+        (b"not a card", "a.json: this is no card"),
         ({"name": "x", "description": 7}, "a.json: description: must be text"),
         ({"spec": "chara_card_v2", "data": {"name": "x", "tags": [0]}}, "a.json: data.tags.0: must be text"),
         ({"entries": [{"keys": 1}]}, "a.json: entries.0.keys: must be a list of texts"),

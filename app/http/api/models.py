@@ -65,7 +65,7 @@ class EnvironmentInfo(Frozen):
     """How often each judge is asked by default; unused by `listwise`."""
     relative_weight: Unit | None
     """Default weight of the comparison within the group."""
-    offline_judge: bool
+    offline_judge: bool = False
     """Whether the offline judge, which has no model and is not for training, scores it by default."""
     isolation: IsolationInfo | None
     """How well programs that models wrote are isolated, as measured by trying; null if the environment runs none, and
