@@ -92,9 +92,9 @@ def test_a_gateway_that_is_not_there() -> None:
 def test_a_script_reads_what_was_loaded(served: Served) -> None:
     done = ended("worlds", "sample", "--json", "--url", served.url)
     loaded = json.loads(done.stdout)["worlds"]
-    assert [(one["world"], one["branch_of"], one["new"]) for one in loaded] == [
-        ("reedgate", None, 0),
-        ("reedgate-wednesday", "reedgate", 0),
+    assert [(one["world"], one["branch_of"], one["new"] + one["known"]) for one in loaded] == [
+        ("reedgate", None, 102),
+        ("reedgate-wednesday", "reedgate", 8),
     ]
 
 
