@@ -43,7 +43,8 @@ class RefusingRoute(JsonRoute):
             except RequestValidationError as error:
                 return _refuse_invalid(error)
             except HTTPException as error:
-                field = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
+                named = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
+                field = None if named is None else named.removeprefix("body.")
                 code = _CODES.get(error.status_code, "invalid_request")
                 return build_refusal(error.status_code, RewardRefusal(error=str(error.detail), code=code, field=field))
 
