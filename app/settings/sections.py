@@ -141,7 +141,8 @@ class CompatSettings(Frozen):
     openenv_sessions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
     """Web sockets of OpenEnv's clients at most; further ones are refused with CAPACITY_REACHED."""
     openenv_idle_seconds: Positive = 1800.0
-    """A client that sends nothing for so long is disconnected. Trainers keep their connections while they learn."""
+    """A client that sends nothing for so long is disconnected. Trainers keep their connections while they learn. For as
+    long an episode can be continued whose connection ended."""
 
 
 class PartSettings(Frozen):

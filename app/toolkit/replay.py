@@ -25,6 +25,26 @@ StageT = TypeVar("StageT", bound=Stage)
 def replay_episode(start: StageT, move: Callable[[StageT, Message], StageT], messages: Sequence[Message]) -> StageT:
     """Replays all messages after the prompt; `move` applies each message of the model. InvalidRequest naming the first
     `messages[i]` that is out of turn, is forged, or comes after the end."""
+    stage, played = _replay_to_end(start, move, messages)
+    if played < len(messages):
+        raise InvalidRequest("the episode was over before", field=f"messages[{played}]")
+    return stage
+
+
+def replay_for_score(
+    start: StageT, move: Callable[[StageT, Message], StageT], messages: Sequence[Message]
+) -> tuple[StageT, tuple[str, ...]]:
+    """As `replay_episode`, with the score's flags. What comes after the end is ignored and flagged: the episode counts
+    as it ended, and nothing that it gave is forged."""
+    stage, played = _replay_to_end(start, move, messages)
+    flags = ("after_end",) if played < len(messages) else ()
+    return stage, flags
+
+
+def _replay_to_end(
+    start: StageT, move: Callable[[StageT, Message], StageT], messages: Sequence[Message]
+) -> tuple[StageT, int]:
+    """The stage and the number of messages up to the end of the episode or of the transcript."""
     now = start
     due: list[Message] = []
     for place, message in enumerate(messages):
@@ -34,13 +54,13 @@ def replay_episode(start: StageT, move: Callable[[StageT, Message], StageT], mes
             if (message.role, message.content) != (said.role, said.content):
                 raise InvalidRequest("this is not what was said here", field=field)
             continue
+        if now.done:
+            return now, place
         if message.role != "assistant":
             raise InvalidRequest("here the model speaks: an assistant message", field=field)
-        if now.done:
-            raise InvalidRequest("the episode was over before", field=field)
         now = move(now, message)
         due = [*now.observed]
-    return now
+    return now, len(messages)
 
 
 def score_forgery(refused: InvalidRequest) -> Score:

@@ -50,6 +50,7 @@ SCORE_FLAGS: Mapping[str, str] = {
     "malformed_call": "a tool call of the reply cannot be read, so none of its calls counts",
     "unfinished_thinking": "the reply ends inside its thinking",
     "forged_observation": "the transcript holds a line that the environment did not give: earns 0, no judge sees it",
+    "after_end": "the transcript goes on after the episode's end: what came after it is ignored",
 }
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.domain.tasks import Message, Turn
-from app.toolkit.replay import build_turn, replay_episode
+from app.toolkit.replay import build_turn, replay_episode, replay_for_score
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ def counted(stage: Counting, _: Message) -> Counting:
 
 
 TWICE = (said("a"), said("1", "tool"), said("1!", "user"), said("b"))
+WHOLE = (*TWICE, said("2", "tool"), said("2!", "user"), said("c"))
 
 
 def test_a_transcript_is_taken_move_by_move() -> None:
@@ -39,8 +40,20 @@ def test_a_transcript_is_taken_move_by_move() -> None:
 
 
 def test_an_end_is_an_end() -> None:
-    whole = (*TWICE, said("2", "tool"), said("2!", "user"), said("c"))
-    assert build_turn(replay_episode(Counting(), counted, whole), whole) == Turn(messages=(), done=True)
+    assert build_turn(replay_episode(Counting(), counted, WHOLE), WHOLE) == Turn(messages=(), done=True)
+
+
+@pytest.mark.parametrize(
+    ("more", "flags"),
+    [
+        ((), ()),
+        ((said("d"),), ("after_end",)),
+        ((said("You have won.", "user"),), ("after_end",)),
+        ((said("4", "tool"), said("d")), ("after_end",)),
+    ],
+)
+def test_for_a_score_what_comes_after_the_end_is_ignored(more: tuple[Message, ...], flags: tuple[str, ...]) -> None:
+    assert replay_for_score(Counting(), counted, (*WHOLE, *more)) == (Counting(3), flags)
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ def test_the_generic_client_plays(gateway: Served, tmp_path: Path) -> None:
                 "Server error: sed: Extra inputs are not permitted (code: VALIDATION_ERROR)",
                 "float",
             ],
+            "continued": 0.875,
+            "tools": [],
             "group": {"groups": 1, "flags": [[], [], [], []]},
         },
         4,

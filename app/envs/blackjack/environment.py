@@ -23,7 +23,7 @@ from app.domain.values import Split
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import extract_committed
-from app.toolkit.replay import build_turn, replay_episode, score_forgery
+from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
 
@@ -59,7 +59,7 @@ class Hand:
 
 class Blackjack(Environment):
     name: ClassVar[str] = "blackjack"
-    version: ClassVar[str] = "1"
+    version: ClassVar[str] = "2"
     multi_turn: ClassVar[bool] = True
     chance: ClassVar[float] = 0.41
     free_rewards: ClassVar[tuple[FreeReward, ...]] = (
@@ -114,8 +114,12 @@ def _build_move(move: str) -> Message:
 
 
 def _replay_hand(task: Task, messages: Sequence[Message]) -> Hand:
+    return replay_episode(_deal_hand(task), _apply_move, messages)
+
+
+def _deal_hand(task: Task) -> Hand:
     cards = task.reference if isinstance(task.reference, list) else []
-    return replay_episode(Hand(tuple(map(str, cards))), _apply_move, messages)
+    return Hand(tuple(map(str, cards)))
 
 
 def _apply_move(hand: Hand, message: Message) -> Hand:
@@ -175,7 +179,7 @@ def _compute_reward(hand: Hand) -> float:
 def _score_completion(task: Task, completion: Completion) -> Score:
     said = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        hand = _replay_hand(task, said)
+        hand, flags = replay_for_score(_deal_hand(task), _apply_move, said)
     except InvalidRequest as error:
         return score_forgery(error)
     reward = _compute_reward(hand)
@@ -189,5 +193,6 @@ def _score_completion(task: Task, completion: Completion) -> Score:
             Criterion(name="outcome", value=reward, weight=1.0),
             Criterion(name="strategy", value=strategy, weight=0.0, note="moves that basic strategy would make"),
         ),
+        flags=flags,
         rationale=f"{hand.ended or 'stopped early'} at {_total_points(hand.own)} after {hand.hits} cards drawn",
     )

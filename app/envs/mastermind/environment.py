@@ -25,7 +25,7 @@ from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.committed import extract_committed
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
-from app.toolkit.replay import build_turn, replay_episode, score_forgery
+from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
 
@@ -64,7 +64,7 @@ class MastermindGame:
 
 class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
     name: ClassVar[str] = "mastermind"
-    version: ClassVar[str] = "2"
+    version: ClassVar[str] = "3"
     multi_turn: ClassVar[bool] = True
     phrasings: ClassVar[Phrasings] = Phrasings.read(Path(__file__).with_name("prompts.yaml"))
     test_size: ClassVar[int] = 500
@@ -103,7 +103,7 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
 def _score_completion(task: Task, completion: Completion) -> Score:
     said = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        game = _replay_game(task, said)
+        game, flags = replay_for_score(_start_game(task), _apply_guess, said)
     except InvalidRequest as error:
         return score_forgery(error)
     reward = 1 - (game.used - 1) / game.secret.guesses if game.found else 0.0
@@ -114,12 +114,17 @@ def _score_completion(task: Task, completion: Completion) -> Score:
         gate=1.0,
         absolute=reward,
         criteria=(Criterion(name="speed", value=reward, weight=1.0), found),
+        flags=flags,
         rationale=f"{'found' if game.found else 'not found'} (guesses used: {game.used} of {game.secret.guesses})",
     )
 
 
 def _replay_game(task: Task, messages: Sequence[Message]) -> MastermindGame:
-    return replay_episode(MastermindGame(SecretCode.model_validate(task.reference)), _apply_guess, messages)
+    return replay_episode(_start_game(task), _apply_guess, messages)
+
+
+def _start_game(task: Task) -> MastermindGame:
+    return MastermindGame(SecretCode.model_validate(task.reference))
 
 
 def _apply_guess(game: MastermindGame, message: Message) -> MastermindGame:

@@ -221,7 +221,7 @@ class NpcArena(Environment):
             lines=tuple(entry.lines for entry in entered if entry.lines),
         )
         scores = iter((await tools.panel.judge(case)).scores if entered else ())
-        return [next(scores) if isinstance(entry, CandidateEntry) else entry for entry in entries]
+        return [_add_flags(next(scores), entry) if isinstance(entry, CandidateEntry) else entry for entry in entries]
 
     def _recall_lore(self, reference: NpcArenaReference, cast: Cast) -> tuple[Passage, ...]:
         """Passages that the scene recalls from the character's own lorebook."""
@@ -243,6 +243,10 @@ class NpcArena(Environment):
             metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),
         )
+
+
+def _add_flags(score: Score, entry: CandidateEntry) -> Score:
+    return score.model_copy(update={"flags": (*score.flags, *entry.flags)}) if entry.flags else score
 
 
 def _extract_spoken(reply: str) -> str:

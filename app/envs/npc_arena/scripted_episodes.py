@@ -29,10 +29,11 @@ class SceneEpisode:
 
     @classmethod
     def from_completion(cls, scene: Scene, completion: Completion, hear: ReplyFilter) -> "SceneEpisode":
-        """A plain text is an episode of one reply. InvalidRequest for messages that the scene did not give."""
+        """A plain text is an episode of one reply. What comes after the scene's end is ignored. InvalidRequest for
+        messages that the scene did not give."""
         if completion.messages is None:
             return cls(scene, (completion.answer,), (hear(completion.answer),))
-        return cls.replay(scene, completion.messages, hear)
+        return cls.replay(scene, completion.messages[: _count_messages(scene)], hear)
 
     @classmethod
     def replay(cls, scene: Scene, messages: Sequence[Message], hear: ReplyFilter) -> "SceneEpisode":
@@ -85,6 +86,8 @@ class CandidateEntry:
 
     text: str
     lines: tuple[SpokenLine, ...] = ()
+    flags: tuple[str, ...] = ()
+    """Added to the judges' flags."""
 
 
 def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: ReplyFilter) -> CandidateEntry | Score:
@@ -95,7 +98,13 @@ def build_entry(scene: Scene, completion: Completion, facts: GateFacts, hear: Re
         episode = SceneEpisode.from_completion(scene, completion, hear)
     except InvalidRequest as error:
         return score_forgery(error)
-    return CandidateEntry(episode.write_transcript(), episode.list_lines(facts))
+    flags = ("after_end",) if len(completion.messages or ()) > _count_messages(scene) else ()
+    return CandidateEntry(episode.write_transcript(), episode.list_lines(facts), flags)
+
+
+def _count_messages(scene: Scene) -> int:
+    """Messages of a whole episode: a reply after each line of the player's, the one in the prompt included."""
+    return 2 * len(scene.turns) + 1
 
 
 def find_next_turn(scene: Scene, messages: Sequence[Message], hear: ReplyFilter) -> Turn:

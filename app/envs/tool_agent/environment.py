@@ -32,7 +32,7 @@ from app.envs.tool_agent.services.tool_episodes import (
     has_answered,
     has_reached_goal,
     play_solution,
-    replay,
+    replay_to_score,
 )
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
@@ -117,7 +117,7 @@ def _score_completion(
 ) -> Score:
     said = completion.messages or (Message(role="assistant", content=completion.answer),)
     try:
-        episode = replay(service, scenario, said, form)
+        episode, flags = replay_to_score(service, scenario, said, form)
     except InvalidRequest as error:
         return score_forgery(error)
     state, answers = has_reached_goal(service, scenario, episode), has_answered(service, scenario, episode)
@@ -127,6 +127,7 @@ def _score_completion(
         reward=correct,
         gate=1.0,
         absolute=correct,
+        flags=flags,
         criteria=(
             Criterion(name="correct", value=correct, weight=1.0),
             Criterion(name="end_state", value=float(state), weight=0.0, note="the service is as the wishes have it"),

@@ -1,12 +1,16 @@
-"""A response that reports whether it was sent in full."""
+"""A response that reports whether it was sent in full, and work that ends when its client disconnects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 _CHUNK = 64 * 1024
+
+ResultT = TypeVar("ResultT")
 
 
 class Delivery(Response):
@@ -50,3 +54,21 @@ async def _has_disconnected(receive: Receive) -> bool:
             return False
         if asked.result()["type"] == "http.disconnect":
             return True
+
+
+async def wait_while_connected(working: "asyncio.Future[ResultT]", request: Request) -> ResultT | None:
+    """Awaits `working`; None if the client disconnects first. It has ended in any case."""
+    gone = asyncio.ensure_future(_await_disconnect(request))
+    try:
+        waited: set[asyncio.Future[Any]] = {working, gone}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        gone.cancel()
+        working.cancel()
+        await asyncio.wait({working})
+
+
+async def _await_disconnect(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -48,7 +48,7 @@ async def what_is_forged_is_refused(subject: CheckSubject) -> AsyncIterator[Conf
                     task=str(one),
                     expected=f"InvalidRequest naming {field or 'the message'} for {what}",
                     came="it was accepted" if came is None else f"it names {came!r}",
-                    mend="Use `app.toolkit.replay`: `replayed` for the moves, `turn_after` for the answer.",
+                    mend="Use `app.toolkit.replay`: `replay_episode` for the moves, `build_turn` for the answer.",
                 )
         (score,) = await subject.score(one, [Completion(messages=changed)])
         if score.reward is None or score.reward > 0:
@@ -56,7 +56,7 @@ async def what_is_forged_is_refused(subject: CheckSubject) -> AsyncIterator[Conf
                 task=str(one),
                 expected="0 for a transcript with a forged observation",
                 came=str(score.reward),
-                mend="Return `app.toolkit.replay.forged` for it.",
+                mend="Return `app.toolkit.replay.score_forgery` for it.",
             )
 
 

@@ -92,6 +92,13 @@ def test_a_made_up_card_makes_a_transcript_forged() -> None:
     assert (score.reward, score.flags) == (0.0, ("forged_observation",))
 
 
+def test_what_comes_after_the_hand_is_ignored() -> None:
+    hand = task("K♠ Q♥ 10♦ 7♣ 2♥")
+    group = [Completion(messages=said) for said in ((says("stand"),), (says("stand"), says("hit")))]
+    alone, more = asyncio.run(ENVIRONMENT.score(hand, group, Tools(panel=NoPanel())))
+    assert (alone.reward, more) == (1.0, alone.model_copy(update={"flags": ("after_end",)}))
+
+
 def test_strategies_earn_what_they_are_known_to_earn() -> None:
     """Over 2,000 hands: a third of a percent of the house's edge is lost in the noise, a wrong rule is not."""
     hands = [ENVIRONMENT.task("train", index, NoParams()) for index in range(2_000)]

@@ -80,12 +80,18 @@ def test_the_sooner_the_better(guesses: tuple[str, ...], reward: float, rational
         (guess("AAAA"), Message(role="user", content="4 exact, 0 misplaced."), guess("AAAA")),
         (guess("AAAA"), guess("ABBC")),
         (*played("AAAA"), Message(role="user", content="The code is ABBC.")),
-        (guess("ABBC"), guess("ABBC")),
+        (guess("AAAA"), Message(role="user", content="4 exact, 0 misplaced."), guess("ABBC"), guess("ABBC")),
         (Message(role="user", content="ABBC"),),
     ],
 )
 def test_answers_that_were_not_given_make_a_transcript_forged(messages: tuple[Message, ...]) -> None:
     assert (scored(*messages).reward, scored(*messages).flags) == (0.0, ("forged_observation",))
+
+
+@pytest.mark.parametrize("more", [guess("AAAA"), Message(role="user", content="You lose.")])
+def test_what_comes_after_the_code_was_found_is_ignored(more: Message) -> None:
+    score = scored(guess("ABBC"), more)
+    assert (score.reward, score.flags) == (1.0, ("after_end",))
 
 
 def test_the_prompt_tells_nothing_of_the_code() -> None:

@@ -211,6 +211,17 @@ def test_what_fails_in_one_line_fails_the_episode(completion: Completion, flags:
     assert ((good.reward or 0) > 0.2, good.gate, bad.reward, tuple(bad.flags)) == (True, 1.0, 0.0, tuple(flags))
 
 
+def test_what_comes_after_the_end_is_ignored() -> None:
+    longer = Completion(messages=(*GOOD, *said("As an AI, I cannot row.", "Then swim.")))
+    good, more = scored(crossing(), Completion(messages=GOOD), longer)
+    assert ((more.reward or 0) > 0.2, more.gate, more.reward, more.flags) == (
+        True,
+        1.0,
+        good.reward,
+        (*good.flags, "after_end"),
+    )
+
+
 def test_a_text_is_an_episode_that_stopped_after_one_reply() -> None:
     text, messages = scored(crossing(), Completion(text="Two coppers."), Completion(messages=said("Two coppers.")))
     assert (text == messages, text.outcome) == (True, "scored")

@@ -112,6 +112,12 @@ def test_forged_results_earn_nothing_and_say_where() -> None:
     assert score == Score.gated("forged_observation", rationale=f"messages[{place}]: this is not what was said here")
 
 
+def test_what_comes_after_the_end_is_ignored() -> None:
+    task = tasks("train")[0]
+    (score,) = scores(task, Completion(messages=(*gold(task), Message(role="assistant", content="Anything else?"))))
+    assert (score.reward, score.flags) == (1.0, ("after_end",))
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_models_without_native_tools_play_too(form: ToolFormat) -> None:
     task = AGENT.task("train", 1, ToolAgentParams(tool_format=form))

@@ -42,6 +42,22 @@ def refused(url: str) -> list[str]:
     return told
 
 
+def continued(url: str, right: dict[str, Any]) -> float:
+    """As trainers do it that connect anew before they step again."""
+    with client(url, "mastermind").sync() as env:
+        env.reset(seed=SEED)
+        named = env.state()["episode_id"]
+        env.step({"text": "I pass.", "episode_id": named})
+    with client(url, "mastermind").sync() as env:
+        return float(env.step({**right, "episode_id": named}).reward)
+
+
+def tools(url: str) -> list[Any]:
+    """As verifiers asks for them of a server of MCP tools, before a reset."""
+    with client(url, "gsm8k").sync() as env:
+        return list(env.step({"type": "list_tools"}).observation["tools"])
+
+
 async def group(url: str, run: str) -> dict[str, Any]:
     """Four members at once, as a trainer with an event loop plays them."""
 
@@ -59,6 +75,8 @@ def main(url: str, run: str, actions: str, out: str) -> None:
     record = {
         "played": {name: played(url, name, steps) for name, steps in right.items()},
         "refused": refused(url),
+        "continued": continued(url, right["mastermind"][0]),
+        "tools": tools(url),
         "group": asyncio.run(group(url, run)),
     }
     Path(out).write_text(json.dumps(record), encoding="utf-8")

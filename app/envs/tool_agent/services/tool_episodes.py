@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from pydantic import JsonValue
@@ -10,7 +11,7 @@ from pydantic import JsonValue
 from app.domain.tasks import FunctionCall, Message, ToolCall, Turn
 from app.envs.tool_agent.services.reply_answers import gives_answers
 from app.envs.tool_agent.services.simulated_service import ServiceScenario, SimulatedService, carry_out, list_tools
-from app.toolkit.replay import build_turn, replay_episode
+from app.toolkit.replay import build_turn, replay_episode, replay_for_score
 from app.toolkit.tool_calls.call_parsing import read_message_calls
 from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
@@ -43,8 +44,18 @@ def replay(
 ) -> ToolEpisode:
     """From everything after the prompt. InvalidRequest naming `messages[i]` for the first that is out of turn, is not
     what the service or the user said there, or comes after the end."""
-    start = ToolEpisode(scenario.start, ((),), calls=0, errors=0, turns=0, done=False)
-    return replay_episode(start, lambda now, message: _apply_message(service, scenario, now, message, form), messages)
+    return replay_episode(_start_episode(scenario), partial(_apply_message, service, scenario, form), messages)
+
+
+def replay_to_score(
+    service: SimulatedService[Any], scenario: ServiceScenario[Any], messages: Sequence[Message], form: ToolFormat | None
+) -> tuple[ToolEpisode, tuple[str, ...]]:
+    """As `replay`, with the score's flags: what comes after the end is ignored."""
+    return replay_for_score(_start_episode(scenario), partial(_apply_message, service, scenario, form), messages)
+
+
+def _start_episode(scenario: ServiceScenario[Any]) -> ToolEpisode:
+    return ToolEpisode(scenario.start, ((),), calls=0, errors=0, turns=0, done=False)
 
 
 def find_next_turn(
@@ -103,9 +114,9 @@ def play_solution(
 def _apply_message(
     service: SimulatedService[Any],
     scenario: ServiceScenario[Any],
+    form: ToolFormat | None,
     before: ToolEpisode,
     message: Message,
-    form: ToolFormat | None,
 ) -> ToolEpisode:
     reading = read_message_calls(message, list_tools(service), form)
     turns = before.turns + 1

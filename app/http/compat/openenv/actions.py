@@ -1,8 +1,9 @@
 """Recovers the model's message from a client's action.
 
 Clients build actions differently. Some choose their own key for the model's text. Some decode text that happens to be
-JSON, so that `42` arrives as a number and `{"name": "Ada"}` as the action itself. Nothing that a model can write is
-refused: an unknown action counts as the JSON text that it was.
+JSON, so that `42` arrives as a number and `{"name": "Ada"}` as the action itself. So an unknown object counts as the
+JSON text that it was. An action that says nothing and tool calls in another format than OpenAI's are refused: as a text
+they could earn a reward that no reply earned.
 """
 
 import json
@@ -13,23 +14,26 @@ from pydantic import ConfigDict, Field, JsonValue, ValidationError
 
 from app.domain.tasks import Completion, Message, ToolCall
 from app.domain.values import Frozen
+from app.http.compat.openenv.frames import FrameRefused
+from app.http.compat.openenv.resets import describe_faults
 
 TEXTS: Final = ("text", "message", "content")
 """Keys that may hold the model's text; `message` may also be a whole message in OpenAI's format."""
+
+_BESIDE: Final = {"tool_calls", "finish_reason", "reasoning_content", "metadata"}
+"""Keys that may stand beside the text."""
 
 _EMPTY: Final[tuple[JsonValue, ...]] = (None, [], {})
 
 
 class OpenEnvAction(Frozen):
-    """One message of the model: its text under one of three keys, its tool calls, or both."""
+    """One message of the model. Generic clients fill the only required field."""
 
-    model_config = ConfigDict(title="Action")  # the name that OpenEnv's `/schema` shows
+    # Clients take a server whose action is titled `Action` or `CallToolAction` for one that offers MCP tools.
+    model_config = ConfigDict(title="ModelMessage")
 
-    text: str | None = None
-    message: str | Message | None = None
-    """The same as `text`, or a whole message in OpenAI's format with `role`, `content` and `tool_calls`."""
-    content: str | None = None
-    """The same as `text`."""
+    text: str
+    """What the model said; empty if it only called tools."""
     tool_calls: tuple[ToolCall, ...] = ()
     """In OpenAI's format."""
     finish_reason: Annotated[str | None, Field(max_length=100)] = None
@@ -53,38 +57,47 @@ class ParsedAction:
 
 
 def parse_action(data: dict[str, JsonValue]) -> ParsedAction:
-    """Parses any JSON object as an action."""
+    """Parses a JSON object as an action. Raises FrameRefused, naming the field, if it says nothing or if its tool calls
+    are invalid."""
+    message = data.get("message")
+    whole = message if isinstance(message, dict) and message.get("role") == "assistant" else {}
+    calls = any(one.get("tool_calls") not in _EMPTY for one in (data, whole))
+    if not calls and not set(data) - _BESIDE:
+        raise FrameRefused("VALIDATION_ERROR", 'text: missing; an action is {"text": "what the model said"}')
     named = [name for name in TEXTS if data.get(name) is not None]
-    if len(named) > 1 or not (data.get("tool_calls") or any(name in data for name in TEXTS)):
+    if calls and len(named) > 1:
+        raise FrameRefused("VALIDATION_ERROR", f"{named[1]}: give the text once, as text, message or content")
+    if not calls and (len(named) > 1 or not any(name in data for name in TEXTS)):
         return _take_as_json(data)
-    given: dict[str, JsonValue] = {
-        name: value for name, value in data.items() if value not in _EMPTY and name != "metadata"
-    }
-    for name in named:
-        given[name] = _to_text_or_message(data[name], whole=name == "message")
     try:
-        action = OpenEnvAction.model_validate(_make_encodable(given))
-    except (ValidationError, RecursionError):
+        return _read_message(data, named, whole)
+    except (ValidationError, RecursionError) as error:
+        if calls:
+            raise FrameRefused("VALIDATION_ERROR", describe_faults(error)) from None
         return _take_as_json(data)
-    return ParsedAction(_build_message(action), action.finish_reason)
 
 
-def _build_message(action: OpenEnvAction) -> Message:
-    if isinstance(action.message, Message) and not action.tool_calls:
-        return action.message.model_copy(update={"role": "assistant"})
-    text = next((text for text in (action.text, action.message, action.content) if isinstance(text, str)), None)
+def _read_message(data: dict[str, JsonValue], named: list[str], whole: dict[str, JsonValue]) -> ParsedAction:
+    said = None if not named or whole else data[named[0]]
+    beside = {name: value for name, value in data.items() if value not in _EMPTY and name != "metadata"}
+    for name in named:
+        beside.pop(name, None)
+    text = "" if said is None else said if isinstance(said, str) else _write_json(said)
+    action = OpenEnvAction.model_validate(_make_encodable({**beside, "text": text}))
+    if whole:
+        message = Message.model_validate(_make_encodable(whole))
+        update = {"tool_calls": action.tool_calls} if action.tool_calls else {}
+        return ParsedAction(message.model_copy(update=update), action.finish_reason)
+    return ParsedAction(_build_message(action, silent=said is None), action.finish_reason)
+
+
+def _build_message(action: OpenEnvAction, *, silent: bool) -> Message:
     return Message(
         role="assistant",
-        content=text if text is not None or action.tool_calls else "",
+        content=None if silent and action.tool_calls else action.text,
         tool_calls=action.tool_calls,
         reasoning_content=action.reasoning_content,
     )
-
-
-def _to_text_or_message(value: JsonValue, *, whole: bool) -> JsonValue:
-    if whole and isinstance(value, dict) and value.get("role") == "assistant":
-        return value
-    return value if isinstance(value, str) else _write_json(value)
 
 
 def _take_as_json(data: dict[str, JsonValue]) -> ParsedAction:

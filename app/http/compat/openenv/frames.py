@@ -1,6 +1,7 @@
 """Frames of OpenEnv's web socket: JSON objects with a `type`, one answer to each."""
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, cast
 
@@ -90,8 +91,26 @@ def read_frame(text: str | bytes) -> Frame:
     return Frame(value["type"], cast("dict[str, JsonValue]", data))
 
 
+def asks_for_tools(action: Mapping[str, JsonValue]) -> bool:
+    """Whether a step asks which tools there are. It is no message of the model and uses up no turn."""
+    return action.get("type") == "list_tools" and action.keys() <= {"type", "metadata"}
+
+
 def build_observation_frame(stepped: StepResult) -> str:
     return f'{{"type":"observation","data":{stepped.model_dump_json()}}}'
+
+
+def write_tool_listing(tools: Sequence[ToolSpec]) -> str:
+    """The data of the answer: an observation with `tools`, in the form that OpenEnv gives them."""
+    listed = [
+        {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        for tool in (one.function for one in tools)
+    ]
+    return json.dumps({"observation": {"tools": listed}, "reward": None, "done": False, "metadata": {}})
+
+
+def build_listing_frame(tools: Sequence[ToolSpec]) -> str:
+    return f'{{"type":"observation","data":{write_tool_listing(tools)}}}'
 
 
 def build_state_frame(state: State) -> str:

@@ -17,10 +17,17 @@ from starlette.exceptions import HTTPException
 from app.domain.errors import GatewayError, InvalidRequest, NotFound, RequestRefused, Unavailable
 from app.domain.tasks import Message
 from app.domain.values import Described, FiniteJson, Frozen, Split, WholeNumber
-from app.http.compat.delivery import Delivery
+from app.http.compat.delivery import Delivery, wait_while_connected
 from app.http.compat.one_sample.reward_service import CLIENT_CLOSED_REQUEST
 from app.http.compat.openenv.actions import OpenEnvAction
-from app.http.compat.openenv.frames import FrameRefused, Observation, State, StepResult
+from app.http.compat.openenv.frames import (
+    FrameRefused,
+    Observation,
+    State,
+    StepResult,
+    asks_for_tools,
+    write_tool_listing,
+)
 from app.http.compat.openenv.resets import Reset, read_reset
 from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, build_rpc_error
 from app.http.compat.openenv.sessions import NotScored, OpenEnvEpisode, OpenEnvSession, SessionContext
@@ -182,8 +189,12 @@ class PlainHttpRoutes:
         @router.post("/step", response_model=StepResult)
         async def step(env: str, request: Request, body: StepBody) -> Response:
             self._catalogue.require_known(env)
+            asked = asks_for_tools(body.action)
             try:
-                session = OpenEnvSession(env, self._playing, await _restore_episode(env, body, self._playing))
+                episode = None if asked and not body.model_extra else await _restore_episode(env, body, self._playing)
+                session = OpenEnvSession(env, self._playing, episode)
+                if asked:
+                    return Response(write_tool_listing(session.tools), media_type="application/json")
                 return await _deliver_step(session, body.action, request)
             except FrameRefused as refused:
                 raise _to_gateway_error(refused) from None
@@ -272,7 +283,7 @@ async def _deliver_step(session: OpenEnvSession, action: dict[str, JsonValue], r
 
     stepping = asyncio.ensure_future(held.enter_async_context(session.step(action)))
     try:
-        stepped = await _wait_while_connected(stepping, request)
+        stepped = await wait_while_connected(stepping, request)
     except BaseException:
         await settle(False)
         raise
@@ -280,24 +291,6 @@ async def _deliver_step(session: OpenEnvSession, action: dict[str, JsonValue], r
         await settle(False)
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     return Delivery(stepped.model_dump_json().encode(), {}, settle)
-
-
-async def _wait_while_connected(stepping: "asyncio.Future[StepResult]", request: Request) -> StepResult | None:
-    """Awaits the step; None if the client disconnects first. The step has ended in any case."""
-    gone = asyncio.ensure_future(_await_disconnect(request))
-    try:
-        waited: set[asyncio.Future[Any]] = {stepping, gone}
-        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-        return stepping.result() if stepping.done() else None
-    finally:
-        gone.cancel()
-        stepping.cancel()
-        await asyncio.wait({stepping})
-
-
-async def _await_disconnect(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 def _raise_client_left() -> None:

@@ -29,7 +29,7 @@ class Reset(Frozen):
     seed: Annotated[WholeNumber, Field(ge=0, lt=2**64)] | None = None
     """The same seed always gives the same task."""
     episode_id: Printable | None = None
-    """Returned by `state`; generated if it is missing."""
+    """Returned by `state`; generated if it is missing. Of an episode whose connection was lost: continues it."""
     run: Name | None = None
     """Run name to store results under."""
     split: Split = "train"

@@ -12,14 +12,16 @@ from app.domain.errors import GatewayError, InvalidRequest, NotFound
 from app.http.compat.openenv.frames import (
     Frame,
     FrameRefused,
+    asks_for_tools,
     build_error_frame,
+    build_listing_frame,
     build_observation_frame,
     build_rpc_frame,
     build_state_frame,
     read_frame,
 )
 from app.http.compat.openenv.rpc import answer_rpc
-from app.http.compat.openenv.sessions import OpenEnvSession, SessionContext
+from app.http.compat.openenv.sessions import DroppedEpisodes, OpenEnvSession, SessionContext
 from app.http.web.problems import MAX_DETAIL, make_printable
 
 log = logging.getLogger(__name__)
@@ -35,6 +37,7 @@ class SessionServer:
         self.playing = playing
         self._most = most
         self._idle = idle_seconds
+        self._dropped = DroppedEpisodes(most, idle_seconds)
         self.open = 0
 
     async def serve_socket(self, socket: WebSocket) -> None:
@@ -57,7 +60,7 @@ class SessionServer:
             return
         self.open += 1
         try:
-            await self._serve_session(socket, OpenEnvSession(environment, self.playing))
+            await self._serve_session(socket, OpenEnvSession(environment, self.playing, dropped=self._dropped))
         finally:
             self.open -= 1
 
@@ -75,22 +78,26 @@ class SessionServer:
                     await _send_text(socket, build_error_frame(refused.code, refused.message))
                     continue
                 if frame.type == "close":
+                    session.drop_episode(lost=False)
                     await socket.close()
                     return
                 await mail.run_while_connected(_answer_frame(socket, session, frame))
         finally:
+            session.drop_episode(lost=True)
             await mail.stop()
 
 
 async def _answer_frame(socket: WebSocket, session: OpenEnvSession, frame: Frame) -> None:
     """Sends exactly one frame, also on failures."""
     try:
-        if frame.type == "step":
+        if frame.type == "step" and not asks_for_tools(frame.data):
             async with session.step(frame.data) as stepped:
                 await _send_text(socket, build_observation_frame(stepped))
             return
         if frame.type == "reset":
             answer = build_observation_frame(await session.reset(frame.data))
+        elif frame.type == "step":
+            answer = build_listing_frame(session.tools)
         elif frame.type == "mcp":
             answer = build_rpc_frame(answer_rpc(frame.data, session.tools))
         else:

@@ -1,6 +1,8 @@
 """One client's episodes, one after the other: the task, the messages, and the result."""
 
 import secrets
+import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +11,7 @@ from pydantic import JsonValue
 
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, ToolSpec, is_truncated
-from app.http.compat.openenv.actions import ParsedAction, parse_action
+from app.http.compat.openenv.actions import TEXTS, ParsedAction, parse_action
 from app.http.compat.openenv.frames import FrameRefused, Observation, State, StepResult
 from app.http.compat.openenv.resets import Reset, read_reset
 from app.http.compat.openenv.task_assignment import TaskAssigner
@@ -50,6 +52,47 @@ class OpenEnvEpisode:
 
 
 @dataclass(frozen=True)
+class _Dropped:
+    episode: OpenEnvEpisode
+    lost: bool
+    at: float
+
+
+class DroppedEpisodes:
+    """Unfinished episodes whose connection has ended. One per process; the oldest are forgotten first."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._kept: OrderedDict[tuple[str, str], _Dropped] = OrderedDict()
+
+    def keep(self, environment: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
+        """`lost` if the client did not close the session. Of two episodes with the same id neither is kept."""
+        key = (environment, episode.episode_id)
+        if self._forget_old().pop(key, None) is None:
+            self._kept[key] = _Dropped(episode, lost, time.monotonic())
+        while len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def take(self, environment: str, episode_id: str) -> OpenEnvEpisode | None:
+        found = self._forget_old().pop((environment, episode_id), None)
+        return None if found is None else found.episode
+
+    def take_lost(self, environment: str, reset: Reset) -> OpenEnvEpisode | None:
+        """The episode that a reset continues: its connection was lost, and the reset says the same as its first one or
+        only names it. Any other episode with this id is forgotten."""
+        found = self._forget_old().pop((environment, reset.episode_id or ""), None)
+        same = found is not None and (reset.model_fields_set == {"episode_id"} or reset == found.episode.reset)
+        return found.episode if found is not None and found.lost and same else None
+
+    def _forget_old(self) -> OrderedDict[tuple[str, str], _Dropped]:
+        oldest = time.monotonic() - self._seconds
+        while self._kept and next(iter(self._kept.values())).at < oldest:
+            self._kept.popitem(last=False)
+        return self._kept
+
+
+@dataclass(frozen=True)
 class SessionContext:
     """Shared by all sessions."""
 
@@ -59,10 +102,17 @@ class SessionContext:
 
 
 class OpenEnvSession:
-    def __init__(self, environment: str, playing: SessionContext, episode: OpenEnvEpisode | None = None) -> None:
+    def __init__(
+        self,
+        environment: str,
+        playing: SessionContext,
+        episode: OpenEnvEpisode | None = None,
+        dropped: DroppedEpisodes | None = None,
+    ) -> None:
         self._environment = environment
         self._playing = playing
         self._episode = episode
+        self._dropped = dropped
 
     @property
     def state(self) -> State:
@@ -84,24 +134,28 @@ class OpenEnvSession:
         return () if self._episode is None else self._episode.task.tools
 
     async def reset(self, data: dict[str, JsonValue]) -> StepResult:
-        """Starts an episode. A current one ends without a score."""
+        """Starts an episode, or continues one that was lost. A current one ends without a score."""
         reset = read_reset(data)
-        task = await self._playing.dealer.assign_task(self._environment, reset)
-        self._episode = OpenEnvEpisode(task, reset, reset.episode_id or f"episode_{secrets.token_hex(16)}")
-        observation = Observation(
-            messages=task.messages,
-            text=_join_contents(task.messages),
-            tools=task.tools,
-            task_id=task.task_id,
-            turns_left=task.max_turns,
-            metadata=task.metadata,
-        )
-        return StepResult(observation=observation, metadata=task.metadata)
+        continued = None if self._dropped is None else self._dropped.take_lost(self._environment, reset)
+        if continued is None:
+            task = await self._playing.dealer.assign_task(self._environment, reset)
+            self._episode = OpenEnvEpisode(task, reset, reset.episode_id or f"episode_{secrets.token_hex(16)}")
+        else:
+            self._episode = continued
+        return _build_start(self._episode, continued=continued is not None)
+
+    def drop_episode(self, *, lost: bool) -> None:
+        """Ends the session. An unfinished episode can be continued in another; `lost` if the client did not close this
+        one."""
+        now, self._episode = self._episode, None
+        if now is not None and not now.done and self._dropped is not None:
+            self._dropped.keep(self._environment, now, lost=lost)
 
     @asynccontextmanager
     async def step(self, data: dict[str, JsonValue]) -> AsyncIterator[StepResult]:
-        """Plays one step; the result is sent inside the context. After FrameRefused the episode is unchanged, and the
-        same step can be sent again."""
+        """Plays one step; the result is sent inside the context. If it is not sent, or after FrameRefused, the episode
+        is unchanged, and the same step can be sent again."""
+        data = self._find_episode(data)
         now = self._episode
         if now is None:
             raise FrameRefused("EXECUTION_ERROR", "there is no episode: reset first")
@@ -110,14 +164,28 @@ class OpenEnvSession:
         said = parse_action(data)
         after = await self._advance_episode(now, said)
         if not after.done:
-            self._episode = after
             yield _build_step(after, after.said[len(now.said) + 1 :], said)
+            self._episode = after
             return
         completion = said.to_completion(now.said, multi_turn=now.task.max_turns > 1)
         async with self._hold_sample(now, completion) as reply:
-            final = self._build_final_step(after, reply, after.said[len(now.said) + 1 :], said)
+            yield self._build_final_step(after, reply, after.said[len(now.said) + 1 :], said)
             self._episode = after
-            yield final
+
+    def _find_episode(self, data: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """The action without the id of its episode. A session without an episode continues the one that is named."""
+        asked = data.get("episode_id")
+        if not isinstance(asked, str):
+            return data
+        if self._episode is None and self._dropped is not None:
+            self._episode = self._dropped.take(self._environment, asked)
+        if self._episode is None:
+            raise FrameRefused("EXECUTION_ERROR", "episode_id: no such episode was dropped here: reset first")
+        if asked == self._episode.episode_id:
+            return {name: value for name, value in data.items() if name != "episode_id"}
+        if data.keys() & {*TEXTS, "tool_calls"}:
+            raise FrameRefused("VALIDATION_ERROR", "episode_id: this session plays another episode")
+        return data
 
     async def _advance_episode(self, now: OpenEnvEpisode, said: ParsedAction) -> OpenEnvEpisode:
         """The episode after a message. It ends when the environment ends it, after the last turn, or after a truncated
@@ -163,6 +231,15 @@ class OpenEnvSession:
         return StepResult(
             observation=_build_observation(after, messages, metadata), reward=score.reward, done=True, metadata=metadata
         )
+
+
+def _build_start(episode: OpenEnvEpisode, *, continued: bool) -> StepResult:
+    """What a reset shows: the prompt, and all that was said since in an episode that is continued."""
+    task = episode.task
+    messages = (*task.messages, *episode.said)
+    metadata: dict[str, JsonValue] = {**task.metadata, "continued": True} if continued else task.metadata
+    observation = _build_observation(episode, messages, metadata).model_copy(update={"tools": task.tools})
+    return StepResult(observation=observation, metadata=metadata)
 
 
 def _build_step(after: OpenEnvEpisode, messages: tuple[Message, ...], said: ParsedAction) -> StepResult:

@@ -1,5 +1,6 @@
 """What is made of an action, whatever a client made of a reply."""
 
+import json
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.domain.tasks import FunctionCall, Message, ToolCall
-from app.http.compat.openenv.actions import ParsedAction, parse_action
+from app.http.compat.openenv.actions import OpenEnvAction, ParsedAction, parse_action
+from app.http.compat.openenv.frames import FrameRefused
 
 CALL: dict[str, Any] = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 CALLED = ToolCall(id="c1", function=FunctionCall(name="add", arguments='{"a": 1}'))
@@ -38,6 +40,10 @@ def spoken(text: str | None, **more: Any) -> Message:
             {"message": {"role": "assistant", "content": None, "tool_calls": [CALL]}, "finish_reason": "stop"},
             ParsedAction(spoken(None, tool_calls=(CALLED,)), "stop"),
         ),
+        (
+            {"message": {"role": "assistant", "content": "So:"}, "tool_calls": [CALL]},
+            ParsedAction(spoken("So:", tool_calls=(CALLED,))),
+        ),
     ],
 )
 def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: ParsedAction) -> None:
@@ -47,18 +53,51 @@ def test_an_action_is_one_message_of_the_models(data: dict[str, Any], said: Pars
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        ({}, "{}"),
         ({"name": "Ada", "age": 36}, '{"name": "Ada", "age": 36}'),
         ({"text": "hi", "mood": "good"}, '{"text": "hi", "mood": "good"}'),
         ({"text": "hi", "message": "ho"}, '{"text": "hi", "message": "ho"}'),
-        ({"text": "hi", "tool_calls": "add(1)"}, '{"text": "hi", "tool_calls": "add(1)"}'),
-        ({"finish_reason": "length"}, '{"finish_reason": "length"}'),
+        ({"answer": None}, '{"answer": null}'),
         ({"value": float("nan")}, '{"value": NaN}'),
         ({"\ud83d": "\udc00"}, '{"�": "�"}'),
     ],
 )
 def test_any_other_object_is_the_json_that_a_model_wrote(data: dict[str, Any], text: str) -> None:
     assert parse_action(data) == ParsedAction(spoken(text), as_json=True)
+
+
+MISSING = 'text: missing; an action is {"text": "what the model said"}'
+NO_CALLS = "tool_calls: Input should be a valid tuple"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, MISSING),
+        ({"tool_calls": [], "metadata": {"from": "a typed client"}}, MISSING),
+        ({"finish_reason": "length"}, MISSING),
+        ({"tool_calls": "x"}, NO_CALLS),
+        ({"text": "hi", "tool_calls": "add(1)"}, NO_CALLS),
+        ({"message": {"role": "assistant", "content": "hi", "tool_calls": "add(1)"}}, NO_CALLS),
+        ({"tool_calls": [CALL], "mood": "good"}, "mood: Extra inputs are not permitted"),
+        (
+            {"text": "hi", "message": "ho", "tool_calls": [CALL]},
+            "message: give the text once, as text, message or content",
+        ),
+    ],
+)
+def test_an_action_that_says_nothing_and_unreadable_calls_are_refused(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(FrameRefused) as refused:
+        parse_action(data)
+    assert (refused.value.code, refused.value.message) == ("VALIDATION_ERROR", message)
+
+
+def test_the_published_schema_has_one_required_field_and_no_title_of_mcp_tools() -> None:
+    schema = OpenEnvAction.model_json_schema()
+    assert (schema["title"], schema["required"], schema["properties"]["text"]["type"]) == (
+        "ModelMessage",
+        ["text"],
+        "string",
+    )
 
 
 JSON = st.recursive(
@@ -70,8 +109,12 @@ NAMES = st.sampled_from(["text", "message", "content", "tool_calls", "finish_rea
 
 
 @given(st.dictionaries(NAMES | st.text(max_size=3), JSON, max_size=4))
-def test_nothing_is_refused_and_everything_can_be_stored(data: dict[str, Any]) -> None:
-    said = parse_action(data)
+def test_whatever_is_not_refused_can_be_stored(data: dict[str, Any]) -> None:
+    try:
+        said = parse_action(data)
+    except FrameRefused:
+        assert "tool_calls" in json.dumps(data) or not data.keys() - {"finish_reason", "metadata", "reasoning_content"}
+        return
     assert (said.message.role, said.message.model_dump_json().encode().decode() != "") == ("assistant", True)
 
 
@@ -79,4 +122,4 @@ def test_nesting_is_no_trouble() -> None:
     deep: Any = 1
     for _ in range(400):
         deep = {"text": [deep]}
-    assert parse_action({"text": "hi", "tool_calls": [deep]}).as_json
+    assert parse_action({"text": "hi", "deep": [deep]}).as_json

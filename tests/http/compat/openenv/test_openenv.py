@@ -2,37 +2,18 @@
 
 import json
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
 
-from app.main.application import create_app
-from app.settings import Settings
+from app.domain.tasks import FunctionSpec, ToolSpec
+from app.http.compat.openenv.frames import write_tool_listing
 from tests.support.openenv import Talk, talking
-from tests.support.playground import World, environments, panels
-
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-@pytest.fixture
-def client(world: World, tmp_path: Path, migrated_file: Path) -> Iterator[TestClient]:
-    database = tmp_path / "store.db"
-    database.write_bytes(migrated_file.read_bytes())
-    settings = Settings(database_url=f"sqlite:///{database}")
-    app = create_app(settings, environments=environments(world), panels=panels("critic"), retriever=world)
-    with TestClient(app, base_url="http://127.0.0.1:8000") as client:
-        while client.get("/readyz").status_code != 200:
-            time.sleep(0.005)
-        yield client
+from tests.support.playground import World
 
 
 @pytest.fixture
@@ -339,3 +320,29 @@ def test_tools_can_be_listed_and_are_called_by_what_the_model_says(toy: Talk) ->
         7,
         -32600,
     )
+
+
+def test_tools_can_be_asked_for_in_a_step_before_a_reset_and_use_up_no_turn(client: TestClient) -> None:
+    with talking(client, "ladder") as talk:
+        listed = talk.told("step", type="list_tools")
+        talk.told("reset", index=0)
+        again = talk.told("step", type="list_tools")
+        left = talk.told("state")["turns_left"]
+    over_http = client.post("/compat/openenv/ladder/step", json={"action": {"type": "list_tools"}}).json()
+    nothing: dict[str, Any] = {"observation": {"tools": []}, "reward": None, "done": False, "metadata": {}}
+    assert (listed, again, left, over_http) == (nothing, nothing, 3, nothing)
+
+
+def test_the_tools_of_a_task_are_listed_as_openenv_gives_them() -> None:
+    add = ToolSpec(function=FunctionSpec(name="add", description="Adds.", parameters={"type": "object"}))
+    listed = [{"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}]
+    assert json.loads(write_tool_listing([add]))["observation"] == {"tools": listed}
+
+
+@pytest.mark.parametrize("action", [{}, {"tool_calls": "x"}])
+def test_an_action_that_says_nothing_uses_up_no_turn(client: TestClient, action: dict[str, Any]) -> None:
+    with talking(client, "ladder") as talk:
+        talk.told("reset", index=0)
+        code, _ = talk.refused("step", **action)
+        state = talk.told("state")
+    assert (code, state["step_count"], state["turns_left"]) == ("VALIDATION_ERROR", 0, 3)
