@@ -41,9 +41,14 @@ class EventStore(Protocol):
         """Adds all events or none, and creates the world if it does not exist. Conflict naming `events[i].id` when the
         id exists, in this world or its past, with different content."""
 
+    async def correct(self, world: str, event: Event) -> int | None:
+        """Replaces the event of this id, also a withdrawn one, in this world and in branches that are made later. A
+        parent and earlier branches keep what they have. Returns the revision in force, which stays the same for the
+        same content; None without such an event. NotFound without the world."""
+
     async def withdraw(self, world: str, event_id: str) -> bool:
         """Removes an event from this world and its branches; a parent keeps its own. Returns whether the event existed.
-        Adding it again has no effect. NotFound without the world."""
+        Adding it again has no effect; correcting it brings it back. NotFound without the world."""
 
     async def branch(self, world: str, parent: str, at: datetime) -> World:
         """Creates a branch; repeats return the same world. NotFound without the parent; Conflict when `world` exists

@@ -117,6 +117,19 @@ class WorldService:
         Conflict naming `events[i].id` for an id that exists with different content."""
         return await self._events.add_events(world, told.events)
 
+    async def correct(self, world: str, event_id: EventId, event: Event) -> int:
+        """Replaces an event, also a withdrawn one, by a new revision, and returns the revision's number. What was made
+        from the former one, and branches that were made before, keep that. InvalidRequest naming `body.id` for another
+        id; NotFound for an unknown world or event."""
+        if event.id != event_id:
+            raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
+        revision = await self._events.correct(world, event)
+        if revision is None:
+            raise NotFound(
+                f"there is no event {event_id!r} in world {world!r}: new events are posted to /worlds/{world}/events"
+            )
+        return revision
+
     async def withdraw(self, world: str, event_id: EventId) -> None:
         """Removes the event from this world and its branches. Withdrawing it twice is not an error. NotFound for an
         unknown world or event."""

@@ -10,7 +10,7 @@ from app.ports.retrieval import EventStore
 from app.store.database import Database
 from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
-from app.store.event_writes import insert_events, withdraw_event
+from app.store.event_writes import correct_event, insert_events, withdraw_event
 from app.store.rows import filter_storable
 from app.store.world_branches import branch_world, load_world_lineage, load_worlds
 
@@ -22,6 +22,11 @@ class SqlEventStore(EventStore):
     async def add_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
         return await self._database.write(
             lambda connection: insert_events(connection, self._database, world, events), _build_order_key(world)
+        )
+
+    async def correct(self, world: str, event: Event) -> int | None:
+        return await self._database.write(
+            lambda connection: correct_event(connection, self._database, world, event), _build_order_key(world)
         )
 
     async def withdraw(self, world: str, event_id: str) -> bool:

@@ -44,6 +44,18 @@ EVENT_EXAMPLES: Final = {
         },
     )
 }
+CORRECTION_EXAMPLES: Final = {
+    "rope": Example(
+        summary="What was told of the rope was wrong",
+        value={
+            "id": "rope",
+            "time": "1312-04-03T09:15:00Z",
+            "kind": "accident",
+            "text": "The ferry's rope frayed at Reedgate; it crosses with half its load.",
+            "importance": 5,
+        },
+    )
+}
 BRANCH_EXAMPLES: Final = {
     "reload": Example(
         summary="Load a game that was saved at ten in the morning",
@@ -70,6 +82,13 @@ class WorldPage(Frozen):
 
     worlds: tuple[World, ...]
     next_after: str | None
+
+
+class CorrectedEvent(Frozen):
+    corrected: str
+    """The event's id."""
+    revision: int
+    """Number of the revision in force. An event is told as revision 1; the same content again is no new revision."""
 
 
 class WithdrawnEvent(Frozen):
@@ -162,6 +181,16 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
             return await desk.explain(world, build_question(looking))
         except InvalidRequest as error:
             raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
+
+    @router.put(
+        "/{event}",
+        summary="Correct an event, or tell a withdrawn one again; what was judged keeps the former one",
+        responses=refusals,
+    )
+    async def correct(
+        world: WorldName, event: EventName, corrected: Annotated[Event, Body(openapi_examples=CORRECTION_EXAMPLES)]
+    ) -> CorrectedEvent:
+        return CorrectedEvent(corrected=event, revision=await desk.correct(world, event, corrected))
 
     @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
     async def withdraw(world: WorldName, event: EventName) -> WithdrawnEvent:

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.domain.worlds import Event, World
-from tests.support.sample_worlds import BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
+from tests.support.sample_worlds import ASKS, BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
 
 pytestmark = pytest.mark.xdist_group("worlds")
 
@@ -38,6 +38,7 @@ def test_the_same_again_is_known_and_another_content_is_refused_whole(world: Tol
     other = world.tell(BRIDGE, {**ROPE, "importance": 8})
     assert (again.status_code, again.json()) == (200, {"new": 1, "known": 2})
     assert (fields_of(other), other.json()["code"]) == ((409, ["events[1].id"]), "conflict")
+    assert f"PUT it to /worlds/{world.name}/events/rope" in other.json()["detail"]
     assert world.ids() == ["spliced", "tax", "rope"]
 
 
@@ -77,6 +78,27 @@ def test_an_event_that_was_taken_back_never_happened(world: Told) -> None:
     world.tell(TAX).raise_for_status()
     assert [(reply.status_code, reply.json()) for reply in taken] == [(200, {"withdrawn": "tax"})] * 2
     assert ([reply.status_code for reply in never], world.ids()) == ([404, 404], ["rope"])
+
+
+def test_a_correction_is_what_is_told_from_then_on(world: Told) -> None:
+    world.tell(ROPE, TAX).raise_for_status()
+    before = world.context(ASKS, as_of=NOON).json()
+    frayed = {**ROPE, "text": "The rope of the ferry frayed."}
+    replies = [world.ask("PUT", "/events/rope", frayed) for _ in range(2)]
+    after = world.context(ASKS, as_of=NOON).json()
+    wrong = world.ask("PUT", "/events/tax", frayed)
+    assert [reply.json() for reply in replies] == [{"corrected": "rope", "revision": 2}] * 2
+    assert [
+        [(passage["id"], passage["text"]) for passage in context["passages"] if passage["id"] == "rope"]
+        for context in (before, after)
+    ] == [[("rope", ROPE["text"])], [("rope", frayed["text"])]]
+    assert fields_of(wrong) == (422, ["body.id"])
+
+
+def test_a_correction_needs_an_event_and_a_world(world: Told) -> None:
+    world.tell(ROPE).raise_for_status()
+    replies = [one.ask("PUT", "/events/tax", TAX) for one in (world, Told(world.url, "nowhere"))]
+    assert ([reply.status_code for reply in replies], world.ids()) == ([404, 404], ["rope"])
 
 
 def test_a_branch_shares_the_past_and_nothing_else(world: Told) -> None:
@@ -125,6 +147,7 @@ SHOWN = (
     ("GET", "/worlds/{world}/events"),
     ("GET", "/worlds/{world}/lorebooks"),
     ("GET", "/worlds/{world}/lorebooks/{book}"),
+    ("PUT", "/worlds/{world}/events/{event}"),
     ("DELETE", "/worlds/{world}/events/{event}"),
     ("DELETE", "/worlds/{world}/lorebooks/{book}"),
 )
