@@ -85,6 +85,8 @@ class World(Frozen):
     newest: GameTime | None = None
     """Time of the newest event, including its parent's past; null without events."""
     created_at: datetime
+    closed_at: datetime | None = None
+    """When it was closed. Since then it takes no events, and prompts cannot use it."""
 
 
 class EventsAdded(Frozen):

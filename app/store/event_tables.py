@@ -28,6 +28,7 @@ class WorldTable(TableRecord, table=True):
     depth: int
     events: int = Field(sa_type=BigInteger)
     created_at: int = Field(sa_type=BigInteger)
+    closed_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class EventTable(TableRecord, table=True):

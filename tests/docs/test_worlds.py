@@ -112,6 +112,11 @@ def test_lore_comes_up(printed: list[str]) -> None:
     assert (reply(kept + "}"), lore.entry) == ({"name": "coast", "entries": 2, "read_as": None}, "levy")
 
 
+def test_a_world_is_closed(printed: list[str]) -> None:
+    closed = World.model_validate(reply(printed[9]))
+    assert (closed.name, closed.closed_at is None) == ("drowned_coast-2", False)
+
+
 def test_every_field_of_an_event_is_told() -> None:
     assert first_cells("## Telling what happens") == list(Event.model_fields)
 

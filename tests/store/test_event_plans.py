@@ -48,6 +48,7 @@ EXPECTED: Mapping[str, set[str]] = {
         "uq_events_world_event_id",
     },
     "withdraw": {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings"},
+    "close": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
     "correct": {
         *WORLDS,
         "ix_worlds_parent",
@@ -95,6 +96,7 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "worlds": store.events.list_worlds(10, "v5"),
         "withdraw": store.events.withdraw("v3", "own1"),
         "correct": store.events.correct("w3", told("news", 4, supersedes="e1")),
+        "close": store.events.close("v7"),
         "lorebooks": store.lorebooks.list_lorebooks("v3"),
     }
     return await statements_made(calls)

@@ -137,6 +137,33 @@ def test_worlds_are_listed_by_name_in_pages(world: Told) -> None:
     assert [name for name in pages if name.startswith(f"{world.name}-")] == names
 
 
+def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
+    world.tell(ROPE).raise_for_status()
+    loaded = world.branch(f"{world.name}-loaded", NOON)
+    made = hand_out(world).raise_for_status().json()["tasks"][0]
+    closed = [world.ask("DELETE").json() for _ in range(2)]
+    refused = [
+        world.tell(TAX),
+        world.ask("PUT", "/events/rope", ROPE),
+        world.ask("DELETE", "/events/rope"),
+        world.ask("PUT", "/lorebooks/coast", {}),
+        Told(world.url, f"{world.name}-2").ask("PUT", "", {"parent": world.name, "at": NOON}),
+        world.ask("GET", "/events", q="rope"),
+        world.context(ASKS),
+    ]
+    scored = {"groups": [{"task_id": made["task_id"], "completions": [{"text": "Nay."}, {"text": "Aye."}]}]}
+    score = httpx.post(f"{world.url}/envs/npc_arena/score", json=scored, timeout=30)
+    assert (World.model_validate(closed[0]).closed_at is None, closed[1]) == (False, closed[0])
+    assert [(reply.status_code, "is closed" in reply.json()["detail"]) for reply in refused] == [(409, True)] * 7
+    assert fields_of(hand_out(world)) == (422, ["params.world"])
+    assert (score.status_code, hand_out(loaded).status_code, world.ids()) == (200, 200, ["rope"])
+
+
+def hand_out(world: Told) -> httpx.Response:
+    body = {"batch_size": 1, "params": {"world": world.name}}
+    return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=30)
+
+
 SHOWN = (
     ("POST", "/worlds/{world}/events"),
     ("PUT", "/worlds/{world}/lorebooks/{book}"),
@@ -150,6 +177,7 @@ SHOWN = (
     ("PUT", "/worlds/{world}/events/{event}"),
     ("DELETE", "/worlds/{world}/events/{event}"),
     ("DELETE", "/worlds/{world}/lorebooks/{book}"),
+    ("DELETE", "/worlds/{world}"),
 )
 
 
