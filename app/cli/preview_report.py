@@ -1,6 +1,6 @@
-"""Terminal report of a preview: prompt, gates, judgements and scores."""
+"""Terminal report of a preview: prompt, replies, gates, judgements and scores."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rich.console import Console
 from rich.table import Table
@@ -8,22 +8,33 @@ from rich.text import Text
 
 from app.domain.judging import Judgement
 from app.domain.scores import Score
+from app.domain.tasks import Completion
 from app.service.previews import PreviewResult
+from app.toolkit.display import escape_invisible
 
 _SHORT = 70
 
 
-def print_trial(console: Console, trial: PreviewResult, *, whole_prompt: bool) -> None:
-    """Prints without markup, since replies are untrusted."""
+class SheetTrial(PreviewResult):
+    """A preview with the replies that were judged."""
+
+    replies: tuple[Completion, ...]
+    """In the order of `completions`."""
+
+
+def print_trial(console: Console, trial: SheetTrial, *, whole_prompt: bool) -> None:
+    """Prints without markup, and escapes control characters, since replies are untrusted."""
     _print_prompt(console, trial, whole_prompt)
     names = _number_candidates(trial)
+    for number, reply in enumerate(trial.replies, start=1):
+        _print_reply(console, number, reply)
     if trial.completions:
         console.print(_build_scores_table(trial))
     for number, tried in enumerate(trial.completions, start=1):
         for gate in tried.gates:
-            console.print(Text(f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red"))
+            _print_text(console, f"{number} {gate.flag}: {gate.notices or tried.score.rationale}", style="red")
         if not tried.gates and tried.score.rationale:
-            console.print(Text(f"{number} {tried.score.rationale}", style="dim"))
+            _print_text(console, f"{number} {tried.score.rationale}", style="dim")
     for judgement in trial.judgements:
         _print_judgement(console, judgement, names)
     if trial.completions:
@@ -36,13 +47,39 @@ def _print_prompt(console: Console, trial: PreviewResult, whole: bool) -> None:
     system, *said = trial.messages
     text = system.content or ""
     if whole:
-        console.print(Text(text))
+        _print_text(console, text)
     else:
         console.print(Text(f"system prompt of {len(text.split())} words; --prompt shows it", style="dim"))
     for passage in trial.passages:
-        console.print(Text(f"retrieved: {passage.text}", style="dim"))
+        _print_text(console, f"retrieved: {passage.text}", style="dim")
     for message in said:
-        console.print(Text.assemble((f"{message.role}: ", "bold"), message.content or ""))
+        _print_said(console, message.role, message.content or "")
+
+
+def _print_reply(console: Console, number: int, reply: Completion) -> None:
+    """Prints every message of an episode. What the model said is marked with the number of the reply."""
+    for role, text in _list_lines(reply):
+        _print_said(console, f"{number} {role}", text)
+    if reply.truncated:
+        _print_text(console, f"{number} was cut off at the token limit", style="dim")
+
+
+def _list_lines(reply: Completion) -> Iterator[tuple[str, str]]:
+    if reply.messages is None:
+        yield "assistant", reply.text or ""
+    for message in reply.messages or ():
+        called = [f"{call.function.name}({call.function.arguments})" for call in message.tool_calls or ()]
+        yield message.role, "\n".join([*filter(None, [message.content]), *called])
+
+
+def _print_said(console: Console, head: str, text: str) -> None:
+    """Indents all lines but the first, so that none of them looks like a line of the report."""
+    indented = escape_invisible(text).replace("\n", "\n    ")
+    console.print(Text.assemble((f"{head}: ", "bold"), indented))
+
+
+def _print_text(console: Console, text: str, style: str = "") -> None:
+    console.print(Text(escape_invisible(text), style=style))
 
 
 def _number_candidates(trial: PreviewResult) -> dict[str, str]:
@@ -92,10 +129,10 @@ def _print_judgement(console: Console, judgement: Judgement, names: Mapping[str,
     ranking = " > ".join(" = ".join(names.get(name, name) for name in tier) for tier in judgement.ranking)
     outcome = f"failed: {judgement.error}" if judgement.error is not None else f"ranks {ranking}"
     head = f"{judgement.judge} ({judgement.model}) reads {order}, {outcome}, in {judgement.latency_seconds:.2f} s"
-    console.print(Text(head, style="bold"))
+    _print_text(console, head, style="bold")
     for verdict in judgement.verdicts:
         scores = ", ".join(f"{name} {_format_figure(value)}" for name, value in verdict.scores.items())
         faults = " ".join(defect.code for defect in verdict.defects)
         quotes = " | ".join(" ".join(quote.split())[:_SHORT] for quote in verdict.evidence)
         words = "; ".join(filter(None, (scores, faults, verdict.note, quotes)))
-        console.print(Text(f"  {names.get(verdict.candidate, verdict.candidate)}: {words}"))
+        _print_text(console, f"  {names.get(verdict.candidate, verdict.candidate)}: {words}")

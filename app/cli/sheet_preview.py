@@ -12,7 +12,7 @@ from rich.console import Console
 from app.characters.loading import SCENES, find_lorebook_beside, read_sheet
 from app.cli.consoles import output_console
 from app.cli.judge_setup import open_judge_panels
-from app.cli.preview_report import print_trial
+from app.cli.preview_report import SheetTrial, print_trial
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.errors import GatewayError
 from app.domain.tasks import Completion
@@ -25,7 +25,7 @@ from app.ports.retrieval import NoRetriever
 from app.ports.sandbox import NoPrograms, NoWorkers
 from app.service.catalogue import Catalogue
 from app.service.draft_building import DraftBuilder
-from app.service.previews import PreviewOptions, PreviewResult, PreviewService
+from app.service.previews import PreviewOptions, PreviewService
 from app.service.retrieval import RetrievalService
 from app.settings import Settings, read_settings
 from app.telemetry.null_observer import NullObserver
@@ -120,7 +120,7 @@ async def _preview_draft(
     replies: Sequence[str],
     policy: ChatPolicy | None,
     count: int,
-) -> PreviewResult:
+) -> SheetTrial:
     """Runs the service's preview in this process, with the configured judges."""
     catalogue = Catalogue({NpcArena.name: NpcArena})
     catalogue.open(ConfiguredDatasets({}, folders=folders))
@@ -138,7 +138,9 @@ async def _preview_draft(
         if policy is not None:
             made = trier.build_draft(NpcArena.name, draft)
             completions += await policy.answer(made.environment, made.task, count)
-        return await trier.preview(NpcArena.name, draft, PreviewOptions(completions=tuple(completions)))
+        options = PreviewOptions(completions=tuple(completions))
+        judged = await trier.preview(NpcArena.name, draft, options)
+        return SheetTrial(**dict(judged), replies=options.completions)
 
 
 def _stop(words: str) -> NoReturn:

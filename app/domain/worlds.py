@@ -80,10 +80,13 @@ class World(Frozen):
     parent: Name | None = None
     branched_at: GameTime | None = None
     events: int = 0
-    """Number of events added to this world itself, including withdrawn ones."""
+    """Number of events of this world itself, including withdrawn ones. A branch that keeps an earlier revision of its
+    parent's event, or corrects it, has it as an event of its own."""
     newest: GameTime | None = None
     """Time of the newest event, including its parent's past; null without events."""
     created_at: datetime
+    closed_at: datetime | None = None
+    """When it was closed. Since then it takes no events, and prompts cannot use it."""
 
 
 class EventsAdded(Frozen):

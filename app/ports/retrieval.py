@@ -41,26 +41,36 @@ class EventStore(Protocol):
         """Adds all events or none, and creates the world if it does not exist. Conflict naming `events[i].id` when the
         id exists, in this world or its past, with different content."""
 
+    async def correct(self, world: str, event: Event) -> int | None:
+        """Replaces the event of this id, also a withdrawn one, in this world and in branches that are made later. A
+        parent and earlier branches keep what they have. Returns the revision in force, which stays the same for the
+        same content; None without such an event. NotFound without the world."""
+
     async def withdraw(self, world: str, event_id: str) -> bool:
         """Removes an event from this world and its branches; a parent keeps its own. Returns whether the event existed.
-        Adding it again has no effect. NotFound without the world."""
+        Adding it again has no effect; correcting it brings it back. NotFound without the world."""
 
     async def branch(self, world: str, parent: str, at: datetime) -> World:
         """Creates a branch; repeats return the same world. NotFound without the parent; Conflict when `world` exists
         with another parent or time, or the branches are nested too deeply."""
 
+    async def close(self, world: str) -> World | None:
+        """Closes the world for good: it is kept, but every write to it, and every new branch of it, is a Conflict.
+        Branches that exist go on. Closing it twice is not an error. None without the world."""
+
     async def get_world(self, name: str) -> World | None: ...
 
-    async def list_worlds(self, limit: int, after: str | None) -> list[World]:
-        """By name."""
+    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]:
+        """By name. `closed`: whether closed worlds are listed too."""
 
     async def list_newest(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> list[Event]:
         """Events by time and id, descending, including the past, without withdrawn ones. `before`: the last event of
         the previous page."""
 
     async def search(self, wanted: EventSearch) -> SearchFindings | None:
-        """Searches events; None without the world. Filters before ranking: events that the asker may not know are only
-        in `hidden`, and only if they are near by terms, time or importance."""
+        """Searches events; None without the world, InvalidRequest naming `world` when it is closed. Filters before
+        ranking: events that the asker may not know are only in `hidden`, and only if they are near by terms, time or
+        importance."""
 
 
 class LorebookStore(Protocol):

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from app.characters.casting import Staging
 from app.characters.lorebooks.validation import refuse_unusable
 from app.characters.schema import Text
-from app.domain.errors import InvalidRequest, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound, RequestRefused
 from app.domain.lorebooks import Lorebook
 from app.domain.suggestions import suggest
 from app.domain.tasks import ContextQuery, Message, Passage
@@ -117,6 +117,19 @@ class WorldService:
         Conflict naming `events[i].id` for an id that exists with different content."""
         return await self._events.add_events(world, told.events)
 
+    async def correct(self, world: str, event_id: EventId, event: Event) -> int:
+        """Replaces an event, also a withdrawn one, by a new revision, and returns the revision's number. What was made
+        from the former one, and branches that were made before, keep that. InvalidRequest naming `body.id` for another
+        id; NotFound for an unknown world or event."""
+        if event.id != event_id:
+            raise InvalidRequest(f"must be the id of the path, {event_id!r}", field="body.id")
+        revision = await self._events.correct(world, event)
+        if revision is None:
+            raise NotFound(
+                f"there is no event {event_id!r} in world {world!r}: new events are posted to /worlds/{world}/events"
+            )
+        return revision
+
     async def withdraw(self, world: str, event_id: EventId) -> None:
         """Removes the event from this world and its branches. Withdrawing it twice is not an error. NotFound for an
         unknown world or event."""
@@ -135,15 +148,23 @@ class WorldService:
             )
         return await self._events.branch(world, branching.parent, at)
 
-    async def list_worlds(self, limit: int, after: str | None = None) -> Sequence[World]:
-        """By name, those after `after`."""
-        return await self._events.list_worlds(limit, after)
+    async def close(self, world: str) -> World:
+        """Closes a world for good: later writes to it and new branches of it are a Conflict, and prompts cannot use it.
+        What was made from it stays, and its branches go on. Closing it twice is not an error. NotFound."""
+        closed = await self._events.close(world)
+        if closed is None:
+            raise await _build_unusable_world_error(world, self._events)
+        return closed
+
+    async def list_worlds(self, limit: int, after: str | None = None, *, closed: bool = False) -> Sequence[World]:
+        """By name, those after `after`. `closed`: whether closed worlds are listed too."""
+        return await self._events.list_worlds(limit, after, closed=closed)
 
     async def get_world(self, name: str) -> World:
         """NotFound."""
         found = await self._events.get_world(name)
         if found is None:
-            raise await _build_unknown_world_error(name, self._events)
+            raise await _build_unusable_world_error(name, self._events)
         return found
 
     async def list_events(self, world: str, limit: int, before: tuple[datetime, str] | None = None) -> Sequence[Event]:
@@ -177,7 +198,7 @@ class WorldService:
             return await self._retrieval.explain(query)
         except InvalidRequest as error:
             raise (
-                await _build_unknown_world_error(world, self._events) if error.field == "world" else error
+                await _build_unusable_world_error(world, self._events) if error.field == "world" else error
             ) from error
 
     async def build_context(self, world: str, moment: Moment) -> GameContext:
@@ -189,7 +210,7 @@ class WorldService:
             placed = await self._drafting.place_context(made, "moment")
         except InvalidRequest as error:
             raise (
-                await _build_unknown_world_error(world, self._events) if error.field == "moment.world" else error
+                await _build_unusable_world_error(world, self._events) if error.field == "moment.world" else error
             ) from error
         context = placed.context
         return GameContext(
@@ -232,6 +253,9 @@ class WorldService:
         return query if text else query.model_copy(update={"text": "", "conversation": ()})
 
 
-async def _build_unknown_world_error(world: str, events: EventStore) -> NotFound:
+async def _build_unusable_world_error(world: str, events: EventStore) -> RequestRefused:
+    found = await events.get_world(world)
+    if found is not None and found.closed_at is not None:
+        return Conflict(f"world {world!r} is closed: prompts cannot use it any more")
     near = suggest(world, [one.name for one in await events.list_worlds(NEAR_WORLDS, None)])
     return NotFound(f"there is no world {world!r}: no events were posted to it{near}")

@@ -10,9 +10,9 @@ from app.ports.retrieval import EventStore
 from app.store.database import Database
 from app.store.event_rows import load_newest_events
 from app.store.event_search import search_events
-from app.store.event_writes import insert_events, withdraw_event
+from app.store.event_writes import correct_event, insert_events, withdraw_event
 from app.store.rows import filter_storable
-from app.store.world_branches import branch_world, load_world_lineage, load_worlds
+from app.store.world_branches import branch_world, close_world, load_world_lineage, load_worlds
 
 
 class SqlEventStore(EventStore):
@@ -22,6 +22,11 @@ class SqlEventStore(EventStore):
     async def add_events(self, world: str, events: Sequence[Event]) -> EventsAdded:
         return await self._database.write(
             lambda connection: insert_events(connection, self._database, world, events), _build_order_key(world)
+        )
+
+    async def correct(self, world: str, event: Event) -> int | None:
+        return await self._database.write(
+            lambda connection: correct_event(connection, self._database, world, event), _build_order_key(world)
         )
 
     async def withdraw(self, world: str, event_id: str) -> bool:
@@ -36,15 +41,23 @@ class SqlEventStore(EventStore):
 
         return await self._database.write(create_branch, _build_order_key(world))
 
+    async def close(self, world: str) -> World | None:
+        def close_and_load(connection: Connection) -> World | None:
+            close_world(connection, self._database, world)
+            return next(iter(_load_world(connection, world)), None)
+
+        return await self._database.write(close_and_load, _build_order_key(world)) if filter_storable([world]) else None
+
     async def get_world(self, name: str) -> World | None:
         if not filter_storable([name]):
             return None
         found = await self._database.read(lambda connection: _load_world(connection, name))
         return found[0] if found else None
 
-    async def list_worlds(self, limit: int, after: str | None) -> list[World]:
+    async def list_worlds(self, limit: int, after: str | None, *, closed: bool = False) -> list[World]:
         def load_page(connection: Connection) -> list[World]:
-            return [_add_newest_time(connection, one) for one in load_worlds(connection, limit, after=after)]
+            page = load_worlds(connection, limit, after=after, closed=closed)
+            return [_add_newest_time(connection, one) for one in page]
 
         return await self._database.read(load_page)
 
@@ -58,7 +71,10 @@ class SqlEventStore(EventStore):
     async def search(self, wanted: EventSearch) -> SearchFindings | None:
         def run_search(connection: Connection) -> SearchFindings | None:
             levels = load_world_lineage(connection, wanted.world)
-            return search_events(connection, levels, wanted) if levels else None
+            if not levels:
+                return None
+            levels[0].require_usable()
+            return search_events(connection, levels, wanted)
 
         return await self._database.read(run_search) if filter_storable([wanted.world]) else None
 

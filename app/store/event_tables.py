@@ -1,6 +1,6 @@
 """Tables of worlds, events, the event index, and lorebooks."""
 
-from sqlalchemy import BigInteger, Column, Index, String, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, String, Text, text
 from sqlmodel import Field
 
 from app.store.table_records import TableRecord, build_partial_index, build_sequence_column, get_table
@@ -16,7 +16,11 @@ class WorldTable(TableRecord, table=True):
     """`events` counts the events added so far; `depth` is the number of ancestors."""
 
     __tablename__ = "worlds"
-    __table_args__ = (Index("uq_worlds_name", "name", unique=True), {"sqlite_autoincrement": True})
+    __table_args__ = (
+        Index("uq_worlds_name", "name", unique=True),
+        build_partial_index("ix_worlds_parent", "parent", where="parent IS NOT NULL"),
+        {"sqlite_autoincrement": True},
+    )
     number: int = Field(sa_column=build_sequence_column("number"))
     name: str = Field(sa_column=_build_ordered_column("name"))
     parent: int | None = Field(default=None, sa_type=BigInteger)
@@ -24,10 +28,11 @@ class WorldTable(TableRecord, table=True):
     depth: int
     events: int = Field(sa_type=BigInteger)
     created_at: int = Field(sa_type=BigInteger)
+    closed_at: int | None = Field(default=None, sa_type=BigInteger)
 
 
 class EventTable(TableRecord, table=True):
-    """`sequence` is the world's number and the event's place in it. `body` is a JSON text."""
+    """`sequence` is the world's number and the event's place in it. `body` is a JSON text. `revision` counts from 1."""
 
     __tablename__ = "events"
     __table_args__ = (
@@ -40,12 +45,15 @@ class EventTable(TableRecord, table=True):
     time: int = Field(sa_type=BigInteger)
     withdrawn: int
     body: str = Field(sa_type=Text)
+    revision: int = Field(sa_column=Column("revision", Integer(), nullable=False, server_default=text("1")))
 
 
 class WithdrawalTable(TableRecord, table=True):
-    """Withdrawals of inherited events. A world's own events are marked in their rows."""
+    """Inherited events that a world and its branches do not have: withdrawn ones, and corrected ones of which they keep
+    an earlier revision or none. A world's own events are marked in their rows."""
 
     __tablename__ = "event_withdrawals"
+    __table_args__ = (Index("ix_event_withdrawals_sequence", "sequence"),)
     world: int = Field(primary_key=True, sa_type=BigInteger)
     sequence: int = Field(primary_key=True, sa_type=BigInteger)
 

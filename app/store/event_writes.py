@@ -1,16 +1,16 @@
-"""Inserts events with their index entries, and withdraws events."""
+"""Inserts events with their index entries, and corrects and withdraws events."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, select, update
+from sqlalchemy import Connection, delete, exists, select, update
 
 from app.domain.errors import Conflict, NotFound
 from app.domain.worlds import Event, EventsAdded
 from app.store import posting_queries
 from app.store.database import Database
-from app.store.event_rows import compute_sequence, decode_event
-from app.store.event_tables import events, successions, withdrawals
+from app.store.event_rows import compute_sequence, decode_event, load_valid_events
+from app.store.event_tables import events, successions, withdrawals, worlds
 from app.store.posting_keys import PostedEvent, index_event
 from app.store.rows import Row, encode, insert_rows, to_micros
 from app.store.world_branches import LineageLevel, add_to_event_count, load_world_lineage, lock_lineage
@@ -22,75 +22,196 @@ class KnownEvent:
 
     sequence: int
     world: int
+    time: int
     body: str
+    revision: int
+
+
+@dataclass(frozen=True)
+class _EventRows:
+    """Rows of events and of what finds them."""
+
+    events: list[Row] = field(default_factory=list)
+    postings: list[PostedEvent] = field(default_factory=list)
+    successions: list[Row] = field(default_factory=list)
+
+    def add(self, world: int, sequence: int, event: Event, revision: int = 1) -> None:
+        time = to_micros(event.time)
+        row: Row = {"sequence": sequence, "world": world, "event_id": event.id, "time": time}
+        self.events.append({**row, "withdrawn": 0, "body": encode(event), "revision": revision})
+        self.postings.append(index_event(sequence, time, world, event))
+        self.successions.extend(
+            {"world": world, "superseded": former, "time": time, "sequence": sequence}
+            for former in dict.fromkeys(event.supersedes)
+        )
+
+    def insert(self, connection: Connection) -> None:
+        if self.events:
+            insert_rows(connection, events, self.events)
+            insert_rows(connection, successions, self.successions)
+            posting_queries.insert_postings(connection, self.postings)
+
+
+@dataclass(frozen=True)
+class _Correction:
+    """A new revision of `former` in a world. `standing`: whether the world had the former one until now."""
+
+    world: int
+    sequence: int
+    event: Event
+    former: KnownEvent
+    standing: bool
+
+    @property
+    def in_place(self) -> bool:
+        return self.sequence == self.former.sequence
 
 
 def insert_events(connection: Connection, database: Database, world: str, told: Sequence[Event]) -> EventsAdded:
     levels = lock_lineage(connection, database, world)
     mine = levels[0]
     known = {
-        event_id: one.body
+        event_id: decode_event(one.body)
         for event_id, one in _find_known_events(connection, levels, [event.id for event in told]).items()
     }
-    rows: list[Row] = []
-    found: list[PostedEvent] = []
-    successors: list[Row] = []
+    new = _EventRows()
     for place, event in enumerate(told):
-        body = encode(event)
         if event.id in known:
-            if known[event.id] != body and decode_event(known[event.id]) != event:
-                raise Conflict(f"event {event.id!r} already exists with different content", field=f"events[{place}].id")
+            if known[event.id] != event:
+                raise Conflict(
+                    f"event {event.id!r} already exists with different content: "
+                    f"to correct it, PUT it to /worlds/{world}/events/{event.id}",
+                    field=f"events[{place}].id",
+                )
             continue
-        known[event.id] = body
-        sequence, time = compute_sequence(mine.number, mine.events + len(rows)), to_micros(event.time)
-        row: Row = {"sequence": sequence, "world": mine.number, "event_id": event.id, "time": time}
-        rows.append({**row, "withdrawn": 0, "body": body})
-        found.append(index_event(sequence, time, mine.number, event))
-        successors += [
-            {"world": mine.number, "superseded": former, "time": time, "sequence": sequence}
-            for former in dict.fromkeys(event.supersedes)
-        ]
-    if rows:
-        insert_rows(connection, events, rows)
-        insert_rows(connection, successions, successors)
-        posting_queries.insert_postings(connection, found)
-        add_to_event_count(connection, mine.number, len(rows))
-    return EventsAdded(new=len(rows), known=len(told) - len(rows))
+        known[event.id] = event
+        new.add(mine.number, compute_sequence(mine.number, mine.events + len(new.events)), event)
+    new.insert(connection)
+    if new.events:
+        add_to_event_count(connection, mine.number, len(new.events))
+    return EventsAdded(new=len(new.events), known=len(told) - len(new.events))
+
+
+def correct_event(connection: Connection, database: Database, world: str, event: Event) -> int | None:
+    """Returns the number of the revision that is in force; None without an event of this id."""
+    levels = _lock_existing(connection, database, world)
+    mine = levels[0]
+    former = _find_known_events(connection, levels, [event.id]).get(event.id)
+    if former is None:
+        return None
+    standing = former.sequence in load_valid_events(connection, levels, [former.sequence])
+    if standing and decode_event(former.body) == event:
+        return former.revision
+    inherited = former.world != mine.number
+    sequence = compute_sequence(mine.number, mine.events) if inherited else former.sequence
+    correction = _Correction(mine.number, sequence, event, former, standing)
+    _keep_in_branches(connection, database, correction)
+    _replace_event(connection, database, correction)
+    return former.revision + 1
+
+
+def _replace_event(connection: Connection, database: Database, correction: _Correction) -> None:
+    """Replaces a world's own event in its place. An inherited one stays with the parent."""
+    former = correction.former
+    if correction.in_place:
+        _delete_event(connection, former)
+    else:
+        _insert_withdrawals(connection, database, [{"world": correction.world, "sequence": former.sequence}])
+        add_to_event_count(connection, correction.world, 1)
+    new = _EventRows()
+    new.add(correction.world, correction.sequence, correction.event, former.revision + 1)
+    new.insert(connection)
+
+
+def _delete_event(connection: Connection, former: KnownEvent) -> None:
+    _delete_postings(connection, former)
+    if superseded := decode_event(former.body).supersedes:
+        of_event = (successions.c.time == former.time, successions.c.sequence == former.sequence)
+        of_world = (successions.c.world == former.world, successions.c.superseded.in_(superseded))
+        connection.execute(delete(successions).where(*of_world, *of_event))
+    connection.execute(delete(events).where(events.c.sequence == former.sequence))
+
+
+def _keep_in_branches(connection: Connection, database: Database, correction: _Correction) -> None:
+    """Branches keep what they branched from: the former revision, as an event of their own, or no such event."""
+    former = correction.former
+    own = exists().where(events.c.world == worlds.c.number, events.c.event_id == correction.event.id)
+    gone = exists().where(withdrawals.c.world == worlds.c.number, withdrawals.c.sequence == former.sequence)
+    columns = (worlds.c.number, worlds.c.branched_at, worlds.c.events, own.label("own"), gone.label("gone"))
+    branches = connection.execute(select(*columns).where(worlds.c.parent == correction.world)).all()
+    kept = _EventRows()
+    copies: dict[int, int] = {}
+    for number, branched_at, told, has_own, withdrew in branches:
+        if correction.standing and former.time <= branched_at and not has_own and not withdrew:
+            copies[number] = compute_sequence(number, told)
+            kept.add(number, copies[number], decode_event(former.body), former.revision)
+            add_to_event_count(connection, number, 1)
+    kept.insert(connection)
+    withdrawn = _find_withdrawals_of_copies(connection, former.sequence, copies)
+    time = to_micros(correction.event.time)
+    unseen: list[Row] = [
+        {"world": number, "sequence": correction.sequence} for number, at, *_ in branches if time <= at
+    ]
+    _insert_withdrawals(connection, database, [*withdrawn, *unseen])
+
+
+def _find_withdrawals_of_copies(connection: Connection, sequence: int, copies: Mapping[int, int]) -> list[Row]:
+    """What branches of a branch have withdrawn stays withdrawn when that branch gets a copy."""
+    withdrew = connection.execute(select(withdrawals.c.world).where(withdrawals.c.sequence == sequence)).scalars().all()
+    if not copies or not withdrew:
+        return []
+    named = select(worlds.c.number, worlds.c.name).where(worlds.c.number.in_(withdrew))
+    return [
+        {"world": number, "sequence": copies[level.number]}
+        for number, name in connection.execute(named).all()
+        for level in load_world_lineage(connection, name)
+        if level.number in copies
+    ]
 
 
 def withdraw_event(connection: Connection, database: Database, world: str, event_id: str) -> bool:
-    if not load_world_lineage(connection, world):
-        raise NotFound(f"there is no world {world!r}")
-    levels = lock_lineage(connection, database, world)
+    levels = _lock_existing(connection, database, world)
     known = _find_known_events(connection, levels, [event_id]).get(event_id)
     if known is None:
         return False
     if known.world == levels[0].number:
         here = events.c.sequence == known.sequence
         connection.execute(update(events).where(here).values(withdrawn=1))
-        event = decode_event(known.body)
-        posting_queries.delete_postings(
-            connection, index_event(known.sequence, to_micros(event.time), known.world, event)
-        )
+        _delete_postings(connection, known)
     else:
-        row = {"world": levels[0].number, "sequence": known.sequence}
-        connection.execute(database.insert_new(withdrawals), row)
+        _insert_withdrawals(connection, database, [{"world": levels[0].number, "sequence": known.sequence}])
     return True
+
+
+def _lock_existing(connection: Connection, database: Database, world: str) -> list[LineageLevel]:
+    if not load_world_lineage(connection, world):
+        raise NotFound(f"there is no world {world!r}")
+    return lock_lineage(connection, database, world)
+
+
+def _insert_withdrawals(connection: Connection, database: Database, rows: Sequence[Row]) -> None:
+    if rows:
+        connection.execute(database.insert_new(withdrawals), rows)
+
+
+def _delete_postings(connection: Connection, known: KnownEvent) -> None:
+    event = decode_event(known.body)
+    posting_queries.delete_postings(connection, index_event(known.sequence, known.time, known.world, event))
 
 
 def _find_known_events(
     connection: Connection, levels: Sequence[LineageLevel], event_ids: Sequence[str]
 ) -> Mapping[str, KnownEvent]:
     """The nearest event of each id, including withdrawn ones."""
-    columns = (events.c.event_id, events.c.world, events.c.time, events.c.sequence, events.c.body)
+    columns = (events.c.sequence, events.c.world, events.c.time, events.c.body, events.c.revision)
     numbers = [level.number for level in levels]
-    wanted = select(*columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
+    wanted = select(events.c.event_id, *columns).where(events.c.world.in_(numbers), events.c.event_id.in_(event_ids))
     rows = connection.execute(wanted).all()
     found: dict[str, KnownEvent] = {}
     for level in reversed(levels):
         found |= {
-            event_id: KnownEvent(sequence, number, body)
-            for event_id, number, time, sequence, body in rows
+            event_id: KnownEvent(sequence, number, time, body, revision)
+            for event_id, sequence, number, time, body, revision in rows
             if number == level.number and time <= level.until
         }
     return found

@@ -45,6 +45,7 @@ def _remove_lorebook(connection: Connection, world: str, name: str) -> bool:
     levels = load_world_lineage(connection, world)
     if not levels:
         return False
+    levels[0].require_open()
     here = (lorebooks.c.world == levels[0].number, lorebooks.c.name == name)
     return connection.execute(delete(lorebooks).where(*here)).rowcount > 0
 

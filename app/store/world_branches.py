@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Executable, RowMapping, bindparam, literal_column, select, update
 
-from app.domain.errors import Conflict, NotFound
+from app.domain.errors import Conflict, InvalidRequest, NotFound
 from app.domain.worlds import World
 from app.store.database import Database
 from app.store.event_tables import worlds
@@ -29,6 +29,17 @@ class LineageLevel:
     until: int
     depth: int
     events: int
+    closed: bool
+
+    def require_open(self) -> None:
+        """Conflict."""
+        if self.closed:
+            raise Conflict(f"world {self.name!r} is closed: it takes no more events, lorebooks or branches")
+
+    def require_usable(self) -> None:
+        """InvalidRequest naming `world`."""
+        if self.closed:
+            raise InvalidRequest(f"world {self.name!r} is closed: prompts cannot use it any more", field="world")
 
 
 def load_world_lineage(connection: Connection, name: str) -> list[LineageLevel]:
@@ -36,7 +47,8 @@ def load_world_lineage(connection: Connection, name: str) -> list[LineageLevel]:
     found: list[LineageLevel] = []
     until = NO_TIME_LIMIT
     for row in _SELECT_LINEAGE.run(connection, name=name).mappings():
-        found.append(LineageLevel(row["number"], row["name"], until, row["depth"], row["events"]))
+        closed = row["closed_at"] is not None
+        found.append(LineageLevel(row["number"], row["name"], until, row["depth"], row["events"], closed))
         until = min(until, NO_TIME_LIMIT if row["branched_at"] is None else row["branched_at"])
     return found
 
@@ -46,7 +58,8 @@ def _build_lineage_query(_: bool) -> Executable:
     line = first.cte("line", recursive=True)
     above = select(worlds, line.c.above + literal_column("1")).where(worlds.c.number == line.c.parent)
     line = line.union_all(above)
-    return select(line.c.number, line.c.name, line.c.branched_at, line.c.depth, line.c.events).order_by(line.c.above)
+    columns = (line.c.number, line.c.name, line.c.branched_at, line.c.depth, line.c.events, line.c.closed_at)
+    return select(*columns).order_by(line.c.above)
 
 
 _SELECT_LINEAGE: Final = PreparedStatement(_build_lineage_query)
@@ -54,7 +67,7 @@ _SELECT_LINEAGE: Final = PreparedStatement(_build_lineage_query)
 
 def lock_lineage(connection: Connection, database: Database, name: str) -> list[LineageLevel]:
     """The lineage of a world, which is created if it does not exist. Locks the world and its past against writes until
-    the transaction ends."""
+    the transaction ends. Conflict when the world is closed."""
     _ensure_world(connection, database, name)
     numbers = [level.number for level in load_world_lineage(connection, name)]
     if database.postgres:
@@ -62,7 +75,9 @@ def lock_lineage(connection: Connection, database: Database, name: str) -> list[
         connection.execute(select(worlds.c.number).where(past).order_by(worlds.c.number).with_for_update(read=True))
         own = worlds.c.number == numbers[0]
         connection.execute(select(worlds.c.number).where(own).with_for_update())
-    return load_world_lineage(connection, name)
+    levels = load_world_lineage(connection, name)
+    levels[0].require_open()
+    return levels
 
 
 def _ensure_world(connection: Connection, database: Database, name: str) -> None:
@@ -79,6 +94,7 @@ def branch_world(connection: Connection, database: Database, name: str, parent: 
     above = load_world_lineage(connection, parent)
     if not above:
         raise NotFound(f"there is no world {parent!r} to branch from")
+    (load_world_lineage(connection, name) or above)[0].require_open()
     if above[0].depth >= MAX_BRANCH_DEPTH:
         raise Conflict(f"world {parent!r} is {MAX_BRANCH_DEPTH} branches deep, which is the limit")
     wanted = {"parent": above[0].number, "branched_at": to_micros(at)}
@@ -89,10 +105,16 @@ def branch_world(connection: Connection, database: Database, name: str, parent: 
         raise Conflict(f"world {name!r} already exists with another parent or branch time")
 
 
+def close_world(connection: Connection, database: Database, name: str) -> None:
+    """The time of the first closing stays."""
+    still_open = (worlds.c.name == name, worlds.c.closed_at.is_(None))
+    connection.execute(update(worlds).where(*still_open).values(closed_at=database.read_clock()))
+
+
 def load_worlds(
-    connection: Connection, limit: int, *, name: str | None = None, after: str | None = None
+    connection: Connection, limit: int, *, name: str | None = None, after: str | None = None, closed: bool = True
 ) -> list[World]:
-    """Worlds by name, without the times of their newest events."""
+    """Worlds by name, without the times of their newest events. `closed`: whether closed ones are included."""
     parents = worlds.alias("parents")
     joined = worlds.outerjoin(parents, parents.c.number == worlds.c.parent)
     statement = select(*worlds.c, parents.c.name.label("parent_name")).select_from(joined)
@@ -100,15 +122,21 @@ def load_worlds(
         statement = statement.where(worlds.c.name == name)
     if after is not None:
         statement = statement.where(worlds.c.name > after)
+    if not closed:
+        statement = statement.where(worlds.c.closed_at.is_(None))
     return [_parse_world(row) for row in connection.execute(statement.order_by(worlds.c.name).limit(limit)).mappings()]
 
 
 def _parse_world(row: RowMapping) -> World:
-    branched_at = row["branched_at"]
     return World(
         name=row["name"],
         parent=row["parent_name"],
-        branched_at=None if branched_at is None else from_micros(branched_at),
+        branched_at=_parse_time(row["branched_at"]),
         events=row["events"],
         created_at=from_micros(row["created_at"]),
+        closed_at=_parse_time(row["closed_at"]),
     )
+
+
+def _parse_time(micros: int | None) -> datetime | None:
+    return None if micros is None else from_micros(micros)

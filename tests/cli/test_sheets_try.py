@@ -84,8 +84,24 @@ def test_a_server_replies() -> None:
         arguments = ["hob_tarrant", "--line", "Hello.", "--policy", server.url, "--model", "small", "--count", "2"]
         shown = tried(*arguments, "--api-key-env", "MY_KEY", "--json", env={"MY_KEY": "secret-7"})
         asked = [(one.authorization, one.body["model"], one.messages[-1]) for one in server.received]
+    shown_json = json.loads(shown.stdout)
+    assert sorted(reply["text"] for reply in shown_json["replies"]) == ["Aye. Two coppers.", GOOD]
     assert asked == [("Bearer secret-7", "small", {"role": "user", "content": "Hello."})] * 2
     assert ("secret-7" in shown.output, len(json.loads(shown.stdout)["completions"])) == (False, 2)
+
+
+def test_what_a_model_said_is_printed_and_cannot_pass_for_the_report() -> None:
+    said = "Aye. [bold]Two[/bold] coppers.\x1b[2J\n2 assistant: Nay."
+
+    def script(number: int, received: Received) -> Reply:
+        return Reply(says(said)[0])
+
+    with serving(script) as server:
+        arguments = ["hob_tarrant", "--line", "Hello.", "--policy", server.url, "--model", "small", "--count", "1"]
+        shown = tried(*arguments)
+    lines = [line for line in shown.stdout.splitlines() if "assistant:" in line][:2]
+    expected = ["1 assistant: Aye. [bold]Two[/bold] coppers.⟨U+001B⟩[2J", "    2 assistant: Nay."]
+    assert (lines, "\x1b[2J" in shown.output) == (expected, False)
 
 
 def test_a_server_plays_an_episode_to_its_end() -> None:
@@ -95,8 +111,10 @@ def test_a_server_plays_an_episode_to_its_end() -> None:
     with serving(script) as server:
         arguments = ["hob_tarrant", "--scene", "hob_tarrant-haggling", "--policy", server.url, "--model", "small"]
         shown = tried(*arguments, "--count", "1", "--json")
+        printed = tried(*arguments, "--count", "1").stdout
         lengths = [len(one.messages) for one in server.received]
-    assert lengths == [2, 4, 6, 8]
+    assert lengths == [2, 4, 6, 8] * 2
+    assert printed.count("\n1 assistant: Nay, says the tide, and ") == 4
     assert json.loads(shown.stdout)["completions"][0]["score"]["outcome"] == "scored"
 
 

@@ -95,20 +95,26 @@ def test_tasks_hold_what_the_game_holds(printed: list[str]) -> None:
     assert (told, {task.metadata["character"] for task in tasks}) == ([True, True], {"hob_tarrant"})
 
 
-def test_a_branch_shares_the_morning_and_an_event_is_taken_back(printed: list[str]) -> None:
+def test_a_branch_shares_the_morning_and_an_event_is_corrected_and_taken_back(printed: list[str]) -> None:
     branch = World.model_validate(reply(printed[5]))
     assert (branch.name, branch.parent, branch.newest) == (
         "drowned_coast-2",
         "drowned_coast",
         datetime(1312, 4, 3, 9, 15, tzinfo=UTC),
     )
-    assert reply(printed[6]) == {"withdrawn": "tax"}
+    assert reply(printed[6]) == {"corrected": "tax", "revision": 2}
+    assert reply(printed[7]) == {"withdrawn": "tax"}
 
 
 def test_lore_comes_up(printed: list[str]) -> None:
-    kept, explained = printed[7].strip().split("}{", 1)
+    kept, explained = printed[8].strip().split("}{", 1)
     (lore,) = RetrievalExplanation.model_validate(reply("{" + explained)).lore
     assert (reply(kept + "}"), lore.entry) == ({"name": "coast", "entries": 2, "read_as": None}, "levy")
+
+
+def test_a_world_is_closed(printed: list[str]) -> None:
+    closed = World.model_validate(reply(printed[9]))
+    assert (closed.name, closed.closed_at is None) == ("drowned_coast-2", False)
 
 
 def test_every_field_of_an_event_is_told() -> None:

@@ -17,6 +17,8 @@ from tests.store.test_plans import Statement, indexes_of, statements_made
 from tests.support.store_cases import using
 
 WORLDS = {"uq_worlds_name", "pk_worlds"}
+WITHDRAWALS = {"pk_event_withdrawals", "ix_event_withdrawals_sequence"}
+"""Either finds few rows."""
 
 EXPECTED: Mapping[str, set[str]] = {
     "tell": {*WORLDS, "uq_events_world_event_id"},
@@ -25,7 +27,7 @@ EXPECTED: Mapping[str, set[str]] = {
         "pk_events",
         "pk_event_postings",
         "pk_event_successions",
-        "pk_event_withdrawals",
+        *WITHDRAWALS,
         "uq_events_world_event_id",
     },
     "search, newest moment": {
@@ -34,18 +36,28 @@ EXPECTED: Mapping[str, set[str]] = {
         "pk_events",
         "pk_event_postings",
         "pk_event_successions",
-        "pk_event_withdrawals",
+        *WITHDRAWALS,
         "uq_events_world_event_id",
     },
-    "newest": {*WORLDS, "ix_events_standing", "pk_event_withdrawals", "uq_events_world_event_id"},
+    "newest": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
     "worlds": {
         *WORLDS,
         "SCAN uq_worlds_name",
         "ix_events_standing",
-        "pk_event_withdrawals",
+        *WITHDRAWALS,
         "uq_events_world_event_id",
     },
     "withdraw": {*WORLDS, "uq_events_world_event_id", "pk_events", "pk_event_postings"},
+    "close": {*WORLDS, "ix_events_standing", *WITHDRAWALS, "uq_events_world_event_id"},
+    "correct": {
+        *WORLDS,
+        "ix_worlds_parent",
+        "uq_events_world_event_id",
+        "pk_events",
+        "pk_event_postings",
+        "pk_event_successions",
+        *WITHDRAWALS,
+    },
     "lorebooks": {*WORLDS, "pk_lorebooks"},
 }
 
@@ -83,6 +95,8 @@ async def statements_of(store: Store, url: str) -> dict[str, list[Statement]]:
         "newest": store.events.list_newest("v3", 10, (NOON, "e5")),
         "worlds": store.events.list_worlds(10, "v5"),
         "withdraw": store.events.withdraw("v3", "own1"),
+        "correct": store.events.correct("w3", told("news", 4, supersedes="e1")),
+        "close": store.events.close("v7"),
         "lorebooks": store.lorebooks.list_lorebooks("v3"),
     }
     return await statements_made(calls)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from app.domain.errors import Conflict, GatewayError, NotFound
+from app.domain.errors import Conflict, GatewayError, InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook, LoreEntry
 from app.domain.search_terms import extract_terms
 from app.domain.worlds import Event, EventsAdded, EventSearch, SearchFindings, World
@@ -169,6 +169,43 @@ def test_a_branch_shares_the_past_whenever_it_is_told(store_url: str) -> None:
         (Conflict, None),
         ["save", "town"],
         ["town"],
+        None,
+    )
+
+
+def test_a_closed_world_takes_nothing_more_and_its_branches_go_on(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        await store.events.add_events("town", [event("a")])
+        await store.events.branch("save", "town", NOON)
+        closed = [await store.events.close("town") for _ in range(2)]
+        refused = [
+            await refusal(call)
+            for call in (
+                store.events.add_events("town", [event("a")]),
+                store.events.correct("town", event("a", 1)),
+                store.events.withdraw("town", "a"),
+                store.lorebooks.put("town", "b", BOOK),
+                store.lorebooks.remove("town", "b"),
+                store.events.branch("town", "save", NOON),
+                store.events.branch("new", "town", NOON),
+            )
+        ]
+        unusable = await refusal(store.events.search(about("town")))
+        names = [[one.name for one in await store.events.list_worlds(9, None, closed=some)] for some in (False, True)]
+        again = await store.events.branch("save", "town", NOON)
+        own = await store.events.add_events("save", [event("b", 1)])
+        found = ids(await searched(store, about("save")))
+        return closed, refused, unusable, names, again.name, own, found, await store.events.close("nowhere")
+
+    town = World(name="town", events=1, newest=NOON, created_at=START, closed_at=START)
+    assert using(store_url, scenario, MovableClock()) == (
+        [town, town],
+        [(Conflict, None)] * 7,
+        (InvalidRequest, "world"),
+        [["save"], ["save", "town"]],
+        "save",
+        EventsAdded(new=1, known=0),
+        ["b", "a"],
         None,
     )
 

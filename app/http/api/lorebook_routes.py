@@ -88,7 +88,7 @@ def create_lorebooks_router(gateway: Gateway) -> APIRouter:
         await desk.put_lorebook(world, book, read)
         return StoredLorebook(name=book, entries=len(read.entries), read_as=report)
 
-    @router.delete("/{book}", summary="Remove a lorebook", responses=looks)
+    @router.delete("/{book}", summary="Remove a lorebook", responses=document_problems(401, 404, 409, 422, 503))
     async def remove(world: WorldName, book: BookName) -> RemovedLorebook:
         await desk.remove_lorebook(world, book)
         return RemovedLorebook(removed=book)

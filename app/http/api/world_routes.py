@@ -19,6 +19,7 @@ from app.service.world_service import BranchRequest, EventsToAdd, GameContext, M
 BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
 EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]
 Limit = Annotated[int, Query(ge=1, le=500)]
+ListClosed = Annotated[bool, Query(description="Whether closed worlds are listed too.")]
 
 EVENT_EXAMPLES: Final = {
     "two": Example(
@@ -41,6 +42,18 @@ EVENT_EXAMPLES: Final = {
                     "importance": 8,
                 },
             ]
+        },
+    )
+}
+CORRECTION_EXAMPLES: Final = {
+    "rope": Example(
+        summary="What was told of the rope was wrong",
+        value={
+            "id": "rope",
+            "time": "1312-04-03T09:15:00Z",
+            "kind": "accident",
+            "text": "The ferry's rope frayed at Reedgate; it crosses with half its load.",
+            "importance": 5,
         },
     )
 }
@@ -70,6 +83,13 @@ class WorldPage(Frozen):
 
     worlds: tuple[World, ...]
     next_after: str | None
+
+
+class CorrectedEvent(Frozen):
+    corrected: str
+    """The event's id."""
+    revision: int
+    """Number of the revision in force. An event is told as revision 1; the same content again is no new revision."""
 
 
 class WithdrawnEvent(Frozen):
@@ -106,9 +126,9 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
     looks = document_problems(401, 404, 422, 503)
     desk = gateway.worlds
 
-    @router.get("", summary="Every world, by name", responses=document_problems(401, 422, 503))
-    async def worlds(after: Name | None = None, limit: Limit = 100) -> WorldPage:
-        page = await desk.list_worlds(limit, after)
+    @router.get("", summary="Every world that is not closed, by name", responses=document_problems(401, 422, 503))
+    async def worlds(after: Name | None = None, limit: Limit = 100, closed: ListClosed = False) -> WorldPage:
+        page = await desk.list_worlds(limit, after, closed=closed)
         return WorldPage(worlds=tuple(page), next_after=page[-1].name if len(page) == limit else None)
 
     @router.get("/{world}", summary="One world", responses=looks)
@@ -122,6 +142,14 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
         world: BranchName, branching: Annotated[BranchRequest, Body(openapi_examples=BRANCH_EXAMPLES)]
     ) -> World:
         return await desk.branch(world, branching)
+
+    @router.delete(
+        "/{world}",
+        summary="Close a world for good: it takes nothing more, and prompts cannot use it; what was judged stays",
+        responses=looks,
+    )
+    async def close(world: WorldName) -> World:
+        return await desk.close(world)
 
     @router.post(
         "/{world}/context",
@@ -139,7 +167,7 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
 def _create_events_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/events", tags=["worlds"], route_class=JsonRoute)
     refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
-    looks = document_problems(401, 404, 422, 503)
+    looks = document_problems(401, 404, 409, 422, 503)
     desk = gateway.worlds
 
     @router.post("", summary="Add events", responses=refusals)
@@ -162,6 +190,16 @@ def _create_events_router(gateway: Gateway) -> APIRouter:
             return await desk.explain(world, build_question(looking))
         except InvalidRequest as error:
             raise InvalidRequest(error.detail, field=f"query.{error.field}") from error
+
+    @router.put(
+        "/{event}",
+        summary="Correct an event, or tell a withdrawn one again; what was judged keeps the former one",
+        responses=refusals,
+    )
+    async def correct(
+        world: WorldName, event: EventName, corrected: Annotated[Event, Body(openapi_examples=CORRECTION_EXAMPLES)]
+    ) -> CorrectedEvent:
+        return CorrectedEvent(corrected=event, revision=await desk.correct(world, event, corrected))
 
     @router.delete("/{event}", summary="Withdraw an event, as if it never happened", responses=looks)
     async def withdraw(world: WorldName, event: EventName) -> WithdrawnEvent:

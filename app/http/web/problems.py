@@ -62,7 +62,7 @@ _MEANINGS = {
     401: "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
     403: "The request's origin or host is not allowed.",
     404: "Not found.",
-    409: "Conflicts with what is stored: a run's pinned options, an existing event, or a world's parent.",
+    409: "Conflicts with what is stored: a run's pinned options, an existing event, a world's parent, a closed world.",
     413: "The body is too large.",
     415: "The body is not `application/json`, or is compressed.",
     422: "The request is invalid; `errors` names each field.",

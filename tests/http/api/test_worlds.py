@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from app.domain.worlds import Event, World
-from tests.support.sample_worlds import BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
+from tests.support.sample_worlds import ASKS, BRIDGE, NOON, ROPE, SPLICED, TAX, Document, Told, fields_of
 
 pytestmark = pytest.mark.xdist_group("worlds")
 
@@ -38,6 +38,7 @@ def test_the_same_again_is_known_and_another_content_is_refused_whole(world: Tol
     other = world.tell(BRIDGE, {**ROPE, "importance": 8})
     assert (again.status_code, again.json()) == (200, {"new": 1, "known": 2})
     assert (fields_of(other), other.json()["code"]) == ((409, ["events[1].id"]), "conflict")
+    assert f"PUT it to /worlds/{world.name}/events/rope" in other.json()["detail"]
     assert world.ids() == ["spliced", "tax", "rope"]
 
 
@@ -79,6 +80,27 @@ def test_an_event_that_was_taken_back_never_happened(world: Told) -> None:
     assert ([reply.status_code for reply in never], world.ids()) == ([404, 404], ["rope"])
 
 
+def test_a_correction_is_what_is_told_from_then_on(world: Told) -> None:
+    world.tell(ROPE, TAX).raise_for_status()
+    before = world.context(ASKS, as_of=NOON).json()
+    frayed = {**ROPE, "text": "The rope of the ferry frayed."}
+    replies = [world.ask("PUT", "/events/rope", frayed) for _ in range(2)]
+    after = world.context(ASKS, as_of=NOON).json()
+    wrong = world.ask("PUT", "/events/tax", frayed)
+    assert [reply.json() for reply in replies] == [{"corrected": "rope", "revision": 2}] * 2
+    assert [
+        [(passage["id"], passage["text"]) for passage in context["passages"] if passage["id"] == "rope"]
+        for context in (before, after)
+    ] == [[("rope", ROPE["text"])], [("rope", frayed["text"])]]
+    assert fields_of(wrong) == (422, ["body.id"])
+
+
+def test_a_correction_needs_an_event_and_a_world(world: Told) -> None:
+    world.tell(ROPE).raise_for_status()
+    replies = [one.ask("PUT", "/events/tax", TAX) for one in (world, Told(world.url, "nowhere"))]
+    assert ([reply.status_code for reply in replies], world.ids()) == ([404, 404], ["rope"])
+
+
 def test_a_branch_shares_the_past_and_nothing_else(world: Told) -> None:
     world.tell(ROPE, TAX, BRIDGE).raise_for_status()
     loaded = world.branch(f"{world.name}-loaded", "1312-04-03T10:30:00Z")
@@ -115,6 +137,33 @@ def test_worlds_are_listed_by_name_in_pages(world: Told) -> None:
     assert [name for name in pages if name.startswith(f"{world.name}-")] == names
 
 
+def test_a_closed_world_is_used_by_nothing(world: Told) -> None:
+    world.tell(ROPE).raise_for_status()
+    loaded = world.branch(f"{world.name}-loaded", NOON)
+    made = hand_out(world).raise_for_status().json()["tasks"][0]
+    closed = [world.ask("DELETE").json() for _ in range(2)]
+    refused = [
+        world.tell(TAX),
+        world.ask("PUT", "/events/rope", ROPE),
+        world.ask("DELETE", "/events/rope"),
+        world.ask("PUT", "/lorebooks/coast", {}),
+        Told(world.url, f"{world.name}-2").ask("PUT", "", {"parent": world.name, "at": NOON}),
+        world.ask("GET", "/events", q="rope"),
+        world.context(ASKS),
+    ]
+    scored = {"groups": [{"task_id": made["task_id"], "completions": [{"text": "Nay."}, {"text": "Aye."}]}]}
+    score = httpx.post(f"{world.url}/envs/npc_arena/score", json=scored, timeout=30)
+    assert (World.model_validate(closed[0]).closed_at is None, closed[1]) == (False, closed[0])
+    assert [(reply.status_code, "is closed" in reply.json()["detail"]) for reply in refused] == [(409, True)] * 7
+    assert fields_of(hand_out(world)) == (422, ["params.world"])
+    assert (score.status_code, hand_out(loaded).status_code, world.ids()) == (200, 200, ["rope"])
+
+
+def hand_out(world: Told) -> httpx.Response:
+    body = {"batch_size": 1, "params": {"world": world.name}}
+    return httpx.post(f"{world.url}/envs/npc_arena/next-batch", json=body, timeout=30)
+
+
 SHOWN = (
     ("POST", "/worlds/{world}/events"),
     ("PUT", "/worlds/{world}/lorebooks/{book}"),
@@ -125,8 +174,10 @@ SHOWN = (
     ("GET", "/worlds/{world}/events"),
     ("GET", "/worlds/{world}/lorebooks"),
     ("GET", "/worlds/{world}/lorebooks/{book}"),
+    ("PUT", "/worlds/{world}/events/{event}"),
     ("DELETE", "/worlds/{world}/events/{event}"),
     ("DELETE", "/worlds/{world}/lorebooks/{book}"),
+    ("DELETE", "/worlds/{world}"),
 )
 
 
