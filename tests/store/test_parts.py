@@ -6,6 +6,7 @@ from typing import TypeVar
 
 import pytest
 
+from app.domain.errors import NotFound
 from app.domain.groups import Group
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, RetryWindows
 from app.domain.runs import Policy
@@ -13,6 +14,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.ports.store import GroupToStore
 from app.store.store import Store
+from tests.store.test_groups import refused
 from tests.support.store_cases import MovableClock, cycle, opened, record, stream, using
 
 T = TypeVar("T")
@@ -306,3 +308,10 @@ def test_old_cohorts_are_forgotten_and_their_groups_stay_what_they_are(store_url
         )
 
     assert using(store_url, with_task(scenario), clock) == ((0, 0), ["group_a", "part.index", "group_a"], [])
+
+
+def test_pieces_of_a_task_that_is_not_stored_are_refused(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        return [type(await refused(one)) for one in (arrive(store, 0, "a"), take(store, "a"))]
+
+    assert using(store_url, scenario) == [NotFound, NotFound]
