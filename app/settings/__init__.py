@@ -54,6 +54,8 @@ class Settings(Described, BaseSettings):
     """Let `/metrics` be read without a key."""
     database_url: str = "sqlite:///atropos_envs.db"
     """`sqlite:///file` for one replica, `postgresql://user:password@host/database` for more."""
+    database_prepared_statements: bool = True
+    """Let PostgreSQL keep prepared statements in its sessions. Set it to false behind PgBouncer in transaction mode."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 64 * 1024 * 1024
     """A larger request body is refused with 413."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
