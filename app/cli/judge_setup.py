@@ -26,7 +26,12 @@ def say_store(settings: Settings) -> None:
 async def open_configured_store(settings: Settings) -> AsyncIterator[Store]:
     """The configured store, closed at exit; prints which one. StoreUnavailable when it cannot be opened."""
     say_store(settings)
-    store = await asyncio.to_thread(Store.open, settings.database_url, find_packaged_folder("migrations"))
+    store = await asyncio.to_thread(
+        Store.open,
+        settings.database_url,
+        find_packaged_folder("migrations"),
+        prepare=settings.database_prepared_statements,
+    )
     try:
         yield store
     finally:

@@ -114,6 +114,7 @@ def create_app(
         clock=clock,
         committed=observer.record_commit,
         judgements=CacheRetention(days=settings.judge_cache_days, entries=settings.judge_cache_entries),
+        prepare=settings.database_prepared_statements,
     )
     observer.watch_queue(lambda: store.depth)
     panels = panels or build_panels(settings, store.judge_cache)

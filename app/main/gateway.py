@@ -66,7 +66,12 @@ def build_gateway(
         acceptance=acceptance, scorer=scorer, groups=store.groups, shelf=shelf, observer=observer
     )
     assembler = GroupAssembler(
-        parts=store.parts, groups=store.groups, scoring=group_scoring, observer=observer, rules=rules or PartRules()
+        parts=store.parts,
+        groups=store.groups,
+        scoring=group_scoring,
+        shelf=shelf,
+        observer=observer,
+        rules=rules or PartRules(),
     )
     return Gateway(
         catalogue=catalogue,

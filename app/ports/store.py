@@ -55,6 +55,9 @@ class TaskStore(Protocol):
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]: ...
 
+    async def find_missing(self, task_ids: Sequence[str]) -> set[str]:
+        """Those that are not stored."""
+
     async def freeze_contexts(
         self, stream: Stream, contexts: Mapping[tuple[int, int], Context]
     ) -> dict[tuple[int, int], Context]:

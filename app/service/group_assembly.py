@@ -17,6 +17,7 @@ from app.service.group_replies import build_reply, mark_pending
 from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring
 from app.service.request_models import GroupProblem, GroupReply
 from app.service.score_validation import AcceptedGroup
+from app.service.task_cache import TaskCache
 
 log = logging.getLogger(__name__)
 
@@ -47,12 +48,14 @@ class GroupAssembler:
         parts: PendingGroupStore,
         groups: GroupStore,
         scoring: GroupScoring,
+        shelf: TaskCache,
         observer: Observer,
         rules: PartRules,
     ) -> None:
         self._parts = parts
         self._groups = groups
         self._scoring = scoring
+        self._shelf = shelf
         self._observer = observer
         self._rules = rules
         self._watched: dict[str, _GroupWatch] = {}
@@ -159,13 +162,19 @@ class GroupAssembler:
             Member(place=place, completion=rollout.completion)
             for place, rollout in enumerate(group.rollouts, part.index)
         ]
-        seat = await self._parts.add_members(cohort, group.group_id, members, self._rules.deadline_seconds)
+        seconds = self._rules.deadline_seconds
+        seat = await self._shelf.write_with_tasks(
+            [group.task_id], lambda: self._parts.add_members(cohort, group.group_id, members, seconds)
+        )
         if isinstance(seat, GroupSlot):
             await self._begin(seat.begun)
         return seat
 
     async def _take(self, cohort: PendingGroup, completion: Completion, gather_seconds: float) -> GroupSlot:
-        seat = await self._parts.assign_slot(cohort, completion, gather_seconds, self._rules.windows)
+        seat = await self._shelf.write_with_tasks(
+            [cohort.task_id],
+            lambda: self._parts.assign_slot(cohort, completion, gather_seconds, self._rules.windows),
+        )
         self._held.add(seat)
         await self._begin(seat.begun)
         return seat

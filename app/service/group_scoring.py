@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TypeVar
 
-from app.domain.errors import StoreUnavailable
+from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.groups import Group
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
@@ -61,7 +61,7 @@ class GroupScoring:
             stored |= await asyncio.shield(self._flights.start([one.group.group_id for one in own], scoring))
         stored |= await self._await_others(running, due)
         waiting = [GroupToStore(one.group) for identity, one in unique.items() if identity not in stored]
-        stored |= {group.group_id: group for group in await self._groups.add(waiting)} if waiting else {}
+        stored |= {group.group_id: group for group in await self._add(waiting)} if waiting else {}
         return stored
 
     async def start(self, groups: Sequence[Group]) -> list[StoredGroups]:
@@ -141,7 +141,7 @@ class GroupScoring:
         """New groups are added. What the store holds otherwise than we now have it is completed: retries, and groups
         that another request put there as pending meanwhile."""
         fresh = [result for result in results if result.group.group_id not in known]
-        added = await self._groups.add(fresh, key) if fresh or key is not None else []
+        added = await self._add(fresh, key) if fresh or key is not None else []
         stored = known | {group.group_id: group for group in added}
         ahead = [
             result
@@ -149,8 +149,20 @@ class GroupScoring:
             if list_scores(stored[result.group.group_id]) != list_scores(result.group)
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
-        finished = await self._groups.finish(ahead) if ahead else []
+        finished = await self._finish(ahead) if ahead else []
         return stored | {group.group_id: group for group in finished}
+
+    async def _add(self, groups: Sequence[GroupToStore], key: IdempotencyKey | None = None) -> list[Group]:
+        task_ids = {one.group.task_id for one in groups}
+        return await self._shelf.write_with_tasks(task_ids, lambda: self._groups.add(groups, key))
+
+    async def _finish(self, groups: Sequence[GroupToStore]) -> list[Group]:
+        """Also of groups that were stored as pending and that the store has lost since, as a failover may do."""
+        try:
+            return await self._groups.finish(groups)
+        except NotFound:
+            await self._add([GroupToStore(mark_pending(one.group)) for one in groups])
+            return await self._groups.finish(groups)
 
     def _store_in_background(self, one: AcceptedGroup, judging: asyncio.Future[GroupToStore]) -> StoredGroups:
         return self._flights.start([one.group.group_id], self._store_when_judged(one, judging))
@@ -159,7 +171,7 @@ class GroupScoring:
         result = await judging
         for pause in STORE_RETRY_SECONDS:
             try:
-                return {one.group.group_id: (await self._groups.finish([result]))[0]}
+                return {one.group.group_id: (await self._finish([result]))[0]}
             except StoreUnavailable:
                 await asyncio.sleep(pause)
         log.error("a finished group could not be written and stays pending: %s", one.group.group_id)

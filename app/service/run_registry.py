@@ -1,5 +1,7 @@
 """Runs: created on first use; they record what affects their rewards, so that later changes are noticed."""
 
+import time
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -14,6 +16,8 @@ from app.ports.store import RunStore
 from app.service.task_order import derive_seed
 
 REMEMBERED_RUNS = 10_000
+RECHECK_SECONDS = 5.0
+"""After so long a remembered run is read again, since the store may have lost it in a failover or a restore."""
 NEAR_RUNS = 500
 """Among so many runs the one is looked for that somebody may have meant."""
 
@@ -33,11 +37,18 @@ class RunReport(Frozen):
     activity: tuple[RunActivity, ...]
 
 
+@dataclass(frozen=True)
+class _RememberedRun:
+    run: Run
+    read_at: float
+    """By the monotonic clock."""
+
+
 class RunRegistry:
     def __init__(self, runs: RunStore, clock: Clock) -> None:
         self._runs = runs
         self._clock = clock
-        self._known: dict[str, Run] = {}
+        self._known: dict[str, _RememberedRun] = {}
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
         """Conflict naming the field when the run exists with other settings."""
@@ -50,16 +61,37 @@ class RunRegistry:
 
     async def ensure(self, name: Name) -> Run:
         """The run, created with default settings if it does not exist."""
-        if name in self._known:
-            return self._known[name]
-        stored = await self._runs.get(name)
-        return self._remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
+        known = self._known.get(name)
+        if known is None:
+            stored = await self._runs.get(name)
+            return self._remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
+        if time.monotonic() - known.read_at < RECHECK_SECONDS:
+            return known.run
+        return self._remember(await self._restore(known.run))
+
+    async def _pin(self, run: Run, pin: Pin) -> Run:
+        try:
+            return await self._runs.pin(run.name, pin)
+        except NotFound:
+            await self._restore(run)
+            return await self._runs.pin(run.name, pin)
+
+    async def _restore(self, known: Run) -> Run:
+        """The run as it is stored. If the store has lost it or pins of it, they are stored again."""
+        stored = await self._runs.get(known.name)
+        if stored is None:
+            return await self._runs.create(known)
+        pinned = {pin.environment for pin in stored.pins}
+        for pin in known.pins:
+            if pin.environment not in pinned:
+                stored = await self._runs.pin(known.name, pin)
+        return stored
 
     async def check_pin(self, run: Run, current: Pin) -> bool:
         """Whether the run's pin for this environment matches `current`. On first use the pin is recorded."""
         pin = next((pin for pin in run.pins if pin.environment == current.environment), None)
         if pin is None:
-            stored = self._remember(await self._runs.pin(run.name, current))
+            stored = self._remember(await self._pin(run, current))
             pin = next(pin for pin in stored.pins if pin.environment == current.environment)
         return pin.scoring_digest == current.scoring_digest
 
@@ -84,5 +116,5 @@ class RunRegistry:
     def _remember(self, run: Run) -> Run:
         if len(self._known) >= REMEMBERED_RUNS:
             self._known.clear()
-        self._known[run.name] = run
+        self._known[run.name] = _RememberedRun(run, time.monotonic())
         return run

@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
+import time
+from collections import defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from pydantic import BaseModel
 
@@ -16,6 +19,15 @@ log = logging.getLogger(__name__)
 STARTING_POLL_SECONDS = 0.2
 REMEMBERED_EPOCHS = 20_000
 REMEMBERED_EDITIONS = 1_000
+RECHECK_SECONDS = 5.0
+"""After so long what is remembered as stored is stored again, since a failover or a restore may have lost it."""
+
+
+@dataclass(frozen=True)
+class _BegunEpoch:
+    data_digest: str
+    stored_at: float
+    """By the monotonic clock."""
 
 
 class SheetVersions:
@@ -25,8 +37,9 @@ class SheetVersions:
     def __init__(self, catalogue: Catalogue, sheets: SheetStore) -> None:
         self._catalogue = catalogue
         self._sheets = sheets
-        self._begun: dict[tuple[str, str, int], str] = {}
-        self._kept: set[tuple[str, str]] = set()
+        self._begun: dict[tuple[str, str, int], _BegunEpoch] = {}
+        self._kept: dict[tuple[str, str], float] = {}
+        """When each version was last stored, by the monotonic clock."""
         self._lost: set[tuple[str, str]] = set()
         """Versions that cannot be rebuilt here: their sheets are unknown, or other data changed too."""
         self._making = asyncio.Lock()
@@ -86,19 +99,32 @@ class SheetVersions:
 
     async def _store_version(self, present: ServedEnvironment) -> None:
         edition = (present.name, present.data_digest)
-        if edition not in self._kept:
+        stored_at = self._kept.get(edition)
+        if stored_at is None or not _is_recent(stored_at):
             await self._sheets.keep(*edition, present.environment.sheet_texts())
-            _add_bounded(self._kept, edition)
+            if len(self._kept) >= REMEMBERED_EDITIONS:
+                self._kept.clear()
+            self._kept[edition] = time.monotonic()
 
     async def _begin_epochs(self, stream: Stream, epochs: Collection[int], data_digest: str) -> dict[int, str]:
-        places = {epoch: (stream.run, stream.digest, epoch) for epoch in epochs}
-        known = {epoch: self._begun[place] for epoch, place in places.items() if place in self._begun}
-        new = sorted(epochs - known.keys())
-        begun = await self._sheets.begin_epochs(stream, new, data_digest) if new else {}
+        begun: dict[int, str] = {}
+        to_store: defaultdict[str, list[int]] = defaultdict(list)
+        for epoch in sorted(epochs):
+            known = self._begun.get((stream.run, stream.digest, epoch))
+            if known is not None and _is_recent(known.stored_at):
+                begun[epoch] = known.data_digest
+            else:
+                to_store[data_digest if known is None else known.data_digest].append(epoch)
+        for version, some in to_store.items():
+            begun |= self._remember_epochs(stream, await self._sheets.begin_epochs(stream, some, version))
+        return begun
+
+    def _remember_epochs(self, stream: Stream, begun: dict[int, str]) -> dict[int, str]:
         if len(self._begun) + len(begun) > REMEMBERED_EPOCHS:
             self._begun.clear()
-        self._begun |= {places[epoch]: edition for epoch, edition in begun.items()}
-        return known | begun
+        now = time.monotonic()
+        self._begun |= {(stream.run, stream.digest, epoch): _BegunEpoch(one, now) for epoch, one in begun.items()}
+        return begun
 
 
 def _rebuild_version(present: ServedEnvironment, texts: tuple[str, ...]) -> ServedEnvironment | None:
@@ -107,6 +133,10 @@ def _rebuild_version(present: ServedEnvironment, texts: tuple[str, ...]) -> Serv
     except ValueError:
         log.warning("earlier character sheets can no longer be read: %s", present.name, exc_info=True)
         return None
+
+
+def _is_recent(moment: float) -> bool:
+    return time.monotonic() - moment < RECHECK_SECONDS
 
 
 def _add_bounded(known: set[tuple[str, str]], edition: tuple[str, str]) -> None:

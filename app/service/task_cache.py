@@ -2,12 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, JsonValue
 
+from app.domain.errors import NotFound
 from app.domain.groups import TaskRecord
 from app.domain.tasks import Context, Task
 from app.domain.values import Split
@@ -46,6 +47,7 @@ async def build_tasks(wanted: Sequence[tuple[Environment, int]], split: Split, p
 
 
 KeptT = TypeVar("KeptT")
+WrittenT = TypeVar("WrittenT")
 
 ROOM = 8_192
 """Maximum number of cached tasks; the oldest are evicted."""
@@ -53,7 +55,8 @@ ROOM = 8_192
 
 @dataclass
 class TaskCache:
-    """A cache in front of the store. A missing task is read from the store and rebuilt."""
+    """A cache in front of the store. A missing task is read from the store and rebuilt. A cached one may be missing in
+    the store, which loses rows when it fails over to a replica that lagged, or is restored from a backup."""
 
     tasks: TaskStore
     _records: dict[str, TaskRecord] = field(default_factory=dict)
@@ -61,12 +64,26 @@ class TaskCache:
 
     async def put(self, records: Sequence[TaskRecord], made: Sequence[Task]) -> None:
         """Durable on return."""
-        unknown = [record for record in records if record.task_id not in self._records]
-        if unknown:
-            await self.tasks.put(unknown)
+        cached = [record.task_id for record in records if record.task_id in self._records]
+        lost = await self.tasks.find_missing(cached) if cached else set()
+        wanted = [record for record in records if record.task_id in lost or record.task_id not in self._records]
+        if wanted:
+            await self.tasks.put(wanted)
         for record, task in zip(records, made, strict=True):
             _add_bounded(self._records, record.task_id, record)
             _add_bounded(self._made, record.task_id, task)
+
+    async def write_with_tasks(self, task_ids: Collection[str], write: Callable[[], Awaitable[WrittenT]]) -> WrittenT:
+        """The result of a write that refers to tasks. If it finds that one is not stored, cached ones are stored again
+        and the write is repeated."""
+        try:
+            return await write()
+        except NotFound:
+            cached = [self._records[name] for name in task_ids if name in self._records]
+            if not cached:
+                raise
+            await self.tasks.put(cached)
+        return await write()
 
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
         found = {name: self._records[name] for name in task_ids if name in self._records}

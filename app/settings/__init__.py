@@ -54,6 +54,8 @@ class Settings(Described, BaseSettings):
     """Let `/metrics` be read without a key."""
     database_url: str = "sqlite:///atropos_envs.db"
     """`sqlite:///file` for one replica, `postgresql://user:password@host/database` for more."""
+    database_prepared_statements: bool = True
+    """Let PostgreSQL keep prepared statements in its sessions. Set it to false behind PgBouncer in transaction mode."""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 24 * 1024 * 1024
     """A larger request body is refused with 413, and so is one with more than one value for every 15 bytes of this.
     While a larger one is parsed, other requests wait for more than a fifth of a second."""

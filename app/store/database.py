@@ -26,6 +26,8 @@ from app.store.writer import Unit, Writer
 BUSY_MILLISECONDS = 10_000
 JOURNAL_BYTES = 64 * 1024 * 1024
 CONNECT_SECONDS = 5
+EXECUTIONS_BEFORE_PREPARING = 5
+"""The driver's own default."""
 
 _PRAGMAS = (
     f"busy_timeout = {BUSY_MILLISECONDS}",  # first, so that the others wait instead of failing
@@ -66,36 +68,42 @@ def describe(url: str) -> str:
     return str(file) if file.exists() else f"{file} (new: there was none)"
 
 
-def open_writer(url: str, *, connections: int = 1) -> Engine:
-    """An engine whose transactions take SQLite's write lock when they begin."""
-    return _create_engine(parse_url(url), connections, _WRITER_PRAGMAS, "BEGIN IMMEDIATE")
+def open_writer(url: str, *, connections: int = 1, prepare: bool = True) -> Engine:
+    """An engine whose transactions take SQLite's write lock when they begin. On PostgreSQL `prepare` lets the driver
+    prepare statements that it often executes."""
+    return _create_engine(parse_url(url), connections, _WRITER_PRAGMAS, "BEGIN IMMEDIATE", prepare)
 
 
-def open_reader(url: str, *, connections: int) -> Engine:
+def open_reader(url: str, *, connections: int, prepare: bool = True) -> Engine:
     """A read-only engine. Each transaction reads one snapshot."""
     parsed = parse_url(url)
-    engine = _create_engine(parsed, connections, (*_PRAGMAS, "query_only = ON"), "BEGIN")
+    engine = _create_engine(parsed, connections, (*_PRAGMAS, "query_only = ON"), "BEGIN", prepare)
     if is_postgres(engine):
         return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return engine
 
 
 def open_for_migration(url: str) -> Engine:
-    """Like `open_writer`, without foreign keys, since SQLite alters a table by copying it."""
+    """Like `open_writer`, without foreign keys, since SQLite alters a table by copying it, and without prepared
+    statements, which would be left in the sessions of a pooler."""
     parsed = parse_url(url)
     if parsed.drivername.startswith("sqlite"):
         Path(str(parsed.database)).parent.mkdir(parents=True, exist_ok=True)
-    return _create_engine(parsed, 1, (*_PRAGMAS[:-1], "foreign_keys = OFF"), "BEGIN IMMEDIATE")
+    return _create_engine(parsed, 1, (*_PRAGMAS[:-1], "foreign_keys = OFF"), "BEGIN IMMEDIATE", prepare=False)
 
 
 def is_postgres(engine: Engine) -> bool:
     return engine.dialect.name == "postgresql"
 
 
-def _create_engine(url: URL, connections: int, pragmas: Iterable[str], begin: str) -> Engine:
+def _create_engine(url: URL, connections: int, pragmas: Iterable[str], begin: str, prepare: bool) -> Engine:
     if url.drivername.startswith("postgresql"):
-        timeouts = {"connect_timeout": CONNECT_SECONDS, "tcp_user_timeout": 3 * CONNECT_SECONDS * 1000}
-        return create_engine(url, pool_size=connections, max_overflow=0, connect_args=timeouts)
+        options: dict[str, int | None] = {
+            "connect_timeout": CONNECT_SECONDS,
+            "tcp_user_timeout": 3 * CONNECT_SECONDS * 1000,
+            "prepare_threshold": EXECUTIONS_BEFORE_PREPARING if prepare else None,
+        }
+        return create_engine(url, pool_size=connections, max_overflow=0, connect_args=options)
     engine = create_engine(url, pool_size=connections, max_overflow=0, connect_args={"check_same_thread": False})
     _set_up_sqlite(engine, tuple(pragmas), begin)
     return engine
@@ -148,10 +156,16 @@ class Database:
     monotonic clock on SQLite, which has one replica."""
 
     def __init__(
-        self, url: str, *, readers: int, clock: Clock | None, committed: Callable[[float], None] | None
+        self,
+        url: str,
+        *,
+        readers: int,
+        clock: Clock | None,
+        committed: Callable[[float], None] | None,
+        prepare: bool = True,
     ) -> None:
-        self._writing = open_writer(url)
-        self._reading = open_reader(url, connections=readers)
+        self._writing = open_writer(url, prepare=prepare)
+        self._reading = open_reader(url, connections=readers, prepare=prepare)
         self._clock = clock
         self._lease_clock = clock or SteadyClock()
         self.postgres = is_postgres(self._writing)

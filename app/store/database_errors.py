@@ -7,6 +7,10 @@ from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 _TRANSIENT = {"40001", "40P01"}
 """PostgreSQL's serialization_failure and deadlock_detected: the same work succeeds when tried again."""
 
+_LOST_STATEMENT = {"42P05", "26000"}
+"""PostgreSQL's duplicate_prepared_statement and invalid_sql_statement_name: a pooler changes sessions under the
+driver."""
+
 
 def is_transient(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _TRANSIENT
@@ -23,6 +27,11 @@ def as_gateway_error(error: Exception) -> Exception:
         return error
     if isinstance(error, DataError | UnicodeEncodeError | OverflowError):
         return InvalidRequest("a value cannot be stored in the database")
+    if isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _LOST_STATEMENT:
+        return StoreUnavailable(
+            "a connection pooler stands before the database and keeps no prepared statements: set"
+            " database_prepared_statements to false"
+        )
     if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
         return StoreUnavailable("the store cannot be reached or written to; retry later")
     return error

@@ -7,8 +7,10 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from app.domain.digests import digest
+from app.domain.errors import NotFound
 from app.domain.groups import Group
 from app.domain.parts import Member, PendingGroup
 from app.domain.tasks import Completion
@@ -54,7 +56,10 @@ def open_group(
         "due": deadline,
         "created_at": now,
     }
-    connection.execute(insert(parts), row)
+    try:
+        connection.execute(insert(parts), row)
+    except IntegrityError as error:
+        raise NotFound("the group's task is not stored", field="task_id") from error
     return load_group_row(connection, group_id)
 
 

@@ -108,11 +108,14 @@ class Store:
         committed: Callable[[float], None] | None = None,
         readers: int = 4,
         judgements: CacheRetention = KEEP_ALL,
+        prepare: bool = True,
     ) -> Self:
         """Migrates and opens the database. Blocking. `committed` is called with the seconds of every commit, from a
-        store thread. StoreUnavailable when the database is unavailable, ValueError for an invalid URL."""
+        store thread; `prepare` allows prepared statements. StoreUnavailable when the database is unavailable,
+        ValueError for an invalid URL."""
         migrate(url, migrations)
-        return cls(Database(url, readers=readers, clock=clock, committed=committed), judgements)
+        database = Database(url, readers=readers, clock=clock, committed=committed, prepare=prepare)
+        return cls(database, judgements)
 
     @property
     def depth(self) -> int:

@@ -35,6 +35,12 @@ class SqlTaskStore(TaskStore):
             return {}
         return await self._database.read(lambda connection: load_tasks(connection, wanted))
 
+    async def find_missing(self, task_ids: Sequence[str]) -> set[str]:
+        wanted = filter_storable(task_ids)
+        stored = select(tasks.c.task_id).where(tasks.c.task_id.in_(wanted))
+        found = await self._database.read(lambda connection: set(connection.execute(stored).scalars()))
+        return set(task_ids) - found
+
     async def freeze_contexts(
         self, stream: Stream, contexts: Mapping[StreamPlace, Context]
     ) -> dict[StreamPlace, Context]:

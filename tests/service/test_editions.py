@@ -18,7 +18,8 @@ from app.domain.values import NoParams, Split
 from app.envs.npc_arena.environment import NpcArena
 from app.ports.environment import Datasets, Environment, RowT, Tools
 from app.ports.store import SheetStore
-from app.service.catalogue import KEPT_VERSIONS, Catalogue
+from app.service import sheet_versions
+from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
 from app.service.sheet_versions import SheetVersions
 from app.toolkit.package_data import find_packaged_folder
 
@@ -123,6 +124,29 @@ def test_sheets_are_kept_once_before_anything_is_dealt_from_them() -> None:
 
     assert asyncio.run(play()) == [{0: ("hob",)}, {0: ("hob",), 1: ("hob",)}, {1: ("hob",)}, {5: ("hob",)}]
     assert (store.calls, store.editions) == (["keep", "begin"], {edition_of("hob"): ("hob",)})
+
+
+def test_what_the_store_has_lost_is_kept_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch goes on with the sheets that it began with."""
+    store = RememberedSheets()
+    monkeypatch.setattr(sheet_versions, "RECHECK_SECONDS", 0.0)
+
+    async def play() -> object:
+        catalogue, editions = service(store, "hob")
+        await dealt(catalogue, editions, "a", 0)
+        store.editions.clear()
+        store.begun.clear()
+        await dealt(catalogue, editions, "a", 0)
+        kept = (dict(store.editions), dict(store.begun))
+        changed = ServedEnvironment.from_environment(
+            catalogue.get_environment_or_current("toy").environment.with_sheets(("sour hob",))
+        )
+        store.begun.clear()
+        by_epoch = await editions.get_epoch_versions(changed, stream("a"), NoParams(), {0, 1})
+        return kept, {epoch: one.environment.sheet_texts() for epoch, one in by_epoch.items()}, store.begun
+
+    hob, sour = edition_of("hob"), edition_of("sour hob")
+    assert asyncio.run(play()) == (({hob: ("hob",)}, {0: hob}), {0: ("hob",), 1: ("sour hob",)}, {0: hob, 1: sour})
 
 
 def test_an_epoch_that_another_process_began_is_dealt_from_what_it_began_with() -> None:

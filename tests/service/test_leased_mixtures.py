@@ -31,6 +31,9 @@ class CountedTasks(TaskStore):
     async def get(self, task_ids: Sequence[str]) -> dict[str, TaskRecord]:
         return await self._inner.get(task_ids)
 
+    async def find_missing(self, task_ids: Sequence[str]) -> set[str]:
+        return await self._inner.find_missing(task_ids)
+
     async def freeze_contexts(
         self, stream: Stream, contexts: Mapping[StreamPlace, Context]
     ) -> dict[StreamPlace, Context]:

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from app.domain.errors import NotFound
 from app.domain.groups import Group
 from app.domain.parts import GroupSlot, Member, Mismatch, PendingGroup, RetryWindows
 from app.domain.runs import Policy
@@ -15,6 +16,7 @@ from app.domain.tasks import Completion
 from app.domain.values import utc_now
 from app.ports.store import GroupToStore
 from app.store.store import Store
+from tests.store.test_groups import refused
 from tests.support.store_cases import MovableClock, cycle, opened, record, stream, using
 
 T = TypeVar("T")
@@ -319,3 +321,10 @@ def test_a_deadline_stays_when_the_wall_clock_is_set_back(store_url: str, monkey
         return [len(group.rollouts) for group in await store.parts.claim_due(9)]
 
     assert using(store_url, with_task(scenario)) == [1]
+
+
+def test_pieces_of_a_task_that_is_not_stored_are_refused(store_url: str) -> None:
+    async def scenario(store: Store) -> object:
+        return [type(await refused(one)) for one in (arrive(store, 0, "a"), take(store, "a"))]
+
+    assert using(store_url, scenario) == [NotFound, NotFound]

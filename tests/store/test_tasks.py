@@ -53,6 +53,14 @@ def test_a_known_task_is_left_as_it_is(store_url: str) -> None:
     assert using(store_url, scenario) == {"task_0": record(0, "first"), "task_1": record(1, "first")}
 
 
+def test_tasks_that_are_not_stored_are_found(store_url: str) -> None:
+    async def scenario(store: Store) -> set[str]:
+        await store.tasks.put([record(0)])
+        return await store.tasks.find_missing(["task_0", "task_1", "\x00"])
+
+    assert using(store_url, scenario) == {"task_1", "\x00"}
+
+
 def test_replicas_may_store_the_same_tasks_at_once(store_url: str) -> None:
     records = [record(index) for index in range(20)]
 

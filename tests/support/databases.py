@@ -1,8 +1,11 @@
 """Fresh databases for tests: a copied SQLite file, or a database of a real PostgreSQL server that the tests start."""
 
 import itertools
+import os
 import shutil
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +32,42 @@ def running_postgres() -> Iterator[str]:
     finally:
         server.cleanup()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def find_pgbouncer() -> str | None:
+    """Distributions install it where only an administrator's PATH leads."""
+    return shutil.which("pgbouncer", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+
+@contextmanager
+def running_pgbouncer(program: str, url: str) -> Iterator[str]:
+    """The URL of the same database behind PgBouncer in transaction mode, over one session of the server."""
+    socket = Path(url.partition("host=")[2])
+    folder = Path(tempfile.mkdtemp(prefix="pgb"))
+    settings = folder / "pgbouncer.ini"
+    settings.write_text(
+        f"[databases]\n* = host={socket} user=postgres\n[pgbouncer]\nlisten_port = 6432\nunix_socket_dir = {folder}\n"
+        "auth_type = any\npool_mode = transaction\ndefault_pool_size = 1\n"
+    )
+    command = [program, "--quiet", str(settings)]
+    if os.geteuid() == 0:  # as which it does not run
+        command[1:1] = ["--user", socket.owner()]
+        shutil.chown(folder, socket.owner())
+    process = subprocess.Popen(command)
+    try:
+        _wait_for(folder / ".s.PGSQL.6432", process)
+        yield f"{url.partition('?')[0]}?host={folder}&port=6432"
+    finally:
+        process.terminate()
+        process.wait()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
+    while not path.exists():
+        if process.poll() is not None:
+            raise RuntimeError(f"PgBouncer ended with {process.returncode}")
+        time.sleep(0.01)
 
 
 @dataclass

@@ -1,0 +1,144 @@
+"""Rows that the store has lost while the service runs, as a failover to a replica that lagged may lose them."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from pydantic import JsonValue
+
+from app.http.api.models import GroupReplies
+from app.service import run_registry
+from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
+from app.service.run_registry import RunReport
+from tests.support.playground import WAIT, World, gateway, until
+
+Play = Callable[[httpx.AsyncClient], Awaitable[None]]
+
+
+@pytest.fixture
+def database(tmp_path: Path, migrated_file: Path) -> Path:
+    path = tmp_path / "store.db"
+    path.write_bytes(migrated_file.read_bytes())
+    return path
+
+
+def played(database: Path, play: Play, world: World | None = None) -> None:
+    async def whole() -> None:
+        async with gateway(world or World(), database) as client:
+            await play(client)
+
+    asyncio.run(whole())
+
+
+def lose(database: Path, *tables: str) -> None:
+    """All rows of these tables, behind the service's back."""
+    with sqlite3.connect(database, timeout=WAIT) as connection:
+        for table in tables:
+            connection.execute(f"DELETE FROM {table}")  # noqa: S608  # names of our own
+    connection.close()
+
+
+def is_stored(database: Path, table: str, column: str, value: str) -> bool:
+    with sqlite3.connect(database, timeout=WAIT) as connection:
+        found = connection.execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (value,)).fetchone()  # noqa: S608
+    connection.close()
+    return found is not None
+
+
+async def hand_out(client: httpx.AsyncClient, environment: str = "toy", **body: JsonValue) -> HandedOutTask:
+    reply = await client.post(f"/envs/{environment}/next-batch", json={"batch_size": 1, **body})
+    return TaskBatch.model_validate_json(reply.content).tasks[0]
+
+
+def answer(task: HandedOutTask) -> dict[str, JsonValue]:
+    return {"task_id": task.task_id, "lease_id": task.lease_id, "completions": [{"text": "1"}, {"text": "0"}]}
+
+
+async def score(client: httpx.AsyncClient, *groups: JsonValue, wait: float | None = None) -> list[GroupReply]:
+    reply = await client.post("/score", json={"groups": groups, "wait_seconds": wait}, timeout=WAIT)
+    assert reply.status_code == 200, reply.text
+    return [
+        GroupReply.model_validate(one.model_dump()) for one in ScoreResponse.model_validate_json(reply.content).groups
+    ]
+
+
+def test_a_lost_task_that_is_handed_out_again_is_stored_again(database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        first = await hand_out(client, cursor=0)
+        lose(database, "tasks", "prompts")
+        again = await hand_out(client, cursor=0)
+        assert (again.task_id, is_stored(database, "tasks", "task_id", first.task_id)) == (first.task_id, True)
+
+    played(database, play)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_task_that_is_lost_before_its_score_completes_its_lease_all_the_same(database: Path, parts: int) -> None:
+    """Whether the group comes whole or in pieces."""
+
+    async def play(client: httpx.AsyncClient) -> None:
+        task = await hand_out(client, run="a")
+        lose(database, "tasks", "prompts")
+        whole = answer(task)
+        pieces: list[JsonValue] = [
+            {**whole, "completions": [{"text": text}], "part": {"key": "k", "index": place, "size": 2}}
+            for place, text in enumerate("10")
+        ]
+        replies = await score(client, *([whole] if parts == 1 else pieces))
+        assert [(one.rewards, one.flags) for one in replies] == (
+            [((1.0, 0.0), ())] if parts == 1 else [((1.0,), ()), ((0.0,), ())]
+        )
+
+    played(database, play)
+
+
+def test_a_task_that_is_lost_before_a_single_sample_is_scored(database: Path) -> None:
+    async def play(client: httpx.AsyncClient) -> None:
+        task = await hand_out(client, cursor=0)
+        lose(database, "tasks", "prompts")
+        sample = {"prompt": "", "response": "1", "label": task.task_id}
+        reply = await client.post("/compat/slime/toy", json=sample, timeout=WAIT)
+        assert (reply.status_code, reply.json()) == (200, 1.0)
+
+    played(database, play)
+
+
+def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(database: Path) -> None:
+    world = World()
+
+    async def play(client: httpx.AsyncClient) -> None:
+        (pending,) = await score(client, answer(await hand_out(client, "slow", run="a")), wait=0)
+        await until(lambda: world.scorings["slow"] == 1)
+        lose(database, "rollouts", "groups", "tasks", "prompts")
+        world.going_on.set()
+        await until(lambda: is_stored(database, "groups", "group_id", pending.group_id))
+        reply = await client.get("/groups", params={"id": pending.group_id, "wait": str(WAIT)})
+        assert [one.rewards for one in GroupReplies.model_validate_json(reply.content).groups] == [(1.0, 0.0)]
+
+    played(database, play, world)
+
+
+def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_registry, "RECHECK_SECONDS", 0.0)
+
+    async def report(client: httpx.AsyncClient) -> RunReport:
+        return RunReport.model_validate_json((await client.get("/runs/a")).content)
+
+    async def play(client: httpx.AsyncClient) -> None:
+        await client.put("/runs/a", json={"seed": 5, "strict": True})
+        await hand_out(client, run="a")
+        before = (await report(client)).run
+        states = []
+        for lost in (("pins", "runs"), ("pins",)):
+            lose(database, *lost)
+            await hand_out(client, run="a")
+            states.append((await report(client)).run)
+        lose(database, "pins", "runs")
+        await hand_out(client, "drill", run="a")
+        pinned = {pin.environment for pin in (await report(client)).run.pins}
+        assert (states, pinned) == ([before] * 2, {"toy", "drill"})
+
+    played(database, play)
