@@ -106,6 +106,22 @@ def test_a_list_of_groups(client: TestClient) -> None:
     )
 
 
+def test_groups_of_another_size_than_their_environments_are_received_and_go_out(client: TestClient) -> None:
+    """The original says `buffered` and hands out none of these: no sizes add up to 8, that of the environment."""
+    started(client)
+    sizes = (3, 3, 10)
+    alone = client.post("scored_data", json=group(1, sizes[0], env_id=0)).json()
+    listed = client.post("scored_data_list", json=[group(2, size, env_id=0) for size in sizes[1:]]).json()
+    status = client.get("status").json()
+    handed = [len(one["tokens"]) for one in client.get("batch").json()["batch"]]
+    assert (alone, listed, status["queue_size"], handed) == (
+        {"status": "received"},
+        {"status": "received", "groups_processed": 2},
+        3,
+        [3, 3, 10],
+    )
+
+
 def test_what_environments_are_told_of_the_queue(client: TestClient) -> None:
     started(client)
     client.post("register-env", json={**ENVIRONMENT, "weight": 3.0, "min_batch_allocation": 0.25})
