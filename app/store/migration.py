@@ -1,6 +1,7 @@
 """Migrates a database to the newest schema. Fast if it is up to date."""
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, inspect, text
@@ -8,6 +9,8 @@ from sqlalchemy.exc import DBAPIError
 
 from app.domain.errors import StoreUnavailable
 from app.store.database import is_postgres, open_for_migration
+
+log = logging.getLogger(__name__)
 
 _LOCK = 7_305_811_962_046
 """An arbitrary constant: the PostgreSQL advisory lock that lets one replica migrate at a time."""
@@ -18,9 +21,15 @@ def find_newest_revision(migrations: Path) -> str:
     return max(path.name.partition("_")[0] for path in (migrations / "versions").glob("[0-9]*_*.py"))
 
 
+def find_oldest_revision(steps: Iterable[tuple[str, bool]]) -> str:
+    """The oldest schema whose service runs on the newest one: everything after it only expanded the schema. `steps` are
+    revisions, newest first, and whether they expand it."""
+    return next((revision for revision, expands in steps if not expands), "base")
+
+
 def migrate(url: str, migrations: Path) -> None:
-    """Migrates the database. Blocking. StoreUnavailable when it cannot be reached or is newer than this service;
-    ValueError for an invalid URL."""
+    """Migrates the database. Blocking. StoreUnavailable when it cannot be reached or when a newer service changed
+    it so that this one cannot run on it; ValueError for an invalid URL."""
     newest = find_newest_revision(migrations)
     try:
         engine = open_for_migration(url)
@@ -37,12 +46,20 @@ def migrate(url: str, migrations: Path) -> None:
 def _migrate_to(newest: str, engine: Engine, migrations: Path) -> None:
     with engine.connect() as connection:
         current = _read_revision(connection)
-    if current is not None and current > newest:
-        raise StoreUnavailable(
-            f"the database has schema {current}, but this version of the service supports {newest}: upgrade the service"
-        )
-    if current != newest:
+        oldest = _read_oldest_revision(connection)
+    if current is None or current < newest:
         _upgrade(engine, migrations, newest)
+    elif current > newest:
+        _require_support(current, oldest, newest)
+
+
+def _require_support(current: str, oldest: str | None, ours: str) -> None:
+    """StoreUnavailable unless the service of schema `ours` runs on schema `current`."""
+    if oldest is None or oldest > ours:
+        raise StoreUnavailable(
+            f"the database has schema {current}, but this version of the service supports {ours}: upgrade the service"
+        )
+    log.info("the database has schema %s, which a newer version expanded; this version runs on it", current)
 
 
 def _read_revision(connection: Connection) -> str | None:
@@ -51,17 +68,35 @@ def _read_revision(connection: Connection) -> str | None:
     return connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
 
 
+def _read_oldest_revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("schema_support"):
+        return None
+    return connection.execute(text("SELECT oldest FROM schema_support")).scalar()
+
+
 def _upgrade(engine: Engine, migrations: Path, newest: str) -> None:
     logging.getLogger("alembic.runtime.plugins").setLevel(logging.WARNING)
     # Alembic takes long to import and most starts need none of it.
     from alembic import command
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(migrations).replace("%", "%%"))
     with engine.begin() as connection:
         if is_postgres(engine):
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-        if _read_revision(connection) != newest:
+        current = _read_revision(connection)
+        if current is None or current < newest:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+            scripts = ScriptDirectory.from_config(config).walk_revisions()
+            steps = ((one.revision, getattr(one.module, "IS_EXPANSION", False)) for one in scripts)
+            _write_oldest_revision(connection, find_oldest_revision(steps))
+        elif current > newest:  # by a newer replica that started at the same time
+            _require_support(current, _read_oldest_revision(connection), newest)
+
+
+def _write_oldest_revision(connection: Connection, oldest: str) -> None:
+    connection.execute(text("DELETE FROM schema_support"))
+    connection.execute(text("INSERT INTO schema_support (oldest) VALUES (:oldest)"), {"oldest": oldest})

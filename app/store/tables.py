@@ -233,6 +233,13 @@ class ApiKeyTable(TableRecord, table=True):
     created_at: int = Field(sa_type=BigInteger)
 
 
+class SchemaSupportTable(TableRecord, table=True):
+    """One row: the oldest schema whose service runs on this one."""
+
+    __tablename__ = "schema_support"
+    oldest: str = Field(primary_key=True)
+
+
 prompts = get_table(PromptTable)
 tasks = get_table(TaskTable)
 contexts = get_table(ContextTable)

@@ -49,6 +49,19 @@ def downgrade() -> None:
 """
 """A revision as one may come: on SQLite it rebuilds a table that others refer to."""
 
+EXPANSION = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{last}"
+IS_EXPANSION = True
+
+
+def upgrade() -> None:
+    op.add_column("groups", sa.Column("later", sa.Integer(), nullable=True))
+"""
+
 
 def revisions(migrations: Path) -> list[str]:
     return [script.revision for script in ScriptDirectory(str(migrations)).walk_revisions()][::-1]
@@ -269,6 +282,15 @@ def test_a_database_of_a_newer_version_is_not_touched(empty_url: str, extended: 
     with pytest.raises(StoreUnavailable, match="9999"):
         migrate(empty_url, MIGRATIONS)
     assert fill(empty_url) == rows
+
+
+def test_a_service_starts_on_a_newer_schema_that_only_expanded(empty_url: str, extended: Path) -> None:
+    version = extended / "versions" / "9999_next.py"
+    version.write_text(EXPANSION.format(last=find_newest_revision(MIGRATIONS)))
+    migrate(empty_url, extended)
+    rows = fill(empty_url)
+    migrate(empty_url, MIGRATIONS)
+    assert (fill(empty_url), rows["schema_support"]) == (rows, {"oldest": "0010"})
 
 
 def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
