@@ -3,10 +3,12 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0011"
-down_revision = "0010"
+revision = "0012"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
+
+IS_EXPANSION = True
 
 _BRANCHES = sa.text("parent IS NOT NULL")
 
