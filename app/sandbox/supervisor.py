@@ -103,13 +103,13 @@ def _supervise(control: socket.socket, walls: ConfinementPlan, processes: int) -
         cpu_seconds, memory, files = ORDER.unpack(order)
         bounds = (cpu_seconds, size + memory, files)
         try:
-            status, used = _run_program(control, walls, channels[0], bounds, own)
+            status, used = _run_and_measure_cpu(control, walls, channels[0], bounds, own)
         except OSError:
             os._exit(1)
         control.sendall(REPORT.pack(status, int(used * 1000)))
 
 
-def _run_program(
+def _run_and_measure_cpu(
     control: socket.socket, walls: ConfinementPlan, channel: int, bounds: tuple[int, int, int], own: int
 ) -> tuple[int, float]:
     """Runs a program; returns its process's status and CPU time."""

@@ -79,7 +79,7 @@ class DifficultyEstimator:
         return counted.rates
 
 
-def target_pass_rate(
+def choose_nearest_to_pass_rate(
     locate: SlotLocator, target: float, rates: PassRates, label: LabelLookup, passed_over: set[int]
 ) -> SlotLocator:
     """Wraps `locate` to choose the best task of each window. Tasks in `passed_over` are chosen only if the window has

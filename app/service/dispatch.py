@@ -15,7 +15,7 @@ from app.ports.judges import Panels
 from app.ports.runtime import Observer
 from app.ports.store import SlotLocator, StreamPlace, TaskStore
 from app.service.catalogue import Catalogue, ServedEnvironment
-from app.service.difficulty import DifficultyEstimator, memoise_slots, target_pass_rate
+from app.service.difficulty import DifficultyEstimator, choose_nearest_to_pass_rate, memoise_slots
 from app.service.identity import build_stream, compute_task_id
 from app.service.judging import get_panel, require_same_scoring
 from app.service.mixture import Draw, build_mix_stream, count_draws_before, draw_members
@@ -91,12 +91,12 @@ class Dispatcher:
             dealt = [DealtSlot(lease.slot, lease) for lease in leased.leases]
             exhausted = leased.drained and leased.outstanding == 0
             async with self._return_leases_on_failure([source], [dealt]):
-                tasks = await self._hand_out(source, dealt)
+                tasks = await self._build_and_store_tasks(source, dealt)
             return TaskBatch(tasks=tasks, next_cursor=None, exhausted=exhausted)
         first = request.cursor or 0
         ahead = first + request.batch_size
         slots = [slot for position in range(first, ahead) if (slot := source.locate(position)) is not None]
-        tasks = await self._hand_out(source, [DealtSlot(slot) for slot in slots])
+        tasks = await self._build_and_store_tasks(source, [DealtSlot(slot) for slot in slots])
         return TaskBatch(tasks=tasks, next_cursor=ahead, exhausted=source.locate(ahead) is None)
 
     @asynccontextmanager
@@ -124,7 +124,7 @@ class Dispatcher:
         passed_over = set(front.held)
 
         def narrow_to_target(locate: SlotLocator) -> SlotLocator:
-            return target_pass_rate(locate, target, rates, label, passed_over)
+            return choose_nearest_to_pass_rate(locate, target, rates, label, passed_over)
 
         locate = build_locator(source.hosted, request, source.params, run.seed, narrow_to_target)
         # Whoever leases holds the store's writer: nothing that takes time is left for then.
@@ -190,7 +190,9 @@ class Dispatcher:
         self, sources: Sequence[TaskSource], dealt: Sequence[Sequence[DealtSlot]], drawn: Sequence[Draw]
     ) -> tuple[HandedOutTask, ...]:
         """Tasks in drawing order; additionally leased ones follow."""
-        ready = [list(await self._hand_out(source, some)) for source, some in zip(sources, dealt, strict=True)]
+        ready = [
+            list(await self._build_and_store_tasks(source, some)) for source, some in zip(sources, dealt, strict=True)
+        ]
         ordered = [ready[one.member].pop(0) for one in drawn if ready[one.member]]
         return tuple([*ordered, *(task for rest in ready for task in rest)])
 
@@ -203,7 +205,7 @@ class Dispatcher:
             require_same_scoring(run, await self._runs.check_pin(run, pin), pin)
         return run
 
-    async def _hand_out(self, source: TaskSource, dealt: Sequence[DealtSlot]) -> tuple[HandedOutTask, ...]:
+    async def _build_and_store_tasks(self, source: TaskSource, dealt: Sequence[DealtSlot]) -> tuple[HandedOutTask, ...]:
         stream, params = source.stream, source.params
         by_epoch = await self._editions.get_epoch_versions(
             source.hosted, stream, params, {one.slot.epoch for one in dealt}

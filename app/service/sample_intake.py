@@ -69,7 +69,7 @@ class SampleService:
         that whoever asked will ask again. A judge that is away is asked again until then, since these trainers give up
         after a few tries. NotFound, Conflict or InvalidRequest before anything is stored."""
         due = asyncio.get_running_loop().time() + wait_seconds
-        cohort = await self._cohort(sample)
+        cohort = await self._validate_sample(sample)
         seat = await self._gathering.assign_slot(cohort, sample.completion, gather_seconds)
         answered = False
         try:
@@ -91,7 +91,7 @@ class SampleService:
             await self._gathering.release_slot(seat, answered=False)
         return reply
 
-    async def _cohort(self, sample: SampleToScore) -> PendingGroup:
+    async def _validate_sample(self, sample: SampleToScore) -> PendingGroup:
         if not 1 <= sample.size <= MAX_GROUP_SIZE:
             raise InvalidRequest(f"a group has from 1 to {MAX_GROUP_SIZE} completions", field="size")
         if len(sample.key) > MAX_KEY_LENGTH or not is_encodable(sample.key):

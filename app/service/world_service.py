@@ -72,7 +72,7 @@ class Moment(Staging):
     """Something the character witnesses and responds to, instead of a player's line."""
 
     @model_validator(mode="after")
-    def _require_answerable(self) -> Self:
+    def _require_alternating_turns(self) -> Self:
         if any(line.role != ("user", "assistant")[turn % 2] for turn, line in enumerate(self.conversation)):
             raise ValueError("a conversation alternates between user and assistant, user first")
         if len(self.conversation) % 2 != (self.event is None):

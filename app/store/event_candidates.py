@@ -143,7 +143,7 @@ def find_windows(
     return SearchWindows(newest=_extract_sequences(latest)[:most], important=_extract_sequences(*levels)[:most])
 
 
-def find_near_events(connection: Connection, scene: SearchContext) -> list[int]:
+def find_hidden_events_nearby(connection: Connection, scene: SearchContext) -> list[int]:
     """Private or later events that are near by time or importance."""
     seeks = [
         scene.build_scope_queries(_HIDDEN_SCOPES),

@@ -13,8 +13,8 @@ from app.store.event_candidates import (
     COMMON_TERM_COUNT,
     SearchContext,
     TermMatches,
+    find_hidden_events_nearby,
     find_matches,
-    find_near_events,
     find_windows,
 )
 from app.store.event_rows import StoredEvent, load_newest_events, load_valid_events
@@ -44,7 +44,7 @@ def search_events(connection: Connection, levels: Sequence[LineageLevel], wanted
         return SearchFindings(as_of=None)
     scene = SearchContext(levels, as_of, wanted.names, wanted.terms)
     matching = find_matches(connection, scene)
-    around = find_near_events(connection, scene)
+    around = find_hidden_events_nearby(connection, scene)
     for most in (wanted.most, wanted.most * WIDENING_FACTOR):
         looked = _SearchPass(connection, scene, matching, around, most)
         if looked.has_enough(wanted.most):

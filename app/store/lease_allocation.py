@@ -51,7 +51,7 @@ class LeaseAllocation:
             self.connection.execute(update(leases).where(superseded).values(state="superseded"))
             busy = self._find_busy_tasks([_parse_slot(row).index for row in found])
             for row in found:
-                self._add_lease(_parse_slot(row), busy, row["generation"] + 1)
+                self._lease_or_defer(_parse_slot(row), busy, row["generation"] + 1)
 
     def assign_deferred(self) -> None:
         if self.wanted <= 0:
@@ -96,7 +96,7 @@ class LeaseAllocation:
                     if room <= 0:
                         return position
                     room -= 1
-                self._add_lease(slot, busy, 1)
+                self._lease_or_defer(slot, busy, 1)
                 position = slot.position + 1
         return position
 
@@ -112,7 +112,7 @@ class LeaseAllocation:
     def _is_free(self, slot: Slot, busy: Collection[int]) -> bool:
         return slot.index not in busy and slot.index not in self.taken
 
-    def _add_lease(self, slot: Slot, busy: Collection[int], generation: int) -> None:
+    def _lease_or_defer(self, slot: Slot, busy: Collection[int], generation: int) -> None:
         lease_id = f"lease_{secrets.token_hex(16)}"
         free = self._is_free(slot, busy)
         if free:

@@ -176,7 +176,7 @@ def _count_on_sqlite(connection: Connection, seeks: Sequence[tuple[int, int, int
 def find_newest(connection: Connection, groups: Sequence[Sequence[PostingQuery]], most: int) -> list[PostingHits]:
     """The newest `most` events of each query, by group, newest first. May contain duplicates."""
     found = sorted(_run_queries(_SELECT_NEWEST, connection, groups, most=most), reverse=True)
-    return [sorted(hits, reverse=True) for hits in _split_by_group(found, groups, most)]
+    return [sorted(hits, reverse=True) for hits in _split_hits_by_group(found, groups, most)]
 
 
 def find_following(
@@ -184,10 +184,10 @@ def find_following(
 ) -> list[PostingHits]:
     """The first `most` events after `after` of each query, by group, oldest first."""
     found = sorted(_run_queries(_SELECT_FOLLOWING, connection, groups, most=most, after=after))
-    return [sorted(hits) for hits in _split_by_group(found, groups, most)]
+    return [sorted(hits) for hits in _split_hits_by_group(found, groups, most)]
 
 
-def _split_by_group(
+def _split_hits_by_group(
     found: Sequence[tuple[int, int, int]], groups: Sequence[Sequence[PostingQuery]], most: int
 ) -> list[PostingHits]:
     """Splits hits by group, at most `most` per query. SQLite returns more when times are equal."""

@@ -14,8 +14,8 @@ from app.service.difficulty import (
     REREAD_GROUPS,
     WINDOW_SIZE,
     DifficultyEstimator,
+    choose_nearest_to_pass_rate,
     memoise_slots,
-    target_pass_rate,
 )
 from app.service.task_order import order_by_weight, order_tasks
 from tests.support.store_cases import cycle, stream
@@ -33,7 +33,7 @@ def rates_of(passed: dict[int, float]) -> PassRates:
 
 
 def aimed(locate: SlotLocator, rates: PassRates, *held: int, target: float = 0.5) -> SlotLocator:
-    return target_pass_rate(locate, target, rates, lambda _: None, set(held))
+    return choose_nearest_to_pass_rate(locate, target, rates, lambda _: None, set(held))
 
 
 def indexes(locate: SlotLocator, positions: Iterable[int]) -> list[int]:
@@ -95,7 +95,9 @@ class TestWindows:
         rates = rates_of({index: 0.0 if index in heavy else 0.5 for index in range(128)})
         pools = [(3.0, heavy), (1.0, light)]
         passed_over: set[int] = set()
-        locate = order_by_weight(pools, 1, lambda pool: target_pass_rate(pool, 0.5, rates, lambda _: None, passed_over))
+        locate = order_by_weight(
+            pools, 1, lambda pool: choose_nearest_to_pass_rate(pool, 0.5, rates, lambda _: None, passed_over)
+        )
         assert sum(index in light for index in indexes(locate, range(1000))) == 250
 
 
@@ -201,5 +203,5 @@ def test_fewer_groups_teach_nothing(labels: tuple[str | None, ...]) -> None:
         return found
 
     uniform = constant(lambda locate, _: locate)
-    aimed_at = constant(lambda locate, rates: target_pass_rate(locate, 0.5, rates, label, set()))
+    aimed_at = constant(lambda locate, rates: choose_nearest_to_pass_rate(locate, 0.5, rates, label, set()))
     assert aimed_at <= uniform / 2

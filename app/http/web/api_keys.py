@@ -46,14 +46,14 @@ class KeyRing:
         password."""
         if self.anonymous:
             return True
-        key = _read_credentials(authorization or "")
+        key = _read_bearer_or_basic_key(authorization or "")
         if key is None:
             return False
         digest = compute_key_digest(key)
         return any([hmac.compare_digest(digest, known) for known in self._digests])  # a list: time tells nothing
 
 
-def _read_credentials(authorization: str) -> str | None:
+def _read_bearer_or_basic_key(authorization: str) -> str | None:
     scheme, _, credentials = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip() or None

@@ -98,20 +98,20 @@ def _change_unit(task: ChangedTask) -> str | None:
     return _put(task.answer.text, own.span(2), task.draws.one(units)) if units else None
 
 
-def _narrow_range(task: ChangedTask) -> str | None:
+def _narrow_character_ranges(task: ChangedTask) -> str | None:
     """Each range of characters becomes those of it that have been seen."""
-    return _change_ranges(task, lambda found: _keep_seen(found, task.known.characters))
+    return _change_character_ranges(task, lambda found: _keep_seen(found, task.known.characters))
 
 
-def _shorten_range(task: ChangedTask) -> str | None:
-    return _change_ranges(task, lambda found: f"{found[1]}-{chr(max(ord(found[1]), ord(found[2]) - 1))}")
+def _shorten_character_ranges(task: ChangedTask) -> str | None:
+    return _change_character_ranges(task, lambda found: f"{found[1]}-{chr(max(ord(found[1]), ord(found[2]) - 1))}")
 
 
-def _widen_range(task: ChangedTask) -> str | None:
-    return _change_ranges(task, lambda found: "a-zA-Z" if found[1].isalpha() else found[0])
+def _widen_character_ranges(task: ChangedTask) -> str | None:
+    return _change_character_ranges(task, lambda found: "a-zA-Z" if found[1].isalpha() else found[0])
 
 
-def _change_ranges(task: ChangedTask, change: Callable[[re.Match[str]], str]) -> str:
+def _change_character_ranges(task: ChangedTask, change: Callable[[re.Match[str]], str]) -> str:
     return _BRACKETS.sub(lambda found: _RANGE.sub(change, found[0]), task.answer.text)
 
 
@@ -144,9 +144,9 @@ NEAR_MISSES: Final[Mapping[str, Mapping[str, Change]]] = {
     "near_miss_case": {"one word in the other case": _change_case},
     "near_miss_unit": {"another unit": _change_unit},
     "near_miss_range": {
-        "ranges of the characters seen": _narrow_range,
-        "ranges without their last": _shorten_range,
-        "ranges of both cases": _widen_range,
+        "ranges of the characters seen": _narrow_character_ranges,
+        "ranges without their last": _shorten_character_ranges,
+        "ranges of both cases": _widen_character_ranges,
     },
 }
 HEDGES: Final[Mapping[str, Change]] = {

@@ -44,8 +44,8 @@ async def measure_environment(subject: CheckSubject) -> ConformanceFigures:
         tasks_per_second=_time_tasks(subject).rate,
         gold_scores_per_second=timed.rate if golds else None,
         junk_scores_per_second=rubbish.rate,
-        score_p99_ms=_compute_p99((*timed.processor, *rubbish.processor)),
-        score_p99_ms_by_the_clock=_compute_p99((*timed.clock, *rubbish.clock)),
+        score_p99_ms=_compute_p99_ms((*timed.processor, *rubbish.processor)),
+        score_p99_ms_by_the_clock=_compute_p99_ms((*timed.clock, *rubbish.clock)),
         train_size=environment.size("train", params),
         test_size=environment.size("test", params),
         looked_at=len(train),
@@ -92,7 +92,7 @@ async def _time_scores(subject: CheckSubject, replies: Sequence[tuple[NumberedTa
     return Timings(tuple(processor), tuple(clock))
 
 
-def _compute_p99(seconds: Sequence[float]) -> float:
+def _compute_p99_ms(seconds: Sequence[float]) -> float:
     """99th percentile in milliseconds; 0 without values."""
     ordered = sorted(seconds) or [0.0]
     return 1_000 * ordered[min(len(ordered) - 1, round(0.99 * len(ordered)))]

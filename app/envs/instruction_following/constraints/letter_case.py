@@ -77,7 +77,7 @@ class AlternatingCase(_CaseInstruction):
         return f"word {wrong} is not in the case whose turn it is" if wrong else ""
 
     def apply_to(self, draft: TextPlan) -> None:
-        draft.finishes.append(_alternate_case)
+        draft.finishes.append(_alternate_case_by_word)
 
 
 def _count_letters(word: str) -> int:
@@ -89,7 +89,7 @@ def _write_capitals(word: str) -> str:
     return word.upper() if len(word) > 1 else "ALL"
 
 
-def _alternate_case(text: str) -> str:
+def _alternate_case_by_word(text: str) -> str:
     turn = count()
     lines = text.split("\n")
     return "\n".join(" ".join(_alternate_word(word, turn) for word in line.split(" ")) for line in lines)

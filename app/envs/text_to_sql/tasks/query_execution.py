@@ -104,7 +104,7 @@ def find_query_fault(seed: str, level: Level, answer: str) -> str:
             except QueryRefused as refused:
                 return str(refused)
         if not is_same_result(right, result, in_order):
-            return _describe_difference(right, result)
+            return _choose_mismatch_message(right, result)
     return ""
 
 
@@ -194,7 +194,7 @@ def _limit_steps(most: int) -> Callable[[], int]:
     return should_stop
 
 
-def _describe_difference(right: Sequence[tuple[Cell, ...]], result: ResultRows) -> str:
+def _choose_mismatch_message(right: Sequence[tuple[Cell, ...]], result: ResultRows) -> str:
     if result and len(result[0]) != len(right[0]):
         return "its result has other columns than the question asks for"
     return "its result is not what the question asks for"

@@ -22,7 +22,7 @@ def _build_look_ups(making: ShopBuilder, orders: Sequence[ShopOrder] = ()) -> tu
     )
 
 
-def _draw_send_back_two(draws: SeededRandom) -> ServiceScenario[ShopState]:
+def _draw_return_two_orders(draws: SeededRandom) -> ServiceScenario[ShopState]:
     """Return two orders, one of which cannot be returned; then return one more item."""
     making = ShopBuilder(draws)
     first, second, third = making.take_product(), making.take_product(), making.take_product()
@@ -319,7 +319,7 @@ def _build_product_refund(order: ShopOrder, product: ShopProduct) -> ParsedCall:
 
 
 KINDS: Final = (
-    _draw_send_back_two,
+    _draw_return_two_orders,
     _draw_cancel_unsent,
     _draw_other_colour,
     _draw_moved_house,

@@ -119,7 +119,7 @@ class _CallListReader:
         self.depth += 1
         try:
             if opens == "{":
-                pairs = self.read_items("{", "}", self._read_pair)
+                pairs = self.read_items("{", "}", self._read_dict_entry)
                 members = dict(pairs)
                 if len(members) < len(pairs):
                     raise MalformedCall("an object names a member twice")
@@ -132,7 +132,7 @@ class _CallListReader:
             self.depth -= 1
         raise MalformedCall("a value is missing")
 
-    def _read_pair(self) -> tuple[str, JsonValue]:
+    def _read_dict_entry(self) -> tuple[str, JsonValue]:
         key = self._read_value()
         if not isinstance(key, str):
             raise MalformedCall("a member's name is no text")
