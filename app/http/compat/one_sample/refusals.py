@@ -14,7 +14,7 @@ from app.domain.values import Frozen
 from app.http.web.bodies import JsonRoute
 from app.http.web.problems import MAX_DETAIL, RefusedBody, document_problems, format_field_path, make_printable
 
-_CODES: Final = {400: "bad_request", 413: "too_large"}
+_CODES: Final = {400: "bad_request", 408: "request_timeout", 413: "too_large"}
 
 
 class RewardRefusal(Frozen):
@@ -62,7 +62,7 @@ def document_refusals() -> dict[int | str, dict[str, object]]:
     own: dict[int | str, dict[str, object]] = {
         status: {"model": RewardRefusal, "description": meaning} for status, meaning in told.items()
     }
-    return own | document_problems(401, 413, 415)
+    return own | document_problems(401, 408, 413, 415)
 
 
 def build_refusal(
