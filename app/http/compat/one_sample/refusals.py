@@ -43,9 +43,12 @@ class RefusingRoute(JsonRoute):
             except RequestValidationError as error:
                 return _refuse_invalid(error)
             except HTTPException as error:
-                field = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
+                named = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
                 code = _CODES.get(error.status_code, "invalid_request")
-                return build_refusal(error.status_code, RewardRefusal(error=str(error.detail), code=code, field=field))
+                return build_refusal(
+                    error.status_code,
+                    RewardRefusal(error=str(error.detail), code=code, field=named and named.removeprefix("body.")),
+                )
 
         return handle_or_refuse
 
