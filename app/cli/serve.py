@@ -12,6 +12,7 @@ from app.cli.consoles import errors, stop
 from app.cli.descriptors import allow_many_sockets
 from app.cli.judge_setup import say_store
 from app.domain.errors import GatewayError
+from app.http.web.arrival import create_timed_protocol
 from app.http.web.browser_protection import is_loopback
 from app.main.application import VERSION, create_app
 from app.settings import Settings, read_settings
@@ -43,6 +44,7 @@ def serve(
         app,
         host=settings.host,
         port=settings.port,
+        http=create_timed_protocol(settings.request_seconds),
         log_config=None,
         access_log=settings.log_level == "debug",
         server_header=False,

@@ -1,5 +1,6 @@
 """Messages, tools, tasks, completions and retrieved passages."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -167,6 +168,10 @@ def is_truncated(finish_reason: str | None) -> bool:
     return (finish_reason or "").lower() in TRUNCATED_REASONS
 
 
+LARGE_TEXT: Final = 64 * 1024
+"""Characters from which on a text is worked on in a thread."""
+
+
 class Completion(Frozen):
     """The output of the trainer's model: `text`, or for multi-turn tasks and tool calls `messages` (everything after
     the prompt, observations included)."""
@@ -209,3 +214,9 @@ class Completion(Frozen):
             return self.text
         spoken = [message.content or "" for message in self.messages or () if message.role == "assistant"]
         return spoken[-1] if spoken else ""
+
+
+def are_large(completions: Sequence[Completion]) -> bool:
+    """Whether work on them belongs in a thread: they would hold up everything else. Messages are always sent there,
+    because their sizes are not known without a look at each."""
+    return sum(LARGE_TEXT if one.text is None else len(one.text) for one in completions) >= LARGE_TEXT

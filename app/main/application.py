@@ -207,7 +207,14 @@ def _protect(
     install_middleware(
         service,
         MiddlewareOptions(
-            ring, open_paths, settings.max_body_bytes, observer.record_request, (ATROPOS,), own_hosts, environments
+            ring,
+            open_paths,
+            settings.max_body_bytes,
+            observer.record_request,
+            (ATROPOS,),
+            own_hosts,
+            environments,
+            settings.request_seconds,
         ),
     )
     if settings.atropos_listeners:

@@ -1,5 +1,6 @@
 """Validates score requests and builds the groups to store."""
 
+import asyncio
 from dataclasses import dataclass
 from typing import Final
 
@@ -8,6 +9,7 @@ from app.domain.groups import Group, Rollout, TaskRecord
 from app.domain.parts import GroupPart, build_rollout_id
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
+from app.domain.tasks import are_large
 from app.ports.judges import Panels
 from app.ports.runtime import Clock, Observer
 from app.ports.store import GroupStore, TaskStore
@@ -99,7 +101,7 @@ class ScoreValidator:
         run = await self._runs.ensure(name) if name is not None else None
         options = run.options if run is not None else ScoringOptions()
         holder = asked.lease_id or named or ""
-        identity = _compute_group_id(request, asked, holder)
+        identity = await _compute_group_id(request, asked, holder)
         flags: tuple[str, ...] = ()
         if run is not None and (pin := await self._find_pin_mismatch(run, record)) is not None:
             if run.strict:
@@ -165,10 +167,12 @@ class ScoreValidator:
         return hosted.build_pin(options, get_panel(self._panels, hosted, options))
 
 
-def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
+async def _compute_group_id(request: ScoreRequest, asked: GroupToScore, holder: str) -> str:
     part = asked.part
     if part is None:
-        return compute_group_id(asked.task_id, holder, request.policy, request.purpose, asked.completions)
+        content = (asked.task_id, holder, request.policy, request.purpose, asked.completions)
+        large = are_large(asked.completions)
+        return await asyncio.to_thread(compute_group_id, *content) if large else compute_group_id(*content)
     if part.index + len(asked.completions) > part.size:
         raise InvalidRequest(f"this piece goes beyond the group's size of {part.size}", field="part.index")
     return compute_part_group_id(asked.task_id, holder, request.policy, request.purpose, part.key)

@@ -59,6 +59,9 @@ class Settings(Described, BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 24 * 1024 * 1024
     """A larger request body is refused with 413, and so is one with more than one value for every 15 bytes of this.
     While a larger one is parsed, other requests wait for more than a fifth of a second."""
+    request_seconds: Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)] = 60.0
+    """Seconds within which the headers of a request must arrive, and then again its body. A later one is answered with
+    408, and its connection is closed."""
     workers: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Processes at most in which texts of models are parsed or run; as many as there are processor cores, and at least
     2, by default."""

@@ -15,7 +15,7 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.ports.environment import Environment, Tools
-from app.toolkit.answers.committed import grade_committed
+from app.toolkit.answers.committed import grade_committed, map_completions
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
 
@@ -118,7 +118,9 @@ class ProceduralEnvironment(Environment, Generic[MadeT, ParamsT]):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.parse_reference(task)
-        return [grade_committed(completion.answer, lambda answer: self.fault(answer, made)) for completion in group]
+        return await map_completions(
+            group, lambda one: grade_committed(one.answer, lambda answer: self.fault(answer, made))
+        )
 
     def gold(self, task: Task) -> Completion | None:
         return Completion(text=f"<answer>{self.solution(self.parse_reference(task))}</answer>")

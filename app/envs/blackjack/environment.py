@@ -22,7 +22,7 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Split
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import extract_committed
+from app.toolkit.answers.committed import extract_committed, map_completions
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom, draw_apart
 from app.toolkit.templates import Phrasings
@@ -90,7 +90,7 @@ class Blackjack(Environment):
         return build_turn(_replay_hand(task, messages), messages)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        return [_score_completion(task, completion) for completion in group]
+        return await map_completions(group, lambda completion: _score_completion(task, completion))
 
     def gold(self, task: Task) -> Completion | None:
         """The first winning sequence of moves for a player who knows the deck; None if there is none."""

@@ -35,7 +35,7 @@ from app.envs.code_exec.tasks.family_registry import FAMILIES, digest_families
 from app.ports import Tools
 from app.ports.environment import FreeReward
 from app.toolkit.answers.code import extract_committed_code
-from app.toolkit.answers.committed import Committed, score_without_answer
+from app.toolkit.answers.committed import Committed, map_completions, score_without_answer
 from app.toolkit.procedural import LEVELS, Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom, is_held_out
 from app.toolkit.templates import Phrasings
@@ -117,7 +117,7 @@ class CodeExec(ProceduralEnvironment[CodeExercise, LevelParams]):
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         """Programs run at the same time, equal ones once."""
         made = self.parse_reference(task)
-        programs = [extract_committed_code(completion.answer, made.family) for completion in group]
+        programs = await map_completions(group, lambda one: extract_committed_code(one.answer, made.family))
         tests = choose_hidden_tests(made)
         sources = list(dict.fromkeys(program.text for program in programs if program.text is not None))
         scores = await asyncio.gather(*(_run_tests(source, made, tests, tools) for source in sources))

@@ -28,6 +28,7 @@ from app.domain.tasks import Completion, Message, Task
 from app.domain.values import Split
 from app.envs.gsm8k.word_problems import TEST_SIZE, WordProblems
 from app.ports import Datasets, Environment, Tools
+from app.toolkit.answers.committed import map_completions
 from app.toolkit.answers.number_extraction import grade_number, read_number
 
 STORIES = Path(__file__).with_name("stories.yaml")
@@ -94,7 +95,7 @@ class Gsm8k(Environment):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         gold = _parse_gold(task)
-        return [grade_number(completion.answer, gold) for completion in group]
+        return await map_completions(group, lambda completion: grade_number(completion.answer, gold))
 
     def gold(self, task: Task) -> Completion:
         split: Split = "test" if task.metadata["split"] == "test" else "train"

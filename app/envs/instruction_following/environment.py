@@ -33,6 +33,7 @@ from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS
 from app.ports import Tools
 from app.ports.environment import FreeReward
+from app.toolkit.answers.committed import map_completions
 from app.toolkit.answers.replies import strip_thinking
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
@@ -102,7 +103,7 @@ class InstructionFollowing(ProceduralEnvironment[Assignment, InstructionFollowin
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.parse_reference(task)
-        return [_score_reply(made, completion.answer) for completion in group]
+        return await map_completions(group, lambda completion: _score_reply(made, completion.answer))
 
     def solution(self, made: Assignment) -> str:
         return made.gold

@@ -26,7 +26,7 @@ from app.envs.json_schema.tasks.broken_records import break_record
 from app.envs.json_schema.tasks.generated_records import DIGESTS, draw_record
 from app.envs.json_schema.tasks.json_answers import ANOTHER, find_fault
 from app.ports import Tools
-from app.toolkit.answers.committed import grade_committed
+from app.toolkit.answers.committed import grade_committed, map_completions
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom
 from app.toolkit.templates import Phrasings
@@ -83,7 +83,11 @@ class JsonSchema(ProceduralEnvironment[JsonExercise, JsonSchemaParams]):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         made = self.parse_reference(task)
-        return [_add_validity(grade_committed(each.answer, lambda answer: self.fault(answer, made))) for each in group]
+
+        def score_one(one: Completion) -> Score:
+            return _add_validity(grade_committed(one.answer, lambda answer: self.fault(answer, made)))
+
+        return await map_completions(group, score_one)
 
     def fault(self, answer: str, made: JsonExercise) -> str:
         return find_fault(answer, made.form, made.value)

@@ -23,7 +23,7 @@ from app.domain.tasks import Completion, Message, Task, Turn
 from app.domain.values import Frozen, WholeNumber
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import extract_committed
+from app.toolkit.answers.committed import extract_committed, map_completions
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.replay import build_turn, replay_episode, replay_for_score, score_forgery
 from app.toolkit.seeded import SeededRandom
@@ -97,7 +97,7 @@ class Mastermind(ProceduralEnvironment[SecretCode, MastermindParams]):
         return build_turn(_replay_game(task, messages), messages)
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
-        return [_score_completion(task, completion) for completion in group]
+        return await map_completions(group, lambda completion: _score_completion(task, completion))
 
 
 def _score_completion(task: Task, completion: Completion) -> Score:

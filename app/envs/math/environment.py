@@ -24,7 +24,7 @@ from app.domain.digests import digest
 from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
 from app.domain.sources import Dataset
-from app.domain.tasks import Completion, Message, Task
+from app.domain.tasks import LARGE_TEXT, Completion, Message, Task
 from app.domain.values import Frozen, Split
 from app.domain.work import Limits
 from app.envs.math.problems.problem_families import FAMILIES, Topic
@@ -131,7 +131,8 @@ class Math(ProceduralEnvironment[MathExercise, MathParams]):
 
 
 async def _score_reply(reply: str, gold: GoldAnswer, tools: Tools) -> Score:
-    committed = extract_committed_box(reply)
+    large = len(reply) > LARGE_TEXT
+    committed = await asyncio.to_thread(extract_committed_box, reply) if large else extract_committed_box(reply)
     if committed.text is None:
         score = Score.exact(False, rationale=WHY[committed.flags[-1]])
         return score.model_copy(update={"flags": committed.flags})

@@ -37,6 +37,7 @@ from app.envs.npc_arena.roster import CastRoster, Turns
 from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, find_next_turn
 from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
 from app.ports import Datasets, Drafted, Environment, Tools
+from app.toolkit.answers.committed import map_completions
 from app.toolkit.answers.replies import strip_thinking
 from app.toolkit.package_data import find_packaged_folder
 from app.toolkit.templates import Template
@@ -208,7 +209,7 @@ class NpcArena(Environment):
         if cast is None:
             return [Score.unscored("version_changed", "this character or scene is no longer there")] * len(group)
         facts = build_gate_facts(cast, reference.params, task.messages[0].content or "", reference.withheld)
-        entries = [build_entry(cast.scene, completion, facts, _extract_spoken) for completion in group]
+        entries = await map_completions(group, lambda one: build_entry(cast.scene, one, facts, _extract_spoken))
         entered = [entry for entry in entries if isinstance(entry, CandidateEntry)]
         case = Case(
             key=digest([[message.model_dump(mode="json") for message in task.messages], task.reference]),

@@ -36,6 +36,7 @@ from app.envs.tool_agent.services.tool_episodes import (
 )
 from app.ports import Environment, Tools
 from app.ports.environment import FreeReward
+from app.toolkit.answers.committed import map_completions
 from app.toolkit.replay import score_forgery
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.format_registry import find_declared_format
@@ -101,10 +102,8 @@ class ToolAgent(Environment):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         service, scenario = _rebuild_scenario(task)
-        return [
-            _score_completion(service, scenario, completion, find_declared_format(task.metadata["tool_format"]))
-            for completion in group
-        ]
+        form = find_declared_format(task.metadata["tool_format"])
+        return await map_completions(group, lambda completion: _score_completion(service, scenario, completion, form))
 
     def gold(self, task: Task) -> Completion:
         return Completion(

@@ -32,6 +32,7 @@ from app.envs.tool_calling.tasks.tool_requests import Category, ToolRequest
 from app.envs.tool_calling.tasks.tool_rows import ToolRow, ToolRows
 from app.ports import Datasets, Environment, Tools
 from app.ports.environment import FreeReward
+from app.toolkit.answers.committed import map_completions
 from app.toolkit.tool_calls.call_parsing import read_calls
 from app.toolkit.tool_calls.calls import CallReading, ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
@@ -118,7 +119,7 @@ class ToolCalling(Environment):
 
     async def score(self, task: Task, group: Sequence[Completion], tools: Tools) -> list[Score]:
         request, form = _parse_request(task), find_declared_format(task.metadata["tool_format"])
-        return [_grade_reply(request, read_calls(completion, request.tools, form)) for completion in group]
+        return await map_completions(group, lambda one: _grade_reply(request, read_calls(one, request.tools, form)))
 
     def gold(self, task: Task) -> Completion:
         request, form = _parse_request(task), find_declared_format(task.metadata["tool_format"])

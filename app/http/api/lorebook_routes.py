@@ -63,7 +63,7 @@ class RemovedLorebook(Frozen):
 
 def create_lorebooks_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/lorebooks", tags=["worlds"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
     desk = gateway.worlds
 

@@ -28,7 +28,7 @@ def create_preview_router(environment: type[Environment], gateway: Gateway) -> A
         try_out,
         methods=["POST"],
         summary="Preview a draft: prompt, gates, verdicts and cost; nothing is stored",
-        responses=document_problems(400, 401, 404, 413, 415, 422, 503),
+        responses=document_problems(400, 401, 404, 408, 413, 415, 422, 503),
     )
     return router
 

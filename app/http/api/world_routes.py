@@ -122,7 +122,7 @@ def create_worlds_router(gateway: Gateway) -> APIRouter:
 
 def _create_world_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds", tags=["worlds"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 422, 503)
     desk = gateway.worlds
 
@@ -166,7 +166,7 @@ def _create_world_router(gateway: Gateway) -> APIRouter:
 
 def _create_events_router(gateway: Gateway) -> APIRouter:
     router = APIRouter(prefix="/worlds/{world}/events", tags=["worlds"], route_class=JsonRoute)
-    refusals = document_problems(400, 401, 404, 409, 413, 415, 422, 503)
+    refusals = document_problems(400, 401, 404, 408, 409, 413, 415, 422, 503)
     looks = document_problems(401, 404, 409, 422, 503)
     desk = gateway.worlds
 

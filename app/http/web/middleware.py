@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 
 from app.http.web.api_keys import ALWAYS_OPEN, ApiKeys, KeyRing
-from app.http.web.bodies import DEFAULT_MAX_BYTES, BodyLimits
+from app.http.web.arrival import DEFAULT_SECONDS, BodyLimits
+from app.http.web.bodies import DEFAULT_MAX_BYTES
 from app.http.web.browser_protection import SameOrigin, SecurityHeaders
 from app.http.web.openapi import install_openapi
 from app.http.web.problems import install_problems
@@ -29,6 +30,7 @@ class MiddlewareOptions:
     """Accepted `Host` headers; None accepts any."""
     environments: Collection[str] = ()
     """Names that have routes under `/envs`."""
+    request_seconds: float = DEFAULT_SECONDS
 
 
 def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
@@ -36,7 +38,9 @@ def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
     security headers."""
     install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
     install_problems(app, door.environments)
-    app.add_middleware(BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating)
+    app.add_middleware(
+        BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating, seconds=door.request_seconds
+    )
     app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
     app.add_middleware(SameOrigin, hosts=door.hosts)
     app.add_middleware(Measurements, observe=door.observe)

@@ -12,10 +12,14 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
+from app.domain.tasks import LARGE_TEXT, Completion, are_large
 from app.toolkit.answers.replies import strip_thinking
+
+ResultT = TypeVar("ResultT")
 
 MOST_CHARACTERS = 10_000
 """Maximum length of an answer."""
@@ -69,8 +73,15 @@ async def grade_committed_in_worker(replies: Sequence[str], fault: Callable[[str
     return list(await asyncio.gather(*(_grade_in_worker(reply, fault) for reply in replies)))
 
 
+async def map_completions(group: Sequence[Completion], work: Callable[[Completion], ResultT]) -> list[ResultT]:
+    """`work` on each, in a thread when they are large, so that other requests are answered meanwhile."""
+    if not are_large(group):
+        return [work(one) for one in group]
+    return await asyncio.to_thread(lambda: [work(one) for one in group])
+
+
 async def _grade_in_worker(reply: str, fault: Callable[[str], Awaitable[str]]) -> Score:
-    answer = extract_committed(reply)
+    answer = await asyncio.to_thread(extract_committed, reply) if len(reply) > LARGE_TEXT else extract_committed(reply)
     if answer.text is None:
         return score_without_answer(answer)
     try:

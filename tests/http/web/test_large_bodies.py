@@ -14,7 +14,7 @@ import pytest
 from app.domain.digests import digest_of_model
 from app.domain.tasks import Completion, Message
 from app.http.api.environment_routes import digest_request
-from app.http.web.bodies import DEFAULT_MAX_BYTES, MANY_ERRORS_BYTES, BodyReader
+from app.http.web.bodies import DEFAULT_MAX_BYTES, MANY_ERRORS_BYTES, WINDOW, BodyReader, require_few_values
 from app.http.web.problems import MAX_ERRORS, RefusedBody
 from app.service.request_models import GroupToScore, ScoreRequest
 from tests.support.serving import Served, serving
@@ -85,6 +85,9 @@ def post(url: str, body: bytes) -> tuple[int, float]:
         ("many lists", 413),
         ("many numbers", 413),
         ("text", 200),
+        ("escapes", 200),
+        ("huge numbers", 400),
+        ("numbers", 200),
         ("trained", 200),
     ],
 )
@@ -97,7 +100,10 @@ def test_no_body_keeps_others_waiting(served: Served, name: str, status: int) ->
         "many keys": lambda: write_group(task, {"text": "x"}, **{f"key{place}": 1 for place in range(10**6)}),
         "many lists": lambda: write_group(task, {"text": "x", "extra": {"x": [[]] * (7 * 10**6)}}),
         "many numbers": lambda: write_group(task, {"text": "x", "token_ids": [1] * (11 * 10**6)}),
-        "text": lambda: write_group(task, {"text": "lorem: [ipsum], {dolor} " * 400_000}),
+        "text": lambda: write_group(task, {"text": "lorem: [ipsum], {dolor} " * 900_000}),
+        "escapes": lambda: write_group(task, {"text": "\\" * 12_000_000}),
+        "huge numbers": lambda: write_group(task, {"text": "x", "extra": {"x": [10**4200] * 5_000}}),
+        "numbers": lambda: write_group(task, {"text": "x", "extra": {"x": [-0.12345678901234567] * 1_100_000}}),
         "trained": lambda: write_trained(task),
     }
     body = bodies[name]()
@@ -133,6 +139,20 @@ def test_large_bodies_are_as_strict_as_small_ones(number: str, status: int) -> N
             READER.read(body)
         told.append((refused.value.status_code, [fault.field for fault in refused.value.errors]))
     assert (told[0], told[0][0]) == (told[1], status)
+
+
+@pytest.mark.parametrize("text", ["\\", '"', '[,"', '\\",:{', "\n\\"])
+def test_values_are_counted_outside_of_texts_wherever_a_window_ends(text: str) -> None:
+    accepted = []
+    for shift in range(8):
+        body = json.dumps(["x" * (WINDOW - 10 - shift) + text * 20, 1, 1]).encode()
+        for most in (4, 7):  # a list, two commas, and a text with escapes in two windows
+            try:
+                require_few_values(body, most)
+                accepted.append(most)
+            except RefusedBody:
+                pass
+    assert accepted == [7] * 8
 
 
 def test_a_limit_names_its_setting(served: Served) -> None:

@@ -14,7 +14,7 @@ from app.domain.values import Frozen
 from app.http.web.bodies import JsonRoute
 from app.http.web.problems import MAX_DETAIL, RefusedBody, document_problems, format_field_path, make_printable
 
-_CODES: Final = {400: "bad_request", 413: "too_large"}
+_CODES: Final = {400: "bad_request", 408: "request_timeout", 413: "too_large"}
 
 
 class RewardRefusal(Frozen):
@@ -44,9 +44,11 @@ class RefusingRoute(JsonRoute):
                 return _refuse_invalid(error)
             except HTTPException as error:
                 named = error.errors[0].field if isinstance(error, RefusedBody) and error.errors else None
-                field = None if named is None else named.removeprefix("body.")
                 code = _CODES.get(error.status_code, "invalid_request")
-                return build_refusal(error.status_code, RewardRefusal(error=str(error.detail), code=code, field=field))
+                return build_refusal(
+                    error.status_code,
+                    RewardRefusal(error=str(error.detail), code=code, field=named and named.removeprefix("body.")),
+                )
 
         return handle_or_refuse
 
@@ -63,7 +65,7 @@ def document_refusals() -> dict[int | str, dict[str, object]]:
     own: dict[int | str, dict[str, object]] = {
         status: {"model": RewardRefusal, "description": meaning} for status, meaning in told.items()
     }
-    return own | document_problems(401, 413, 415)
+    return own | document_problems(401, 408, 413, 415)
 
 
 def build_refusal(
