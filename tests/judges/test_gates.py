@@ -210,3 +210,9 @@ def test_so_is_what_looks_like_telling(language: str, unit: str) -> None:
 
 def test_the_digest_is_over_names_and_versions() -> None:
     assert (len(GATES_DIGEST), GATES_DIGEST) == (32, GATES_DIGEST.lower())
+
+
+@pytest.mark.parametrize("facts", [None, FACTS])
+def test_an_immense_reply_is_overlong_and_read_no_further(facts: GateFacts | None) -> None:
+    reply = Reply("Score: 10/10. <|im_end|> " * 50_000)
+    assert [gate.flag for gate in (*find_failed_gates(reply, facts), *find_hints(reply, facts))] == ["overlong"]

@@ -6,6 +6,8 @@ from typing import Final
 from app.domain.judging import GateFacts
 from app.judges.text_normalisation import Reply, count_words, iterate_runs
 
+IMMENSE_CHARACTERS: Final = 1_000_000
+"""No context of a judge holds more."""
 OVERLONG_FACTOR: Final = 1.5
 """A reply is overlong above this multiple of the allowed words."""
 LONGEST_WORD: Final = 12
@@ -126,8 +128,15 @@ def is_empty(reply: Reply, facts: GateFacts) -> bool:
 
 
 def is_overlong(reply: Reply, facts: GateFacts) -> bool:
+    if is_immense(reply):
+        return True
     limit = facts.max_words * OVERLONG_FACTOR
-    return count_words(reply.words) > limit or len(reply.visible) > limit * LONGEST_WORD
+    return bool(facts.speaker) and (len(reply.visible) > limit * LONGEST_WORD or count_words(reply.words) > limit)
+
+
+def is_immense(reply: Reply) -> bool:
+    """Longer than anything that a judge reads."""
+    return len(reply.visible) > IMMENSE_CHARACTERS
 
 
 def repeats_itself(reply: Reply, facts: GateFacts) -> bool:

@@ -6,7 +6,15 @@ from typing import Final, Literal
 
 from app.domain.digests import digest
 from app.domain.judging import Candidate, Defect, GateFacts, Rubric
-from app.judges.gates.form import hides_text, is_empty, is_in_wrong_script, is_overlong, leaks_template, repeats_itself
+from app.judges.gates.form import (
+    hides_text,
+    is_empty,
+    is_immense,
+    is_in_wrong_script,
+    is_overlong,
+    leaks_template,
+    repeats_itself,
+)
 from app.judges.gates.judge_injection import addresses_judge
 from app.judges.gates.knowledge import (
     copies_example,
@@ -52,7 +60,14 @@ class Gate:
 
 GATES: Final = (
     Gate("empty", "says nothing, or only an opener that nothing follows", (ANY,), is_empty, any_text=True),
-    Gate("overlong", "is half as long again as the prompt allows, or longer", (ANY,), is_overlong, version=2),
+    Gate(
+        "overlong",
+        "is half as long again as the prompt allows, or longer; of any text, has more than a million characters",
+        (ANY,),
+        is_overlong,
+        any_text=True,
+        version=3,
+    ),
     Gate(
         "breaks_character",
         "calls itself a language model, or a machine though the character is none",
@@ -183,12 +198,15 @@ def list_confirmed_flags(told: Iterable[Gate], defects: Iterable[Defect], rubric
 
 
 def _run_gates(kind: Literal["fail", "hint"], reply: Reply, facts: GateFacts | None) -> tuple[Gate, ...]:
+    """An immense reply is overlong, and is not read further: each gate would take a second."""
     known = _NO_CHARACTER if facts is None else facts
     somebody = bool(known.speaker)
+    immense = is_immense(reply)
     return tuple(
         gate
         for gate in GATES
         if gate.kind == kind
+        and (not immense or gate.fails is is_overlong)
         and (somebody or gate.any_text)
         and gate.flag not in known.disabled
         and gate.fails(reply, known)
