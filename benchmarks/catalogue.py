@@ -61,7 +61,7 @@ async def _measured(kind: type[Environment]) -> Measured:
 
 async def _hostile(subject: CheckSubject) -> AsyncIterator[float]:
     tasks = subject.make_tasks("train", 100)
-    for number, text in enumerate(generate_hostile(200 if subject.judged else HOSTILE)):
+    for number, text in enumerate(generate_hostile(200 if subject.is_judged else HOSTILE)):
         began = time.perf_counter()
         await subject.score(tasks[number % len(tasks)], [f"<answer>{text}</answer>"])
         yield time.perf_counter() - began

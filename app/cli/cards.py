@@ -4,11 +4,10 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from pydantic import JsonValue, TypeAdapter, ValidationError
-from rich.console import Console
 from rich.text import Text
 
 from app.characters.cards.card_export import NATIVE, build_card
@@ -23,7 +22,7 @@ from app.characters.cards.strict_json import MAX_JSON_BYTES
 from app.characters.cards.transfer import ImportResult, import_document
 from app.characters.loading import read_sheet
 from app.characters.schema import CharacterSheet, Language
-from app.cli.consoles import output_console
+from app.cli.consoles import errors, output_console, stop
 from app.domain.errors import Conflict, GatewayError, InvalidRequest, TooLarge
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Name
@@ -31,13 +30,12 @@ from app.settings import read_settings
 from app.toolkit.package_data import find_packaged_folder
 
 console = output_console()
-errors = Console(stderr=True)
 MOST_LINES = 200
 _LOREBOOK = ".lorebook.json"
 _name = TypeAdapter[str](Name)
 _language = TypeAdapter[str](Language)
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
+AsJsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON object per file and line.")]
 
 
 def import_cards(
@@ -49,7 +47,7 @@ def import_cards(
     language: Annotated[str, typer.Option(help="Language of the character, as an ISO 639-1 code.")] = "en",
     world: Annotated[str | None, typer.Option(help="World of the character; its own id by default.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite existing sheets.")] = False,
-    as_json: AsJson = False,
+    as_json: AsJsonLines = False,
 ) -> None:
     """Convert character cards (V1, V2, V3) and lorebooks to sheets, and report the outcome of each field."""
     try:
@@ -57,7 +55,7 @@ def import_cards(
         if sheet_id is not None and len(files) > 1:
             raise InvalidRequest("--id works with a single file only")
     except GatewayError as error:
-        _stop(error.detail)
+        stop(error.detail)
     failed = False
     for file in files:
         try:
@@ -85,7 +83,7 @@ def export_card(
 
     Imported cards keep their version by default; other sheets become V2."""
     if v2 and v3:
-        _stop("give either --v2 or --v3")
+        stop("give either --v2 or --v3")
     version: Version | None = "V2" if v2 else "V3" if v3 else None
     try:
         name, card = _build_card(sheet, version)
@@ -97,7 +95,7 @@ def export_card(
         path = out or Path(f"{name}{'.json' if png is None else '.png'}")
         _write_file(path, content, force)
     except (GatewayError, OSError) as error:
-        _stop(_describe_error(None, error))
+        stop(_describe_error(None, error))
     console.print(
         Text.assemble((f"{path}", "bold"), f": {_describe_kind(card)}, {len(content):,} bytes"), soft_wrap=True
     )
@@ -236,8 +234,3 @@ def _describe_error(file: Path | None, error: GatewayError | OSError) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or file}: {error.strerror}"
     return _escape_unprintable(error.detail)
-
-
-def _stop(message: str) -> NoReturn:
-    errors.print(Text(message), style="red", soft_wrap=True)
-    raise typer.Exit(2)

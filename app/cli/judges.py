@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from app.cli.consoles import errors, output_console, stop
+from app.cli.consoles import AsJson, errors, output_console, stop
 from app.cli.judge_questions import build_packaged_questions
 from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
@@ -35,8 +35,6 @@ console = output_console()
 ANSWER_TOKENS = 500
 """Assumed completion tokens of a verdict on two replies, for the price estimate."""
 BYTES_PER_TOKEN = 4
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class JudgeLine(Frozen):

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 
+from app.cli.consoles import errors, stop
 from app.cli.judge_setup import open_configured_store
 from app.domain.digests import digest_of_model
 from app.domain.errors import GatewayError
@@ -14,8 +14,6 @@ from app.envs.rlaif.environment import RlaifParams
 from app.judges.rubric_writing import WrittenRubric, write_rubric
 from app.main.components import build_judge_config
 from app.settings import Settings, read_settings
-
-errors = Console(stderr=True)
 
 rlaif = typer.Typer(help="Prepare training on a preference.", no_args_is_help=True)
 
@@ -43,9 +41,9 @@ def rubric(
         written = asyncio.run(_write_rubric(settings, judge, wanted.preference))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        _refuse(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     except (GatewayError, ValueError) as error:
-        _refuse(str(error))
+        stop(str(error))
     else:
         params = RlaifParams.model_validate(
             {"preference": wanted.preference, "rubric": written.model_dump()["criteria"]}
@@ -59,8 +57,3 @@ async def _write_rubric(settings: Settings, judge: str, preference: str) -> Writ
     config = build_judge_config(settings, judge, settings.judges[judge])
     async with open_configured_store(settings) as store:
         return await write_rubric(config, preference, store.judge_cache)
-
-
-def _refuse(words: str) -> None:
-    errors.print(words, style="red", highlight=False, markup=False)
-    raise typer.Exit(2)

@@ -1,14 +1,13 @@
 """`atropos-envs settings`: whether a service could serve with these settings."""
 
 import json
-from typing import Annotated, Literal, NoReturn
+from typing import Literal, NoReturn
 
 import httpx
 import typer
-from rich.console import Console
 from rich.table import Table
 
-from app.cli.consoles import output_console
+from app.cli.consoles import AsJson, output_console, stop
 from app.cli.envs.lookup import discover_environments
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.domain.programs import Isolation
@@ -19,11 +18,8 @@ from app.service.catalogue import Catalogue
 from app.settings import Settings, read_settings
 
 settings = typer.Typer(help="Check the settings before serving with them.", no_args_is_help=True)
-errors = Console(stderr=True)
 
 JUDGE_SECONDS = 5.0
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 class Tried(Frozen):
@@ -48,7 +44,7 @@ def check(as_json: AsJson = False) -> None:
         found = read_settings()
         require_known_names(found, discover_environments())
     except ValueError as error:
-        _stop(str(error), as_json=as_json)
+        _stop_with_mistakes(str(error), as_json=as_json)
     tried = [*_environments(found), *_judges(found)]
     if as_json:
         typer.echo(json.dumps({"settings": [], "tried": [one.model_dump() for one in tried]}, indent=2))
@@ -90,8 +86,7 @@ def _judges(found: Settings) -> list[Tried]:
     return tried
 
 
-def _stop(message: str, *, as_json: bool) -> NoReturn:
+def _stop_with_mistakes(message: str, *, as_json: bool) -> NoReturn:
     if as_json:
         typer.echo(json.dumps({"settings": message.splitlines(), "tried": []}, indent=2))
-    errors.print(message, style="red", highlight=False, markup=False, soft_wrap=True)
-    raise typer.Exit(2)
+    stop(message)

@@ -3,14 +3,13 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from pydantic import ValidationError
-from rich.console import Console
 
 from app.characters.loading import SCENES, find_lorebook_beside, read_sheet
-from app.cli.consoles import output_console
+from app.cli.consoles import describe_error, output_console, stop
 from app.cli.judge_setup import open_judge_panels
 from app.cli.preview_report import SheetTrial, print_trial
 from app.datasets.configured_datasets import ConfiguredDatasets
@@ -29,8 +28,6 @@ from app.service.previews import PreviewOptions, PreviewService
 from app.service.retrieval import RetrievalService
 from app.settings import Settings, read_settings
 from app.telemetry.null_observer import NullObserver
-
-errors = Console(stderr=True)
 
 
 def try_sheet(
@@ -64,11 +61,11 @@ def try_sheet(
         trial = asyncio.run(_preview_draft(settings, folders, draft, reply or (), player, count))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        _stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
+        stop(f"{'.'.join(map(str, first['loc']))}: {first['msg']}")
     except GatewayError as error:
-        _stop(error.detail if error.field is None else f"{error.field}: {error.detail}")
+        stop(describe_error(error))
     except (ValueError, OSError) as error:
-        _stop(str(error))
+        stop(str(error))
     if as_json:
         typer.echo(trial.model_dump_json(indent=2))
     else:
@@ -141,8 +138,3 @@ async def _preview_draft(
         options = PreviewOptions(completions=tuple(completions))
         judged = await trier.preview(NpcArena.name, draft, options)
         return SheetTrial(**dict(judged), replies=options.completions)
-
-
-def _stop(words: str) -> NoReturn:
-    errors.print(words, style="red", highlight=False, markup=False)
-    raise typer.Exit(2)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -26,7 +25,7 @@ from app.characters.sheet_sources import SheetFinding
 from app.characters.world_files import list_world_files, read_world
 from app.cli.cards import export_card, import_cards
 from app.cli.character_discrimination import DiscriminationFigures, tell_apart
-from app.cli.consoles import output_console
+from app.cli.consoles import AsJson, errors, output_console
 from app.cli.judge_setup import open_judge_panels
 from app.cli.sheet_preview import try_sheet
 from app.domain.errors import GatewayError
@@ -40,11 +39,8 @@ sheets.command("try")(try_sheet)
 sheets.command("import")(import_cards)
 sheets.command("export")(export_card)
 console = output_console()
-errors = Console(stderr=True)
 
 SHIPPED = "character_sheets"
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @sheets.callback()

@@ -62,7 +62,7 @@ class Deadline:
         self.queueing = False
 
     @property
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         return self._until - self._clock()
 
     @property

@@ -112,7 +112,7 @@ class JudgeClient:
                     raise build_refusal_error(reply.text)
                 return reply
             attempt += 1
-            if deadline.left <= pause:
+            if deadline.seconds_left <= pause:
                 raise ReadingFailed(f"{spent.trouble}; gave up after {spent.calls} attempts", "unavailable")
             await asyncio.sleep(pause)
 
@@ -224,7 +224,7 @@ class JudgeClient:
     async def _wait_for_server(self, deadline: Deadline) -> None:
         """Waits until the time that the server named in `retry-after`."""
         wait = self._quiet_until - self._clock()
-        if wait >= deadline.left:
+        if wait >= deadline.seconds_left:
             raise ReadingFailed(f"the judge's server asked to wait another {wait:.0f} s", "unavailable")
         if wait > 0:
             await asyncio.sleep(wait)

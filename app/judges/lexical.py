@@ -83,7 +83,7 @@ class Lexicon:
         reply = Reply(text)
         if not reply.words:
             return Measures(0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, ())
-        present = frozenset(self.language.extract_stems(reply.spoken))
+        present = frozenset(self.language.extract_stems(reply.padded_words))
         sentences = self._analyse_sentences(reply)
         return Measures(
             voice=self._measure_voice(reply),
@@ -239,7 +239,7 @@ def iterate_texts(value: JsonValue) -> Iterator[str]:
 
 
 def _measure_assistant_tone(reply: Reply) -> float:
-    phrases = sum(f" {phrase} " in reply.spoken for phrase in list_assistant_phrases_of_all_languages())
+    phrases = sum(f" {phrase} " in reply.padded_words for phrase in list_assistant_phrases_of_all_languages())
     items = len(_LIST_ITEM.findall(reply.visible))
     return min(1.0, (phrases + (1 if items >= 2 else 0)) / 2)
 

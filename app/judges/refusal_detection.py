@@ -28,4 +28,8 @@ def is_refusal(answer: str) -> bool:
     reply = Reply(answer)
     if not reply.visible or len(reply.visible) > _LONGEST or "{" in reply.visible:
         return False
-    return _OPENING.match(reply.spoken) is not None or refuses(reply, _NO_CHARACTER) or may_refuse(reply, _NO_CHARACTER)
+    return (
+        _OPENING.match(reply.padded_words) is not None
+        or refuses(reply, _NO_CHARACTER)
+        or may_refuse(reply, _NO_CHARACTER)
+    )

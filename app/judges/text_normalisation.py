@@ -131,7 +131,7 @@ class Reply:
         return split_words(self.folded)
 
     @cached_property
-    def spoken(self) -> str:
+    def padded_words(self) -> str:
         """The words with one space around each."""
         return f" {' '.join(self.words)} "
 
@@ -143,7 +143,7 @@ class Reply:
 
     def mentions(self, term: str) -> bool:
         """Whether the words of `term` occur in a row, in any spelling that folds alike."""
-        return contains_words(self.spoken, term)
+        return contains_words(self.padded_words, term)
 
 
 def to_sentences(folded: str) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from app.cli.consoles import errors, output_console, stop
+from app.cli.consoles import AsJson, errors, output_console, stop
 from app.cli.envs.conformance_report import print_report
 from app.cli.envs.conformance_run import CheckObserver, run_all_checks
 from app.cli.envs.listing import build_table, list_lines
@@ -28,8 +28,6 @@ console = output_console()
 
 GUESSED = 8
 """Strategies are chosen on one task in so many, and measured on as many others."""
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @envs.callback()

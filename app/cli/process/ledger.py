@@ -87,7 +87,7 @@ class ProcessLedger:
     next_cursor: int | None = None
 
     @property
-    def written(self) -> int:
+    def written_count(self) -> int:
         return self.outcomes[WRITTEN]
 
     @property

@@ -67,7 +67,7 @@ class ProcessRunner:
     @property
     def limit_reached(self) -> bool:
         limit = self._plan.limit
-        return limit is not None and self._journal.ledger.written >= limit
+        return limit is not None and self._journal.ledger.written_count >= limit
 
     def stop(self) -> None:
         """Takes no more tasks, and ends when the running ones are finished."""
@@ -108,7 +108,7 @@ class ProcessRunner:
             return 0
         room = min(self._plan.batch_size, self._plan.hands - self.in_hand)
         if self._plan.limit is not None:
-            room = min(room, self._plan.limit - self._journal.ledger.written - self.in_hand)
+            room = min(room, self._plan.limit - self._journal.ledger.written_count - self.in_hand)
         return max(room, 0)
 
     async def _take_unless_stopped(self) -> bool:

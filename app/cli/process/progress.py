@@ -47,12 +47,12 @@ class ProcessDisplay:
         left_out = sum(ledger.left_out.values())
         parts += [f"{left_out} left out"] if left_out else []
         parts += [f"waiting for {who}: {why[:100]}" for who, why in patience.waiting.items()]
-        self._progress.update(self._bar, completed=ledger.written, words=escape(", ".join(parts)))
+        self._progress.update(self._bar, completed=ledger.written_count, words=escape(", ".join(parts)))
 
 
 def build_summary(ledger: ProcessLedger) -> Table:
     table = Table("groups", "count")
-    table.add_row("written", str(ledger.written))
+    table.add_row("written", str(ledger.written_count))
     for reason, count in ledger.left_out.items():
         table.add_row(f"left out: {escape(reason)}", str(count))
     if ledger.open:

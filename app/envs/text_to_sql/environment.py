@@ -82,7 +82,7 @@ class TextToSql(ProceduralEnvironment[SqlTaskSpec, LevelParams]):
         return {
             "about": asked.schema.about,
             "schema": asked.schema.write_ddl(),
-            "rows": write_samples(asked.schema, asked.shown),
+            "rows": write_samples(asked.schema, asked.shown_rows),
             "question": asked.asked.question,
         }
 

@@ -26,7 +26,7 @@ def leaks_secret(reply: Reply, facts: GateFacts) -> bool:
 
 def may_know_withheld(reply: Reply, facts: GateFacts) -> bool:
     """Terms that occur in the prompt or earlier in the conversation are known to the character."""
-    said = [term for term in facts.withheld_terms if contains_term(reply.spoken, term)]
+    said = [term for term in facts.withheld_terms if contains_term(reply.padded_words, term)]
     if not said:
         return False
     known = to_spoken_form("\n".join((facts.prompt, facts.player_said, *facts.history)))

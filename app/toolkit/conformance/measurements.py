@@ -39,7 +39,7 @@ async def measure_environment(subject: CheckSubject) -> ConformanceFigures:
     rubbish = await _time_scores(subject, _collect_junk(subject, train))
     prompts = [format_prompt(one.task) for one in train]
     right = Counter(gold.model_dump_json() for _, gold in golds)
-    met = [] if subject.judged else await subject.score_foreign_answers()
+    met = [] if subject.is_judged else await subject.score_foreign_answers()
     return ConformanceFigures(
         tasks_per_second=_time_tasks(subject).rate,
         gold_scores_per_second=timed.rate if golds else None,
@@ -75,7 +75,7 @@ def _time_tasks(subject: CheckSubject) -> Timings:
 def _collect_junk(subject: CheckSubject, train: Sequence[NumberedTask]) -> list[tuple[NumberedTask, Completion]]:
     """Junk replies of each kind in turn."""
     found: list[tuple[NumberedTask, Completion]] = []
-    for place, one in enumerate(train[: subject.depth.sample if subject.judged else TIMED]):
+    for place, one in enumerate(train[: subject.depth.sample if subject.is_judged else TIMED]):
         texts = list(build_junk(one.task, subject.environment.gold(one.task)).values())
         found.append((one, Completion(text=texts[place % len(texts)])))
     return found

@@ -23,7 +23,7 @@ _UNSCORED = (
 
 async def gold_earns_one(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
     for split in SPLITS:
-        tasks = subject.make_tasks(split, subject.depth.sample if subject.judged else subject.depth.scored)
+        tasks = subject.make_tasks(split, subject.depth.sample if subject.is_judged else subject.depth.scored)
         known = [(one, gold) for one in tasks if (gold := subject.environment.gold(one.task)) is not None]
         for one, gold in known:
             (score,) = await subject.score(one, [gold])
@@ -35,7 +35,7 @@ async def gold_earns_one(subject: CheckSubject) -> AsyncIterator[ConformanceFind
                     mend="`gold` and `score` disagree. If the answer is right, give it 1.0; if no reply is sure to be "
                     "right, return None from `gold`.",
                 )
-        if not subject.judged and len(known) < KNOWN * len(tasks):
+        if not subject.is_judged and len(known) < KNOWN * len(tasks):
             yield ConformanceFinding(
                 task="",
                 expected=f"a right answer from `gold` for at least {KNOWN:.0%} of the tasks in {split}",
@@ -70,7 +70,7 @@ async def strangers_earn_nothing(subject: CheckSubject) -> AsyncIterator[Conform
 
 
 async def junk_earns_nothing(subject: CheckSubject) -> AsyncIterator[ConformanceFinding]:
-    for one in subject.make_sample(4 if subject.judged else None):
+    for one in subject.make_sample(4 if subject.is_judged else None):
         for kind, reply in build_junk(one.task, subject.environment.gold(one.task)).items():
             (score,) = await subject.score(one, [reply])
             if score.reward is None or score.reward > subject.most:
@@ -110,11 +110,11 @@ async def no_text_breaks_it(subject: CheckSubject) -> AsyncIterator[ConformanceF
     """With `chance`, a nonsense text may be right too."""
     asked = subject.make_tasks("train", 200)
     most = 1.0 if subject.environment.chance else subject.most
-    generated = generate_hostile(subject.depth.sample if subject.judged else subject.depth.texts)
+    generated = generate_hostile(subject.depth.sample if subject.is_judged else subject.depth.texts)
     for number, text in enumerate([*HARD, *generated]):
         one = asked[number % len(asked)]
         (score,) = await subject.score(one, [text])
-        if subject.judged and score.reason == "language_unknown":
+        if subject.is_judged and score.reason == "language_unknown":
             continue
         if score.reward is None or score.reward > (most if number >= len(HARD) else subject.most):
             yield ConformanceFinding(
@@ -133,7 +133,7 @@ async def scores_come_in_order(subject: CheckSubject) -> AsyncIterator[Conforman
         group: list[str | Completion] = ["", gold or "Yes.", ""]
         scores = await subject.score(one, group)
         rewards = [score.reward for score in scores]
-        right = len(scores) == 3 and (gold is None or subject.judged or rewards == [0.0, 1.0, 0.0])
+        right = len(scores) == 3 and (gold is None or subject.is_judged or rewards == [0.0, 1.0, 0.0])
         if not right:
             yield ConformanceFinding(
                 task=str(one),
@@ -177,5 +177,5 @@ def _suggest_fix(kind: str) -> str:
 def _find_tagged_gold(subject: CheckSubject, one: NumberedTask) -> str | None:
     """The right answer if it is marked by tags or a box, else None."""
     gold = subject.environment.gold(one.task)
-    text = None if gold is None or subject.judged or one.task.max_turns > 1 else gold.text
+    text = None if gold is None or subject.is_judged or one.task.max_turns > 1 else gold.text
     return text if text is not None and ("<answer>" in text or "\\boxed{" in text) else None

@@ -33,7 +33,7 @@ async def measure_strategies(subject: CheckSubject) -> tuple[StrategyFigure, ...
     """By strategy and group. Nothing for judged environments: `judges check` measures judges. Cached."""
     if subject.strategies is None:
         subject.strategies = (
-            () if subject.judged else tuple([*_sum_up(subject.environment, *await _score_all(subject))])
+            () if subject.is_judged else tuple([*_sum_up(subject.environment, *await _score_all(subject))])
         )
     return subject.strategies
 

@@ -108,13 +108,13 @@ class CheckSubject:
         return other
 
     @property
-    def judged(self) -> bool:
+    def is_judged(self) -> bool:
         return self.environment.rubric is not None
 
     @property
     def most(self) -> float:
         """Maximum reward of a junk reply."""
-        return LOW if self.judged else 0.0
+        return LOW if self.is_judged else 0.0
 
     def make_tasks(self, split: Split, count: int | None = None) -> list[NumberedTask]:
         """The first tasks of the split, at most `count`. Broke when one cannot be generated."""

@@ -118,7 +118,7 @@ def test_it_is_shortened_while_it_is_written(tmp_path: Path) -> None:
         key = str(number)
         happened += [taken(key), GroupSampled(key=key, samples=(SAMPLE,)), TaskSettled(key=key, outcome="written")]
     ledger = write(path, happened, shorten_after=2_000)
-    assert (ledger.written, path.stat().st_size < 4_000, write(path, []).written) == (50, True, 50)
+    assert (ledger.written_count, path.stat().st_size < 4_000, write(path, []).written_count) == (50, True, 50)
 
 
 def test_only_one_process_is_at_work_on_it(tmp_path: Path) -> None:

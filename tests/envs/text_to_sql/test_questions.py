@@ -65,7 +65,7 @@ def test_the_same_seed_gives_the_same_rows() -> None:
     one = draw_exercise("same", "hard")
     draw_exercise.cache_clear()
     other = draw_exercise("same", "hard")
-    assert (one.asked, one.shown, one.hidden) == (other.asked, other.shown, other.hidden)
+    assert (one.asked, one.shown_rows, one.hidden_rows) == (other.asked, other.shown_rows, other.hidden_rows)
 
 
 def test_every_question_has_words_and_every_words_a_question() -> None:

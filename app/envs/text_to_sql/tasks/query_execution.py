@@ -97,7 +97,7 @@ def find_query_fault(seed: str, level: Level, answer: str) -> str:
     asked = draw_exercise(seed, level)
     in_order = is_ordered(asked.asked.query)
     text = strip_fence(answer)
-    for rows, right in zip((asked.shown, asked.hidden), compute_right_results(seed, level), strict=True):
+    for rows, right in zip((asked.shown_rows, asked.hidden_rows), compute_right_results(seed, level), strict=True):
         with closing(open_database(asked.schema, rows)) as database:
             try:
                 result = run_query(database, text, len(right) + 1)
@@ -165,7 +165,7 @@ def compute_right_results(seed: str, level: Level) -> tuple[ResultRows, ResultRo
     asked = draw_exercise(seed, level)
     text = render_sql(asked.asked.query)
     results = []
-    for rows in (asked.shown, asked.hidden):
+    for rows in (asked.shown_rows, asked.hidden_rows):
         with closing(open_database(asked.schema, rows)) as database:
             results.append(run_query(database, text, MOST_ROWS + 1))
     return results[0], results[1]

@@ -22,7 +22,7 @@ def is_sound(exercise: SqlExercise) -> bool:
     with ExitStack() as stack:
         databases = [
             stack.enter_context(closing(open_database(exercise.schema, rows)))
-            for rows in (exercise.hidden, exercise.shown)
+            for rows in (exercise.hidden_rows, exercise.shown_rows)
         ]
         query = exercise.asked.query
         right = [_run_or_none(database, query) for database in databases]
@@ -44,7 +44,7 @@ def list_unnoticed_faults(exercise: SqlExercise) -> list[str]:
     with ExitStack() as stack:
         databases = [
             stack.enter_context(closing(open_database(exercise.schema, rows)))
-            for rows in (exercise.hidden, exercise.shown)
+            for rows in (exercise.hidden_rows, exercise.shown_rows)
         ]
         right = [_run_or_none(database, exercise.asked.query) for database in databases]
         return list(_iterate_unnoticed_faults(exercise, databases, right))

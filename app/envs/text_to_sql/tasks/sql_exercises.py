@@ -89,11 +89,11 @@ class SqlExercise:
     seed: str
 
     @cached_property
-    def shown(self) -> Rows:
+    def shown_rows(self) -> Rows:
         return generate_rows(self.schema, f"{self.seed} shown", SHOWN, list_wanted_values(self.asked.query))
 
     @cached_property
-    def hidden(self) -> Rows:
+    def hidden_rows(self) -> Rows:
         return generate_rows(self.schema, f"{self.seed} hidden", HIDDEN, list_wanted_values(self.asked.query))
 
 

@@ -108,7 +108,7 @@ class ApiTool(Frozen):
         return tuple(dict.fromkeys((*self.about, *(word for word in self.name.split("_")[1:] if len(word) > 3))))
 
     @property
-    def named(self) -> tuple[str, ...]:
+    def naming_words(self) -> tuple[str, ...]:
         """All words that name the tool or its arguments."""
         return *self.about, *(word for argument in self.arguments.values() for word in argument.missing)
 

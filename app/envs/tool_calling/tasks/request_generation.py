@@ -71,7 +71,7 @@ class GeneratedRequests:
     def __init__(self, book: ApiBook) -> None:
         self.book = book
         self._tools: tuple[Member, ...] = tuple(book.list_tools())
-        self._named = tuple(dict.fromkeys(word for _, tool in self._tools for word in tool.named))
+        self._named = tuple(dict.fromkeys(word for _, tool in self._tools for word in tool.naming_words))
         self._with_arguments = [one for one in self._tools if one[1].required]
         self._incomplete = [one for one in self._tools if one[1].incomplete]
 
