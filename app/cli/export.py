@@ -16,6 +16,7 @@ from app.cli.data_files import infer_format, use_partial_file
 from app.cli.gateway_client import describe_refusal
 from app.domain.exports import ExportRequest, ExportShape, ExportSummary, LeftOut
 from app.domain.runs import Purpose
+from app.http.api.export_routes import NEWEST_GROUP
 
 READ_SECONDS = 120.0
 """Timeout per chunk: with a narrow filter the gateway may search for long."""
@@ -87,9 +88,9 @@ def export(
         if file.exists() and not force:
             stop(f"{file} already exists; use --force to overwrite it", 1)
         with use_partial_file(file) as part:
-            size = _download(url, api_key, wanted, part)
+            size, newest = _download(url, api_key, wanted, part)
             part.replace(file)
-        summary = _fetch_summary(url, api_key, wanted)
+        summary = _fetch_summary(url, api_key, wanted, newest)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         stop(f"cannot reach the gateway at {url} (set --url): {error or type(error).__name__}", 1)
     except OSError as error:
@@ -109,14 +110,15 @@ class ExportReport(ExportSummary):
 
 
 def _describe_left_out(summary: ExportSummary) -> str:
-    reasons = [f"{count:,} {EXPLANATIONS[reason]}" for reason, count in summary.left_out.items() if count]
+    reasons = [f"{count:,} {EXPLANATIONS[reason]}" for reason, count in summary.left_out.items()]
     return f"\nleft out: {'; '.join(reasons)}" if reasons else ""
 
 
-def _fetch_summary(url: str, api_key: str, wanted: ExportRequest) -> ExportSummary:
+def _fetch_summary(url: str, api_key: str, wanted: ExportRequest, newest: str) -> ExportSummary:
+    """Of the same groups as the file, though others may have been stored meanwhile."""
     reply = httpx.get(
         f"{url}/export/summary",
-        params=wanted.model_dump(mode="json", exclude_defaults=True),
+        params=wanted.model_dump(mode="json", exclude_defaults=True) | {"newest_group": newest},
         headers=build_gateway_headers(api_key),
         timeout=httpx.Timeout(30, read=SUMMARY_SECONDS),
     )
@@ -129,7 +131,8 @@ def _assume_utc(**moments: datetime | None) -> dict[str, datetime]:
     return {name: moment.replace(tzinfo=moment.tzinfo or UTC) for name, moment in moments.items() if moment is not None}
 
 
-def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
+def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> tuple[int, str]:
+    """The size, and up to which group the file goes."""
     asked = wanted.model_dump(mode="json", exclude_defaults=True)
     headers = build_gateway_headers(api_key)
     columns = (TextColumn(wanted.shape), DownloadColumn(), TransferSpeedColumn(), TimeElapsedColumn())
@@ -149,4 +152,4 @@ def _download(url: str, api_key: str, wanted: ExportRequest, part: Path) -> int:
                     progress.update(bar, advance=len(piece))
             except httpx.HTTPError as error:
                 stop(f"the download from {url} failed after {written.tell():,} bytes; no file was written: {error}", 1)
-            return written.tell()
+            return written.tell(), reply.headers.get(NEWEST_GROUP, "")

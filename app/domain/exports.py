@@ -63,6 +63,13 @@ class ExportRequest(ExportFilter):
         return self
 
 
+class ExportSummaryRequest(ExportRequest):
+    """The parameters of an export."""
+
+    newest_group: Annotated[int | None, Field(ge=0, le=2**53)] = None
+    """The `Newest-Group` header of an export: groups that were stored after it are not counted."""
+
+
 LeftOut = Literal[
     "offline_judge",
     "other_judge",

@@ -54,6 +54,16 @@ def test_a_file_loads_as_a_data_set(gateway: Served, tmp_path: Path, suffix: str
     assert [*tmp_path.glob("*.part")] == []
 
 
+def test_a_summary_counts_the_groups_of_the_file_and_no_later_ones(gateway: Served, tmp_path: Path) -> None:
+    file = httpx.get(f"{gateway.url}/export")
+    counts = [
+        httpx.get(f"{gateway.url}/export/summary", params=params).json()["rows"]
+        for params in ({}, {"newest_group": file.headers["Newest-Group"]}, {"newest_group": 1})
+    ]
+    told = json.loads(command(str(tmp_path / "rows.jsonl"), "--json", url=gateway.url).stdout)
+    assert (len(file.text.splitlines()), counts, told["rows"], told["left_out"]) == (4, [4, 4, 2], 4, {})
+
+
 def test_evaluations_are_exported_by_themselves(gateway: Served) -> None:
     found = [
         [row["split"] for row in map(json.loads, httpx.get(f"{gateway.url}/export", params=params).text.splitlines())]

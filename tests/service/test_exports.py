@@ -183,7 +183,7 @@ def test_a_row_holds_the_tokens_and_what_the_trainer_added(form: str) -> None:
 def summary(groups: Sequence[StoredGroup], **wanted: object) -> tuple[int, dict[str, int]]:
     request = ExportRequest.model_validate(wanted)
     found = asyncio.run(summarise_export(Kept(groups), request, NEWEST, {"offline"}))
-    return found.rows, {reason: count for reason, count in found.left_out.items() if count}
+    return found.rows, {str(reason): count for reason, count in found.left_out.items()}
 
 
 GATED = Score.gated("copies_prompt")

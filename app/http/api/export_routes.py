@@ -1,18 +1,21 @@
 """`GET /export`: stored rollouts as training data."""
 
 from collections.abc import Collection
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
 
 from app.domain.errors import NotFound
-from app.domain.exports import ExportRequest, ExportSummary
+from app.domain.exports import ExportRequest, ExportSummary, ExportSummaryRequest
 from app.domain.suggestions import suggest
 from app.http.web.bodies import ApiRoute
 from app.http.web.problems import document_problems
 from app.service.exports.stream import MEDIA_TYPES, stream_export, summarise_export
 from app.service.gateway import Gateway
+
+NEWEST_GROUP: Final = "Newest-Group"
+"""The header that says up to which group an export goes, for a summary of the same groups."""
 
 
 def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] = ()) -> APIRouter:
@@ -37,7 +40,10 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         return StreamingResponse(
             stream_export(gateway.exports, wanted, last, not_for_training),
             media_type=MEDIA_TYPES[wanted.format],
-            headers={"Content-Disposition": f'attachment; filename="{name}.{wanted.format}"'},
+            headers={
+                "Content-Disposition": f'attachment; filename="{name}.{wanted.format}"',
+                NEWEST_GROUP: str(last),
+            },
         )
 
     @router.get(
@@ -45,9 +51,11 @@ def create_export_router(gateway: Gateway, *, not_for_training: Collection[str] 
         summary="How many rows an export holds, and how many completions it leaves out and why",
         responses=document_problems(401, 404, 422, 503),
     )
-    async def summarise(wanted: Annotated[ExportRequest, Query()]) -> ExportSummary:
+    async def summarise(wanted: Annotated[ExportSummaryRequest, Query()]) -> ExportSummary:
         await _require_known_names(wanted)
-        last = await gateway.exports.get_newest_group_sequence()
+        last = wanted.newest_group
+        if last is None:
+            last = await gateway.exports.get_newest_group_sequence()
         return await summarise_export(gateway.exports, wanted, last, not_for_training)
 
     async def _require_known_names(wanted: ExportRequest) -> None:

@@ -63,7 +63,7 @@ async def summarise_export(
     while page := await exports.read_page(wanted, after, last, PAGE_SIZE):
         after = page[-1].sequence
         rows += await asyncio.to_thread(lambda read: sum(1 for _ in choice.select_rows(read)), page)
-    return ExportSummary(rows=rows, left_out=dict(sorted(choice.left_out.items())))
+    return ExportSummary(rows=rows, left_out=dict(sorted((+choice.left_out).items())))
 
 
 def _encode_page(encoder: RowEncoder, choice: "RowFilter", page: Sequence[StoredGroup]) -> bytes:
