@@ -12,7 +12,7 @@ from app.domain.worlds import Event, EventId, EventsAdded, GameTime, RetrievalEx
 from app.http.api.lorebook_routes import WorldName, create_lorebooks_router
 from app.http.web.bodies import JsonRoute
 from app.http.web.event_cursors import build_cursor, parse_cursor
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
 from app.service.world_service import BranchRequest, EventsToAdd, GameContext, Moment, RetrievalQuestion
 
