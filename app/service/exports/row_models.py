@@ -9,11 +9,7 @@ from app.domain.digests import canonical_json
 from app.domain.exports import StoredGroup
 from app.domain.groups import Rollout
 from app.domain.tasks import Message, ToolSpec
-from app.domain.values import FiniteNumber, Frozen, is_encodable
-
-
-def _is_absent(value: object) -> bool:
-    return value is None or value == ()
+from app.domain.values import FiniteNumber, Frozen, is_absent, is_encodable
 
 
 class ExportedFunctionCall(Frozen):
@@ -33,10 +29,10 @@ class ExportedMessage(Frozen):
 
     role: str
     content: str
-    name: Annotated[str | None, Field(exclude_if=_is_absent)] = None
-    tool_calls: Annotated[tuple[ExportedToolCall, ...], Field(exclude_if=_is_absent)] = ()
-    tool_call_id: Annotated[str | None, Field(exclude_if=_is_absent)] = None
-    reasoning_content: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    name: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    tool_calls: Annotated[tuple[ExportedToolCall, ...], Field(exclude_if=is_absent)] = ()
+    tool_call_id: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    reasoning_content: Annotated[str | None, Field(exclude_if=is_absent)] = None
 
 
 class CriterionValue(Frozen):
