@@ -10,10 +10,9 @@
 
 import re
 
-from app.toolkit.answers.committed import Committed
+from app.toolkit.answers.committed import Committed, strip_thinking
 from app.toolkit.answers.number_extraction import MOST_TRIED, find_boxes
 from app.toolkit.answers.numerals import parse_number
-from app.toolkit.answers.replies import strip_thinking
 from app.toolkit.math_answers.expressions import normalise_latex
 
 MOST_CHARACTERS = 1_000
