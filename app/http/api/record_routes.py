@@ -14,7 +14,7 @@ from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, Sta
 from app.http.web.bodies import ApiRoute, JsonRoute
 from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
-from app.service.group_replies import build_reply
+from app.service.group_scoring import build_reply
 from app.service.request_models import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
 from app.service.run_registry import RunReport, RunSettings
 
