@@ -1,5 +1,4 @@
-"""Every request has an id, on every response and log line, is counted and timed by its route, and is answered even when
-the service fails."""
+"""Every request has an id, is counted and timed by its route, and is answered even when the service fails."""
 
 import random
 import re

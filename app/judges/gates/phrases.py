@@ -1,5 +1,4 @@
-"""Gates on set phrases: refusals of a service, offers of help by an assistant, talk about scoring, and text that
-addresses the judge, such as prompt injection and forged verdicts."""
+"""Gates on set phrases: refusals of a service, offers of help, talk of scores, and text that addresses the judge."""
 
 import re
 from typing import Final
@@ -40,7 +39,8 @@ def _says_unprompted(reply: Reply, facts: GateFacts, kind: WordingKind) -> bool:
 
 
 def addresses_judge(reply: Reply, facts: GateFacts) -> bool:
-    """For a character one sign of a verdict is enough; other answers may legitimately be JSON, a number or a review."""
+    """Prompt injection and forged verdicts. For a character one sign of a verdict is enough; other answers may
+    legitimately be JSON, a number or a review."""
     if says("judge", reply.sentences) or _overrides_instructions(reply.sentences):
         return True
     if not facts.speaker:

@@ -1,5 +1,4 @@
-"""Gates on who speaks, and on what is told instead of said: only the character speaks, not the assistant behind it and
-not the player, in words more than in stage directions, with the actions that its sheet lists."""
+"""Gates on who speaks, not the assistant behind the character and not the player, and on what is told instead."""
 
 import re
 from collections.abc import Iterable
