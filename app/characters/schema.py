@@ -12,7 +12,7 @@ from pydantic import AfterValidator, AwareDatetime, Field, StringConstraints, mo
 from app.characters.lorebooks.validation import refuse_unusable
 from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook
-from app.domain.values import FiniteJson, Frozen, Name, WholeNumber
+from app.domain.values import FiniteJson, Frozen, Name, WholeNumber, is_absent
 
 POLICY = Field(json_schema_extra={"audience": "policy"})
 """The policy's prompt may show this."""
@@ -24,11 +24,7 @@ CALLED_UP = Field(json_schema_extra={"audience": "called_up"})
 """Not shown as a whole: activated entries are among the passages of prompts and judges."""
 
 
-def _is_absent(value: object) -> bool:
-    return value is None or value == ()
-
-
-SAID = Field(exclude_if=_is_absent)
+SAID = Field(exclude_if=is_absent)
 """Omitted from dumps when empty, so that digests of older sheets stay the same."""
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=4000, strip_whitespace=True)]

@@ -8,10 +8,11 @@ from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
-from app.characters.loading import BrokenYaml, YamlDocument, parse_document, read_text
+from app.characters.loading import read_text
 from app.characters.schema import CharacterSheet
 from app.characters.views import build_policy_view
 from app.characters.word_matching import normalise_spelling
+from app.characters.yaml_documents import BrokenYaml, YamlDocument, parse_document
 from app.domain.errors import GatewayError
 from app.domain.values import Frozen
 

@@ -6,9 +6,10 @@ from typing import Annotated, Final
 
 from pydantic import Field, ValidationError
 
-from app.characters.loading import WORLDS, YamlDocument, list_yaml_files, parse_document, read_text
+from app.characters.loading import WORLDS, list_yaml_files, read_text
 from app.characters.lorebooks.validation import refuse_unusable
 from app.characters.schema import Text
+from app.characters.yaml_documents import YamlDocument, parse_document
 from app.domain.errors import InvalidRequest
 from app.domain.lorebooks import Lorebook
 from app.domain.values import Frozen, Name

@@ -1,8 +1,10 @@
 """Stored results of scoring: groups, rollouts, and the listings that pages and programs read."""
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from app.domain.judging import Judgement, Mode
+from app.domain.rewards import combine_outcomes
 from app.domain.runs import Policy, Purpose, ScoringOptions
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion, Message, TaskKey, ToolSpec
@@ -33,6 +35,15 @@ class Rollout(Frozen):
     completion: Completion
     score: Score
 
+    @classmethod
+    def begin(cls, group_id: str, place: int, completion: Completion) -> "Rollout":
+        """The rollout at this place of a group, before scoring."""
+        return cls(rollout_id=f"{group_id}-{place}", completion=completion, score=Score.pending())
+
+    @property
+    def place(self) -> int:
+        return int(self.rollout_id.rpartition("-")[2])
+
 
 class Group(Frozen):
     """Completions of one task that were scored together."""
@@ -49,6 +60,23 @@ class Group(Frozen):
     flags: tuple[str, ...] = ()
     rollouts: tuple[Rollout, ...]
     created_at: datetime
+
+    @property
+    def scores(self) -> tuple[Score, ...]:
+        return tuple(rollout.score for rollout in self.rollouts)
+
+    def merge_scores(self, scores: Sequence[Score]) -> "Group":
+        """The group with these scores, in order, for rollouts without a score."""
+        given = iter(scores)
+        merged = [score if score.outcome == "scored" else next(given) for score in self.scores]
+        rollouts = tuple(
+            rollout.model_copy(update={"score": score}) for rollout, score in zip(self.rollouts, merged, strict=True)
+        )
+        return self.model_copy(update={"rollouts": rollouts, "outcome": combine_outcomes(merged)})
+
+    def mark_pending(self) -> "Group":
+        """The group with all rollouts without a score set to pending, also in a retry."""
+        return self.merge_scores((Score.pending(),) * len(self.rollouts))
 
 
 class Scoring(Frozen):

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from app.domain.groups import Group, Rollout
 from app.domain.runs import Policy, Purpose
-from app.domain.scores import Score
 from app.domain.tasks import Completion
 from app.domain.values import Frozen, WholeNumber
 
@@ -61,20 +60,9 @@ class PendingGroup(Frozen):
             purpose=self.purpose,
             outcome="pending",
             flags=flags,
-            rollouts=tuple(
-                Rollout(
-                    rollout_id=build_rollout_id(group_id, member.place),
-                    completion=member.completion,
-                    score=Score.pending(),
-                )
-                for member in members
-            ),
+            rollouts=tuple(Rollout.begin(group_id, member.place, member.completion) for member in members),
             created_at=created_at,
         )
-
-
-def build_rollout_id(group_id: str, place: int) -> str:
-    return f"{group_id}-{place}"
 
 
 @dataclass(frozen=True)

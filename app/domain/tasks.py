@@ -6,13 +6,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, model_validator
 
-from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber
+from app.domain.values import FiniteJson, FiniteNumber, Frozen, Split, WholeNumber, is_absent
 
 Role = Literal["system", "user", "assistant", "tool"]
-
-
-def _is_absent(value: object) -> bool:
-    return value is None or value == ()
 
 
 class FunctionCall(Frozen):
@@ -23,7 +19,7 @@ class FunctionCall(Frozen):
 
 
 class ToolCall(Frozen):
-    id: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    id: Annotated[str | None, Field(exclude_if=is_absent)] = None
     type: Literal["function"] = "function"
     function: FunctionCall
 
@@ -40,10 +36,10 @@ class Message(Frozen):
 
     role: Role
     content: str | None = None
-    name: Annotated[str | None, Field(exclude_if=_is_absent)] = None
-    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=_is_absent)] = ()
-    tool_call_id: Annotated[str | None, Field(exclude_if=_is_absent)] = None
-    reasoning_content: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    name: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    tool_calls: Annotated[tuple[ToolCall, ...], Field(exclude_if=is_absent)] = ()
+    tool_call_id: Annotated[str | None, Field(exclude_if=is_absent)] = None
+    reasoning_content: Annotated[str | None, Field(exclude_if=is_absent)] = None
     """The model's thinking, as separated by the server; also accepted as `reasoning`. Stored, never scored."""
 
     @model_validator(mode="before")
@@ -113,9 +109,9 @@ class Context(Frozen):
 
     passages: tuple[Passage, ...] = ()
     withheld: tuple[Withheld, ...] = ()
-    as_of: Annotated[datetime | None, Field(exclude_if=_is_absent)] = None
+    as_of: Annotated[datetime | None, Field(exclude_if=is_absent)] = None
     """Game time of the retrieval."""
-    failure: Annotated[str | None, Field(exclude_if=_is_absent)] = None
+    failure: Annotated[str | None, Field(exclude_if=is_absent)] = None
     """Why retrieval failed, when the settings allow tasks without passages."""
 
 

@@ -44,6 +44,11 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+def is_absent(value: object) -> bool:
+    """For `exclude_if`: what was not given is left out, so that digests of what is older stay the same."""
+    return value is None or value == ()
+
+
 def is_encodable(text: str) -> bool:
     """Whether the text has no lone surrogates, which UTF-8 cannot encode."""
     try:

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 from app.domain.judging import GateFacts
-from app.judges.gates.tone import may_refuse, refuses
+from app.judges.gates.phrases import may_refuse, refuses
 from app.judges.text_normalisation import Reply
 
 _LONGEST: Final = 1500

@@ -9,12 +9,11 @@ from typing import Any, Final, TypeVar
 
 from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
 from app.domain.groups import Group
-from app.domain.parts import GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup, build_rollout_id
+from app.domain.parts import GroupPart, GroupSlot, Member, Mismatch, PartRules, PendingGroup
 from app.domain.tasks import Completion
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, PendingGroupStore
-from app.service.group_replies import build_reply, mark_pending
-from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring
+from app.service.group_scoring import STORE_RETRY_SECONDS, GroupScoring, build_reply
 from app.service.request_models import GroupProblem, GroupReply
 from app.service.score_validation import AcceptedGroup
 from app.service.task_cache import TaskCache
@@ -217,7 +216,7 @@ class GroupAssembler:
         """A closed group as it is stored. What could not be scored is tried again when it is asked for again."""
         group = (await self._groups.find([group_id]))[group_id]
         if group.outcome == "unscored" and not self._scoring.find_running([group_id]):
-            (group,) = await self._groups.finish([GroupToStore(mark_pending(group))])
+            (group,) = await self._groups.finish([GroupToStore(group.mark_pending())])
             if group.outcome == "pending":
                 await self._start_scoring([group])
         return group
@@ -259,8 +258,8 @@ class GroupAssembler:
 def build_piece_reply(group: Group, seat: GroupSlot) -> GroupReply:
     """The group's reply, with the rewards of these places alone."""
     whole = build_reply(group)
-    at = {rollout.rollout_id: place for place, rollout in enumerate(group.rollouts)}
-    mine = [at[build_rollout_id(group.group_id, place)] for place in seat.places]
+    at = {rollout.place: position for position, rollout in enumerate(group.rollouts)}
+    mine = [at[place] for place in seat.places]
     return whole.model_copy(
         update={
             name: tuple(getattr(whole, name)[place] for place in mine) for name in ("rewards", "scores", "advantages")

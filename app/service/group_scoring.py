@@ -7,11 +7,12 @@ from typing import TypeVar
 
 from app.domain.errors import NotFound, StoreUnavailable
 from app.domain.groups import Group
+from app.domain.rewards import compute_statistics
 from app.ports.runtime import Observer
 from app.ports.store import GroupStore, GroupToStore, IdempotencyKey
-from app.service.group_replies import list_scores, mark_pending, merge_scores
 from app.service.inflight import SingleFlight
 from app.service.judging import JudgedCompletions, Scorer
+from app.service.request_models import GroupReply
 from app.service.score_validation import AcceptedGroup, ScoreValidator
 from app.service.task_cache import TaskCache
 
@@ -122,7 +123,7 @@ class GroupScoring:
             # Noted now, since more may be done by the time these are written.
             in_time = [future.done() for future in judging]
             results = [
-                future.result() if done else GroupToStore(mark_pending(one.group))
+                future.result() if done else GroupToStore(one.group.mark_pending())
                 for one, future, done in zip(own, judging, in_time, strict=True)
             ]
             stored = await self._store_results(results, known, key)
@@ -146,7 +147,7 @@ class GroupScoring:
         ahead = [
             result
             for result in results
-            if list_scores(stored[result.group.group_id]) != list_scores(result.group)
+            if stored[result.group.group_id].scores != result.group.scores
             and (result.group.outcome != "pending" or stored[result.group.group_id].outcome == "unscored")
         ]
         finished = await self._finish(ahead) if ahead else []
@@ -161,7 +162,7 @@ class GroupScoring:
         try:
             return await self._groups.finish(groups)
         except NotFound:
-            await self._add([GroupToStore(mark_pending(one.group)) for one in groups])
+            await self._add([GroupToStore(one.group.mark_pending()) for one in groups])
             return await self._groups.finish(groups)
 
     def _store_in_background(self, one: AcceptedGroup, judging: asyncio.Future[GroupToStore]) -> StoredGroups:
@@ -188,7 +189,23 @@ class GroupScoring:
             judged = await self._scorer.score(one.record, unscored, one.options, group.policy)
         self._observer.record_judgements(judged.judgements)
         self._observer.record_scores(group.environment, judged.scores, asyncio.get_running_loop().time() - began)
-        return GroupToStore(merge_scores(group, judged.scores), judged.judgements)
+        return GroupToStore(group.merge_scores(judged.scores), judged.judgements)
+
+
+def build_reply(group: Group) -> GroupReply:
+    statistics = compute_statistics(group.scores)
+    return GroupReply(
+        group_id=group.group_id,
+        task_id=group.task_id,
+        outcome=group.outcome,
+        rewards=tuple(score.reward for score in group.scores),
+        scores=group.scores,
+        mean=statistics.mean,
+        std=statistics.std,
+        advantages=statistics.advantages,
+        low_signal=statistics.low_signal,
+        flags=group.flags,
+    )
 
 
 async def start_each(work: Iterable[Coroutine[None, None, WorkT]]) -> list[asyncio.Task[WorkT]]:

@@ -1,7 +1,5 @@
 """Runs: created on first use; they record what affects their rewards, so that later changes are noticed."""
 
-import time
-from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
@@ -13,11 +11,10 @@ from app.domain.suggestions import suggest
 from app.domain.values import Frozen, Name, WholeNumber
 from app.ports.runtime import Clock
 from app.ports.store import RunStore
+from app.service.store_memory import StoreMemory
 from app.service.task_order import derive_seed
 
 REMEMBERED_RUNS = 10_000
-RECHECK_SECONDS = 5.0
-"""After so long a remembered run is read again, since the store may have lost it in a failover or a restore."""
 NEAR_RUNS = 500
 """Among so many runs the one is looked for that somebody may have meant."""
 
@@ -37,18 +34,11 @@ class RunReport(Frozen):
     activity: tuple[RunActivity, ...]
 
 
-@dataclass(frozen=True)
-class _RememberedRun:
-    run: Run
-    read_at: float
-    """By the monotonic clock."""
-
-
 class RunRegistry:
     def __init__(self, runs: RunStore, clock: Clock) -> None:
         self._runs = runs
         self._clock = clock
-        self._known: dict[str, _RememberedRun] = {}
+        self._known = StoreMemory[str, Run](REMEMBERED_RUNS)
 
     async def put(self, name: Name, settings: RunSettings) -> Run:
         """Conflict naming the field when the run exists with other settings."""
@@ -61,13 +51,12 @@ class RunRegistry:
 
     async def ensure(self, name: Name) -> Run:
         """The run, created with default settings if it does not exist."""
-        known = self._known.get(name)
-        if known is None:
-            stored = await self._runs.get(name)
-            return self._remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
-        if time.monotonic() - known.read_at < RECHECK_SECONDS:
-            return known.run
-        return self._remember(await self._restore(known.run))
+        if recent := self._known.get_recent(name):
+            return recent
+        if known := self._known.get(name):
+            return self._remember(await self._restore(known))
+        stored = await self._runs.get(name)
+        return self._remember(stored or await self._runs.create(self._build_run(name, RunSettings())))
 
     async def _pin(self, run: Run, pin: Pin) -> Run:
         try:
@@ -114,7 +103,5 @@ class RunRegistry:
         return Run(name=name, seed=seed, strict=settings.strict, options=settings.options, created_at=self._clock())
 
     def _remember(self, run: Run) -> Run:
-        if len(self._known) >= REMEMBERED_RUNS:
-            self._known.clear()
-        self._known[run.name] = _RememberedRun(run, time.monotonic())
+        self._known.put(run.name, run)
         return run

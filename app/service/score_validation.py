@@ -6,7 +6,7 @@ from typing import Final
 
 from app.domain.errors import Conflict, EnvironmentUnavailable, InvalidRequest, NotFound, RequestRefused
 from app.domain.groups import Group, Rollout, TaskRecord
-from app.domain.parts import GroupPart, build_rollout_id
+from app.domain.parts import GroupPart
 from app.domain.runs import HeldLease, Pin, Run, ScoringOptions
 from app.domain.scores import Score
 from app.domain.tasks import are_large
@@ -20,7 +20,6 @@ from app.service.run_registry import RunRegistry
 from app.service.sheet_versions import SheetVersions
 from app.service.task_cache import TaskCache
 
-PENDING_SCORE = Score.pending()
 REFUSED_SCORE: Final = Score.unscored(
     "version_changed", "the run is strict, and is now scored otherwise than when it began"
 )
@@ -118,7 +117,7 @@ class ScoreValidator:
             outcome="pending",
             flags=flags,
             rollouts=tuple(
-                Rollout(rollout_id=build_rollout_id(identity, place), completion=completion, score=PENDING_SCORE)
+                Rollout.begin(identity, place, completion)
                 for place, completion in enumerate(asked.completions, asked.part.index if asked.part else 0)
             ),
             created_at=self._clock(),

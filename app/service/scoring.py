@@ -8,8 +8,7 @@ from app.domain.parts import GroupPart
 from app.ports.store import GroupStore, IdempotencyKey
 from app.service.catalogue import Catalogue
 from app.service.group_assembly import GroupAssembler
-from app.service.group_replies import build_reply
-from app.service.group_scoring import GroupScoring
+from app.service.group_scoring import GroupScoring, build_reply
 from app.service.request_models import GroupProblem, GroupReply, ScoreRequest, ScoreResponse
 from app.service.run_registry import RunRegistry
 from app.service.score_validation import AcceptedGroup, ScoreValidator

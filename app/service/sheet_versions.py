@@ -2,10 +2,8 @@
 
 import asyncio
 import logging
-import time
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from pydantic import BaseModel
 
@@ -13,21 +11,13 @@ from app.domain.errors import EnvironmentUnavailable
 from app.domain.runs import Stream
 from app.ports.store import SheetStore
 from app.service.catalogue import Catalogue, ServedEnvironment
+from app.service.store_memory import StoreMemory
 
 log = logging.getLogger(__name__)
 
 STARTING_POLL_SECONDS = 0.2
 REMEMBERED_EPOCHS = 20_000
 REMEMBERED_EDITIONS = 1_000
-RECHECK_SECONDS = 5.0
-"""After so long what is remembered as stored is stored again, since a failover or a restore may have lost it."""
-
-
-@dataclass(frozen=True)
-class _BegunEpoch:
-    data_digest: str
-    stored_at: float
-    """By the monotonic clock."""
 
 
 class SheetVersions:
@@ -37,9 +27,9 @@ class SheetVersions:
     def __init__(self, catalogue: Catalogue, sheets: SheetStore) -> None:
         self._catalogue = catalogue
         self._sheets = sheets
-        self._begun: dict[tuple[str, str, int], _BegunEpoch] = {}
-        self._kept: dict[tuple[str, str], float] = {}
-        """When each version was last stored, by the monotonic clock."""
+        self._begun = StoreMemory[tuple[str, str, int], str](REMEMBERED_EPOCHS)
+        """The data digest that each epoch of a stream began with."""
+        self._kept = StoreMemory[tuple[str, str], bool](REMEMBERED_EDITIONS)
         self._lost: set[tuple[str, str]] = set()
         """Versions that cannot be rebuilt here: their sheets are unknown, or other data changed too."""
         self._making = asyncio.Lock()
@@ -99,31 +89,23 @@ class SheetVersions:
 
     async def _store_version(self, present: ServedEnvironment) -> None:
         edition = (present.name, present.data_digest)
-        stored_at = self._kept.get(edition)
-        if stored_at is None or not _is_recent(stored_at):
+        if not self._kept.get_recent(edition):
             await self._sheets.keep(*edition, present.environment.sheet_texts())
-            if len(self._kept) >= REMEMBERED_EDITIONS:
-                self._kept.clear()
-            self._kept[edition] = time.monotonic()
+            self._kept.put(edition, True)
 
     async def _begin_epochs(self, stream: Stream, epochs: Collection[int], data_digest: str) -> dict[int, str]:
         begun: dict[int, str] = {}
         to_store: defaultdict[str, list[int]] = defaultdict(list)
         for epoch in sorted(epochs):
-            known = self._begun.get((stream.run, stream.digest, epoch))
-            if known is not None and _is_recent(known.stored_at):
-                begun[epoch] = known.data_digest
+            key = (stream.run, stream.digest, epoch)
+            if recent := self._begun.get_recent(key):
+                begun[epoch] = recent
             else:
-                to_store[data_digest if known is None else known.data_digest].append(epoch)
+                to_store[self._begun.get(key) or data_digest].append(epoch)
         for version, some in to_store.items():
-            begun |= self._remember_epochs(stream, await self._sheets.begin_epochs(stream, some, version))
-        return begun
-
-    def _remember_epochs(self, stream: Stream, begun: dict[int, str]) -> dict[int, str]:
-        if len(self._begun) + len(begun) > REMEMBERED_EPOCHS:
-            self._begun.clear()
-        now = time.monotonic()
-        self._begun |= {(stream.run, stream.digest, epoch): _BegunEpoch(one, now) for epoch, one in begun.items()}
+            begun |= await self._sheets.begin_epochs(stream, some, version)
+            for epoch in some:
+                self._begun.put((stream.run, stream.digest, epoch), begun[epoch])
         return begun
 
 
@@ -133,10 +115,6 @@ def _rebuild_version(present: ServedEnvironment, texts: tuple[str, ...]) -> Serv
     except ValueError:
         log.warning("earlier character sheets can no longer be read: %s", present.name, exc_info=True)
         return None
-
-
-def _is_recent(moment: float) -> bool:
-    return time.monotonic() - moment < RECHECK_SECONDS
 
 
 def _add_bounded(known: set[tuple[str, str]], edition: tuple[str, str]) -> None:

@@ -215,7 +215,7 @@ def _update_group(connection: Connection, sequence: int, before: Group, after: G
     values = {
         "outcome": after.outcome,
         "head": encode_head(after),
-        **summarise_scores([one.score for one in after.rollouts]),
+        **summarise_scores(after.scores),
     }
     connection.execute(update(groups).where(groups.c.sequence == sequence).values(values))
 

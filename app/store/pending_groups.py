@@ -1,7 +1,6 @@
 """Operations on pending groups within a transaction: open, add members, close into stored groups."""
 
 import hashlib
-import re
 import secrets
 from collections.abc import Collection, Sequence
 from typing import Final
@@ -169,18 +168,12 @@ def restore_group(connection: Connection, cohort: PendingGroup, group_id: str, n
     if group is None:
         return None
     row = open_group(connection, cohort, group_id, 0, now, 0.0)
-    members = [
-        Member(place=_parse_place(rollout.rollout_id), completion=rollout.completion) for rollout in group.rollouts
-    ]
+    members = [Member(place=rollout.place, completion=rollout.completion) for rollout in group.rollouts]
     insert_members(connection, row, members, now)
     closed = {"state": "closed", "missing": cohort.size - len(members), "closed_at": now, "due": None}
     connection.execute(update(parts).where(parts.c.group_id == group_id).values(closed))
     connection.execute(update(part_members).where(part_members.c.group_id == group_id).values(completion=None))
     return load_group_row(connection, group_id)
-
-
-def _parse_place(rollout_id: str) -> int:
-    return int(re.split("-", rollout_id)[-1])
 
 
 def _build_group(row: RowMapping, come: Sequence[RowMapping], flags: tuple[str, ...]) -> Group:

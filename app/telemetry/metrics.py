@@ -89,7 +89,7 @@ class PrometheusObserver:
         self._commit = self._create_histogram(
             "db_commit_seconds", "Time of a database write transaction.", _FAST_SECONDS
         )
-        self._queue = Gauge("db_write_queue", "Writes waiting in the queue.", namespace=PREFIX, registry=self.registry)
+        self._queue = self._create_gauge("db_write_queue", "Writes waiting in the queue.")
         self._work = self._create_counter(
             "worker_calls",
             "Worker calls, retries included: done, broke, died, cancelled or the exceeded limit.",
@@ -99,18 +99,14 @@ class PrometheusObserver:
         self._work_seconds = self._create_histogram(
             "worker_call_seconds", "Time of a call in a worker.", _FAST_SECONDS, "function"
         )
-        self._work_queue = Gauge(
-            "worker_queue", "Calls waiting for a worker.", namespace=PREFIX, registry=self.registry
-        )
+        self._work_queue = self._create_gauge("worker_queue", "Calls waiting for a worker.")
         self._programs = self._create_histogram(
             "program_seconds",
             "Run time of a model's program by its ending; lost when the sandbox failed.",
             _FAST_SECONDS,
             "ending",
         )
-        self._program_queue = Gauge(
-            "program_queue", "Programs waiting for a jail.", namespace=PREFIX, registry=self.registry
-        )
+        self._program_queue = self._create_gauge("program_queue", "Programs waiting for a jail.")
         self._trajectories = self._create_counter(
             "atropos_groups", "Groups posted to the Atropos API: new or known.", "what"
         )
@@ -125,9 +121,7 @@ class PrometheusObserver:
             "reason",
             "told",
         )
-        self._openenv = Gauge(
-            "openenv_sessions", "Open WebSocket sessions of OpenEnv clients.", namespace=PREFIX, registry=self.registry
-        )
+        self._openenv = self._create_gauge("openenv_sessions", "Open WebSocket sessions of OpenEnv clients.")
         self._http = self._create_counter("http_requests", "Requests by route template.", "route", "method", "status")
         self._http_seconds = self._create_histogram(
             "http_request_seconds", "Time to answer a request.", _FAST_SECONDS, "route", "method"
@@ -258,6 +252,9 @@ class PrometheusObserver:
 
     def _create_counter(self, name: str, documentation: str, *labels: str) -> Counter:
         return Counter(f"{PREFIX}_{name}", documentation, labels, registry=self.registry)
+
+    def _create_gauge(self, name: str, documentation: str) -> Gauge:
+        return Gauge(f"{PREFIX}_{name}", documentation, registry=self.registry)
 
     def _create_histogram(self, name: str, documentation: str, buckets: Sequence[float], *labels: str) -> Histogram:
         return Histogram(f"{PREFIX}_{name}", documentation, labels, registry=self.registry, buckets=buckets)

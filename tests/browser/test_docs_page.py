@@ -12,7 +12,7 @@ from app.http.web.api_keys import KeyRing, compute_key_digest
 from app.http.web.bodies import JsonRoute
 from app.http.web.docs_page import install_docs
 from app.http.web.middleware import MiddlewareOptions, install_middleware
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from tests.support.chromium import served, strangers, violations, watched
 
 pytestmark = pytest.mark.browser

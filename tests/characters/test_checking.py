@@ -10,10 +10,11 @@ from pydantic import JsonValue
 from typer.testing import CliRunner
 
 from app.characters.lineups import build_lineups
-from app.characters.loading import BrokenYaml, parse_document, parse_model, read_sheet, read_sheets
+from app.characters.loading import parse_model, read_sheet, read_sheets
 from app.characters.scenes import SceneSet
 from app.characters.sheet_checks import SheetCheckContext, check_sheets
 from app.characters.word_matching import mentions, normalise_spelling, split_words
+from app.characters.yaml_documents import BrokenYaml, parse_document
 from app.cli.character_discrimination import tell_apart
 from app.cli.main import cli
 from app.domain.intervals import Proportion

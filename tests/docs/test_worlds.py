@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from app.domain.worlds import Event, Obstacle, RetrievalExplanation, World
 from app.service.request_models import TaskBatch
-from app.service.world_service import GameContext
+from app.service.world_requests import GameContext
 from tests.support.chat_server import Received, Reply
 from tests.support.chat_server import serving as model_serving
 from tests.support.serving import ROOT, serving

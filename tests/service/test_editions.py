@@ -18,7 +18,7 @@ from app.domain.values import NoParams, Split
 from app.envs.npc_arena.environment import NpcArena
 from app.ports.environment import Datasets, Environment, RowT, Tools
 from app.ports.store import SheetStore
-from app.service import sheet_versions
+from app.service import store_memory
 from app.service.catalogue import KEPT_VERSIONS, Catalogue, ServedEnvironment
 from app.service.sheet_versions import SheetVersions
 from app.toolkit.package_data import find_packaged_folder
@@ -129,7 +129,7 @@ def test_sheets_are_kept_once_before_anything_is_dealt_from_them() -> None:
 def test_what_the_store_has_lost_is_kept_again_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch goes on with the sheets that it began with."""
     store = RememberedSheets()
-    monkeypatch.setattr(sheet_versions, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(store_memory, "RECHECK_SECONDS", 0.0)
 
     async def play() -> object:
         catalogue, editions = service(store, "hob")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from app.domain.groups import Group, Rollout
 from app.domain.scores import Outcome, Score
 from app.domain.tasks import Completion
-from app.service.group_replies import build_reply, list_scores, mark_pending, merge_scores
+from app.service.group_scoring import build_reply
 from app.service.request_models import GroupReply
 
 RIGHT, WRONG = Score.exact(True), Score.exact(False)
@@ -48,18 +48,18 @@ def group_of(*scores: Score, outcome: Outcome = "pending") -> Group:
 def test_scores_go_to_those_that_had_none(
     before: tuple[Score, ...], given_: tuple[Score, ...], after: tuple[Score, ...], outcome: Outcome
 ) -> None:
-    assert merge_scores(group_of(*before), given_) == group_of(*after, outcome=outcome)
+    assert group_of(*before).merge_scores(given_) == group_of(*after, outcome=outcome)
 
 
 def test_a_retry_is_owed_scores_for_what_has_none() -> None:
-    assert mark_pending(group_of(RIGHT, FAILED, outcome="unscored")) == group_of(RIGHT, PENDING, outcome="pending")
+    assert group_of(RIGHT, FAILED, outcome="unscored").mark_pending() == group_of(RIGHT, PENDING, outcome="pending")
 
 
 @given(before=st.lists(st.sampled_from([RIGHT, WRONG, PENDING, FAILED]), min_size=1, max_size=8))
 def test_what_was_scored_never_changes(before: list[Score]) -> None:
     group = group_of(*before)
-    for changed in (mark_pending(group), merge_scores(group, [WRONG] * len(before))):
-        kept = [after for was, after in zip(before, list_scores(changed), strict=True) if was.outcome == "scored"]
+    for changed in (group.mark_pending(), group.merge_scores([WRONG] * len(before))):
+        kept = [after for was, after in zip(before, changed.scores, strict=True) if was.outcome == "scored"]
         assert kept == [score for score in before if score.outcome == "scored"]
 
 

@@ -1,13 +1,15 @@
-"""Builds the attempts of a report from the ledger."""
+"""Builds the attempts of a report from the ledger, and what it says of how it was made."""
 
 import json
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from app.cli.evaluate.eval_spec import EvaluationContext, EvaluationSpec
 from app.cli.evaluate.ledger import EvaluationLedger, TaskProgress
+from app.cli.prices import PolicyPrices
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message
-from app.evaluation.attempts import Attempt
+from app.evaluation.attempts import Attempt, EvaluationSetup, SamplingSettings
 from app.service.request_models import HandedOutTask
 
 PROMPT: Final = 4_000
@@ -22,6 +24,44 @@ def build_attempts(ledger: EvaluationLedger, tasks: Sequence[HandedOutTask], lab
         for place, task in enumerate(tasks)
         if place in ledger.items
         for attempt in _iter_attempts(ledger.items[place], task, label)
+    )
+
+
+def build_evaluation_setup(
+    wanted: EvaluationSpec,
+    found: EvaluationContext,
+    ledger: EvaluationLedger,
+    threshold: float,
+    prices: PolicyPrices,
+) -> EvaluationSetup:
+    """What a report says of how it was made."""
+    environment, sent = found.environment, wanted.sampling.parameters
+    named = {"temperature", "top_p", "max_tokens"}
+    return EvaluationSetup.model_validate(
+        {
+            "environment": environment.name,
+            "version": environment.version,
+            "split": wanted.split,
+            "params": wanted.params,
+            "tasks": len(found.tasks),
+            "samples": wanted.samples,
+            "threshold": threshold,
+            "seed": wanted.seed,
+            "model": wanted.model,
+            "step": wanted.step,
+            "sampling": SamplingSettings.model_validate(
+                {name: value for name, value in sent.items() if name in named}
+                | {"extra": {name: value for name, value in sent.items() if name not in named}}
+            ),
+            "run": wanted.run,
+            "label": environment.label,
+            "criteria": tuple(criterion.name for criterion in environment.criteria),
+            "offline_judges": tuple(judge.name for judge in found.judges if not judge.for_training),
+            "gateway": found.version,
+            "input_price": prices.input,
+            "output_price": prices.output,
+            "started_at": ledger.began_at,
+        }
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from pydantic import JsonValue
@@ -11,7 +12,7 @@ from app.cli.gateway_client import GatewayClient
 from app.domain.errors import InvalidRequest
 from app.domain.runs import Run
 from app.domain.values import Split
-from app.http.api.models import EnvironmentInfo
+from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.server import SamplingParameters
 from app.service.request_models import HandedOutTask
 
@@ -47,6 +48,18 @@ class EvaluationSpec:
             seed=self.seed,
             sampling=self.sampling.parameters,
         )
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """The gateway's environment, judges and tasks for this evaluation."""
+
+    environment: EnvironmentInfo
+    judges: tuple[JudgeInfo, ...]
+    version: str
+    tasks: tuple[HandedOutTask, ...]
+    since: datetime | None
+    """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
 
 
 async def ensure_run(gateway: GatewayClient, wanted: EvaluationSpec) -> Run:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from rich.console import Console
 
 from app.cli.endpoints import Endpoints
-from app.cli.evaluate.attempt_assembly import build_attempts
+from app.cli.evaluate.attempt_assembly import build_attempts, build_evaluation_setup
 from app.cli.evaluate.estimate import (
     CostEstimate,
     describe_estimate,
@@ -16,7 +16,7 @@ from app.cli.evaluate.estimate import (
     estimate_judging,
     estimate_prompt_tokens,
 )
-from app.cli.evaluate.eval_spec import EvaluationSpec, ensure_run, fetch_tasks, require_same_tasks
+from app.cli.evaluate.eval_spec import EvaluationContext, EvaluationSpec, ensure_run, fetch_tasks, require_same_tasks
 from app.cli.evaluate.files import JOURNAL, find_finish_time, write_evaluation
 from app.cli.evaluate.ledger import (
     EVALUATION_EVENT,
@@ -37,28 +37,14 @@ from app.cli.signals import stop_on_signals
 from app.domain.errors import GatewayError, InvalidRequest
 from app.domain.runs import Run
 from app.domain.tasks import Message
-from app.evaluation.attempts import Evaluation, EvaluationSetup
-from app.evaluation.attempts import SamplingSettings as AskedSampling
+from app.evaluation.attempts import Evaluation
 from app.evaluation.report import EvaluationReport
 from app.evaluation.report_builder import build_report
-from app.http.api.models import EnvironmentInfo, JudgeInfo
 from app.inference.server import InferenceServer
 from app.inference.tokenizer import LocalTokenizer
 from app.service.request_models import HandedOutTask
 
 GoOn = Callable[[CostEstimate], bool]
-
-
-@dataclass(frozen=True)
-class EvaluationContext:
-    """The gateway's environment, judges and tasks for this evaluation."""
-
-    environment: EnvironmentInfo
-    judges: tuple[JudgeInfo, ...]
-    version: str
-    tasks: tuple[HandedOutTask, ...]
-    since: datetime | None
-    """When the run started, which fixes retrieved contexts and characters; None for a dry run."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +218,7 @@ class EvaluationSession:
         attempts = build_attempts(ledger, found.tasks, found.environment.label)
         whole = len(attempts) == len(found.tasks) * self.wanted.samples
         evaluation = Evaluation(
-            setup=self._build_setup(ledger, found),
+            setup=build_evaluation_setup(self.wanted, found, ledger, self.threshold, self.prices),
             attempts=attempts,
             judging_usd=sum_judging_usd(list(ledger.items.values())),
             finished_at=find_finish_time(self.ends.out) if whole else None,
@@ -240,37 +226,6 @@ class EvaluationSession:
         report = build_report(evaluation)
         write_evaluation(self.ends.out, evaluation, report)
         return report
-
-    def _build_setup(self, ledger: EvaluationLedger, found: EvaluationContext) -> EvaluationSetup:
-        wanted, environment, sampling = self.wanted, found.environment, self.wanted.sampling
-        named = {"temperature", "top_p", "max_tokens"}
-        sent = sampling.parameters
-        return EvaluationSetup.model_validate(
-            {
-                "environment": environment.name,
-                "version": environment.version,
-                "split": wanted.split,
-                "params": wanted.params,
-                "tasks": len(found.tasks),
-                "samples": wanted.samples,
-                "threshold": self.threshold,
-                "seed": wanted.seed,
-                "model": wanted.model,
-                "step": wanted.step,
-                "sampling": AskedSampling.model_validate(
-                    {name: value for name, value in sent.items() if name in named}
-                    | {"extra": {name: value for name, value in sent.items() if name not in named}}
-                ),
-                "run": wanted.run,
-                "label": environment.label,
-                "criteria": tuple(criterion.name for criterion in environment.criteria),
-                "offline_judges": tuple(judge.name for judge in found.judges if not judge.for_training),
-                "gateway": found.version,
-                "input_price": self.prices.input,
-                "output_price": self.prices.output,
-                "started_at": ledger.began_at,
-            }
-        )
 
 
 def _build_counter(tokenizer: LocalTokenizer) -> Callable[[HandedOutTask], int]:

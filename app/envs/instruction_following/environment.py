@@ -33,8 +33,7 @@ from app.envs.instruction_following.constraints.text_units import parse_text
 from app.envs.instruction_following.constraints.writing_requests import PARTS
 from app.ports import Tools
 from app.ports.environment import FreeReward
-from app.toolkit.answers.committed import map_completions
-from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.answers.committed import map_completions, strip_thinking
 from app.toolkit.package_data import read_packaged_data
 from app.toolkit.procedural import Level, LevelParams, ProceduralEnvironment
 from app.toolkit.seeded import SeededRandom

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, ClassVar, Self, get_args
+from typing import Annotated, ClassVar, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
@@ -33,12 +33,10 @@ from app.domain.scores import Score
 from app.domain.tasks import Completion, Context, ContextQuery, Message, Passage, Task, Turn, Withheld
 from app.domain.token_estimate import estimate_tokens
 from app.domain.values import Frozen, Name, Split
-from app.envs.npc_arena.roster import CastRoster, Turns
 from app.envs.npc_arena.scripted_episodes import CandidateEntry, build_entry, find_next_turn
 from app.envs.npc_arena.sheet_drafts import SheetDraft, build_single_scene_set, cast_draft
 from app.ports import Datasets, Drafted, Environment, Tools
-from app.toolkit.answers.committed import map_completions
-from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.answers.committed import map_completions, strip_thinking
 from app.toolkit.package_data import find_packaged_folder
 from app.toolkit.templates import Template
 
@@ -49,6 +47,8 @@ _RUBRIC = parse_model((_FOLDER / "rubric.yaml").read_text(encoding="utf-8"), "ru
 _CONTEXT_TOKENS = 600
 """Rough token budget for lore and events in a prompt; the character's own lorebook may take half of it."""
 _DRAFT: JsonDict = {"character": "hob_tarrant", "line": "Good morning! Is the water high today?"}
+
+Turns = Literal["single", "multi", "both"]
 
 
 class NpcArenaParams(Staging):
@@ -78,6 +78,25 @@ class NpcArenaReference(Frozen):
     withheld: tuple[Withheld, ...] = ()
     now: Annotated[datetime | None, Field(exclude_if=lambda now: now is None)] = None
     """Game time of what was retrieved."""
+
+
+class CastRoster:
+    """The characters in their scenes, by split and number of turns."""
+
+    def __init__(self, casts: Sequence[Cast]) -> None:
+        self._casts = {
+            (split, turns): tuple(cast for cast in casts if cast.scene.split == split and _is_chosen(cast, turns))
+            for split in get_args(Split)
+            for turns in get_args(Turns)
+        }
+        self._by_ids = {(cast.sheet.id, cast.scene.id): cast for cast in casts}
+
+    def list_casts(self, split: Split, turns: Turns) -> tuple[Cast, ...]:
+        """In the order given."""
+        return self._casts[split, turns]
+
+    def find_cast(self, character: str, scene: str) -> Cast | None:
+        return self._by_ids.get((character, scene))
 
 
 class NpcArena(Environment):
@@ -244,6 +263,10 @@ class NpcArena(Environment):
             metadata=build_public_facts(cast),
             reference=reference.model_dump(mode="json"),
         )
+
+
+def _is_chosen(cast: Cast, turns: Turns) -> bool:
+    return turns == "both" or (turns == "multi") == (cast.scene.max_turns > 1)
 
 
 def _add_flags(score: Score, entry: CandidateEntry) -> Score:

@@ -17,7 +17,7 @@ from app.http.api.models import (
     SplitInfo,
 )
 from app.http.web.bodies import ApiRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
 from app.ports.judges import ReportingJudge
 from app.service.catalogue import Catalogue

@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from app.characters.views import CharacterCard
 from app.http.api.models import CharacterList, ReloadedCharacters
 from app.http.web.bodies import ApiRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 
 
 def create_characters_router(

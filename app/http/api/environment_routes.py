@@ -12,7 +12,7 @@ from app.domain.errors import InvalidRequest
 from app.domain.tasks import Turn
 from app.domain.values import Name, Split
 from app.http.web.bodies import JsonRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
 from app.ports.store import IdempotencyKey
 from app.service.gateway import Gateway

@@ -10,7 +10,7 @@ from app.domain.errors import NotFound
 from app.domain.exports import ExportRequest, ExportSummary, ExportSummaryRequest
 from app.domain.suggestions import suggest
 from app.http.web.bodies import ApiRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.service.exports.stream import MEDIA_TYPES, stream_export, summarise_export
 from app.service.gateway import Gateway
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Response
 
 from app.domain.errors import StillStarting
 from app.http.api.models import ServiceHealth, ServiceReadiness
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.ports.runtime import Clock
 from app.service.gateway import Gateway
 

@@ -16,7 +16,7 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.lorebooks import Lorebook
 from app.domain.values import FiniteJson, Frozen, Name
 from app.http.web.bodies import JsonRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
 
 WorldName = Annotated[Name, Path(description="The world's name.", examples=["drowned_coast"])]

@@ -12,7 +12,7 @@ from app.domain.programs import Isolation, Protection
 from app.domain.runs import Run
 from app.domain.tasks import Message, Passage, ToolSpec
 from app.domain.values import Frozen, Split, Unit
-from app.service.group_replies import build_reply
+from app.service.group_scoring import build_reply
 from app.service.request_models import GroupReply
 
 

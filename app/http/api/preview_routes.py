@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, create_model
 
 from app.http.web.bodies import JsonRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.ports.environment import Environment
 from app.service.gateway import Gateway
 from app.service.previews import PreviewOptions, PreviewResult

@@ -12,9 +12,9 @@ from app.domain.values import Name
 from app.http.api.environment_routes import IdempotencyHeader, build_idempotency_key
 from app.http.api.models import GroupPage, GroupReplies, GroupView, RunPage, StatisticsView, TaskView
 from app.http.web.bodies import ApiRoute, JsonRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
-from app.service.group_replies import build_reply
+from app.service.group_scoring import build_reply
 from app.service.request_models import GroupId, NextMixedBatch, ScoreRequest, ScoreResponse, TaskBatch, TaskId
 from app.service.run_registry import RunReport, RunSettings
 

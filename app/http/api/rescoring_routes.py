@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body
 from fastapi.openapi.models import Example
 
 from app.http.web.bodies import JsonRoute
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
 from app.service.request_models import GroupId
 from app.service.rescoring import RescoreReply, RescoreRequest

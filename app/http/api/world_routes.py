@@ -12,9 +12,9 @@ from app.domain.worlds import Event, EventId, EventsAdded, GameTime, RetrievalEx
 from app.http.api.lorebook_routes import WorldName, create_lorebooks_router
 from app.http.web.bodies import JsonRoute
 from app.http.web.event_cursors import build_cursor, parse_cursor
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 from app.service.gateway import Gateway
-from app.service.world_service import BranchRequest, EventsToAdd, GameContext, Moment, RetrievalQuestion
+from app.service.world_requests import BranchRequest, EventsToAdd, GameContext, Moment, RetrievalQuestion
 
 BranchName = Annotated[Name, Path(description="The branch's name.", examples=["drowned_coast-2"])]
 EventName = Annotated[EventId, Path(description="The event's id.", examples=["rope"])]

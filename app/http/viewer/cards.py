@@ -102,7 +102,7 @@ class JudgeReadingView:
 
 def build_cards(group: Group) -> tuple[CompletionCard, ...]:
     """Best first; completions without a reward last, in request order."""
-    scores = [rollout.score for rollout in group.rollouts]
+    scores = group.scores
     advantages = compute_statistics(scores).advantages
     order = sorted(range(len(scores)), key=lambda slot: _compute_sort_key(scores[slot]))
     ranks = _compute_ranks([scores[slot] for slot in order])

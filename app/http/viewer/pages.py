@@ -127,7 +127,7 @@ def create_viewer_router(
 def _build_group_values(detail: GroupDetail) -> dict[str, object]:
     """The template values of `group.html`."""
     group, prompt = detail.group, detail.task.prompt
-    scores = [rollout.score for rollout in group.rollouts]
+    scores = group.scores
     return {
         "group": group,
         "key": detail.task.key,

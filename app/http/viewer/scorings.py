@@ -49,7 +49,7 @@ class ScoringColumn:
 
 def build_columns(detail: GroupDetail) -> tuple[ScoringColumn, ...]:
     """The original and the later scorings."""
-    told = [rollout.score for rollout in detail.group.rollouts]
+    told = detail.group.scores
     return (
         _build_original_column(detail, told),
         *(_build_later_column(place, one, detail.group) for place, one in enumerate(detail.scorings, 1)),
@@ -75,7 +75,7 @@ def _build_original_column(detail: GroupDetail, told: Sequence[Score]) -> Scorin
 
 
 def _build_later_column(place: int, scoring: Scoring, group: Group) -> ScoringColumn:
-    told = [rollout.score for rollout in group.rollouts]
+    told = group.scores
     return ScoringColumn(
         name=f"scoring {place}",
         original=False,

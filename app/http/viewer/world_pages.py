@@ -20,7 +20,8 @@ from app.http.viewer.events import build_tree, find_family, group_by_day
 from app.http.viewer.recall import Recall, build_recall
 from app.http.viewer.rendering import Renderer
 from app.http.web.event_cursors import build_cursor, parse_cursor
-from app.service.world_service import ConversationTurn, Moment, RetrievalQuestion, WorldService
+from app.service.world_requests import ConversationTurn, Moment, RetrievalQuestion
+from app.service.world_service import WorldService
 from app.toolkit.display import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
 
 PAGE_SIZE: Final = 50

@@ -11,7 +11,7 @@ from app.http.web.bodies import DEFAULT_MAX_BYTES
 from app.http.web.browser_protection import SameOrigin, SecurityHeaders
 from app.http.web.openapi import install_openapi
 from app.http.web.problems import install_problems
-from app.http.web.request_tracking import Measurements, RequestIds
+from app.http.web.request_tracking import Measurements, RequestIds, UnexpectedFailures
 
 
 def _ignore_request(route: str, method: str, status: int, seconds: float) -> None:
@@ -34,14 +34,16 @@ class MiddlewareOptions:
 
 
 def install_middleware(app: FastAPI, door: MiddlewareOptions) -> None:
-    """Middleware added last is outermost: each request gets its id first, and every response has the id and the
-    security headers."""
+    """Middleware added last is outermost: each request gets its id first, every response has the id and the security
+    headers, and all others see a failure as a response."""
     install_openapi(app, keys_needed=not door.keys.anonymous, open_paths=door.open_paths)
     install_problems(app, door.environments)
+    app.add_middleware(UnexpectedFailures)
     app.add_middleware(
         BodyLimits, max_bytes=door.max_body_bytes, inflating=door.inflating, seconds=door.request_seconds
     )
-    app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
+    if not door.keys.anonymous:
+        app.add_middleware(ApiKeys, ring=door.keys, open_paths=door.open_paths)
     app.add_middleware(SameOrigin, hosts=door.hosts)
     app.add_middleware(Measurements, observe=door.observe)
     app.add_middleware(SecurityHeaders)

@@ -1,4 +1,4 @@
-"""Additions to the OpenAPI document: the schema of problems, and the API key."""
+"""Additions to the OpenAPI document: what a route answers with a problem, the schema of problems, and the API key."""
 
 from collections.abc import Callable
 
@@ -6,7 +6,7 @@ from fastapi import FastAPI
 from pydantic import JsonValue
 from pydantic.json_schema import models_json_schema
 
-from app.http.web.problems import Problem
+from app.http.web.problems import MEDIA_TYPE, Problem, find_phrase
 
 Document = dict[str, JsonValue]
 
@@ -17,6 +17,35 @@ _SECURITY_SCHEMES: Document = {
 
 _SHOWN_LAST = "/compat/"
 """Path prefix of the interfaces for other trainers. They are registered first because they are polled most."""
+
+_MEANINGS = {
+    400: "The body is not JSON.",
+    401: "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
+    403: "The request's origin or host is not allowed.",
+    404: "Not found.",
+    408: "The body did not arrive in time.",
+    409: "Conflicts with what is stored: a run's pinned options, an existing event, a world's parent, a closed world.",
+    413: "The body is too large.",
+    415: "The body is not `application/json`, or is compressed.",
+    422: "The request is invalid; `errors` names each field.",
+    429: "Too many requests.",
+    500: "Internal error.",
+    503: "Temporarily unavailable; `Retry-After` says when to retry.",
+}
+
+PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
+    status: {
+        "description": f"{find_phrase(status)}. {meaning}",
+        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for status, meaning in _MEANINGS.items()
+}
+"""By status."""
+
+
+def document_problems(*statuses: int) -> dict[int | str, dict[str, object]]:
+    """The `responses=` of a route in OpenAPI; without arguments, every documented status."""
+    return {status: PROBLEM_RESPONSES[status] for status in statuses or PROBLEM_RESPONSES}
 
 
 def install_openapi(app: FastAPI, *, keys_needed: bool, open_paths: frozenset[str]) -> None:

@@ -1,6 +1,5 @@
 """Every error as `application/problem+json` (RFC 9457)."""
 
-import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
@@ -16,12 +15,11 @@ from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from app.domain.errors import GatewayError, StillStarting, Unavailable
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
-from app.http.web.request_tracking import read_request_id
 
 MEDIA_TYPE = "application/problem+json"
 MAX_TEXT = 300
@@ -56,21 +54,6 @@ _JSON_WORDS = {
     "a valid dictionary or object to extract fields from": "a valid object",
     "a valid dictionary": "a valid object",
     " after validation, not ": ", not ",
-}
-
-_MEANINGS = {
-    400: "The body is not JSON.",
-    401: "An API key is required: `Authorization: Bearer <key>`, or HTTP Basic with the key as password.",
-    403: "The request's origin or host is not allowed.",
-    404: "Not found.",
-    408: "The body did not arrive in time.",
-    409: "Conflicts with what is stored: a run's pinned options, an existing event, a world's parent, a closed world.",
-    413: "The body is too large.",
-    415: "The body is not `application/json`, or is compressed.",
-    422: "The request is invalid; `errors` names each field.",
-    429: "Too many requests.",
-    500: "Internal error.",
-    503: "Temporarily unavailable; `Retry-After` says when to retry.",
 }
 
 
@@ -131,11 +114,11 @@ def build_problem_response(
 ) -> Response:
     """A problem document (RFC 9457); a page with the same words for a person with a browser."""
     problem = Problem(
-        title=_find_phrase(status),
+        title=find_phrase(status),
         status=status,
         detail=detail,
         instance=make_printable(str(scope.get("path", ""))),
-        request_id=read_request_id(scope),
+        request_id=str(scope.get("state", {}).get("request_id", "")),
         code=code or _CODES.get(status, f"http_{status}"),
         errors=errors,
     )
@@ -163,14 +146,8 @@ def _build_page(scope: Scope, problem: Problem, headers: Mapping[str, str] | Non
     return HTMLResponse(page.encode("utf-8", "backslashreplace"), status_code=problem.status, headers=headers)
 
 
-def document_problems(*statuses: int) -> dict[int | str, dict[str, object]]:
-    """The `responses=` of a route in OpenAPI; without arguments, every documented status."""
-    return {status: PROBLEM_RESPONSES[status] for status in statuses or PROBLEM_RESPONSES}
-
-
 def install_problems(app: FastAPI, environments: Collection[str] = ()) -> None:
-    """Must be called before other middleware is added, so that the others see failures as responses. `environments`
-    have routes under `/envs`: an address with another name is told the nearest one."""
+    """`environments` have routes under `/envs`: an address with another name is told the nearest one."""
 
     async def handle_http_exception(request: Request, error: Exception) -> Response:
         return _handle_http_exception(request, error, environments)
@@ -178,43 +155,9 @@ def install_problems(app: FastAPI, environments: Collection[str] = ()) -> None:
     app.add_exception_handler(GatewayError, _handle_gateway_error)
     app.add_exception_handler(RequestValidationError, _handle_validation_error)
     app.add_exception_handler(HTTPException, handle_http_exception)
-    app.add_middleware(UnexpectedFailures)
 
 
-class UnexpectedFailures:
-    """Answers unhandled exceptions with 500 without details, and logs the traceback."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started = False
-
-        async def watch(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, watch)
-        except Exception as error:
-            _log.error(
-                "request_failed",
-                path=make_printable(scope["path"]),
-                traceback="".join(traceback.format_exception(error)),
-            )
-            if started:
-                raise
-            response = build_problem_response(
-                scope, 500, "Internal error. The service's log has the details under this request id."
-            )
-            await response(scope, receive, send)
-
-
-def _find_phrase(status: int) -> str:
+def find_phrase(status: int) -> str:
     names = {413: "Content Too Large", 422: "Unprocessable Content"}  # as RFC 9110 calls them; Python 3.11 does not
     return names.get(status) or (HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Error")
 
@@ -300,13 +243,3 @@ def _handle_http_exception(request: Request, error: Exception, environments: Col
         errors=error.errors if isinstance(error, RefusedBody) else (),
         headers=error.headers,
     )
-
-
-PROBLEM_RESPONSES: dict[int, dict[str, object]] = {
-    status: {
-        "description": f"{_find_phrase(status)}. {meaning}",
-        "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
-    }
-    for status, meaning in _MEANINGS.items()
-}
-"""By status. `app.http.web.openapi` adds the schema that they refer to."""

@@ -1,21 +1,21 @@
-"""Every request has an id, on every response and log line, and is counted and timed by its route."""
+"""Every request has an id, is counted and timed by its route, and is answered even when the service fails."""
 
 import random
 import re
+import traceback
 from collections.abc import Callable
 from time import perf_counter
 
+import structlog
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bound_contextvars
 
+from app.http.web.problems import build_problem_response, make_printable
+
 HEADER = "X-Request-ID"
 _ACCEPTED = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
-
-
-def read_request_id(scope: Scope) -> str:
-    """The id of the scope's request; empty outside of `RequestIds`."""
-    return str(scope.get("state", {}).get("request_id", ""))
+_log = structlog.get_logger(__name__)
 
 
 class RequestIds:
@@ -74,6 +74,39 @@ class Measurements:
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._observe(_find_route_template(scope), method, status, perf_counter() - started)
+
+
+class UnexpectedFailures:
+    """Answers unhandled exceptions with 500 without details, and logs the traceback."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = False
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        except Exception as error:
+            _log.error(
+                "request_failed",
+                path=make_printable(scope["path"]),
+                traceback="".join(traceback.format_exception(error)),
+            )
+            if started:
+                raise
+            response = build_problem_response(
+                scope, 500, "Internal error. The service's log has the details under this request id."
+            )
+            await response(scope, receive, send)
 
 
 def _find_route_template(scope: Scope) -> str:

@@ -15,7 +15,6 @@ from app.judges.gates.form import (
     leaks_template,
     repeats_itself,
 )
-from app.judges.gates.judge_injection import addresses_judge
 from app.judges.gates.knowledge import (
     copies_example,
     copies_prompt,
@@ -24,14 +23,15 @@ from app.judges.gates.knowledge import (
     leaks_secret,
     may_know_withheld,
 )
-from app.judges.gates.speech import breaks_character, speaks_for_player
-from app.judges.gates.stage_directions import (
+from app.judges.gates.phrases import addresses_judge, may_refuse, mentions_scoring, refuses, sounds_like_assistant
+from app.judges.gates.speech import (
+    breaks_character,
     exceeds_action_limit,
     may_overuse_stage_directions,
     overuses_stage_directions,
+    speaks_for_player,
     uses_unlisted_action,
 )
-from app.judges.gates.tone import may_refuse, mentions_scoring, refuses, sounds_like_assistant
 from app.judges.gates.wordings import LANGUAGES
 from app.judges.text_normalisation import Reply
 

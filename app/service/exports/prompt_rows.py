@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from app.domain.errors import InvalidRequest
 from app.domain.values import Frozen, Split
-from app.service.exports.row_models import ExportedMessage, encode_tools, export_messages
+from app.service.exports.chat_messages import ExportedMessage, encode_tools, export_messages
 from app.service.request_models import HandedOutTask
 
 Trainer = Literal["trl", "openrlhf", "slime", "verl"]

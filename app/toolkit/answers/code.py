@@ -17,8 +17,7 @@ import re
 from collections.abc import Iterator
 
 from app.domain.values import is_encodable
-from app.toolkit.answers.committed import MOST_CHARACTERS, Committed
-from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.answers.committed import MOST_CHARACTERS, Committed, strip_thinking
 
 _FENCE = re.compile(r"( {0,3})(`{3,}|~{3,})([^\n]*)")
 _LANGUAGE = re.compile(r"[\s{.]*([^\s{},]*)")

@@ -1,4 +1,4 @@
-"""The answer that a reply commits to between `<answer>` and `</answer>`, outside its thinking.
+"""What a reply says outside its thinking, and the answer that it commits to there between `<answer>` and `</answer>`.
 
 `<answer>7</answer>`                                   7
 `<answer>7</answer>` … `<answer> 7 </answer>`          7: the same, said twice
@@ -17,7 +17,6 @@ from typing import TypeVar
 from app.domain.errors import ScoringFailed
 from app.domain.scores import Score
 from app.domain.tasks import LARGE_TEXT, Completion, are_large
-from app.toolkit.answers.replies import strip_thinking
 
 ResultT = TypeVar("ResultT")
 
@@ -26,6 +25,48 @@ MOST_CHARACTERS = 10_000
 
 _TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _BLANK = re.compile(r"[\s.…]*")
+_THINKING_TAG = re.compile(
+    r"</?(?:think|thinking|thought|reasoning)\s{0,4}>|\[/?THINK\]|◁/?think▷"
+    r"|<\|channel\|>(?:analysis|commentary|final)<\|message\|>",
+    re.IGNORECASE,
+)
+_TURN_ENDS = re.compile(
+    r"<\|(?:im_end|endoftext|eot_id|eom_id|eom|end_of_text|end|return|eot|end_of_turn|END_OF_TURN_TOKEN|pad)\|>"
+    r"|<\uff5cend\u2581of\u2581sentence\uff5c>|</s>|<eos>|<eot>|<end_of_turn>|<pad>|\[EOS\]|\[PAD\]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpokenReply:
+    text: str
+    unfinished: bool = False
+    """The reply ended while still thinking, so `text` is empty."""
+
+
+def strip_thinking(reply: str) -> SpokenReply:
+    """Thinking is what stands between `<think>` (or thinking, thought, reasoning, [THINK], ◁think▷, a harmony
+    analysis channel) and the next closing tag. A closing tag without an opening one ends thinking that began before
+    the reply. Thinking that never closes leaves nothing. Text after an end-of-turn token is not part of the reply."""
+    if "<" not in reply and "[" not in reply and "◁" not in reply:
+        return SpokenReply(reply)
+    parts: list[str] = []
+    position = 0
+    thinking = False
+    for tag in _THINKING_TAG.finditer(reply):
+        if "/" in tag[0] or "final" in tag[0].lower():
+            if not thinking:
+                parts.clear()
+            thinking = False
+        elif not thinking:
+            parts.append(reply[position : tag.start()])
+            thinking = True
+        position = tag.end()
+    if thinking:
+        return SpokenReply("", unfinished=True)
+    parts.append(reply[position:])
+    text = "\n".join(parts)
+    end = _TURN_ENDS.search(text)
+    return SpokenReply(text if end is None else text[: end.start()])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from fractions import Fraction
 from typing import Literal
 
 from app.domain.scores import Score
+from app.toolkit.answers.committed import strip_thinking
 from app.toolkit.answers.numerals import MAX_PHRASE, parse_number
-from app.toolkit.answers.replies import strip_thinking
 
 Place = Literal["box", "marker", "sentence"]
 

@@ -15,18 +15,13 @@ LISTED: Final = 19
 """Most candidates around the right one."""
 FORM_SHARE: Final = 0.2
 """A word that so many answers have belongs to their form."""
-GIBBERISH_SHARE: Final = 0.2
-"""Least share of an answer's words and numbers that gibberish replaces."""
 
-_WORD: Final = re.compile(r"[^\W\d_]+")
 _NUMBER: Final = re.compile(r"\d+")
 _VALUE: Final = re.compile(r"\d+(?:[.:,/-]\d+)*|[^\W\d_]+")
 _AMOUNT: Final = re.compile(r"\d+(?:[.:,/-]\d+)*")
 _UNIT: Final = re.compile(r"(?<=\d)(\s*(?:\\text\{\s*|\\,)?)([^\W\d_]+|[%°])(?=\}?[\s.]*$)")
 _RANGE: Final = re.compile(r"([A-Za-z0-9])-([A-Za-z0-9])")
 _BRACKETS: Final = re.compile(r"\[[^\s\"'\[\]]+\]")
-_VOWELS: Final = "aeiou"
-_CONSONANTS: Final = "bcdfghklmnprstvw"
 
 
 @dataclass(frozen=True)
@@ -127,14 +122,6 @@ def _offer_either(task: ChangedTask) -> str | None:
     return _join_candidates(task, " or ", "{}", most=1)
 
 
-def _permute_letters(task: ChangedTask) -> str | None:
-    return _replace_content(task, _permute_word)
-
-
-def _invent_words(task: ChangedTask) -> str | None:
-    return _replace_content(task, _invent_word)
-
-
 NEAR_MISSES: Final[Mapping[str, Mapping[str, Change]]] = {
     "near_miss_digit": {"one digit changed": _change_digit},
     "near_miss_token": {
@@ -153,10 +140,6 @@ HEDGES: Final[Mapping[str, Change]] = {
     "a list": _list_bare,
     "candidates": _list_as_candidates,
     "this or that": _offer_either,
-}
-GIBBERISH: Final[Mapping[str, Change]] = {
-    "letters in another order": _permute_letters,
-    "invented words": _invent_words,
 }
 
 
@@ -252,41 +235,3 @@ def _load_calls(text: str) -> list[object]:
     except ValueError:
         return []
     return calls if isinstance(calls, list) else []
-
-
-def _replace_content(task: ChangedTask, invent: Callable[[str, SeededRandom], str]) -> str | None:
-    """None where too little would change."""
-    kept = {word.casefold() for word in _WORD.findall(task.prompt)} | task.known.form_words
-    numbers = set(_NUMBER.findall(task.prompt))
-    changed, words = 0, 0
-
-    def replace(found: re.Match[str]) -> str:
-        nonlocal changed, words
-        words += 1
-        if found[0].casefold() in kept or found[0] in numbers:
-            return found[0]
-        other = invent(found[0], task.draws)
-        changed += other != found[0]
-        return other
-
-    text = re.sub(r"[^\W\d_]+|\d+", replace, task.answer.text)
-    return text if changed > GIBBERISH_SHARE * words else None
-
-
-def _permute_word(word: str, draws: SeededRandom) -> str:
-    return word[0] + "".join(draws.shuffled(word[1:-1])) + word[-1] if len(word) > 1 else word
-
-
-def _invent_word(word: str, draws: SeededRandom) -> str:
-    """A word of the same shape and the same ends."""
-    return "".join(
-        sign if place in (0, len(word) - 1) and sign.isalpha() else _redraw(sign, draws)
-        for place, sign in enumerate(word)
-    )
-
-
-def _redraw(sign: str, draws: SeededRandom) -> str:
-    if sign.isdigit():
-        return str(draws.below(10))
-    other = draws.one(_VOWELS if sign.casefold() in _VOWELS else _CONSONANTS)
-    return other.upper() if sign.isupper() else other

@@ -11,7 +11,6 @@ from app.domain.tasks import Completion, Message, Task
 from app.ports.environment import Environment
 from app.toolkit.conformance.answer_changes import (
     FORM_SHARE,
-    GIBBERISH,
     HEDGES,
     NEAR_MISSES,
     Change,
@@ -22,6 +21,7 @@ from app.toolkit.conformance.answer_changes import (
     strip_values,
 )
 from app.toolkit.conformance.answer_forms import CALLS, WHOLE, RightAnswer, WrittenAnswer, find_right_answer
+from app.toolkit.conformance.gibberish import GIBBERISH
 from app.toolkit.conformance.prompt_guesses import FEATURES, AnswerGuesser, GuessedPrompt
 from app.toolkit.conformance.subject import NumberedTask, format_prompt
 from app.toolkit.seeded import SeededRandom

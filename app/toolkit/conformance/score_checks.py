@@ -167,7 +167,7 @@ def _suggest_fix(kind: str) -> str:
     if "thinking" in kind:
         return (
             "Thinking does not count as an answer: `app.toolkit.answers.committed` removes it, "
-            "`app.toolkit.answers.replies` shows how."
+            "`app.toolkit.answers.committed` shows how."
         )
     if "prompt" in kind:
         return "The answer is found in the echoed prompt. Read only the committed answer, in full."

@@ -10,10 +10,9 @@
 
 import re
 
-from app.toolkit.answers.committed import Committed
+from app.toolkit.answers.committed import Committed, strip_thinking
 from app.toolkit.answers.number_extraction import MOST_TRIED, find_boxes
 from app.toolkit.answers.numerals import parse_number
-from app.toolkit.answers.replies import strip_thinking
 from app.toolkit.math_answers.expressions import normalise_latex
 
 MOST_CHARACTERS = 1_000
@@ -25,6 +24,11 @@ _BLANK = re.compile(
 )
 _SPACE = re.compile(r"\s+")
 _APART = re.compile(r"(?<=[0-9])\s+(?=[0-9])")
+_LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
+_AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
+_TIMES = re.compile(r"\\(times|cdot)(?=\d)")
+_POWER = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+_RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 
 WHY = {
     "unfinished_thinking": "the thinking never ended",
@@ -60,3 +64,17 @@ def _normalise_content(content: str) -> object:
 def compact_latex(text: str) -> str:
     """Without white space, but for what keeps digits apart, and with one way of writing for what has several."""
     return _SPACE.sub("", _APART.sub("~", normalise_latex(text)))
+
+
+def tidy_latex(text: str) -> str:
+    """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
+    text = _TIMES.sub(r"\\\1 ", _POWER.sub(_write_power, text)).replace(",\\!", "{,}").replace("\\!", "")
+    bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
+    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
+        if len(bare) > 4 and bare.startswith(opening) and bare.endswith(closing) and bare.count("$") in (0, 2, 4):
+            bare = bare[len(opening) : -len(closing)].strip()
+    return _AT_THE_END.sub("", bare)
+
+
+def _write_power(found: re.Match[str]) -> str:
+    return f"^{{{found[0].translate(_RAISED)}}}"

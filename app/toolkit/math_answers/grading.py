@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from app.domain.values import Frozen
 from app.toolkit.answers.numerals import parse_number
-from app.toolkit.math_answers.boxed_answers import compact_latex
+from app.toolkit.math_answers.boxed_answers import compact_latex, tidy_latex
 from app.toolkit.math_answers.expressions import ExpressionNode, parse_expression
 from app.toolkit.math_answers.forms import UNFINISHED, Form, describe_undone, is_heavy
 from app.toolkit.math_answers.numeric_evaluation import may_be_equal
@@ -61,12 +61,7 @@ _UNIT = re.compile(
     r"(?:[cmk]?m|in|ft|rad|units?|radians|inches|feet|meters|metres|centimeters|centimetres)\.?\s*\}"
     r"\s*(?:\^\s?\{?[23]\}?)?\s*"
 )
-_LOOK = re.compile(r"\\(?:boldsymbol|mathbf|bm|underline|boxed|fbox|displaystyle)(?![A-Za-z])\s?")
-_AT_THE_END = re.compile(r"(?:\\[\s,;:!]|[\s.~]|\\)+\Z")
 _WORD = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm)(?![A-Za-z])|[{}().,\s]")
-_TIMES = re.compile(r"\\(times|cdot)(?=\d)")
-_POWER = re.compile(r"(?<=10)[⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+")
-_RAISED = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")
 _MARKUP = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textrm|mbox|left|right|q?quad)(?![A-Za-z])|\\[,;:! ]|[{}~\s]")
 _CHOICE = re.compile(r"(?:[Oo]ption|[Cc]hoice|[Aa]nswer)?[(\[]?([A-Z])[)\].]{0,2}")
 _INFINITY = re.compile(r"\(*(?:\+|positive|plus)?(?:(-)|(negative|minus))?\(*(?:\\infty|∞|[Ii]nfinity)\)*")
@@ -84,16 +79,16 @@ MOST_BELOW = 10**6
 
 def check_answer(answer: str, gold: GoldAnswer) -> AnswerCheck:
     """`answer` is untrusted, at most 1,000 characters long."""
-    bare = _tidy_latex(answer)
-    if compact_latex(bare) == compact_latex(_tidy_latex(gold.latex)):
+    bare = tidy_latex(answer)
+    if compact_latex(bare) == compact_latex(tidy_latex(gold.latex)):
         return RIGHT
     if gold.problem and _is_restated(bare, gold):
         return AnswerCheck(UNFINISHED)
     if gold.problem:
-        known = _check_known_kinds(bare, _tidy_latex(gold.latex), gold)
+        known = _check_known_kinds(bare, tidy_latex(gold.latex), gold)
         if known is not None:
             return known
-    wanted = split_into_parts(_tidy_latex(gold.latex), gold.shape)
+    wanted = split_into_parts(tidy_latex(gold.latex), gold.shape)
     given = split_into_parts(bare, gold.shape)
     if wanted is None:
         return _check_raw(bare, gold.latex)
@@ -132,13 +127,13 @@ def _read_choice(text: str) -> str:
 
 def read_infinity(text: str) -> int:
     """1 or -1 for an infinity of that sign, else 0."""
-    found = _INFINITY.fullmatch(_MARKUP.sub("", _tidy_latex(text)).replace("−", "-"))
+    found = _INFINITY.fullmatch(_MARKUP.sub("", tidy_latex(text)).replace("−", "-"))
     return 0 if found is None else -1 if found[1] or found[2] else 1
 
 
 def _check_equation(answer: str, gold: GoldAnswer) -> AnswerCheck:
     """Where the right answer is an equation: the same two sides, in either order."""
-    wanted, given = split_at(_tidy_latex(gold.latex), "="), split_at(answer, "=")
+    wanted, given = split_at(tidy_latex(gold.latex), "="), split_at(answer, "=")
     if not gold.problem or len(wanted) != 2 or len(given) != 2 or not all(map(str.strip, (*wanted, *given))):
         return AnswerCheck("it is an equation, not what is on one side of it")
     ways = (given, given[::-1])
@@ -146,20 +141,6 @@ def _check_equation(answer: str, gold: GoldAnswer) -> AnswerCheck:
         _join_checks([_check_part(one, other, gold) for one, other in zip(wanted, way, strict=True)]) for way in ways
     ]
     return min(checks, key=lambda check: (bool(check.fault), len(check.pairs)))
-
-
-def _tidy_latex(text: str) -> str:
-    """Without dollar signs around it, a full stop behind it, and what only changes how it looks."""
-    text = _TIMES.sub(r"\\\1 ", _POWER.sub(_write_power, text)).replace(",\\!", "{,}").replace("\\!", "")
-    bare = _AT_THE_END.sub("", _LOOK.sub("", text).replace("\\lbrace", "\\{").replace("\\rbrace", "\\}")).strip()
-    for opening, closing in (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]")):
-        if len(bare) > 4 and bare.startswith(opening) and bare.endswith(closing) and bare.count("$") in (0, 2, 4):
-            bare = bare[len(opening) : -len(closing)].strip()
-    return _AT_THE_END.sub("", bare)
-
-
-def _write_power(found: re.Match[str]) -> str:
-    return f"^{{{found[0].translate(_RAISED)}}}"
 
 
 def _is_restated(answer: str, gold: GoldAnswer) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from app.domain.tasks import Completion, Message, ToolCall, ToolSpec
-from app.toolkit.answers.replies import strip_thinking
+from app.toolkit.answers.committed import strip_thinking
 from app.toolkit.tool_calls.calls import CallReading, ParsedCall
 from app.toolkit.tool_calls.formats.format import CallFormat, ToolFormat
 from app.toolkit.tool_calls.formats.format_registry import FORMATS

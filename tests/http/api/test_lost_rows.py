@@ -10,7 +10,7 @@ import pytest
 from pydantic import JsonValue
 
 from app.http.api.models import GroupReplies
-from app.service import run_registry
+from app.service import store_memory
 from app.service.request_models import GroupReply, HandedOutTask, ScoreResponse, TaskBatch
 from app.service.run_registry import RunReport
 from tests.support.playground import WAIT, World, gateway, until
@@ -122,7 +122,7 @@ def test_a_group_that_is_lost_while_it_is_scored_is_stored_with_its_scores(datab
 
 
 def test_a_lost_run_is_stored_again_with_its_settings_and_pins(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_registry, "RECHECK_SECONDS", 0.0)
+    monkeypatch.setattr(store_memory, "RECHECK_SECONDS", 0.0)
 
     async def report(client: httpx.AsyncClient) -> RunReport:
         return RunReport.model_validate_json((await client.get("/runs/a")).content)

@@ -23,7 +23,8 @@ from app.domain.values import FiniteJson, FiniteNumber, Frozen, WholeNumber
 from app.http.web.api_keys import KeyRing
 from app.http.web.bodies import JsonRoute
 from app.http.web.middleware import MiddlewareOptions, install_middleware
-from app.http.web.problems import Problem, document_problems
+from app.http.web.openapi import document_problems
+from app.http.web.problems import Problem
 
 MAX_BYTES = 200_000
 JSON = {"Content-Type": "application/json"}

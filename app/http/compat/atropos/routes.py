@@ -29,7 +29,7 @@ from app.http.compat.atropos.wire import (
     WandbInfo,
 )
 from app.http.compat.delivery import Delivery
-from app.http.web.problems import document_problems
+from app.http.web.openapi import document_problems
 
 _UNREGISTERED = b'{"status":"error","message":"Trainer not registered. Call /register first.","batch":[]}'
 _NOTHING = b'{"batch":null}'

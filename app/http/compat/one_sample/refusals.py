@@ -12,7 +12,8 @@ from starlette.exceptions import HTTPException
 from app.domain.errors import GatewayError, Unavailable
 from app.domain.values import Frozen
 from app.http.web.bodies import JsonRoute
-from app.http.web.problems import MAX_DETAIL, RefusedBody, document_problems, format_field_path, make_printable
+from app.http.web.openapi import document_problems
+from app.http.web.problems import MAX_DETAIL, RefusedBody, format_field_path, make_printable
 
 _CODES: Final = {400: "bad_request", 408: "request_timeout", 413: "too_large"}
 

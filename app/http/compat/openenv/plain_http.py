@@ -20,6 +20,7 @@ from app.domain.values import Described, FiniteJson, Frozen, Split, WholeNumber
 from app.http.compat.delivery import Delivery, wait_while_connected
 from app.http.compat.one_sample.reward_service import CLIENT_CLOSED_REQUEST
 from app.http.compat.openenv.actions import OpenEnvAction
+from app.http.compat.openenv.episodes import OpenEnvEpisode
 from app.http.compat.openenv.frames import (
     FrameRefused,
     Observation,
@@ -30,7 +31,7 @@ from app.http.compat.openenv.frames import (
 )
 from app.http.compat.openenv.resets import Reset, read_reset
 from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, build_rpc_error
-from app.http.compat.openenv.sessions import NotScored, OpenEnvEpisode, OpenEnvSession, SessionContext
+from app.http.compat.openenv.sessions import NotScored, OpenEnvSession, SessionContext
 from app.http.web.bodies import JsonRoute
 from app.ports.environment import Environment
 

@@ -9,6 +9,7 @@ from typing import Final
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from app.domain.errors import GatewayError, InvalidRequest, NotFound
+from app.http.compat.openenv.episodes import DroppedEpisodes
 from app.http.compat.openenv.frames import (
     Frame,
     FrameRefused,
@@ -21,7 +22,7 @@ from app.http.compat.openenv.frames import (
     read_frame,
 )
 from app.http.compat.openenv.rpc import answer_rpc
-from app.http.compat.openenv.sessions import DroppedEpisodes, OpenEnvSession, SessionContext
+from app.http.compat.openenv.sessions import OpenEnvSession, SessionContext
 from app.http.web.problems import MAX_DETAIL, make_printable
 
 log = logging.getLogger(__name__)

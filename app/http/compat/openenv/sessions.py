@@ -1,8 +1,6 @@
 """One client's episodes, one after the other: the task, the messages, and the result."""
 
 import secrets
-import time
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,11 +10,12 @@ from pydantic import JsonValue
 from app.domain.scores import Score
 from app.domain.tasks import Completion, Message, ToolSpec, is_truncated
 from app.http.compat.openenv.actions import TEXTS, ParsedAction, parse_action
+from app.http.compat.openenv.episodes import DroppedEpisodes, OpenEnvEpisode
 from app.http.compat.openenv.frames import FrameRefused, Observation, State, StepResult
-from app.http.compat.openenv.resets import Reset, read_reset
+from app.http.compat.openenv.resets import read_reset
 from app.http.compat.openenv.task_assignment import TaskAssigner
 from app.service.gateway import Gateway
-from app.service.request_models import HandedOutTask, StepRequest
+from app.service.request_models import StepRequest
 from app.service.sample_intake import SampleReply, SampleToScore
 
 CONTRACT = "openenv"
@@ -30,66 +29,6 @@ class NotScored(FrameRefused):
 
     def __init__(self, message: str) -> None:
         super().__init__("EXECUTION_ERROR", message)
-
-
-@dataclass(frozen=True)
-class OpenEnvEpisode:
-    """An episode so far. `said` has all messages after the prompt."""
-
-    task: HandedOutTask
-    reset: Reset
-    episode_id: str
-    said: tuple[Message, ...] = ()
-    steps: int = 0
-    done: bool = False
-
-    @property
-    def turns_left(self) -> int:
-        return 0 if self.done else self.task.max_turns - self.steps
-
-    def advance(self, *messages: Message, done: bool = False) -> "OpenEnvEpisode":
-        return OpenEnvEpisode(self.task, self.reset, self.episode_id, (*self.said, *messages), self.steps + 1, done)
-
-
-@dataclass(frozen=True)
-class _Dropped:
-    episode: OpenEnvEpisode
-    lost: bool
-    at: float
-
-
-class DroppedEpisodes:
-    """Unfinished episodes whose connection has ended. One per process; the oldest are forgotten first."""
-
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most = most
-        self._seconds = seconds
-        self._kept: OrderedDict[tuple[str, str], _Dropped] = OrderedDict()
-
-    def keep(self, environment: str, episode: OpenEnvEpisode, *, lost: bool) -> None:
-        """`lost` if the client did not close the session. Of two episodes with the same id neither is kept."""
-        key = (environment, episode.episode_id)
-        if self._forget_old().pop(key, None) is None:
-            self._kept[key] = _Dropped(episode, lost, time.monotonic())
-        while len(self._kept) > self._most:
-            self._kept.popitem(last=False)
-
-    def take(self, environment: str, episode_id: str) -> OpenEnvEpisode | None:
-        found = self._forget_old().pop((environment, episode_id), None)
-        return None if found is None else found.episode
-
-    def take_lost(self, environment: str, reset: Reset) -> OpenEnvEpisode | None:
-        """The episode that a reset continues: its connection was lost, and the reset says the same as its first one or
-        only names it. Any other episode with this id is forgotten."""
-        found = self._forget_old().pop((environment, reset.episode_id or ""), None)
-        same = found is not None and (reset.model_fields_set == {"episode_id"} or reset == found.episode.reset)
-        return found.episode if found is not None and found.lost and same else None
-
-    def _forget_old(self) -> OrderedDict[tuple[str, str], _Dropped]:
-        oldest = time.monotonic() - self._seconds
-        while self._kept and next(iter(self._kept.values())).at < oldest:
-            self._kept.popitem(last=False)
-        return self._kept
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ import time
 import pytest
 from starlette.testclient import TestClient
 
+from app.http.compat.openenv.episodes import DroppedEpisodes, OpenEnvEpisode
 from app.http.compat.openenv.resets import Reset
-from app.http.compat.openenv.sessions import DroppedEpisodes, OpenEnvEpisode
 from app.service.request_models import HandedOutTask
 from tests.support.openenv import talking
 
