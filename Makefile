@@ -7,6 +7,8 @@ TRAINERS_PIP := $(TRAINERS)/bin/python -m pip --disable-pip-version-check -q
 TUNERS := .cache/tuners
 TUNERS_PIP := $(TUNERS)/bin/python -m pip --disable-pip-version-check -q
 OPENRLHF := .cache/openrlhf
+VERIFIERS := .cache/verifiers
+VERIFIERS_PIP := $(VERIFIERS)/bin/python -m pip --disable-pip-version-check -q
 PYTEST := $(BIN)/python -m pytest -n auto --dist loadgroup -ra --ignore=tests/trainers
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 # For people who wait: with progress. uv where it is on the machine, pip otherwise, and where uv cannot (it reads no pip.conf).
@@ -40,7 +42,7 @@ test-all: test test-long ## everything but released trainers
 test-wires: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## one released client for each wire, against a live gateway
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -ra -m wire tests/trainers
 
-test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed ## drive all released trainers and their environments against a live gateway
+test-trainers: $(VENV)/.installed-dev $(TRAINERS)/.tried $(TUNERS)/.tried $(OPENRLHF)/.installed $(VERIFIERS)/.installed ## drive all released trainers and their environments against a live gateway
 	$(BIN)/python -m pytest -n 4 --dist loadgroup -ra tests/trainers
 
 check: $(VENV)/.installed-dev ## format, lint, types, import contracts, generated docs
@@ -70,6 +72,7 @@ lock: $(VENV)/.installed-dev ## write the lock files anew from pyproject.toml
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --extra dev pyproject.toml -o requirements-dev.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/unused.in tests/trainers/requirements.in -o tests/trainers/requirements.lock
 	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/tuners-unused.in tests/trainers/tuners.in -o tests/trainers/tuners.lock
+	$(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url --override tests/trainers/verifiers-unused.in tests/trainers/verifiers.in -o tests/trainers/verifiers.lock
 
 clean: ## remove what these commands made, but for databases
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -114,3 +117,10 @@ $(OPENRLHF)/.installed: tests/trainers/openrlhf.lock | $(VENV)/bin/python
 	rm -rf $(OPENRLHF)
 	$(PIP) install --require-hashes --no-deps --target $(OPENRLHF) --only-binary :all: --python-version 3.11 --platform manylinux1_x86_64 \
 	  -r tests/trainers/openrlhf.lock && touch $@ || echo "NOT INSTALLED: openrlhf 0.11.2; its own code asks for no rewards"
+
+# Its OpenEnv task set alone, without what trains and serves models.
+$(VERIFIERS)/.installed: tests/trainers/verifiers.lock
+	rm -rf $(VERIFIERS)
+	$(PYTHON) -m venv $(VERIFIERS)
+	$(VERIFIERS_PIP) install --require-hashes --no-deps -r tests/trainers/verifiers.lock && touch $@ \
+	  || echo "NOT INSTALLED: verifiers 0.4.0; its OpenEnv task set plays nothing"

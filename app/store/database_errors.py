@@ -1,5 +1,8 @@
 """Maps database errors to errors of the service."""
 
+import errno
+import sqlite3
+
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError
 
 from app.domain.errors import GatewayError, InvalidRequest, StoreUnavailable
@@ -12,12 +15,26 @@ _LOST_STATEMENT = {"42P05", "26000"}
 driver."""
 
 
+DISK_FULL = "the disk of the database cannot be written to: no space left"
+
+_DISK_FULL_STATE = "53100"
+"""PostgreSQL's disk_full."""
+
+
 def is_transient(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and getattr(error.orig, "sqlstate", None) in _TRANSIENT
 
 
 def is_disconnect(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and error.connection_invalidated
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether the driver or the system said that there is no space left."""
+    if isinstance(error, DBAPIError):
+        code = getattr(error.orig, "sqlite_errorcode", None)
+        return code == sqlite3.SQLITE_FULL or getattr(error.orig, "sqlstate", None) == _DISK_FULL_STATE
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def as_gateway_error(error: Exception) -> Exception:
@@ -32,6 +49,8 @@ def as_gateway_error(error: Exception) -> Exception:
             "a connection pooler stands before the database and keeps no prepared statements: set"
             " database_prepared_statements to false"
         )
+    if is_disk_full(error):
+        return StoreUnavailable(DISK_FULL)
     if isinstance(error, OperationalError | InterfaceError) or is_disconnect(error):
         return StoreUnavailable("the store cannot be reached or written to; retry later")
     return error

@@ -28,6 +28,7 @@ from app.ports.store import (
 from app.ports.trajectories import TrajectoryQueue
 from app.store.api_keys import SqlApiKeyStore
 from app.store.database import Database
+from app.store.database_errors import DISK_FULL, is_disk_full
 from app.store.event_store import SqlEventStore
 from app.store.export_store import SqlExportStore
 from app.store.group_store import SqlGroupStore
@@ -61,7 +62,10 @@ class SqlHealthCheck(HealthCheck):
         except TimeoutError as error:
             raise StoreUnavailable(f"the store did not answer within {HEALTH_SECONDS:.0f} seconds") from error
         except OSError as error:
-            raise StoreUnavailable(f"the disk of the database cannot be written to: {error.strerror}") from error
+            reason = (
+                DISK_FULL if is_disk_full(error) else f"the disk of the database cannot be written to: {error.strerror}"
+            )
+            raise StoreUnavailable(reason) from error
 
 
 def _probe(connection: Connection) -> None:

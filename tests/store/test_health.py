@@ -6,12 +6,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 from sqlalchemy import Connection
 
 from app.domain.errors import StoreUnavailable
 from app.store.store import PROBE_BYTES, Store
 from app.toolkit.package_data import find_packaged_folder
+from tests.support.databases import Postgres
 
 
 @pytest.fixture
@@ -47,3 +49,19 @@ def test_busy_readers_do_not_hold_up_readiness(store: Store) -> None:
         return taken
 
     assert asyncio.run(check()) < 2
+
+
+def test_readiness_commits_a_write_on_postgresql(postgres: Postgres) -> None:
+    """The row that it updates is another one afterwards, as other connections see."""
+    url = postgres.migrated()
+
+    def read_versions() -> list[tuple[str, str]]:
+        with psycopg.connect(url) as connection:
+            return connection.execute("SELECT xmin::text, version_num FROM alembic_version").fetchall()
+
+    opened = Store.open(url, find_packaged_folder("migrations"))
+    before = read_versions()
+    asyncio.run(opened.health.check())
+    after = read_versions()
+    asyncio.run(opened.close())
+    assert (len(before), after != before, [row[1] for row in after]) == (1, True, [row[1] for row in before])

@@ -13,6 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 INSTALLED = ROOT / ".cache" / "trainers"
 TUNERS = ROOT / ".cache" / "tuners"
+VERIFIERS = ROOT / ".cache" / "verifiers"
 TUNING = (TUNERS / ".installed", TUNERS / ".torch")
 """What is there when a model can be trained."""
 PROGRAMS = Path(__file__).parent / "programs"
