@@ -21,6 +21,7 @@ ELSEWHERE = re.compile(r"py[p]i\.org|pythonhoste[d]|npm[j]s|(?<![\w.])/(?:[w]ork
 """Registries, and places that exist on one machine only."""
 WRITTEN = (".cfg", ".css", ".html", ".j2", ".js", ".json", ".lock", ".mako", ".md", ".py", ".svg", ".toml", ".yaml")
 
+IMPORTS = (ast.Import, ast.ImportFrom)
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -33,6 +34,13 @@ def app_sources() -> list[str]:
     return [path for path in sources() if path.startswith("app/")]
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _forget_sources() -> Iterator[None]:
+    """Every later search for garbage would look through millions of nodes."""
+    yield
+    tree.cache_clear()
+
+
 @cache
 def tree(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
@@ -42,18 +50,16 @@ def line_count(path: str) -> int:
     return len((ROOT / path).read_text(encoding="utf-8").splitlines())
 
 
-def imported(node: ast.AST) -> list[str]:
+def imported(node: ast.Import | ast.ImportFrom) -> list[str]:
     if isinstance(node, ast.Import):
         return [alias.name for alias in node.names]
-    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    return [node.module or ""]
 
 
 def imports_of_ours_in_functions(module: ast.Module) -> Iterator[int]:
-    for function in ast.walk(module):
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            for node in ast.walk(function):
-                if any(name.split(".")[0] == "app" for name in imported(node)):
-                    yield getattr(node, "lineno", 0)
+    functions = (one for one in ast.walk(module) if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef))
+    imports = (one for function in functions for one in ast.walk(function) if isinstance(one, IMPORTS))
+    return (one.lineno for one in imports if any(name.split(".")[0] == "app" for name in imported(one)))
 
 
 def relative_imports(module: ast.Module) -> Iterator[int]:
@@ -66,10 +72,10 @@ def type_checking_blocks(module: ast.Module) -> Iterator[int]:
 
 
 def mocks(module: ast.Module) -> Iterator[int]:
-    for node in ast.walk(module):
-        names = imported(node) + [alias.name for alias in getattr(node, "names", []) if isinstance(alias, ast.alias)]
+    for node in (one for one in ast.walk(module) if isinstance(one, IMPORTS)):
+        names = imported(node) + [alias.name for alias in node.names]
         if any(name.split(".")[0] == "mock" or name.startswith("unittest") for name in names):
-            yield getattr(node, "lineno", 0)
+            yield node.lineno
 
 
 def prints(module: ast.Module) -> Iterator[int]:
@@ -223,3 +229,11 @@ def written_files() -> list[str]:
 def test_nothing_names_a_registry_or_one_machine() -> None:
     found = {path: ELSEWHERE.findall((ROOT / path).read_text(encoding="utf-8")) for path in written_files()}
     assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.xdist_group("kept together")
+def test_the_tests_of_a_group_run_in_one_worker(request: pytest.FixtureRequest) -> None:
+    """Otherwise each worker starts the same gateways and makes the same tasks, and nothing fails. What xdist goes by is
+    the end of a test's name; not every version of pytest lets it write that."""
+    grouping = getattr(request.config.option, "loadgroup", False)  # as xdist sets it in its workers
+    assert request.node.nodeid.endswith("@kept together") or not grouping

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from functools import cache
 from typing import Annotated, cast
 
 from fastapi import APIRouter, Header, Query
@@ -48,7 +49,7 @@ def create_environment_router(environment: type[Environment], gateway: Gateway) 
     """`POST` and `GET /envs/{name}/next-batch`, `POST …/step` for multi-turn environments, `POST …/score`."""
     name = environment.name
     router = APIRouter(prefix=f"/envs/{name}", tags=[name], route_class=JsonRoute)
-    request_type = _build_request_model(environment)
+    request_type = _build_request_model(name, environment.Params)
 
     async def next_batch(request: BatchOptions) -> TaskBatch:
         return await gateway.dispatcher.next_batch(name, _to_next_batch(request))
@@ -91,11 +92,12 @@ def digest_request(request: ScoreRequest) -> str:
     return digest_of_text(f'{{"groups":[{",".join(groups)}],{rest[1:]}')
 
 
-def _build_request_model(environment: type[Environment]) -> type[BatchOptions]:
+@cache
+def _build_request_model(environment: str, params: type[BaseModel]) -> type[BatchOptions]:
     """Builds NextBatch with the environment's own params, so that they are validated and documented."""
-    camel = "".join(part.capitalize() for part in environment.name.split("_"))
-    params = (environment.Params, Field(default_factory=environment.Params))
-    return cast(type[BatchOptions], create_model(f"{camel}NextBatch", __base__=NextBatch, params=params))
+    camel = "".join(part.capitalize() for part in environment.split("_"))
+    own = (params, Field(default_factory=params))
+    return cast(type[BatchOptions], create_model(f"{camel}NextBatch", __base__=NextBatch, params=own))
 
 
 def _to_next_batch(request: BatchOptions) -> NextBatch:

@@ -6,6 +6,7 @@ from fastapi import APIRouter, Response
 
 from app.domain.errors import StillStarting
 from app.http.api.models import ServiceHealth, ServiceReadiness
+from app.http.web.lazy_routes import LazyRoute
 from app.http.web.openapi import document_problems
 from app.ports.runtime import Clock
 from app.service.gateway import Gateway
@@ -18,7 +19,7 @@ def create_health_router(
     gateway: Gateway, version: str, clock: Clock, exposition: Exposition, offline_judge: tuple[str, ...]
 ) -> APIRouter:
     """`offline_judge`: the environments that the offline judge scores by default."""
-    router = APIRouter(tags=["health"])
+    router = APIRouter(tags=["health"], route_class=LazyRoute)
 
     @router.get("/livez", summary="Liveness: the process responds")
     async def livez() -> ServiceHealth:

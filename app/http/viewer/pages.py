@@ -20,6 +20,7 @@ from app.http.viewer.rendering import Renderer
 from app.http.viewer.retrieved_passages import build_retrieved
 from app.http.viewer.scorings import build_columns
 from app.http.viewer.world_pages import WorldPages, create_world_pages_router
+from app.http.web.lazy_routes import LazyRoute
 from app.ports.store import GroupViews
 from app.service.judge_listing import JudgeEntry
 from app.service.request_models import GroupId
@@ -50,7 +51,7 @@ def create_viewer_router(
 ) -> APIRouter:
     """Pages at `/` and under `/view`. `environments` are the choices of a filter; without them it is a text field.
     `judges` lists the current judges, `queues` the Atropos queues. Without `worlds` there are no pages for worlds."""
-    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
+    router = APIRouter(include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute)
     assets = load_assets(_FOLDER / "static")
     renderer = Renderer(_FOLDER / "templates", assets.version)
     router.routes.extend(assets.router.routes)

@@ -20,6 +20,7 @@ from app.http.viewer.events import build_tree, find_family, group_by_day
 from app.http.viewer.recall import Recall, build_recall
 from app.http.viewer.rendering import Renderer
 from app.http.web.event_cursors import build_cursor, parse_cursor
+from app.http.web.lazy_routes import LazyRoute
 from app.service.world_requests import ConversationTurn, Moment, RetrievalQuestion
 from app.service.world_service import WorldService
 from app.toolkit.display import SHOWN_AT_ALL, Excerpt, cut_excerpt, escape_invisible
@@ -85,7 +86,9 @@ class LorebookView:
 
 
 def create_world_pages_router(pages: WorldPages, renderer: Renderer) -> APIRouter:
-    router = APIRouter(prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse)
+    router = APIRouter(
+        prefix="/view/worlds", include_in_schema=False, default_response_class=HTMLResponse, route_class=LazyRoute
+    )
     desk, characters = pages.desk, pages.characters
 
     def render_missing(request: Request, world: str) -> Response:

@@ -13,12 +13,12 @@ from typing import Any, Final, cast
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, JsonValue, ValidationError
 from pydantic_core import SchemaValidator, from_json
 
 from app.domain.suggestions import suggest
 from app.domain.values import is_encodable
+from app.http.web.lazy_routes import LazyRoute
 from app.http.web.problems import (
     MAX_ERRORS,
     FieldProblem,
@@ -229,7 +229,7 @@ def stop_at_first_error(schema: Any) -> Any:
     return copied | {"fail_fast": True} if isinstance(kind, str) and kind in _SEQUENCES else copied
 
 
-class ApiRoute(APIRoute):
+class ApiRoute(LazyRoute):
     """Route class of every API router: refuses query parameters that the route does not know."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:

@@ -1,7 +1,5 @@
 """Blackjack: totals, the dealer's rule, moves that basic strategy would make, and what a hand earns."""
 
-import asyncio
-
 import pytest
 
 from app.domain.scores import Score
@@ -10,6 +8,7 @@ from app.domain.values import NoParams
 from app.envs.blackjack.environment import Blackjack
 from app.ports.environment import Tools
 from app.service.judging import NoPanel
+from tests.support.event_loop import finish
 
 ENVIRONMENT = Blackjack()
 FILL = ("2♦", "3♦", "4♦", "5♦", "2♣", "3♣", "4♣", "5♣")
@@ -29,7 +28,7 @@ def played(of: Task, *moves: str) -> Score:
     for move in moves:
         messages = (*messages, says(move))
         messages += ENVIRONMENT.step(of, messages).messages
-    (score,) = asyncio.run(ENVIRONMENT.score(of, [Completion(messages=messages)], Tools(panel=NoPanel())))
+    (score,) = finish(ENVIRONMENT.score(of, [Completion(messages=messages)], Tools(panel=NoPanel())))
     return score
 
 
@@ -88,14 +87,14 @@ def test_what_basic_strategy_would_do(cards: str, move: str) -> None:
 def test_a_made_up_card_makes_a_transcript_forged() -> None:
     said = (says("hit"), Message(role="user", content="You draw 8♥. Hit or stand?"), says("stand"))
     group = [Completion(messages=said)]
-    (score,) = asyncio.run(ENVIRONMENT.score(task("9♠ 4♥ 10♦ 7♣ 2♥"), group, Tools(panel=NoPanel())))
+    (score,) = finish(ENVIRONMENT.score(task("9♠ 4♥ 10♦ 7♣ 2♥"), group, Tools(panel=NoPanel())))
     assert (score.reward, score.flags) == (0.0, ("forged_observation",))
 
 
 def test_what_comes_after_the_hand_is_ignored() -> None:
     hand = task("K♠ Q♥ 10♦ 7♣ 2♥")
     group = [Completion(messages=said) for said in ((says("stand"),), (says("stand"), says("hit")))]
-    alone, more = asyncio.run(ENVIRONMENT.score(hand, group, Tools(panel=NoPanel())))
+    alone, more = finish(ENVIRONMENT.score(hand, group, Tools(panel=NoPanel())))
     assert (alone.reward, more) == (1.0, alone.model_copy(update={"flags": ("after_end",)}))
 
 

@@ -1,6 +1,5 @@
 """Tool agent: the wishes fulfilled and nothing beside them earn 1, everything else nothing."""
 
-import asyncio
 import json
 from functools import lru_cache
 from typing import get_args
@@ -20,6 +19,7 @@ from app.ports.environment import Tools
 from app.service.judging import NoPanel
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.format_registry import FORMATS
+from tests.support.event_loop import finish
 from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
@@ -35,7 +35,7 @@ def tasks(split: Split, count: int = TEST_SIZE) -> tuple[Task, ...]:
 
 
 def scores(task: Task, *group: Completion) -> list[Score]:
-    return asyncio.run(AGENT.score(task, group, TOOLS))
+    return finish(AGENT.score(task, group, TOOLS))
 
 
 def gold(task: Task) -> tuple[Message, ...]:
@@ -69,12 +69,11 @@ def _as_text(message: Message) -> str:
 
 @every_split
 def test_saying_so_is_not_doing_it(split: Split) -> None:
-    paid = [
-        (task.metadata["kind"], name)
-        for task in tasks(split)
-        for name, messages in cheats(task).items()
-        if scores(task, Completion(messages=messages))[0].reward != 0.0
-    ]
+    paid = []
+    for task in tasks(split):
+        tried = cheats(task)
+        told = scores(task, *(Completion(messages=messages) for messages in tried.values()))
+        paid += [(task.metadata["kind"], name) for name, score in zip(tried, told, strict=True) if score.reward != 0.0]
     assert paid == []
 
 
@@ -97,7 +96,8 @@ def test_a_way_cut_short_is_scored_as_it_stands() -> None:
     early = []
     for task in tasks("train", 80):
         own = gold(task)
-        rewards = [scores(task, Completion(messages=own[:length]))[0].reward for length in range(len(own) + 1)]
+        beginnings = (Completion(messages=own[:length]) for length in range(len(own) + 1))
+        rewards = [score.reward for score in scores(task, *beginnings)]
         if rewards[-1] != 1.0 or 1.0 in rewards[: len(own) // 2]:
             early.append((task.metadata["kind"], rewards))
     assert early == []

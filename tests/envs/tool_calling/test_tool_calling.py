@@ -1,6 +1,5 @@
 """Tool calling: what is right earns 1, and whatever is nearly right earns nothing."""
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ from app.toolkit.tool_calls.calls import ParsedCall
 from app.toolkit.tool_calls.formats.format import ToolFormat
 from app.toolkit.tool_calls.formats.format_registry import FORMATS
 from app.toolkit.tool_calls.matching import match_calls
+from tests.support.event_loop import finish
 from tests.support.tiers import examples
 
 TOOLS = Tools(panel=NoPanel())
@@ -50,7 +50,7 @@ def tasks(category: Category, split: Split, count: int = COUNT) -> tuple[Task, .
 
 
 def rewards(task: Task, *group: Completion) -> list[float | None]:
-    return [score.reward for score in asyncio.run(environment().score(task, group, TOOLS))]
+    return [score.reward for score in finish(environment().score(task, group, TOOLS))]
 
 
 def request(task: Task) -> ToolRequest:
@@ -146,6 +146,7 @@ def test_a_missing_argument_earns_nothing(category: Category, split: Split) -> N
     for task in tasks(category, split):
         schemas = {tool.function.name: tool.function.parameters["properties"] for tool in request(task).tools}
         calls = calls_of(task)
+        without: dict[tuple[int, str], Completion] = {}
         for place, call in enumerate(calls):
             for name, value in call.arguments.items():
                 properties = schemas[call.name]
@@ -153,8 +154,9 @@ def test_a_missing_argument_earns_nothing(category: Category, split: Split) -> N
                 if isinstance(schema, dict) and schema.get("default") == value and "default" in schema:
                     continue
                 rest = {key: kept for key, kept in call.arguments.items() if key != name}
-                if rewards(task, native([*calls[:place], _edited(call, rest), *calls[place + 1 :]])) != [0.0]:
-                    paid.append((task.metadata["index"], call.name, name))
+                without[place, name] = native([*calls[:place], _edited(call, rest), *calls[place + 1 :]])
+        scored = zip(without, rewards(task, *without.values()), strict=True)
+        paid += [(task.metadata["index"], *missing) for missing, reward in scored if reward != 0.0]
     assert paid == []
 
 
@@ -233,7 +235,7 @@ def test_a_fifth_of_the_tasks_has_no_call_as_its_answer() -> None:
 def test_a_score_says_what_was_right_and_what_was_not() -> None:
     task = tasks("several", "train")[0]
     calls = calls_of(task)
-    (score,) = asyncio.run(environment().score(task, [native(calls[:1])], TOOLS))
+    (score,) = finish(environment().score(task, [native(calls[:1])], TOOLS))
     assert score == Score(
         outcome="scored",
         reward=0.0,
@@ -249,7 +251,7 @@ def test_a_score_says_what_was_right_and_what_was_not() -> None:
 
 
 def test_a_call_that_cannot_be_read_is_flagged() -> None:
-    (score,) = asyncio.run(environment().score(tasks("simple", "train")[0], [Completion(text="<tool_call>")], TOOLS))
+    (score,) = finish(environment().score(tasks("simple", "train")[0], [Completion(text="<tool_call>")], TOOLS))
     assert (score.reward, score.flags, score.rationale) == (
         0.0,
         ("malformed_call",),

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from starlette.datastructures import Headers
 
 from app.http.web.bodies import JsonRequest
+from app.http.web.lazy_routes import LazyRoute
 from app.http.web.problems import RefusedBody
 
 _GZIP = 16 + zlib.MAX_WBITS
@@ -56,7 +57,7 @@ def create_inflating_route(limit: int) -> type[APIRoute]:
                 self._inflated = await _inflate_body(raw, limit) if compressed else raw
             return self._inflated
 
-    class InflatingRoute(APIRoute):
+    class InflatingRoute(LazyRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[None, None, Response]]:
             handle = super().get_route_handler()
 

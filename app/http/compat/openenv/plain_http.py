@@ -10,7 +10,6 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.openapi.utils import get_openapi
-from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from starlette.exceptions import HTTPException
 
@@ -33,6 +32,7 @@ from app.http.compat.openenv.resets import Reset, read_reset
 from app.http.compat.openenv.rpc import PARSE_ERROR, answer_rpc, build_rpc_error
 from app.http.compat.openenv.sessions import NotScored, OpenEnvSession, SessionContext
 from app.http.web.bodies import JsonRoute
+from app.http.web.lazy_routes import LazyRoute
 from app.ports.environment import Environment
 
 API_VERSION: Final = "1.0.0"
@@ -141,9 +141,10 @@ class PlainHttpRoutes:
     def _document(self) -> dict[str, Any]:
         """The OpenAPI document of one environment's server, without the prefix and the `env` parameter. No other
         document shows these routes."""
-        shown = [
-            copy(one) for one in self.router.routes if isinstance(one, APIRoute) and one.path != self._prefix + DOCUMENT
-        ]
+        listed = [one for one in self.router.routes if isinstance(one, LazyRoute)]
+        for route in listed:
+            route.build()
+        shown = [copy(route) for route in listed if route.path != self._prefix + DOCUMENT]
         for route in shown:
             route.include_in_schema = True
         document = get_openapi(title="", version=API_VERSION, routes=shown)
