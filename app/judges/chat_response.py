@@ -9,7 +9,7 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 from app.domain.tasks import is_truncated
-from app.inference.endpoint import Reply
+from app.inference.endpoint import ServerReply
 from app.judges.expected_scores import Token, parse_tokens
 from app.judges.failures import CallFailed
 from app.judges.text_normalisation import replace_surrogates
@@ -35,7 +35,7 @@ class ChatResponse:
     """Tokens with their probabilities, where requested and supported."""
 
 
-def require_success(reply: Reply) -> bytes:
+def require_success(reply: ServerReply) -> bytes:
     """The body of a reply with a status below 300. CallFailed for any other."""
     if reply.status < 300:
         return reply.body

@@ -124,8 +124,12 @@ class JudgeClient:
         body: dict[str, JsonValue] = {
             "model": config.model,
             "messages": [{"role": said["role"], "content": said["content"]} for said in messages],
-            config.token_parameter: config.max_output_tokens,
+            **config.extra_body,
         }
+        if config.token_parameter is not None:
+            body[config.token_parameter] = config.max_output_tokens
+        if config.seed is not None:
+            body["seed"] = config.seed + (0 if request is None else request.vote)
         if config.temperature is not None:
             body["temperature"] = config.temperature
         if config.expected_scores and request is not None:
