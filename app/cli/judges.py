@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.cli.consoles import AsJson, errors, output_console, stop
+from app.cli.judge_bench import bench
 from app.cli.judge_questions import build_packaged_questions
 from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
@@ -30,6 +31,7 @@ from app.ports.judges import RepeatingJudge
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
+judges.command("bench")(bench)
 console = output_console()
 
 ANSWER_TOKENS = 500
