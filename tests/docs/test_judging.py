@@ -110,5 +110,7 @@ def test_commands_are_shown() -> None:
     assert [command.split()[1:3] for command in shown_commands()] == [
         ["judges", "list"],
         ["judges", "check"],
+        ["judges", "bench"],
+        ["judges", "bench"],
         ["rescore", "--env"],
     ]
