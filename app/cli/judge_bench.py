@@ -3,7 +3,6 @@
 import asyncio
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar, get_args
 
 import typer
@@ -13,6 +12,7 @@ from rich.table import Table
 
 from app.cli.consoles import AsJson, describe_error, errors, output_console, print_json, stop
 from app.cli.judge_setup import open_judge_panels
+from app.cli.judging_cost import JudgeGroup, estimate_judging_cost
 from app.cli.label_replay import (
     BenchFigures,
     LabelledSituation,
@@ -23,18 +23,12 @@ from app.cli.label_replay import (
 )
 from app.datasets.configured_datasets import ConfiguredDatasets
 from app.datasets.single_table import read_table
-from app.domain.digests import digest_of_text
 from app.domain.errors import GatewayError, InvalidRequest
-from app.domain.judging import JudgeRequest, Mode
+from app.domain.judging import Mode
 from app.domain.suggestions import suggest
 from app.domain.values import Frozen
 from app.evaluation.label_agreement import AgreementFigure
 from app.evaluation.labelled_groups import LabelledData, LabelledGroup, RowForm, parse_labelled_rows
-from app.judges.budget import TokenPrices, estimate_tokens
-from app.judges.offline import NAME as OFFLINE
-from app.judges.panels import ConfiguredPanels
-from app.judges.prompt import build_prompt
-from app.judges.scripted import ScriptedJudge
 from app.main.discovery import discover
 from app.ports.judges import Panels
 from app.service.catalogue import Catalogue
@@ -43,9 +37,6 @@ from app.settings import Settings, read_settings
 MODES: Final = ",".join(get_args(Mode))
 GROUPS_ESTIMATED: Final = 50
 """Prompts of so many groups are built for the estimate."""
-ANSWER_TOKENS: Final = 250
-"""Assumed completion tokens for each reply that a judge reads, for the estimate."""
-BYTES_PER_TOKEN: Final = 4
 
 
 class BenchReport(Frozen):
@@ -55,13 +46,6 @@ class BenchReport(Frozen):
     form: RowForm
     left_out: dict[str, int]
     modes: tuple[BenchFigures, ...]
-
-
-@dataclass(frozen=True)
-class _Estimate:
-    calls: float
-    input_tokens: float
-    output_tokens: float
 
 
 def bench(
@@ -105,8 +89,7 @@ async def _run_bench(
         if judge not in panels.judges:
             near = suggest(judge, panels.judges) or f"; known judges: {', '.join(sorted(panels.judges))}"
             raise InvalidRequest(f"unknown judge {judge!r}{near}")
-        estimates = {mode: await _estimate_mode(situations, judge, mode) for mode in modes}
-        _announce_cost(judge, estimates, len(situations), settings, yes)
+        await _announce_cost(judge, situations, modes, settings, yes)
         measured = [await _measure_mode(situations, panels, judge, mode, seed) for mode in modes]
     return BenchReport(
         judge=judge,
@@ -132,39 +115,22 @@ def _build_situations(groups: Sequence[LabelledGroup], settings: Settings) -> tu
     return tuple(build_situation(group, catalogue) for group in groups)
 
 
-async def _estimate_mode(situations: Sequence[LabelledSituation], judge: str, mode: Mode) -> _Estimate:
-    """Per group, from the prompts that a judge without doubts would get."""
-    some = _take_evenly(situations, GROUPS_ESTIMATED)
-    scripted = ScriptedJudge(_prefer_by_digest, judge)
-    panels = ConfiguredPanels({} if judge == OFFLINE else {judge: scripted}, {})
-    if judge == OFFLINE:
-        return _Estimate(0.0, 0.0, 0.0)
-    for situation in some:
-        await judge_situation(situation, panels, judge, mode)
-    prompts = [build_prompt(request) for request in scripted.requests]
-    tokens = sum(estimate_tokens((prompt.system, prompt.user), bytes_per_token=BYTES_PER_TOKEN) for prompt in prompts)
-    read = sum(len(request.candidates) for request in scripted.requests)
-    return _Estimate(len(prompts) / len(some), tokens / len(some), read * ANSWER_TOKENS / len(some))
-
-
-def _prefer_by_digest(request: JudgeRequest, number: int) -> dict[str, float]:
-    """The same order of the same texts however they are presented."""
-    return {one.id: int(digest_of_text(one.text)[:8], 16) / 16**8 for one in request.candidates}
-
-
-def _announce_cost(judge: str, estimates: dict[Mode, _Estimate], groups: int, settings: Settings, yes: bool) -> None:
+async def _announce_cost(
+    judge: str, situations: Sequence[LabelledSituation], modes: Sequence[Mode], settings: Settings, yes: bool
+) -> None:
     """Says what the bench will cost, and asks when the judge has a price. What is in the cache costs nothing."""
-    prices = _find_prices(judge, settings)
     total = 0.0
-    for mode, one in estimates.items():
-        cost = prices.compute_cost(round(groups * one.input_tokens), round(groups * one.output_tokens))
-        total += cost
-        errors.print(
-            f"{mode}: at least {groups * one.calls:,.0f} calls, about {groups * one.input_tokens:,.0f} prompt tokens "
-            f"and {groups * one.output_tokens:,.0f} completion tokens"
-            + (f", about {cost:.2f} US dollars" if prices.known else ", price unknown"),
-            highlight=False,
-        )
+    for mode in modes:
+        some = _take_evenly(situations, GROUPS_ESTIMATED)
+        for cost in await estimate_judging_cost([judge], [_defer(one, judge, mode) for one in some], settings):
+            groups = len(situations)
+            total += 0.0 if cost.usd is None else groups * cost.usd[1]
+            price = "price unknown" if cost.usd is None else f"at most about {groups * cost.usd[1]:.2f} US dollars"
+            errors.print(
+                f"{mode}: {groups * cost.calls[0]:,.0f} to {groups * cost.calls[1]:,.0f} calls, about "
+                f"{groups * cost.input_tokens[0]:,.0f} prompt tokens or more, {price}",
+                highlight=False,
+            )
     if yes or total == 0:
         return
     if not sys.stdin.isatty():
@@ -172,11 +138,8 @@ def _announce_cost(judge: str, estimates: dict[Mode, _Estimate], groups: int, se
     typer.confirm("Continue? Judgements of an earlier bench cost nothing again.", abort=True, err=True)
 
 
-def _find_prices(judge: str, settings: Settings) -> TokenPrices:
-    found = settings.judges.get(judge)
-    return (
-        TokenPrices() if found is None else TokenPrices(found.input_price_per_million, found.output_price_per_million)
-    )
+def _defer(situation: LabelledSituation, judge: str, mode: Mode) -> JudgeGroup:
+    return lambda panels: judge_situation(situation, panels, judge, mode)
 
 
 async def _measure_mode(
