@@ -1,7 +1,9 @@
 """Questions for checking judges: exemplars of the bundled characters, and perturbations of them."""
 
+import random
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from app.characters.casting import Cast
 from app.characters.loading import read_scenes, read_sheets
@@ -9,9 +11,13 @@ from app.domain.values import Split
 from app.envs.npc_arena.environment import NpcArena, NpcArenaParams
 from app.judges.degradation import build_ladders
 from app.judges.meta_evaluation import CheckQuestions
-from app.judges.perturbations import GoldCase, Templates, load_packaged_templates
+from app.judges.perturbations import MUTATIONS, GoldCase, Templates, load_packaged_templates
 from app.judges.perturbed_pairs import build_gold_cases, build_pairs, sample_one_per_character, sample_seldom_pairs
 from app.toolkit.package_data import find_packaged_folder
+
+SHORT_CHARACTERS: Final = 8
+SHORT_REPEATS: Final = 4
+SHORT_LADDERS: Final = 2
 
 _SPLITS: tuple[Split, ...] = ("train", "test")
 
@@ -32,6 +38,22 @@ def build_packaged_questions(sheets: int, votes: int, seed: int) -> CheckQuestio
     chosen, templates = sample_one_per_character(found, sheets, seed), load_packaged_templates()
     asked = build_questions(chosen, templates, votes, seed)
     return replace(asked, pairs=(*asked.pairs, *sample_seldom_pairs(found, chosen, templates, sheets, seed)))
+
+
+def build_short_questions(seed: int) -> CheckQuestions:
+    """About 50 questions: one pair of each mutation, a few equal replies and degradation ladders, no retests. For
+    changes of a prompt or a rubric, in an author's own tests."""
+    found = load_packaged_specimens()
+    chosen, templates = sample_one_per_character(found, SHORT_CHARACTERS, seed), load_packaged_templates()
+    pairs = (*build_pairs(chosen, templates, seed), *sample_seldom_pairs(found, chosen, templates, 1, seed))
+    by_mutation = {pair.mutation: pair for pair in random.Random(seed).sample(pairs, len(pairs))}  # noqa: S311
+    some = build_questions(chosen[:SHORT_REPEATS], templates, seed=seed)
+    return replace(
+        some,
+        pairs=tuple(by_mutation[mutation.name] for mutation in MUTATIONS if mutation.name in by_mutation),
+        ladders=some.ladders[:SHORT_LADDERS],
+        retest_every=0,
+    )
 
 
 def build_questions(

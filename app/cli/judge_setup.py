@@ -39,14 +39,14 @@ async def open_configured_store(settings: Settings) -> AsyncIterator[Store]:
 
 
 @contextlib.asynccontextmanager
-async def open_judge_panels(settings: Settings) -> AsyncIterator[ConfiguredPanels]:
+async def open_judge_panels(settings: Settings, *, reuse: bool = False) -> AsyncIterator[ConfiguredPanels]:
     """The configured judges, opened, with budgets and spending in the configured store. All of them are opened, since
-    one may be the fallback of another. The judge cache is written but not read."""
+    one may be the fallback of another. The judge cache is written, and read only with `reuse`."""
     if not settings.judges:
         yield build_panels(settings)
         return
     async with open_configured_store(settings) as store:
-        panels = build_panels(settings, WriteOnlyMemory(store.judge_cache))
+        panels = build_panels(settings, store.judge_cache if reuse else WriteOnlyMemory(store.judge_cache))
         judges = [judge for judge in panels.judges.values() if isinstance(judge, ManagedResource)]
         await asyncio.gather(*(judge.open() for judge in judges))
         try:

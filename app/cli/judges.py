@@ -11,7 +11,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from app.cli.consoles import AsJson, errors, output_console, stop
-from app.cli.judge_questions import build_packaged_questions
+from app.cli.judge_bench import bench
+from app.cli.judge_questions import build_packaged_questions, build_short_questions
 from app.cli.judge_setup import open_judge_panels
 from app.domain.errors import GatewayError
 from app.domain.runs import ScoringOptions
@@ -30,6 +31,7 @@ from app.ports.judges import RepeatingJudge
 from app.settings import Settings, read_settings
 
 judges = typer.Typer(help="List judges and measure their quality.", no_args_is_help=True)
+judges.command("bench")(bench)
 console = output_console()
 
 ANSWER_TOKENS = 500
@@ -70,6 +72,9 @@ def check(
     name: Annotated[str | None, typer.Argument(help="Judge name; the first judge of NPC Arena by default.")] = None,
     sheets: Annotated[int, typer.Option(min=1, help="Number of characters whose replies are perturbed.")] = 8,
     votes: Annotated[int, typer.Option(min=1, max=9, help="Votes per pair and presentation order.")] = 1,
+    short: Annotated[
+        bool, typer.Option("--short", help="Ask about 50 questions, and fail only for what they leave no doubt of.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed for choosing characters and perturbations.")] = 0,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="JSON file to write the results to; - prints them.")
@@ -89,14 +94,14 @@ def check(
     judge = panels.judges[name]
     if votes > 1 and isinstance(judge, RepeatingJudge) and judge.repeats_itself:
         stop(f"--votes {votes}: judge {name!r} has temperature 0, so all its votes would be the same answer")
-    questions = build_packaged_questions(sheets, votes, seed)
+    questions = build_short_questions(seed) if short else build_packaged_questions(sheets, votes, seed)
     _print_estimate(name, questions, settings)
     _confirm_cost_if_priced(name, settings, yes)
     try:
         found = asyncio.run(_measure_judge(name, settings, questions))
     except GatewayError as error:
         stop(str(error))
-    checked = build_report(name, panels.judges[name].model, found)
+    checked = build_report(name, panels.judges[name].model, found, short=short)
     if json_file is not None:
         _write_report(json_file, checked)
     if str(json_file) != "-":
@@ -181,7 +186,8 @@ def _print_report(checked: CheckReport) -> None:
     console.print(f"{checked.questions} questions, {checked.calls} calls{cost}", highlight=False)
     if checked.stopped is not None:
         return
-    verdict = "meets all targets" if checked.passed else "below target: do not train on this judge"
+    met = "no clear fault: run the whole check before training on this judge" if checked.short else "meets all targets"
+    verdict = met if checked.passed else "below target: do not train on this judge"
     console.print(f"{checked.judge} ({checked.model}): {verdict}", style="green" if checked.passed else "red")
 
 

@@ -47,6 +47,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = MappingProxyType(
         "sheets": CommandPlace("app.cli.sheets", "Check, try, import and export character sheets."),
         "worlds": CommandPlace("app.cli.world_commands", "Load worlds into a running gateway."),
         "judges": CommandPlace("app.cli.judges", "List judges and measure their quality."),
+        "runs": CommandPlace("app.cli.runs", "Say what a run will cost."),
         "rlaif": CommandPlace("app.cli.rlaif", "Prepare training on a preference."),
         "settings": CommandPlace("app.cli.settings", "Check the settings before serving with them."),
     }

@@ -19,7 +19,6 @@ from app.ports.judges import Judge
 MOST_IN_FLIGHT: Final = 32
 """Most questions in flight; the judge's own limits may be tighter."""
 RETEST_EVERY: Final = 3
-"""One pair in this many is asked again with the same prompt, for test-retest reliability."""
 _TOLERANCE: Final = 1e-6
 _RELATIVE_WEIGHT: Final = 0.5
 """The default of a run."""
@@ -90,6 +89,8 @@ class CheckQuestions:
     ladders: tuple[DegradationLadder, ...]
     rubric: Rubric
     votes: int = 1
+    retest_every: int = RETEST_EVERY
+    """One pair in this many is asked again with the same prompt, for test-retest reliability; 0 for none."""
 
     @property
     def count(self) -> int:
@@ -97,7 +98,11 @@ class CheckQuestions:
 
     @property
     def _again(self) -> tuple[PerturbedPair, ...]:
-        return self.pairs[::RETEST_EVERY]
+        return tuple(self.pairs[place] for place in self.retested_places)
+
+    @property
+    def retested_places(self) -> range:
+        return range(0, len(self.pairs) if self.retest_every else 0, self.retest_every or 1)
 
     def iterate_requests(self) -> Iterable[JudgeRequest]:
         for pair in self.pairs:
@@ -140,7 +145,7 @@ async def measure_judge(
         read.append((_average_orders(heard[::2], heard[1::2]), None))
     each = 2 * questions.votes
     whole = [not any(unasked[place * each : (place + 1) * each]) for place in range(len(questions.pairs))]
-    for place in range(0, len(questions.pairs), RETEST_EVERY):
+    for place in questions.retested_places:
         read[place] = (read[place][0], _compute_pair_rewards(questions.pairs[place], *next(answers)))
     firsts = [first for _ in questions.twice if (first := _compute_first_preference(*next(answers))) is not None]
     steps = [step for ladder in questions.ladders for step in _check_steps(ladder, next(answers), next(answers))]

@@ -52,6 +52,9 @@ class MutationFigure(Frozen):
 
 
 class CheckReport(Frozen):
+    short: bool = False
+    """Few questions: a figure then passes unless its whole interval is beyond the target, and one without measurements
+    counts for nothing."""
     judge: str
     model: str
     characters: int
@@ -71,8 +74,9 @@ class CheckReport(Frozen):
         return self.stopped is None and all(figure.passed is not False for figure in self.figures)
 
 
-def build_report(judge: str, model: str, evidence: CheckEvidence) -> CheckReport:
+def build_report(judge: str, model: str, evidence: CheckEvidence, *, short: bool = False) -> CheckReport:
     return CheckReport(
+        short=short,
         judge=judge,
         model=model,
         characters=len({measured.pair.specimen.cast.sheet.id for measured in evidence.pairs}),
@@ -80,15 +84,31 @@ def build_report(judge: str, model: str, evidence: CheckEvidence) -> CheckReport
         questions=evidence.questions,
         calls=evidence.calls,
         cost_usd=evidence.cost_usd,
-        figures=compute_figures(evidence),
+        figures=compute_figures(evidence, short=short),
         mutations=compute_mutation_figures(evidence.pairs),
         failures=tuple(dict.fromkeys(evidence.failures))[:10],
         stopped=evidence.stopped,
     )
 
 
-def compute_figures(evidence: CheckEvidence) -> tuple[Figure, ...]:
-    """The figures with a target. A figure without measurements has not passed."""
+def compute_figures(evidence: CheckEvidence, *, short: bool = False) -> tuple[Figure, ...]:
+    """The figures with a target. A figure without measurements has not passed, but in a short check."""
+    figures = _compute_strict_figures(evidence)
+    return tuple(_judge_by_interval(figure) for figure in figures) if short else figures
+
+
+def _judge_by_interval(figure: Figure) -> Figure:
+    """Whether the target is within the interval. What has none keeps its verdict, or none without measurements."""
+    if not figure.trials or figure.value is None:
+        return figure.model_copy(update={"passed": None})
+    if figure.passed or figure.low is None or figure.high is None:
+        return figure
+    target = float(figure.target.rpartition(" ")[2])
+    reached = figure.high >= target if figure.target.startswith(">=") else figure.low <= target
+    return figure.model_copy(update={"passed": reached})
+
+
+def _compute_strict_figures(evidence: CheckEvidence) -> tuple[Figure, ...]:
     heard = [measured for measured in evidence.pairs if measured.both is not None]
     judged = [measured for measured in heard if measured.pair.mutation not in _REPORTED_SEPARATELY]
     hard = [measured for measured in judged if _GRADES[measured.pair.mutation] == "hard"]

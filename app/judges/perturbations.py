@@ -264,12 +264,16 @@ MUTATIONS: Final = (
     Mutation("speaks_for_player", "a line of the player is added", "hard", _append_template, decidable=True, adds=True),
     Mutation("format_leak", "marks of a chat template", "hard", _append_template, decidable=True, adds=True),
     Mutation("generic_assistant", "an assistant's offer of help", "hard", _replace_with_template),
+    Mutation("narrated_player", "what the player does and feels is told", "hard", _append_template, adds=True),
+    Mutation("self_praise", "the reply praises itself", "hard", _append_template, adds=True),
+    Mutation("other_language", "a reply in a language that was not spoken", "hard", _replace_with_template),
     Mutation("padding", "words that say nothing are added", "hard", _append_template, decidable=True, adds=True),
     Mutation("future_knowledge", "tells what the character cannot know", "subtle", _reveal_unknown_fact, adds=True),
     Mutation(
         "future_event", "tells an event that is withheld", "subtle", _reveal_withheld_event, adds=True, seldom=True
     ),
     Mutation("wrong_fact", "a number of the sheet is changed", "subtle", _change_fact, adds=True),
+    Mutation("hedge", "everything that was said is left open", "subtle", _append_template, adds=True),
     Mutation("invented_event", "an event that nobody knows of", "subtle", _append_template, adds=True),
     Mutation("ignored_event", "a good line that passes over what happened", "subtle", _ignore_event, seldom=True),
     Mutation(

@@ -179,10 +179,24 @@ def test_a_check_stops_before_a_budget_is_exceeded_and_shows_what_it_has(monkeyp
 
 
 def test_the_offline_judge_is_named_as_what_it_is() -> None:
-    ran = RUN.invoke(cli, ["judges", "check", "--sheets", "2", "--json", "-"])
+    ran = RUN.invoke(cli, ["judges", "check", "--sheets", "8", "--json", "-"])
     assert ran.exit_code == 1
     found = CheckReport.model_validate_json(ran.stdout)
     assert (found.judge, found.calls, "no model" in ran.stderr) == ("offline", 0, True)
+
+
+def test_a_short_check_asks_fifty_questions_and_fails_for_what_is_beyond_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = {}
+    for name, levels in (("good", good), ("first", always_first)):
+        with serving(judging(levels)) as server:
+            configure(monkeypatch, server.url)
+            code, report, _ = check("--short")
+            assert report is not None
+            found[name] = (code, len(server.received), set(missed(report)) - {"test-retest, ICC(1,1)"})
+    assert found == {
+        "good": (0, 50, set()),
+        "first": (1, 50, {"pair accuracy, hard", "swap consistency", "ties"}),
+    }
 
 
 def test_an_unknown_judge_is_named_with_those_there_are() -> None:

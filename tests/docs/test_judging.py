@@ -100,7 +100,7 @@ def shown_commands() -> list[str]:
 @pytest.mark.parametrize("shown", shown_commands())
 def test_shown_commands_are_ours(shown: str) -> None:
     words = shlex.split(shown)[1:]
-    command = words[: 2 if words[0] == "judges" else 1]
+    command = words[: 2 if words[0] in ("judges", "runs") else 1]
     helped = CliRunner().invoke(cli, [*command, "--help"], env={"COLUMNS": "200"})
     options = [word for word in words if word.startswith("--")]
     assert (helped.exit_code, [option for option in options if option not in helped.stdout]) == (0, [])
@@ -108,7 +108,10 @@ def test_shown_commands_are_ours(shown: str) -> None:
 
 def test_commands_are_shown() -> None:
     assert [command.split()[1:3] for command in shown_commands()] == [
+        ["runs", "estimate"],
         ["judges", "list"],
         ["judges", "check"],
+        ["judges", "bench"],
+        ["judges", "bench"],
         ["rescore", "--env"],
     ]

@@ -1,0 +1,101 @@
+"""`judges bench` from the terminal, against a judge on the other side of a socket."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import cli
+from tests.support.chat_server import Received, Reply, serving
+
+RUN = CliRunner()
+PRICES = {"input_price_per_million": "2.5", "output_price_per_million": "10"}
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, url: str, **more: str) -> None:
+    for name, value in {"base_url": url, "model": "stern-1", **more}.items():
+        monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__STERN__{name.upper()}", value)
+
+
+def prefer(better: Callable[[str], bool]) -> Callable[[int, Received], Reply]:
+    def answer(number: int, received: Received) -> Reply:
+        document = json.loads(received.messages[-1]["content"])
+        levels = {one["id"]: 4 if better(one["text"]) else 1 for one in document["candidates"]}
+        criteria = [one["name"] for one in document["rubric"]["criteria"]]
+        verdicts = [
+            {"candidate": name, "evidence": [], "defects": [], "scores": dict.fromkeys(criteria, level), "note": ""}
+            for name, level in levels.items()
+        ]
+        tiers = [[name for name, its in levels.items() if its == level] for level in (4, 1)]
+        content = json.dumps({"verdicts": verdicts, "ranking": [tier for tier in tiers if tier]})
+        message = {"role": "assistant", "content": content}
+        usage = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100}
+        choices = [{"index": 0, "finish_reason": "stop", "message": message}]
+        return Reply(json.dumps({"object": "chat.completion", "choices": choices, "usage": usage}).encode())
+
+    return answer
+
+
+def write_labels(count: int) -> str:
+    rows = [{"prompt": f"question {n}", "chosen": f"good {n}", "rejected": f"bad {n}"} for n in range(count)]
+    Path("labels.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    return "labels.jsonl"
+
+
+def bench(*more: str) -> tuple[int, str]:
+    ran = RUN.invoke(cli, ["judges", "bench", "--judge", "stern", *more])
+    return ran.exit_code, ran.output
+
+
+def test_a_bench_that_was_stopped_goes_on_and_pays_for_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = write_labels(6)
+    with serving(prefer(lambda text: text.startswith("good"))) as server:
+        configure(monkeypatch, server.url, **PRICES)
+        bench("--labels", labels, "--limit", "3", "--modes", "listwise", "--yes")
+        first = len(server.received)
+        ran = RUN.invoke(cli, ["judges", "bench", "--judge", "stern", "--labels", labels, "--json", "--yes"])
+        again = RUN.invoke(cli, ["judges", "bench", "--judge", "stern", "--labels", labels, "--json", "--yes"])
+        asked = len(server.received)
+    report = json.loads(ran.stdout)
+    modes = {one["mode"]: one for one in report["modes"]}
+    listwise = modes["listwise"]
+    assert (report["form"], sorted(modes), first) == ("preferences", ["listwise", "pairwise", "pointwise"], 6)
+    assert (listwise["groups"], listwise["pair_accuracy"]["value"], listwise["calls_per_group"]) == (6, 1.0, 2.0)
+    assert listwise["usd_per_thousand_groups"] == pytest.approx(2 * 1000 * (1000 * 2.5 + 100 * 10) / 1e6)
+    assert asked == sum(round(6 * one["calls_per_group"]) for one in modes.values())
+    assert json.loads(again.stdout)["modes"] == report["modes"]
+
+
+def test_the_cost_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = write_labels(4)
+    with serving(prefer(lambda text: True)) as server:
+        configure(monkeypatch, server.url, **PRICES)
+        code, output = bench("--labels", labels)
+        received = len(server.received)
+    assert (code, received, "listwise: 8 to 8 calls" in output, "--yes" in output) == (2, 0, True, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--labels", "nowhere.jsonl"), "nowhere.jsonl: there is no such file"),
+        (("--labels", "labels.jsonl", "--modes", "listwize"), "--modes: unknown 'listwize'; did you mean 'listwise'?"),
+        (("--labels", "labels.jsonl", "--judge", "stren"), "unknown judge 'stren'; did you mean 'stern'?"),
+        (("--labels", "broken.json"), "broken.json: it cannot be read"),
+        (("--labels", "other.csv"), "these columns are of no known form (answer, question)"),
+    ],
+)
+def test_mistakes_are_one_sentence(monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], words: str) -> None:
+    configure(monkeypatch, "http://127.0.0.1:9/v1")
+    write_labels(1)
+    Path("broken.json").write_text("[{", encoding="utf-8")
+    Path("other.csv").write_text("question,answer\na,b\n", encoding="utf-8")
+    code, output = bench(*arguments)
+    assert (code, words in output) == (2, True), output

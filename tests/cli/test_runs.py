@@ -1,0 +1,77 @@
+"""`runs estimate`: calls, tokens and dollars before a run, from the prompts that its judges would get."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from app.cli.main import cli
+
+RUN = CliRunner()
+PRICES = {"input_price_per_million": "2", "output_price_per_million": "10"}
+
+
+@pytest.fixture(autouse=True)
+def _two_judges(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("STERN", "MILD"):
+        for key, value in {"base_url": "http://127.0.0.1:9/v1", "model": "m", **PRICES}.items():
+            monkeypatch.setenv(f"ATROPOS_ENVS_JUDGES__{name}__{key.upper()}", value)
+    monkeypatch.setenv("ATROPOS_ENVS_ENVIRONMENTS__NPC_ARENA__JUDGES", '["stern"]')
+
+
+def estimate(*more: str) -> tuple[int, str]:
+    ran = RUN.invoke(cli, ["runs", "estimate", *more])
+    return ran.exit_code, ran.output
+
+
+def test_calls_tokens_and_dollars_come_before_any_judge_is_asked() -> None:
+    code, output = estimate("--env", "npc_arena", "--groups", "1000", "--json")
+    found = json.loads(output)
+    (stern,) = found["judges"]
+    dollars = [
+        (2 * tokens + 10 * out) / 1e6 for tokens, out in zip(stern["input_tokens"], stern["output_tokens"], strict=True)
+    ]
+    assert (code, stern["judge"], stern["calls"], found["calls"]) == (0, "stern", [2.0, 4.0], [2000.0, 4000.0])
+    assert stern["usd"] == pytest.approx(dollars, rel=1e-3)
+    assert found["usd"] == pytest.approx([1000 * one for one in dollars], rel=1e-3)
+    assert stern["input_tokens"][0] > 1000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "calls"),
+    [
+        (("--mode", "pointwise", "--group-size", "4"), [4.0, 4.0]),
+        (("--mode", "pairwise", "--group-size", "3"), [6.0, 6.0]),
+        (("--group-size", "1"), [1.0, 1.0]),
+        (("--judge", "stern", "--judge", "mild", "--mode", "pointwise", "--group-size", "2"), [2.0, 2.0]),
+        (("--env", "rlaif", "--judge", "mild", "--mode", "pointwise", "--group-size", "2"), [2.0, 2.0]),
+    ],
+)
+def test_a_mode_and_a_size_make_their_calls(arguments: tuple[str, ...], calls: list[float]) -> None:
+    code, output = estimate("--env", "npc_arena", *arguments, "--json")
+    assert (code, [one["calls"] for one in json.loads(output)["judges"]]) == (
+        0,
+        [calls] * arguments.count("--judge") or [calls],
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--env", "gsm8k"), "gsm8k is scored by a verifier: no judge is asked, and nothing is paid"),
+        (("--env", "npc_arenaa"), "did you mean 'npc_arena'?"),
+        (("--env", "npc_arena", "--judge", "stren"), "options.judges: there is no judge 'stren'"),
+        (("--env", "npc_arena", "--params", "{"), "--params is not JSON"),
+        (("--env", "npc_arena", "--params", '{"turn": 2}'), "turn"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments: tuple[str, ...], words: str) -> None:
+    code, output = estimate(*arguments)
+    assert (code, words in output) == (2, True), output
+
+
+def test_the_table_says_what_comes_on_top() -> None:
+    code, output = estimate("--env", "npc_arena")
+    assert (code, "Corrections and retries come on top" in output, "US dollars" in output) == (0, True, True)

@@ -1,0 +1,145 @@
+"""Rows of each public form become the groups that their authors compare."""
+
+import pytest
+
+from app.domain.errors import InvalidRequest
+from app.evaluation.labelled_groups import LabelledReply, parse_labelled_rows
+
+ASKED = [{"role": "user", "content": "Name a prime."}]
+
+
+def user(text: str) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def replies(*labelled: tuple[str, float]) -> tuple[LabelledReply, ...]:
+    return tuple(LabelledReply(text=text, label=label) for text, label in labelled)
+
+
+@pytest.mark.parametrize(
+    ("form", "row", "draft", "wanted"),
+    [
+        (
+            "groups",
+            {"prompt": "Hi", "replies": [{"text": "Hello", "label": 3}, {"text": "no", "label": 1}]},
+            user("Hi"),
+            replies(("Hello", 3), ("no", 1)),
+        ),
+        (  # RewardBench, `filtered`
+            "preferences",
+            {
+                "prompt": "Name a prime.",
+                "chosen": "7",
+                "rejected": "8",
+                "subset": "hep-cpp",
+                "id": 30,
+                "chosen_model": "h",
+            },
+            user("Name a prime."),
+            replies(("7", 1), ("8", 0)),
+        ),
+        (  # RewardBench 2
+            "preferences",
+            {"id": "12", "prompt": "Name a prime.", "chosen": ["7"], "rejected": ["8", "9", "1"], "num_correct": 1},
+            user("Name a prime."),
+            replies(("7", 1), ("8", 0), ("9", 0), ("1", 0)),
+        ),
+        (  # UltraFeedback, binarized
+            "preferences",
+            {
+                "prompt": "Name a prime.",
+                "prompt_id": "af3",
+                "chosen": [*ASKED, {"role": "assistant", "content": "7"}],
+                "rejected": [*ASKED, {"role": "assistant", "content": "8"}],
+                "messages": [*ASKED, {"role": "assistant", "content": "7"}],
+                "score_chosen": 8.5,
+                "score_rejected": 4.0,
+            },
+            user("Name a prime."),
+            replies(("7", 8.5), ("8", 4)),
+        ),
+    ],
+)
+def test_a_row_becomes_a_group(
+    form: str, row: dict[str, object], draft: dict[str, object], wanted: tuple[LabelledReply, ...]
+) -> None:
+    data = parse_labelled_rows([row])
+    group = data.groups[0]
+    assert (data.form, group.environment, group.draft, group.replies) == (form, "rlaif", draft, wanted)
+
+
+def test_what_the_authors_leave_out_is_counted() -> None:
+    pairs = parse_labelled_rows(
+        [
+            {"prompt": "p", "chosen": "a", "rejected": "b"},
+            {"prompt": "p", "chosen": "a", "rejected": "a"},
+            {"prompt": "p", "chosen": "a", "rejected": "b", "score_chosen": 2.0, "score_rejected": 2.0},
+        ]
+    )
+    steered = parse_labelled_rows(
+        [
+            {"prompt": "c#", "response": "C# is …", "helpfulness": 3, "verbosity": 1},
+            {"prompt": "c#", "response": "A language.", "helpfulness": 1, "verbosity": 0},
+            {"prompt": "hm", "response": "a", "helpfulness": 2},
+            {"prompt": "hm", "response": "b", "helpfulness": 2},
+            {"prompt": "one\n<extra_id_1>Assistant\ntwo", "response": "a", "helpfulness": 2},
+        ]
+    )
+    assert (len(pairs.groups), pairs.left_out) == (
+        1,
+        {"both sides are the same text": 1, "both sides have the same score": 1},
+    )
+    assert ([group.replies for group in steered.groups], steered.left_out) == (
+        [replies(("C# is …", 3), ("A language.", 1))],
+        {
+            "a conversation of several turns": 1,
+            "no two replies of the prompt have different ratings": 2,
+        },
+    )
+
+
+def test_a_graded_role_play_line_becomes_a_scene_with_its_dialogue() -> None:
+    row = {
+        "character_name": "野原新之助",
+        "character_profile": "五岁的男孩。",
+        "user_name": "用户",
+        "dialogue": [
+            {"turn": 1, "speaker": "野原新之助", "utterance": "大姐姐！"},
+            {"turn": 2, "speaker": "user", "utterance": "你好，小弟弟"},
+            {"turn": 3, "speaker": "character", "utterance": "你好"},
+        ],
+        "messages": "你几岁？",
+        "response_messages": "五岁啦。",
+        "annotation_score": 4,
+        "gold": 4,
+        "id": 7,
+    }
+    group = parse_labelled_rows([row]).groups[0]
+    sheet, scene = group.draft["sheet"], group.draft["scene"]
+    assert isinstance(sheet, dict)
+    assert (group.environment, group.replies, sheet["voice"], scene) == (
+        "npc_arena",
+        replies(("五岁啦。", 4)),
+        {"language": "zh"},
+        {
+            "player": "你几岁？",
+            "history": [{"speaker": "player", "text": "你好，小弟弟"}, {"speaker": "npc", "text": "你好"}],
+            "situation": "野原新之助: 大姐姐！",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("rows", "words", "field"),
+    [
+        ([], "there are no rows", None),
+        ([{"question": "a"}], "these columns are of no known form (question)", None),
+        ([{"chosen": "a", "rejected": "b"}], "row 1: give messages, prompt or draft", "messages"),
+        ([{"prompt": "p", "replies": [{"text": "a"}]}], "row 1: Field required", "replies.0.label"),
+        ([{"prompt": "p", "chosen": "a", "rejected": "a"}], "no row can be used: both sides are the same text", None),
+    ],
+)
+def test_rows_that_cannot_be_read_say_where(rows: list[dict[str, object]], words: str, field: str | None) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        parse_labelled_rows(rows)
+    assert (caught.value.detail.startswith(words), caught.value.field) == (True, field), caught.value.detail
